@@ -1,0 +1,45 @@
+# The few verbs of the project. Every one sets up what it needs; `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+# Bytecode must exist, or imports read twice too slow.
+unexport PYTHONDONTWRITEBYTECODE
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-slow check bench docs clean
+
+help: ## list the verbs
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable .
+	@touch $(STAMP)
+
+setup: $(STAMP) ## make .venv with holdfast and everything to work on it
+
+run: $(STAMP) ## the tour: the product working, step by step
+	@$(BIN)/holdfast tour
+
+test: $(STAMP) ## the ordinary tests
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+
+test-slow: $(STAMP) ## the long ones: fuzz, soak, faults
+	$(BIN)/python -m pytest -n 2 -m slow --timeout 3600
+
+check: $(STAMP) ## ruff, pyright strict and the layer test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+bench: $(STAMP) ## the benchmarks: one table of ratios
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP) ## write the generated pages and the tool catalogue
+	$(BIN)/python -m holdfast.docs_pages
+
+clean: ## remove what the verbs made
+	rm -rf $(VENV) .bench .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,45 @@
+"""`ToolContext`: all a tool may know about the call it serves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.events import Progress
+
+if TYPE_CHECKING:
+    from holdfast.core.call import ToolCall
+    from holdfast.core.session import Session
+
+
+class ToolContext:
+    """What a handler gets beside its arguments: the call, the session, a way to report progress."""
+
+    __slots__ = ("_report", "call", "options", "session")
+
+    def __init__(
+        self,
+        call: ToolCall,
+        session: Session,
+        report: Callable[[Progress], None],
+        options: Mapping[str, Any],
+    ) -> None:
+        self.call = call
+        self.session = session
+        self.options = options
+        """The tool's own settings (`[tools.NAME.custom]`)."""
+        self._report = report
+
+    @property
+    def cwd(self) -> str:
+        """The session's directory; relative paths are meant from here."""
+        return self.session.cwd
+
+    def resolve(self, path: str) -> str:
+        """Return `path` as an absolute one, from the session's directory; links and `..` stay for the policy."""
+        return os.path.join(self.session.cwd, os.path.expanduser(path))
+
+    def progress(self, text: str = "", *, done: float | None = None, total: float | None = None, **data: Any) -> None:
+        """Report progress; it reaches everyone who listens to the call."""
+        self._report(Progress(text, done, total, data))

@@ -1,0 +1,69 @@
+"""Everything that happens is an event; log, metrics, audit, journal and consoles only subscribe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+EventKind = Literal[
+    "call_started",
+    "call_progress",
+    "call_finished",
+    "call_repaired",
+    "permission_asked",
+    "permission_decided",
+    "tool_registered",
+    "tool_unregistered",
+    "tool_state",
+    "tool_activated",
+    "file_read",
+    "file_changed",
+    "extension_registered",
+    "extension_failed",
+    "tuning_changed",
+    "task_changed",
+    "server_state",
+    "subagent_start",
+    "subagent_event",
+    "subagent_end",
+    "session_started",
+    "session_closed",
+    "note",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened: what, when, in which session, about which call and tool."""
+
+    kind: EventKind
+    session_id: str = ""
+    call_id: str = ""
+    tool: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    at: float = field(default_factory=time.time)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "at": self.at,
+            "session_id": self.session_id,
+            "call_id": self.call_id,
+            "tool": self.tool,
+            "data": dict(self.data),
+        }
+
+
+Listener: TypeAlias = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a handler yields (or passes to `ctx.progress`) while it works."""
+
+    text: str = ""
+    done: float | None = None
+    total: float | None = None
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -1,0 +1,64 @@
+"""Names: what a tool may be called, its full form, and the one-to-one map to names a provider accepts.
+
+Providers accept `[a-zA-Z0-9_-]{1,64}`; a dotted, spaced or long name would make them refuse the whole tool list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+PROVIDER_NAME_LIMIT: Final = 64
+_SAFE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_UNSAFE_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_-]")
+# Any printable name without blanks at its ends or control characters: foreign servers use spaces, slashes and emoji.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+NAME_LIMIT: Final = 256
+
+
+def name_problems(name: object) -> list[str]:
+    """Return every reason why `name` cannot name a tool, or an empty list."""
+    if not isinstance(name, str):
+        return [f"name must be a string, not {type(name).__name__}"]
+    problems: list[str] = []
+    if not name:
+        problems.append("name is empty")
+    elif name != name.strip():
+        problems.append(f"name {name!r} begins or ends with a blank")
+    if len(name) > NAME_LIMIT:
+        problems.append(f"name has {len(name)} characters; at most {NAME_LIMIT}")
+    if _CONTROL.search(name):
+        problems.append(f"name {name!r} contains a control or invisible character")
+    return problems
+
+
+def full_name(module: str, tool: str) -> str:
+    """Return `mcp__{module}__{tool}`, the full form of a custom or remote tool's name."""
+    return f"mcp__{module}__{tool}"
+
+
+def split_full_name(name: str) -> tuple[str, str] | None:
+    """Return (server, tool) of a name in full form, or None for any other name."""
+    if not name.startswith("mcp__"):
+        return None
+    server, separator, tool = name[5:].partition("__")
+    return (server, tool) if server and separator and tool else None
+
+
+def provider_safe(name: str) -> str:
+    """Return a name every provider accepts; equal to `name` where that is already so.
+
+    A changed name ends in a hash of the original, so two different names never become one (`a.b` and `a_b` stay
+    apart) and the result does not depend on what else is in the list.
+    """
+    if _SAFE.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return _UNSAFE_CHARACTER.sub("_", name)[: PROVIDER_NAME_LIMIT - 9] + "_" + digest
+
+
+def provider_map(names: Iterable[str]) -> Mapping[str, str]:
+    """Return safe name → real name for a whole tool list; the way back from a provider."""
+    return {provider_safe(name): name for name in names}

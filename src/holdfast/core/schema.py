@@ -1,0 +1,387 @@
+"""Arguments: where a tool's input schema comes from, and how raw values become checked ones.
+
+Three sources, one protocol: a pydantic model, the signature of a typed function, or raw JSON Schema of a foreign
+tool. Nothing is compiled before it is needed: ten thousand tools are registered without building one validator.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from holdfast.core.errors import ToolFailure
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with the arguments: where, and what."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class InvalidArguments(Exception):
+    """Raised by `Arguments.parse`; lists every fault."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self.faults = faults
+        super().__init__("; ".join(map(str, faults)))
+
+
+class Arguments(Protocol):
+    """Where a tool's arguments are described and checked."""
+
+    def schema(self) -> Schema:
+        """Return the JSON Schema (2020-12) of the arguments."""
+        ...
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Return the checked arguments; raise InvalidArguments. Strict takes no value of another type."""
+        ...
+
+    def problems(self) -> list[str]:
+        """Return why this description itself is unusable, or an empty list."""
+        ...
+
+
+class ModelArguments:
+    """Arguments described by a pydantic model."""
+
+    __slots__ = ("_schema", "_validate", "model")
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self.model = model
+        self._schema: Schema | None = None
+        # The compiled validator without the classmethod in front of it: this is on the path of every call.
+        self._validate = model.__pydantic_validator__.validate_python
+
+    def schema(self) -> Schema:
+        if self._schema is None:
+            self._schema = plain_schema(self.model.model_json_schema())
+        return self._schema
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        from pydantic_core import ValidationError
+
+        try:
+            return self._validate(raw, strict=strict)
+        except ValidationError as error:
+            raise InvalidArguments(model_faults(error, self.model)) from None
+
+    def problems(self) -> list[str]:
+        try:
+            self.schema()
+        except Exception as problem:  # a model may hold types that have no JSON Schema; pydantic raises many kinds
+            return [f"the schema of {self.model.__name__} cannot be made: {problem}"]
+        return []
+
+
+class FunctionArguments:
+    """Arguments described by a function's signature, type hints and docstring; the model is made on first use."""
+
+    __slots__ = ("_model", "context_parameter", "function", "hidden")
+
+    def __init__(self, function: Callable[..., Any], hidden: type) -> None:
+        self.function = function
+        self.hidden = hidden
+        self.context_parameter: str | None = None
+        self._model: ModelArguments | None = None
+
+    @property
+    def model(self) -> ModelArguments:
+        if self._model is None:
+            self._model = ModelArguments(self._build())
+        return self._model
+
+    def schema(self) -> Schema:
+        return self.model.schema()
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        return self.model.parse(raw, strict=strict)
+
+    def problems(self) -> list[str]:
+        try:
+            return self.model.problems()
+        except Exception as problem:  # whatever a signature or its hints can raise is a fault of the definition
+            return [f"the signature of {self.function.__name__} cannot be read: {problem}"]
+
+    def _build(self) -> type[BaseModel]:
+        from pydantic import ConfigDict, create_model
+        from pydantic.fields import FieldInfo
+
+        from holdfast.core.args import Args
+
+        described = parameter_texts(inspect.getdoc(self.function) or "")
+        hints = typing.get_type_hints(self.function, include_extras=True)
+        fields: dict[str, Any] = {}
+        open_ended = False
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            hint = hints.get(name, Any)
+            if is_context(hint, self.hidden):
+                self.context_parameter = name
+                continue
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                raise TypeError(f"*{name} cannot be described to a model; name each parameter")
+            if parameter.kind is parameter.VAR_KEYWORD:
+                open_ended = True
+                continue
+            default = ... if parameter.default is parameter.empty else parameter.default
+            info = default if isinstance(default, FieldInfo) else FieldInfo.from_annotated_attribute(hint, default)
+            if info.description is None and name in described:
+                info.description = described[name]
+            # A name that pydantic reserves (`schema`, `_x`) is carried under an alias.
+            field_name = (
+                name if not name.startswith("_") and not hasattr(Args, name) else f"argument_{name.lstrip('_')}"
+            )
+            if field_name != name:
+                info.alias = info.validation_alias = info.serialization_alias = name
+            fields[field_name] = (hint, info)
+        base = Args if not open_ended else None
+        if base is not None:
+            return create_model(self.function.__name__, __base__=base, **fields)
+        config = ConfigDict(frozen=True, extra="allow", arbitrary_types_allowed=True)
+        return create_model(self.function.__name__, __config__=config, **fields)
+
+    def keywords(self, args: BaseModel) -> dict[str, Any]:
+        """Return the checked arguments as the function takes them."""
+        values = {(info.alias or name): getattr(args, name) for name, info in type(args).model_fields.items()}
+        return values | (args.model_extra or {})
+
+
+class ForeignArguments:
+    """Arguments described by raw JSON Schema (2020-12 unless it says otherwise), validated all the same."""
+
+    __slots__ = ("_schema", "_validator")
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = cast("Schema", schema)
+        self._validator: Any = None
+
+    def schema(self) -> Schema:
+        return self._schema
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        validator = self._validator
+        if validator is None:
+            validator = self._validator = schema_validator(self._schema)
+        if validator.is_valid(raw):
+            return raw
+        faults = [
+            Fault(path_text(error.instance_path), trimmed(str(error.message))) for error in validator.iter_errors(raw)
+        ]
+        raise InvalidArguments(faults)
+
+    def problems(self) -> list[str]:
+        return schema_problems(self._schema)
+
+
+def schema_validator(schema: Mapping[str, Any]) -> Any:
+    """Return a compiled validator; raise ToolFailure for a schema that is none. Never fetches anything."""
+    import jsonschema_rs
+
+    def refuse(uri: str) -> Any:
+        raise ValueError(f"{uri} is not part of the schema, and schemas are never fetched")
+
+    try:
+        return jsonschema_rs.validator_for(dict(schema), retriever=refuse)
+    except ValueError as problem:
+        raise ToolFailure(
+            f"the tool's input schema is not valid JSON Schema: {trimmed(str(problem))}",
+            code="tool_unavailable",
+            hint="Ask whoever provides this tool to mend its schema.",
+        ) from None
+
+
+JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+# Keywords whose plain forms are checked here; a schema with any other keyword goes to the full check.
+_PLAIN_KEYS: Final = frozenset({"type", "description", "title", "default", "examples", "$schema"})
+
+
+def schema_problems(schema: object) -> list[str]:
+    """Return what is wrong with a raw input schema, or an empty list."""
+    if not isinstance(schema, Mapping):
+        return [f"input schema must be an object, not {type(schema).__name__}"]
+    schema = cast("Mapping[str, Any]", schema)
+    if schema.get("type", "object") != "object":
+        return [f"input schema must have type 'object', not {schema['type']!r}"]
+    if _plainly_valid(schema):
+        return []
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.meta.validate(dict(schema))
+    except (ValueError, jsonschema_rs.ValidationError) as problem:
+        return [f"input schema is not valid JSON Schema: {trimmed(str(problem))}"]
+    return []
+
+
+def _plainly_valid(schema: Mapping[str, Any]) -> bool:
+    """Say yes for the shape most tools have, without the cost of the full check."""
+    for key, value in schema.items():
+        if key == "properties":
+            if type(value) is not dict:
+                return False
+            for each in cast("dict[str, Any]", value).values():
+                if type(each) is not dict or not _plain_property(cast("Schema", each)):
+                    return False
+        elif key == "required":
+            if type(value) is not list or not all(type(name) is str for name in cast("list[Any]", value)):
+                return False
+        elif key == "additionalProperties":
+            if type(value) is not bool:
+                return False
+        elif key == "type":
+            continue
+        elif key not in _PLAIN_KEYS or (key != "default" and key != "examples" and type(value) is not str):
+            return False
+    return True
+
+
+def _plain_property(schema: Schema) -> bool:
+    for key, value in schema.items():
+        if key == "type":
+            if type(value) is not str or value not in JSON_TYPES:
+                return False
+        elif key == "default":
+            continue
+        elif key not in ("description", "title") or type(value) is not str:
+            return False
+    return True
+
+
+def model_faults(error: Any, model: type[BaseModel]) -> list[Fault]:
+    """Return pydantic's complaints as faults, with the nearest right name for an unknown argument."""
+    faults: list[Fault] = []
+    for each in error.errors(include_url=False, include_context=False):
+        path = path_text([part for part in each["loc"] if not _is_union_tag(part)])
+        message = str(each["msg"])
+        if each["type"] == "missing":
+            message = "required, but missing"
+        elif each["type"] == "extra_forbidden":
+            message = "unknown argument" + did_you_mean(str(each["loc"][-1]), model.model_fields)
+        elif each["type"] != "value_error":
+            message = f"{message} (got {trimmed(repr(each['input']), 80)})"
+        faults.append(Fault(path, message))
+    return faults
+
+
+def _is_union_tag(part: object) -> bool:
+    # pydantic names the branch of a union in the location, such as "list[str]" or "function-after[...]".
+    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool", "dict", "constrained-str"))
+
+
+def did_you_mean(word: str, known: typing.Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for a near name, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def path_text(parts: typing.Iterable[object]) -> str:
+    """Return a location as people write it: `edits[0].old_string`."""
+    text = ""
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def trimmed(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def is_context(hint: Any, hidden: type) -> bool:
+    """Say whether a parameter's hint is the injected context (plain, optional or annotated)."""
+    if hint is hidden:
+        return True
+    return any(is_context(each, hidden) for each in typing.get_args(hint)) if typing.get_origin(hint) else False
+
+
+def plain_schema(schema: Any) -> Any:
+    """Return a pydantic schema without the titles it invents: a model pays for every token it reads."""
+    if isinstance(schema, list):
+        return [plain_schema(each) for each in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    plain: Schema = {}
+    for key, value in cast("Schema", schema).items():
+        if key == "title" and isinstance(value, str):
+            continue
+        if key in ("properties", "$defs", "patternProperties") and isinstance(value, dict):
+            plain[key] = {name: plain_schema(each) for name, each in cast("Schema", value).items()}
+        elif key in ("default", "const", "enum", "examples"):
+            plain[key] = value
+        else:
+            plain[key] = plain_schema(value)
+    return plain
+
+
+_SECTION: Final = re.compile(
+    r"^(Args|Arguments|Parameters|Params|Returns|Return|Raises|Yields|Examples?|Notes?)\s*:?\s*$", re.IGNORECASE
+)
+_GOOGLE: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_SPHINX: Final = re.compile(r"^\s*:param\s+(?:[^:]*\s)?(\w+)\s*:\s*(.*)$")
+_NUMPY: Final = re.compile(r"^(\w+)\s*:\s*\S.*$|^(\w+)$")
+
+
+def docstring_text(doc: str) -> str:
+    """Return the part of a docstring that describes the function: all before its first section."""
+    kept: list[str] = []
+    lines = doc.splitlines()
+    for number, line in enumerate(lines):
+        underlined = number + 1 < len(lines) and bool(re.fullmatch(r"\s*-{3,}\s*", lines[number + 1]))
+        if (_SECTION.match(line) and (line.rstrip().endswith(":") or underlined)) or _SPHINX.match(line):
+            break
+        kept.append(line)
+    return "\n".join(kept).strip()
+
+
+def parameter_texts(doc: str) -> dict[str, str]:
+    """Return what a docstring says of each parameter (Google, NumPy and Sphinx forms)."""
+    texts: dict[str, str] = {}
+    lines = doc.splitlines()
+    current: str | None = None
+    inside = numpy = False
+    indent = 0
+    for number, line in enumerate(lines):
+        if sphinx := _SPHINX.match(line):
+            current = str(sphinx[1])
+            texts[current] = sphinx[2].strip()
+            inside = True
+            numpy = True
+            continue
+        if section := _SECTION.match(line):
+            numpy = number + 1 < len(lines) and lines[number + 1].strip().startswith("---")
+            inside = section[1].lower() in ("args", "arguments", "parameters", "params")
+            current, indent = None, 0
+            continue
+        stripped = line.strip()
+        if not inside or not stripped or set(stripped) == {"-"}:
+            continue
+        depth = len(line) - len(line.lstrip())
+        if numpy:
+            if depth == 0 and (found := _NUMPY.match(line)):
+                current = str(found[1] or found[2])
+                texts[current] = ""
+            elif current:
+                texts[current] = f"{texts[current]} {stripped}".strip()
+            continue
+        indent = indent or depth
+        if depth <= indent and (found := _GOOGLE.match(line)):
+            current = str(found[1])
+            texts[current] = found[2].strip()
+        elif current:
+            texts[current] = f"{texts[current]} {stripped}".strip()
+    return {name: text for name, text in texts.items() if text}
