@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 
 from holdfast.core.errors import ErrorCode, ToolFailure
 
@@ -192,4 +192,4 @@ def block_from_dict(raw: Mapping[str, Any]) -> Block:
         case {"type": "image", "data": str(data), "mimeType": str(mime)} if raw.keys() <= {"type", "data", "mimeType"}:
             return Image(data, mime)
         case _:
-            return Foreign(cast("Mapping[str, Any]", raw))
+            return Foreign(raw)

@@ -88,11 +88,11 @@ def describe(effect: Effect) -> dict[str, object]:
     """Return the effect as plain data, the form `policy check` and the audit log show."""
     match effect:
         case ReadPath(path, recursive):
-            return {"kind": "read", "path": path} | ({"recursive": True} if recursive else {})
+            return _path_effect("read", path, recursive)
         case WritePath(path, recursive):
-            return {"kind": "write", "path": path} | ({"recursive": True} if recursive else {})
+            return _path_effect("write", path, recursive)
         case DeletePath(path, recursive):
-            return {"kind": "delete", "path": path} | ({"recursive": True} if recursive else {})
+            return _path_effect("delete", path, recursive)
         case Connect(host, port, url):
             shown: dict[str, object] = {"kind": "connect", "host": host}
             return shown | ({"port": port} if port is not None else {}) | ({"url": url} if url else {})
@@ -106,3 +106,8 @@ def describe(effect: Effect) -> dict[str, object]:
             return {"kind": "remote", "server": server, "tool": tool}
         case StartAgent(profile):
             return {"kind": "agent", "profile": profile}
+
+
+def _path_effect(kind: str, path: str, recursive: bool) -> dict[str, object]:
+    shown: dict[str, object] = {"kind": kind, "path": path}
+    return shown | ({"recursive": True} if recursive else {})

@@ -49,7 +49,10 @@ def _mend(value: Any, schema: Any, root: Schema, path: tuple[str | int, ...], no
         return _mend_object(cast("dict[str, Any]", value), schema, root, path, notes)
     if isinstance(value, list) and "items" in schema:
         items = cast("list[Any]", value)
-        return [_mend(each, schema["items"], root, (*path, index), notes) for index, each in enumerate(items)]
+        mended_items: list[Any] = [
+            _mend(each, schema["items"], root, (*path, index), notes) for index, each in enumerate(items)
+        ]
+        return mended_items
     return value
 
 

@@ -68,9 +68,10 @@ class ModelArguments:
         self._validate = model.__pydantic_validator__.validate_python
 
     def schema(self) -> Schema:
-        if self._schema is None:
-            self._schema = plain_schema(self.model.model_json_schema())
-        return self._schema
+        schema = self._schema
+        if schema is None:
+            schema = self._schema = cast("Schema", plain_schema(self.model.model_json_schema()))
+        return schema
 
     def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         from pydantic_core import ValidationError
