@@ -1,0 +1,69 @@
+"""The two system calls Python has no name for: `openat2`, and the type of the file system a descriptor is on.
+
+`ctypes` is loaded on first use. Off Linux, on old kernels and under sandboxes that forbid it, `available()` is false.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+NO_MAGIC_LINKS: Final = 0x02
+NO_SYMLINKS: Final = 0x04
+BENEATH: Final = 0x08
+_NUMBER: Final = 437  # the same on every Linux architecture
+_AT_FDCWD: Final = -100
+
+
+@cache
+def available() -> bool:
+    """Say whether the kernel answers `openat2`."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(openat2(_AT_FDCWD, "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, 0, 0))
+    except OSError:
+        return False
+    return True
+
+
+def openat2(top: int, name: str, flags: int, mode: int, resolve: int) -> int:
+    """Open `name` relative to the folder `top` under the `resolve` rules; raises OSError as `os.open` does."""
+    encoded = os.fsencode(name)
+    while True:
+        fd, number = _calls()[0](top, encoded, flags, mode, resolve)
+        if fd >= 0:
+            return fd
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number), name)
+
+
+def file_system_type(fd: int) -> int:
+    """Return the magic number of the file system `fd` is on, 0 where that cannot be told."""
+    return _calls()[1](fd) if sys.platform == "linux" else 0
+
+
+@cache
+def _calls() -> tuple[Callable[[int, bytes, int, int, int], tuple[int, int]], Callable[[int], int]]:
+    import ctypes
+
+    class OpenHow(ctypes.Structure):
+        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+    library = ctypes.CDLL(None, use_errno=True)
+    library.syscall.restype = ctypes.c_long
+    size = ctypes.sizeof(OpenHow)
+
+    def call_openat2(top: int, name: bytes, flags: int, mode: int, resolve: int) -> tuple[int, int]:
+        how = OpenHow(flags, mode, resolve)
+        return library.syscall(_NUMBER, top, name, ctypes.byref(how), size), ctypes.get_errno()
+
+    def call_fstatfs(fd: int) -> int:
+        answer = (ctypes.c_long * 32)()  # larger than any struct statfs; its first word is the type
+        return answer[0] if library.fstatfs(fd, ctypes.byref(answer)) == 0 else 0
+
+    return call_openat2, call_fstatfs
