@@ -1,22 +1,59 @@
 """What a session has read: the content of each file as it was last seen, by hash.
 
 A file counts as changed when its content changed, not its time: formatters, commits and `touch` raise no alarm.
+The rule, in this order:
+
+1. `seen.untouched(status)`: same file, same size, same times, and those times were old enough when it was read that
+   a later write must have moved them. Nothing was written; the bytes need no second look. `ctime` cannot be set by
+   a program, so content changed under a faked `mtime` is found.
+2. Otherwise the digest of the content now, against `seen.digest`.
+3. A large file of which only a part was read has no digest (`""`): reading 2,000 lines out of gigabytes must cost
+   what those lines cost. Once its status has moved it counts as changed; the refusal counts as a read, so the next
+   try works.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import time
 from dataclasses import dataclass
+from typing import Final
+
+SETTLED_NS: Final = 50_000_000
+"""File times tick in steps of up to ten milliseconds: a status younger than this proves nothing."""
+
+
+def digest_of(content: bytes) -> str:
+    """Return the name of a content: what read state and history compare."""
+    return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One file as the session last saw it; `size` and `mtime_ns` only spare a second look at the bytes."""
+    """One file as the session last saw it; size, times and inode only spare a second look at the bytes."""
 
     digest: str
     size: int
     mtime_ns: int
     whole: bool = True
-    """False when only a part was shown; the digest is of the whole file all the same."""
+    """False when only a part was shown; the digest, where there is one, is of the whole file all the same."""
+    inode: int = 0
+    ctime_ns: int = 0
+    """0 when the status was too young to prove anything (see `untouched`)."""
+
+    @classmethod
+    def of(cls, digest: str, status: os.stat_result, *, whole: bool = True) -> Seen:
+        """Return what is known of content read while the file had this status."""
+        settled = time.time_ns() - status.st_ctime_ns > SETTLED_NS
+        return cls(
+            digest, status.st_size, status.st_mtime_ns, whole, status.st_ino, status.st_ctime_ns if settled else 0
+        )
+
+    def untouched(self, status: os.stat_result) -> bool:
+        """Say whether the status alone proves that nothing was written since; False means: look at the bytes."""
+        now = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
+        return now == (self.size, self.mtime_ns, self.inode, self.ctime_ns)
 
 
 class ReadState:
