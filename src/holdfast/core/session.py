@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.call import new_id
 from holdfast.core.events import Event, EventKind, Listener
 from holdfast.core.read_state import ReadState, Seen
+from holdfast.core.secrets import is_secret
 
 if TYPE_CHECKING:
-    from holdfast.core.settings import Settings
+    from holdfast.core.settings import Mode, Settings
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ class Session:
         self.interactive = interactive
         """False for a one-shot process: nothing may be left for a later call."""
         self.read_state = ReadState()
+        self.mode: Mode = settings.permissions.mode
         self.activated: set[str] = set()
         self.grants: list[str] = []
         """Allow rules given for this session by an approver."""
@@ -66,6 +68,9 @@ class Session:
         """Origins of text that has entered the session (`web`, `mcp:name`, `outside`)."""
         self.environment: dict[str, str] = {}
         """Variables the session's commands see beside the cleaned environment."""
+        self.keeps_out: Callable[[str], bool] = is_secret
+        """What searches and listings leave out (absolute path, `/` at the end of a folder): secrets, and whatever the
+        policy sets beside them, such as files under a deny rule."""
         self.closed = False
         self._emit: Listener = emit or _nobody
         self._kept: dict[str, tuple[Kept[Any], Any]] = {}
@@ -89,7 +94,7 @@ class Session:
     def saw(self, path: str, seen: Seen) -> None:
         """Remember what was read at `path`, in memory and (through the journal) for later processes."""
         self.read_state.put(path, seen)
-        self.emit("file_read", path=path, digest=seen.digest, size=seen.size, mtime_ns=seen.mtime_ns, whole=seen.whole)
+        self.emit("file_read", path=path, **asdict(seen))
 
     async def close(self) -> None:
         """End everything this session started; safe to call twice."""
