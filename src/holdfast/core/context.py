@@ -10,13 +10,14 @@ from holdfast.core.events import Progress
 
 if TYPE_CHECKING:
     from holdfast.core.call import ToolCall
+    from holdfast.core.effects import Effect
     from holdfast.core.session import Session
 
 
 class ToolContext:
     """What a handler gets beside its arguments: the call, the session, a way to report progress."""
 
-    __slots__ = ("_report", "call", "options", "session")
+    __slots__ = ("_permits", "_report", "call", "options", "session")
 
     def __init__(
         self,
@@ -24,12 +25,14 @@ class ToolContext:
         session: Session,
         report: Callable[[Progress], None],
         options: Mapping[str, Any],
+        permits: Callable[[Effect], bool] | None = None,
     ) -> None:
         self.call = call
         self.session = session
         self.options = options
         """The tool's own settings (`[tools.NAME.custom]`)."""
         self._report = report
+        self._permits = permits
 
     @property
     def cwd(self) -> str:
@@ -39,6 +42,10 @@ class ToolContext:
     def resolve(self, path: str) -> str:
         """Return `path` as an absolute one, from the session's directory; links and `..` stay for the policy."""
         return os.path.join(self.session.cwd, os.path.expanduser(path))
+
+    def permits(self, effect: Effect) -> bool:
+        """Say whether a further effect, found out while running (a redirect), would be allowed without a question."""
+        return self._permits is not None and self._permits(effect)
 
     def progress(self, text: str = "", *, done: float | None = None, total: float | None = None, **data: Any) -> None:
         """Report progress; it reaches everyone who listens to the call."""

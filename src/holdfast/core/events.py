@@ -52,8 +52,13 @@ class Event:
             "session_id": self.session_id,
             "call_id": self.call_id,
             "tool": self.tool,
-            "data": dict(self.data),
+            "data": {key: plain(value) for key, value in self.data.items()},
         }
+
+
+def plain(value: Any) -> Any:
+    """Return a record as plain data; on the hot path events carry the records themselves."""
+    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 Listener: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,167 @@
+"""`Holdfast`, the application: the one place where registry, policy, engine and session meet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast import config
+from holdfast.catalog import builtin_tool, register_builtin
+from holdfast.core.call import Source, ToolCall, ToolResult
+from holdfast.core.errors import SettingsError
+from holdfast.core.session import Session
+from holdfast.core.settings import Settings
+from holdfast.core.tool import Tool
+from holdfast.core.view import Selection
+from holdfast.engine.asking import Asking
+from holdfast.engine.bus import Bus
+from holdfast.engine.executor import Executor
+from holdfast.engine.journal import Journal, resume
+from holdfast.engine.log import log_event
+from holdfast.engine.metrics import Metrics
+from holdfast.host import locations
+from holdfast.policy.approval import Approver, Nobody, remember
+from holdfast.policy.policy import Policy
+from holdfast.policy.trust import is_trusted
+from holdfast.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from holdfast.core.settings import Mode
+
+__all__ = ["Holdfast", "builtin_tool"]
+
+
+class Holdfast:
+    """Tools, a policy and a session over one workspace.
+
+        async with Holdfast("path/to/project") as app:
+            result = await app.call("Read", {"file_path": "README.md"})
+
+    `approver` answers questions; without one, what needs permission is refused. `allow` holds further allow rules,
+    `session` names a session that continues in later processes, `tool_allow` narrows which tools exist at all.
+    """
+
+    def __init__(
+        self,
+        workspace: str | os.PathLike[str] = ".",
+        *,
+        settings: Settings | None = None,
+        approver: Approver | None = None,
+        tools: Iterable[Tool] = (),
+        modules: Mapping[str, Iterable[Tool]] | None = None,
+        allow: Sequence[str] = (),
+        mode: Mode | None = None,
+        tool_allow: Sequence[str] = (),
+        session: str | None = None,
+        builtin: bool = True,
+        interactive: bool = True,
+        keep_state: bool = True,
+    ) -> None:
+        root = os.path.realpath(workspace)
+        if not os.path.isdir(root):
+            raise SettingsError(f"the workspace {os.fspath(workspace)} is not a folder")
+        self.trusted = is_trusted(root)
+        self.warnings: list[str] = []
+        if settings is None:
+            flags = {"permissions.mode": mode} if mode else {}
+            loaded = config.load(root, flags=flags, trusted=self.trusted)
+            settings, self.warnings = loaded.settings, loaded.warnings
+        elif mode:
+            permissions = settings.permissions.model_copy(update={"mode": mode})
+            settings = settings.model_copy(update={"permissions": permissions})
+        self.settings = settings
+        self.bus = Bus()
+        self.bus.subscribe(log_event)
+        self.registry = Registry(self.bus.emit)
+        if builtin:
+            register_builtin(self.registry)
+        for tool in tools:
+            self.registry.register(tool)
+        for module, members in (modules or {}).items():
+            self.registry.register_module(module, members)
+        self.policy = Policy.from_settings(settings, root, command_line=[f"allow {rule}" for rule in allow])
+        self.metrics = Metrics()
+        self.executor = Executor(
+            policy=self.policy,
+            asking=Asking(self.policy, approver or Nobody(), remember),
+            lifecycle=self.registry.lifecycle,
+            bus=self.bus,
+            meter=self.metrics,
+        )
+        state_dir = locations.workspace_state(root) if keep_state else None
+        self.session = Session(
+            root,
+            settings=settings,
+            id=f"session_{session}" if session else None,
+            name=session,
+            state_dir=state_dir,
+            emit=self.bus.emit,
+            interactive=interactive,
+        )
+        self.selection = Selection(
+            self.registry,
+            self.session,
+            allow=tool_allow or settings.toolset.tool_allow,
+            threshold=settings.toolset.deferred_threshold,
+        )
+        self._stack = AsyncExitStack()
+        if session and state_dir:
+            self._continue(os.path.join(locations.private_dir(state_dir), "sessions", f"{session}.jsonl"))
+
+    def _continue(self, path: str) -> None:
+        """Take a named session up where its journal ends, and write on."""
+        resume(self.session, path)
+        journal = Journal(path, self.session.id)
+        self.bus.subscribe(journal)
+        self._stack.callback(journal.close)
+        self.session.emit("session_started", workspace=self.session.workspace)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End everything this application started."""
+        try:
+            await self.session.close()
+            for tool in [entry for name in self.registry if (entry := self.registry.card(name)) is not None]:
+                if isinstance(tool, Tool) and tool.close is not None:
+                    await tool.close()
+        finally:
+            await self._stack.aclose()
+
+    def register(self, tool: Tool) -> Tool:
+        """Add a tool of your own."""
+        return self.registry.register(tool)
+
+    async def call(
+        self, name: str, args: Mapping[str, Any] | None = None, *, source: Source = "user", id: str | None = None
+    ) -> ToolResult:
+        """Make one call and return what it came to; failures are results, not exceptions."""
+        call = ToolCall(name, args or {}, source=source) if id is None else ToolCall(name, args or {}, id, source)
+        return await self.executor.run(call, self.session, self.selection)
+
+    async def dry_run(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
+        """Return what a call would do, with its diff and the verdict; nothing is changed."""
+        return await self.executor.dry_run(ToolCall(name, args or {}), self.session, self.selection)
+
+    async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Make many calls, safe ones together, and return their results in the order of the calls."""
+        results: list[ToolResult | None] = [None] * len(calls)
+        async for position, result in self.stream(calls):
+            results[position] = result
+        return [result for result in results if result is not None]
+
+    async def stream(self, calls: Sequence[ToolCall]) -> AsyncIterator[tuple[int, ToolResult]]:
+        """Make many calls and yield (position, result) as they finish."""
+        from holdfast.engine.orchestrator import run_all
+
+        async for position, result in run_all(calls, self.executor, self.session, self.selection):
+            yield position, result

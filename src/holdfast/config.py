@@ -1,0 +1,229 @@
+"""Settings from everywhere, laid over each other: defaults < user file < project file < environment < flags.
+
+Every value knows where it came from (`holdfast config show`). A wrong key or value names its source, its line and
+the nearest right one. A project's own file counts once the folder is trusted, and then narrows only: it cannot
+allow, open hosts, loosen the sandbox or send a key somewhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from holdfast.core.errors import SettingsError
+from holdfast.core.settings import Settings
+from holdfast.host import locations
+
+PROJECT_FILE: Final = "holdfast.toml"
+_NOT_SETTINGS: Final = frozenset({"HOLDFAST_HOME"})
+
+Path = tuple[str, ...]
+
+# What a project's own file may never say, and why. A prefix covers everything below it.
+_NOT_FOR_PROJECTS: Final[Mapping[Path, str]] = {
+    ("permissions", "allow"): "a project cannot allow itself anything",
+    ("permissions", "mode"): "the mode is the user's choice",
+    ("permissions", "approval_timeout"): "how long to wait for an answer is the user's choice",
+    ("sandbox",): "a project cannot change its own sandbox",
+    ("web",): "a project cannot open hosts or set a proxy",
+    ("model", "base_url"): "a project cannot redirect the model's traffic",
+    ("model", "provider"): "which model is used is the user's choice",
+    ("model", "path"): "which model is used is the user's choice",
+    ("history",): "the history is the user's",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: `default`, a file with its line, a variable or a flag."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}" if self.line else self.source
+
+
+@dataclass(slots=True)
+class Loaded:
+    """The settings, where each set value came from, and what was left out."""
+
+    settings: Settings
+    origins: dict[Path, Origin] = field(default_factory=dict[Path, Origin])
+    warnings: list[str] = field(default_factory=list[str])
+
+
+def load(workspace: str, *, flags: Mapping[str, Any] | None = None, trusted: bool = False) -> Loaded:
+    """Return the settings that hold in a workspace."""
+    tree: dict[str, Any] = {}
+    loaded = Loaded(Settings())
+    for path, value, origin in _values(workspace, flags or {}, trusted, loaded):
+        _put(tree, path, value, origin)
+        loaded.origins[path] = origin
+    if tree:
+        loaded.settings = _checked(tree, loaded.origins)
+    return loaded
+
+
+def _values(
+    workspace: str, flags: Mapping[str, Any], trusted: bool, loaded: Loaded
+) -> Iterator[tuple[Path, Any, Origin]]:
+    yield from _file(locations.user_settings())
+    project = os.path.join(workspace, PROJECT_FILE)
+    for path, value, origin in _file(project):
+        refused = next((why for prefix, why in _NOT_FOR_PROJECTS.items() if path[: len(prefix)] == prefix), None)
+        narrows = path[:2] in (("permissions", "deny"), ("permissions", "ask"))
+        if refused:
+            loaded.warnings.append(f"{origin}: {'.'.join(path)} was ignored: {refused}")
+        elif trusted or narrows:
+            yield path, value, origin
+        else:
+            loaded.warnings.append(
+                f"{origin}: {'.'.join(path)} was ignored: this folder is not trusted (see `holdfast trust`)"
+            )
+    yield from _environment(os.environ)
+    for name, value in flags.items():
+        yield tuple(name.split(".")), value, Origin(f"--{name.split('.')[-1].replace('_', '-')}")
+
+
+def _file(path: str) -> Iterator[tuple[Path, Any, Origin]]:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as problem:
+        raise SettingsError(f"{path} cannot be read: {problem.strerror}") from None
+    import tomllib
+
+    try:
+        text = raw.decode("utf-8")
+        tree = tomllib.loads(text)
+    except UnicodeDecodeError as problem:
+        raise SettingsError(f"{path} is not UTF-8 text (byte {problem.start})") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise SettingsError(f"{path} is not valid TOML: {problem}") from None
+    lines = _lines(text)
+    for keys, value in _leaves(tree):
+        yield keys, value, Origin(path, _line_of(keys, lines))
+
+
+# Subtrees whose inner keys are the user's own: they stay whole.
+_OPEN: Final = ("custom", "env", "headers")
+
+
+def _leaves(tree: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    for key, value in tree.items():
+        path = (*above, key)
+        if isinstance(value, dict) and key not in _OPEN and value:
+            yield from _leaves(cast("dict[str, Any]", value), path)
+        else:
+            yield path, value
+
+
+def _lines(text: str) -> dict[Path, int]:
+    """Return the line of each `key =` and `[table]`; enough of TOML to point at a place, never to read a value."""
+    found: dict[Path, int] = {}
+    table: Path = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            table = tuple(part.strip().strip("\"'") for part in stripped.strip("[] ").split("."))
+            found.setdefault(table, number)
+        elif "=" in stripped and not stripped.startswith("#"):
+            keys = tuple(part.strip().strip("\"'") for part in stripped.partition("=")[0].split("."))
+            found.setdefault((*table, *keys), number)
+    return found
+
+
+def _line_of(path: Path, lines: dict[Path, int]) -> int | None:
+    while path:
+        if path in lines:
+            return lines[path]
+        path = path[:-1]
+    return None
+
+
+def _environment(variables: Mapping[str, str]) -> Iterator[tuple[Path, Any, Origin]]:
+    for name in sorted(variables):
+        if not name.startswith("HOLDFAST_") or name in _NOT_SETTINGS or name.startswith("HOLDFAST_INTERNAL_"):
+            continue
+        path = tuple(part.lower() for part in name[len("HOLDFAST_") :].split("__"))
+        if len(path) > 1 and path[0] == "tools":  # a tool's name keeps its case
+            path = (path[0], name[len("HOLDFAST_") :].split("__")[1], *path[2:])
+        yield path, _parsed(variables[name]), Origin(name)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _put(tree: dict[str, Any], path: Path, value: Any, origin: Origin) -> None:
+    for key in path[:-1]:
+        below = tree.setdefault(key, {})
+        if not isinstance(below, dict):
+            raise SettingsError(f"{origin}: {'.'.join(path)} goes below {key!r}, which already has a plain value")
+        tree = cast("dict[str, Any]", below)
+    key = path[-1]
+    if isinstance(value, list) and isinstance(tree.get(key), list) and path[0] == "permissions":
+        value = [*tree[key], *cast("list[Any]", value)]  # rules add up; everything else replaces
+    tree[key] = value
+
+
+def _checked(tree: dict[str, Any], origins: dict[Path, Origin]) -> Settings:
+    from pydantic import ValidationError
+
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        complaints = [_complaint(each, origins) for each in error.errors(include_url=False)]
+        raise SettingsError("\n".join(complaints)) from None
+
+
+def _complaint(each: Any, origins: dict[Path, Origin]) -> str:
+    path = tuple(str(part) for part in each["loc"])
+    key = path
+    while key and key not in origins:
+        key = key[:-1]
+    origin = origins.get(key)
+    if origin is None:
+        origin = next((where for known, where in origins.items() if known[: len(path)] == path), Origin("settings"))
+    name = ".".join(path)
+    if each["type"] == "extra_forbidden":
+        return f"{origin}: there is no setting {name}{_nearest(path)}"
+    got = json.dumps(each["input"], ensure_ascii=False, default=str)
+    return f"{origin}: {name} = {got} is wrong: {each['msg']}"
+
+
+def _nearest(path: Path) -> str:
+    from holdfast.core.schema import did_you_mean
+
+    return did_you_mean(".".join(path), known_keys())
+
+
+def known_keys(model: Any = Settings, above: str = "") -> list[str]:
+    """Return every key of the tree, dotted."""
+    found: list[str] = []
+    for name, info in model.model_fields.items():
+        key = f"{above}{name}"
+        found.append(key)
+        if hasattr(info.annotation, "model_fields"):
+            found += known_keys(info.annotation, f"{key}.")
+    return found
+
+
+def shown(loaded: Loaded) -> list[dict[str, Any]]:
+    """Return every value with where it came from, for `holdfast config show`."""
+    rows: list[dict[str, Any]] = []
+    for path, value in _leaves(loaded.settings.model_dump(mode="json")):
+        origin = loaded.origins.get(path)
+        if origin is None:
+            origin = next((where for known, where in loaded.origins.items() if path[: len(known)] == known), None)
+        rows.append({"key": ".".join(path), "value": value, "from": str(origin or "default")})
+    return rows

@@ -1,0 +1,61 @@
+"""From raw arguments to checked ones: repair what plainly means one thing, otherwise say everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.core.call import ToolCall
+from holdfast.core.errors import ToolFailure
+from holdfast.core.repair import repair
+from holdfast.core.schema import Fault, InvalidArguments, Schema
+from holdfast.core.tool import Tool
+
+
+def mended(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
+    """Return checked arguments and a receipt of repairs; raise `invalid_args` with every fault."""
+    try:
+        raw, notes = repair(call.args, tool.arguments.schema())
+        return tool.arguments.parse(raw, strict=False), tuple(notes)
+    except InvalidArguments as problem:
+        raise invalid(tool, problem.faults) from None
+    except (TypeError, ValueError, AttributeError) as problem:
+        raise invalid(tool, [Fault("", f"arguments must be an object: {problem}")]) from None
+
+
+def invalid(tool: Tool, faults: list[Fault]) -> ToolFailure:
+    """Return the failure that lists every fault with its path, and an example that would do."""
+    example = json.dumps(tool.examples[0] if tool.examples else sample(tool.arguments.schema()), ensure_ascii=False)
+    listed = "; ".join(map(str, faults[:20])) + (f"; and {len(faults) - 20} more" if len(faults) > 20 else "")
+    return ToolFailure(
+        f"invalid arguments for {tool.name}: {listed}",
+        code="invalid_args",
+        hint=f"Correct them and call again, for example with {example}",
+        details={"faults": [{"path": fault.path, "message": fault.message} for fault in faults]},
+    )
+
+
+_SAMPLES: dict[str, Any] = {
+    "string": "...",
+    "integer": 1,
+    "number": 1.0,
+    "boolean": True,
+    "array": [],
+    "object": {},
+    "null": None,
+}
+
+
+def sample(schema: Schema) -> dict[str, Any]:
+    """Return the smallest arguments a schema's required names describe."""
+    properties = schema.get("properties") or {}
+    wanted = schema.get("required") or []
+    found: dict[str, Any] = {}
+    for name in wanted:
+        each = properties.get(name) or {}
+        if not isinstance(each, dict):
+            each = {}
+        kind = each.get("type")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        choices = each.get("enum") or each.get("examples")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        found[name] = choices[0] if choices else _SAMPLES.get(str(kind), "...")  # pyright: ignore[reportUnknownArgumentType]
+    return found

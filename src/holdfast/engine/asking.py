@@ -1,0 +1,155 @@
+"""Permission on the way of one call: state the facts, have them judged, ask where a question is due.
+
+The policy decides, an approver answers; this module only carries facts to the one and questions to the other. An
+answer holds for exactly what was shown: tool, version, arguments and directory, by digest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.context import ToolContext
+from holdfast.core.effects import Effect
+from holdfast.core.errors import ToolFailure
+from holdfast.core.tool import Preview, Tool
+from holdfast.engine.workers import Workers
+from holdfast.policy.approval import Answer, Approver, Question, digest
+from holdfast.policy.policy import Decision, Policy, Request
+
+if TYPE_CHECKING:
+    from holdfast.core.session import Session
+
+
+class Asking:
+    """Judges calls and asks about those that need it."""
+
+    def __init__(self, policy: Policy, approver: Approver, remember: Callable[[str], None] | None = None) -> None:
+        self.policy = policy
+        self.approver = approver
+        self._remember = remember
+        self._plain: dict[tuple[object, ...], Decision] = {}
+
+    def request(self, tool: Tool, args: Any, ctx: ToolContext) -> Request:
+        """State the facts of a call."""
+        read_only = tool.read_only if isinstance(tool.read_only, bool) else tool.read_only(args, ctx)
+        effects: Sequence[Effect] | None = [] if read_only else None
+        if tool.effects is not None:
+            effects = tool.effects(args, ctx)
+        return self._request(tool, ctx.session, read_only, effects, ctx.call.source)
+
+    def _request(
+        self, tool: Tool, session: Session, read_only: bool, effects: Sequence[Effect] | None, source: str
+    ) -> Request:
+        settings = session.settings.tools.get(tool.name)
+        return Request(
+            tool=tool.name,
+            aliases=tool.aliases,
+            module=tool.module,
+            read_only=read_only,
+            needs_permission=tool.needs_permission and not read_only,
+            level=tool.level,
+            effects=effects,
+            workspace=session.workspace,
+            roots=session.roots,
+            cwd=session.cwd,
+            mode=session.mode,
+            grants=session.grants,
+            origins=frozenset(session.origins),
+            source=source,
+            tool_settings=settings.permissions if settings else None,
+        )
+
+    def decide(self, tool: Tool, args: Any, ctx: ToolContext) -> Decision:
+        """Return the verdict on a call. What touches nothing is judged once per tool, not once per call."""
+        if tool.effects is not None or not isinstance(tool.read_only, bool):
+            return self.policy.judge(self.request(tool, args, ctx))
+        session = ctx.session
+        key = (tool, session.mode, len(session.grants), len(session.origins), session.settings is None, self.policy)
+        decision = self._plain.get(key)
+        if decision is None:
+            if len(self._plain) > 10_000:
+                self._plain.clear()
+            decision = self._plain[key] = self.policy.judge(self.request(tool, args, ctx))
+        return decision
+
+    def permits(self, tool: Tool, effect: Effect, session: Session) -> bool:
+        """Say whether one further effect of a running call would be allowed without a question."""
+        return self.policy.judge(self._request(tool, session, False, [effect], "system")).verdict == "allow"
+
+    def refusal(self, tool: Tool, decision: Decision) -> ToolFailure:
+        """Return the failure for a denied call: which rule, and what to do instead."""
+        return ToolFailure(
+            f"{tool.name} was not permitted: {decision.reason}",
+            code="permission_denied",
+            hint="Do it another way, or ask the user. `holdfast policy check` explains the verdict.",
+            details={"verdict": decision.verdict, "rules": [rule.to_dict() for rule in decision.rules], "number": 2},
+        )
+
+    async def preview(self, tool: Tool, args: Any, ctx: ToolContext, workers: Workers) -> Preview | None:
+        """Return what the call would do, found out by the tool itself, or None when it cannot say."""
+        if tool.preview is None:
+            return None
+        if inspect.iscoroutinefunction(tool.preview):
+            return await tool.preview(args, ctx)
+        shown = await workers.submit(lambda: tool.preview(args, ctx) if tool.preview else None)
+        return await shown if inspect.isawaitable(shown) else shown
+
+    async def settle(
+        self, tool: Tool, args: Any, ctx: ToolContext, decision: Decision, workers: Workers
+    ) -> Mapping[str, Any] | None:
+        """Ask about a call. Returns None to go on, or changed arguments; raises when the answer is no."""
+        call, session = ctx.call, ctx.session
+        try:
+            shown = await self.preview(tool, args, ctx, workers)
+        except ToolFailure as failure:
+            shown = Preview(f"(no preview: {failure.message})")
+        question = Question(
+            call=call,
+            tool=tool.name,
+            decision=decision,
+            preview=shown,
+            digest=digest(tool.name, tool.version, call.args, session.cwd),
+        )
+        session.emit("permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest)
+        answer = await self._answer(question, session.settings.permissions.approval_timeout)
+        session.emit(
+            "permission_decided",
+            tool=tool.name,
+            call_id=call.id,
+            answer=answer.kind,
+            reason=answer.reason,
+            rule=answer.rule or decision.suggestion,
+            by=type(self.approver).__name__,
+        )
+        if answer.kind == "no":
+            raise self._refused(tool, decision, answer)
+        rule = answer.rule or decision.suggestion
+        if answer.kind in ("session", "always") and rule is not None and rule not in session.grants:
+            session.grants.append(rule)
+            if answer.kind == "always" and self._remember is not None:
+                self._remember(rule)
+        if answer.args is not None and dict(answer.args) != dict(call.args):
+            return answer.args
+        return None
+
+    async def _answer(self, question: Question, timeout_s: float) -> Answer:
+        """Return the approver's answer; one who hangs or fails has answered no."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.approver.ask(question)
+        except TimeoutError:
+            return Answer("no", f"nobody answered within {timeout_s:g} s")
+        except Exception as problem:
+            return Answer("no", f"the approver failed: {problem}")
+
+    def _refused(self, tool: Tool, decision: Decision, answer: Answer) -> ToolFailure:
+        allow = f"allow it with the rule {decision.suggestion}" if decision.suggestion else "allow it with a rule"
+        return ToolFailure(
+            f"{tool.name} needs permission and did not get it: {answer.reason or 'the user said no'}",
+            code="permission_denied",
+            hint=f"It was asked about because {decision.reason}. Do it another way, or {allow} (`--allow` on the command line).",
+            details={"verdict": "ask", "reason": decision.reason, "suggestion": decision.suggestion},
+        )

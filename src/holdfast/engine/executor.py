@@ -1,0 +1,369 @@
+"""The one door: `Executor.run` turns a ToolCall into a ToolResult, and nothing else does.
+
+resolve → ready → validate → effects → forbid → check → decide → run → close, a line a step. Whoever calls (a model,
+a person, the command line, an MCP client, undo) passes the same steps; nothing reaches a handler by another way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.core.call import ToolCall, ToolError, ToolResult
+from holdfast.core.context import ToolContext
+from holdfast.core.errors import ToolFailure
+from holdfast.core.events import Event, Progress
+from holdfast.core.schema import InvalidArguments
+from holdfast.core.tool import Tool
+from holdfast.engine.asking import Asking
+from holdfast.engine.bus import Bus
+from holdfast.engine.limits import cut
+from holdfast.engine.running import STOPPED, Overrun, Run, runner, within
+from holdfast.engine.workers import Workers
+from holdfast.policy.policy import Decision, Policy
+from holdfast.registry.lifecycle import Lifecycle
+
+if TYPE_CHECKING:
+    from holdfast.core.session import Session
+    from holdfast.core.settings import ToolSettings
+
+_log = logging.getLogger("holdfast")
+_NO_OPTIONS: Final[Mapping[str, Any]] = {}
+
+
+class View(Protocol):
+    """What a session sees of the tools (`core.view.Selection`)."""
+
+    def get(self, name: str) -> Tool | None: ...
+    def names(self) -> list[str]: ...
+    def hides(self, name: str) -> bool: ...
+
+
+class Meter(Protocol):
+    """Who counts calls (`engine.metrics.Metrics`)."""
+
+    def started(self, tool: str) -> None: ...
+    def finished(
+        self, tool: str, duration_s: float, error: str | None, *, queue_s: float = 0.0, bytes_out: int = 0
+    ) -> None: ...
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A call that passed every check and may run."""
+
+    call: ToolCall
+    tool: Tool
+    args: Any
+    ctx: ToolContext
+    decision: Decision
+    settings: ToolSettings | None
+    timeout_s: float
+    repairs: tuple[str, ...] = ()
+    queue_s: float = 0.0
+
+    @property
+    def read_only(self) -> bool:
+        flag = self.tool.read_only
+        return flag if isinstance(flag, bool) else flag(self.args, self.ctx)
+
+    @property
+    def concurrency_safe(self) -> bool:
+        chosen = self.settings.concurrency.is_concurrency_safe if self.settings else None
+        if chosen is not None:
+            return chosen
+        flag = self.tool.concurrency_safe
+        return flag if isinstance(flag, bool) else flag(self.args, self.ctx)
+
+
+Proceed = Callable[[Prepared], Awaitable[ToolResult]]
+Middleware = Callable[[Prepared, Proceed], Awaitable[ToolResult]]
+
+
+class Executor:
+    """Runs single calls. One per application; any number of calls at once."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        asking: Asking,
+        lifecycle: Lifecycle,
+        bus: Bus,
+        meter: Meter,
+        middleware: Callable[[Tool], list[Middleware]] = lambda tool: [],
+        tracing: Callable[[ToolCall, Tool], Any] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.asking = asking
+        self.lifecycle = lifecycle
+        self.bus = bus
+        self.meter = meter
+        self.middleware = middleware
+        self.tracing = tracing
+        self.workers = Workers()
+        self._pipelines: dict[Tool, Proceed] = {}
+        self._runs: dict[Tool, Run] = {}
+        self._running: dict[str, asyncio.Future[Any]] = {}
+
+    async def run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
+        """Return what the call came to. Raises nothing but CancelledError, when the caller itself is cancelled."""
+        at, clock = time(), perf_counter()
+        name, bug, prepared = call.name, False, None
+        try:
+            tool = self._resolve(call, view)
+            name = tool.name
+            await self._ready(tool, session)
+            prepared = await self._prepare(call, tool, session)
+            result = await self._invoke(prepared, session)
+        except ToolFailure as failure:
+            result = _failed(failure)
+        except Overrun as overrun:
+            bug, result = True, _timed_out(prepared, overrun)
+        except asyncio.CancelledError:
+            self._close(call, name, session, _CANCELLED, at, clock, prepared, bug)
+            raise
+        except Exception as problem:  # the one place where bugs of tools are caught
+            _log.exception("tool %s failed on call %s", name, call.id)
+            bug, result = True, _failed(_crashed(name, problem))
+        return self._close(call, name, session, result, at, clock, prepared, bug)
+
+    async def dry_run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
+        """Return what the call would do: its effects, the verdict, and the tool's own preview. Nothing is changed."""
+        try:
+            tool = self._resolve(call, view)
+            await self._ready(tool, session)
+            ctx, args, repairs = await self._validated(call, tool, session)
+            decision = self.policy.judge(self.asking.request(tool, args, ctx))
+            if decision.verdict == "deny":
+                raise self.asking.refusal(tool, decision)
+            await self._check(tool, args, ctx)
+            shown = await self.asking.preview(tool, args, ctx, self.workers)
+        except ToolFailure as failure:
+            return _failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
+        text = shown.diff or shown.text if shown else f"{tool.name} cannot say what it would change; nothing was run."
+        data = {"verdict": decision.to_dict(), "diff": shown.diff if shown else "", **(shown.data if shown else {})}
+        meta = {"tool": tool.name, "call_id": call.id, "dry_run": True} | ({"repaired": list(repairs)} if repairs else {})
+        return ToolResult(data=data, output=text, meta=meta)
+
+    def cancel(self, call_id: str) -> bool:
+        """Stop one running call; it reports `cancelled`. False when no such call runs."""
+        work = self._running.get(call_id)
+        return work is not None and work.cancel(STOPPED)
+
+    def forget(self, tool: Tool) -> None:
+        """Drop what was composed for a tool, so that changed settings or extensions take effect."""
+        self._pipelines.pop(tool, None)
+        self._runs.pop(tool, None)
+
+    def forget_all(self) -> None:
+        self._pipelines.clear()
+
+    # -- the steps -----------------------------------------------------------------------------------------------
+
+    def _resolve(self, call: ToolCall, view: View) -> Tool:
+        tool = view.get(call.name)
+        if tool is None:
+            raise _missing(call.name, view)
+        return tool
+
+    async def _ready(self, tool: Tool, session: Session) -> None:
+        settings = session.settings.tools.get(tool.name)
+        enabled = tool.enabled if isinstance(tool.enabled, bool) else tool.enabled(session)
+        if not enabled or (settings is not None and not settings.enabled):
+            raise ToolFailure(f"{tool.name} is switched off", code="tool_unavailable", hint=_SWITCHED_OFF)
+        state = self.lifecycle.state(tool.name)
+        if state in ("ready", "executing", "error"):
+            return
+        if state == "registered":
+            await self._initialize(tool, session)
+        elif state != "unregistered":  # a tool taken away while it was on its way here still runs to its end
+            raise ToolFailure(f"{tool.name} is {state}", code="tool_unavailable", hint=_UNAVAILABLE)
+
+    async def _initialize(self, tool: Tool, session: Session) -> None:
+        self.lifecycle.move(tool.name, "initializing", "first use")
+        try:
+            if tool.initialize is not None:
+                await tool.initialize(session)
+        except Exception as problem:
+            self.lifecycle.move(tool.name, "failed", str(problem))
+            raise ToolFailure(
+                f"{tool.name} could not be initialised: {problem}", code="tool_unavailable", hint=_UNAVAILABLE
+            ) from problem
+        self.lifecycle.move(tool.name, "ready")
+
+    async def _validated(self, call: ToolCall, tool: Tool, session: Session) -> tuple[ToolContext, Any, tuple[str, ...]]:
+        settings = session.settings.tools.get(tool.name)
+        bus = self.bus
+
+        def report(progress: Progress) -> None:
+            if bus.heard:
+                bus.emit(Event("call_progress", session.id, call.id, tool.name, {"progress": progress}))
+
+        def permits(effect: Any) -> bool:
+            return self.asking.permits(tool, effect, session)
+
+        ctx = ToolContext(call, session, report, settings.custom if settings else _NO_OPTIONS, permits)
+        try:
+            return ctx, tool.arguments.parse(call.args), ()
+        except InvalidArguments:
+            args, repairs = _repaired(tool, call)
+        return ctx, args, repairs
+
+    async def _prepare(self, call: ToolCall, tool: Tool, session: Session) -> Prepared:
+        ctx, args, repairs = await self._validated(call, tool, session)
+        decision = self.asking.decide(tool, args, ctx)
+        if decision.verdict == "deny":
+            raise self.asking.refusal(tool, decision)
+        if tool.check is not None:
+            await self._check(tool, args, ctx)
+        if decision.verdict == "ask":
+            changed = await self.asking.settle(tool, args, ctx, decision, self.workers)
+            if changed is not None:  # other arguments are another call: judged from the start
+                return await self._prepare(replace(call, args=changed), tool, session)
+        settings = session.settings.tools.get(tool.name)
+        timeout = settings.timeout if settings else None
+        if timeout is None:
+            timeout = tool.timeout_s(args) if callable(tool.timeout_s) else tool.timeout_s
+        return Prepared(call, tool, args, ctx, decision, settings, timeout or session.settings.engine.timeout, repairs)
+
+    async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
+        if tool.check is not None:
+            # Checks read files: in a thread, so that a slow disk holds up nobody else.
+            await self.workers.submit(lambda: tool.check(args, ctx) if tool.check else None)
+
+    async def _invoke(self, prepared: Prepared, session: Session) -> ToolResult:
+        tool, call = prepared.tool, prepared.call
+        if self.bus.heard:
+            self.bus.emit(Event("call_started", session.id, call.id, tool.name, {"call": call}))
+        self.meter.started(tool.name)
+        pipeline = self._pipelines.get(tool) or self._composed(tool)
+        life = self.lifecycle.life(tool.name)
+        if life is not None:
+            life = self.lifecycle.began(tool.name)
+        failed = True
+        try:
+            with nullcontext() if self.tracing is None else self.tracing(call, tool):
+                result = await pipeline(prepared)
+            failed = False
+        except (ToolFailure, asyncio.CancelledError):
+            failed = False
+            raise
+        finally:
+            if life is not None:
+                self.lifecycle.ended(life, failed)
+        return result
+
+    def _composed(self, tool: Tool) -> Proceed:
+        """Wrap the innermost step in the middleware this tool needs; a plain tool pays for none."""
+        self._runs[tool] = runner(tool, self.workers)
+        pipeline: Proceed = self._run_handler
+        for layer in reversed(self.middleware(tool)):
+            pipeline = _wrapped(layer, pipeline)
+        self._pipelines[tool] = pipeline
+        return pipeline
+
+    async def _run_handler(self, prepared: Prepared) -> ToolResult:
+        run = self._runs[prepared.tool]
+        return await within(run(prepared.args, prepared.ctx), prepared.timeout_s, self._running, prepared.call.id)
+
+    def _close(
+        self,
+        call: ToolCall,
+        name: str,
+        session: Session,
+        result: ToolResult,
+        at: float,
+        clock: float,
+        prepared: Prepared | None,
+        bug: bool,
+    ) -> ToolResult:
+        duration = perf_counter() - clock
+        meta: dict[str, Any] = {
+            "tool": name,
+            "call_id": call.id,
+            "started": at,
+            "duration_ms": round(duration * 1000, 3),
+            "cached": False,
+            "truncated": False,
+            **result.meta,
+        }
+        if prepared is not None and prepared.repairs:
+            meta["repaired"] = list(prepared.repairs)
+        output, limit = result.output, session.settings.engine.output_limit
+        if len(output) > limit:
+            output, meta["truncated"] = cut(output, limit), True
+        if prepared is not None and (origin := meta.get("origin") or prepared.tool.origin):
+            meta["origin"] = origin
+            if origin != "workspace":
+                session.origins.add(origin)
+        result = ToolResult(result.ok, result.data, output, result.content, result.error, result.undo, meta)
+        error = result.error.code if result.error else None
+        queue_s = prepared.queue_s if prepared is not None else 0.0
+        self.meter.finished(name, duration, error, queue_s=queue_s, bytes_out=len(output))
+        if self.bus.heard:
+            data = {"call": call, "result": result, "decision": prepared.decision if prepared else None, "bug": bug}
+            self.bus.emit(Event("call_finished", session.id, call.id, name, data))
+        return result
+
+
+_SWITCHED_OFF: Final = "Set `enabled = true` for it in the settings, or use another tool."
+_UNAVAILABLE: Final = "`holdfast health` says why; `enable` or a passing health check brings it back."
+_CANCELLED: Final = ToolResult.failed(ToolError("cancelled", "the call was cancelled", "Nothing more will happen."))
+
+
+def _wrapped(layer: Middleware, inner: Proceed) -> Proceed:
+    async def proceed(prepared: Prepared) -> ToolResult:
+        return await layer(prepared, inner)
+
+    return proceed
+
+
+def _missing(name: str, view: View) -> ToolFailure:
+    """Say that there is no such tool here, and which names are near."""
+    from difflib import get_close_matches
+
+    if view.hides(name):
+        message = f"{name} is not among the tools of this session"
+        return ToolFailure(message, code="tool_unavailable", hint="Use one of the tools you were given.")
+    names = view.names()
+    folded = {each.lower(): each for each in names}
+    near = [folded[each] for each in get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
+    hint = f"Did you mean {', '.join(near)}?" if near else "`holdfast tools list` lists all; a model can use ToolSearch."
+    message = f"there is no tool named {name!r}"
+    return ToolFailure(message, code="tool_not_found", hint=hint, details={"name": name, "nearest": near})
+
+
+def _repaired(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
+    """Mend what plainly means one thing; otherwise fail with every fault, its path and an example."""
+    from holdfast.engine.arguments import mended
+
+    return mended(tool, call)
+
+
+def _failed(failure: ToolFailure) -> ToolResult:
+    return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output)
+
+
+def _timed_out(prepared: Prepared | None, overrun: Overrun) -> ToolResult:
+    assert prepared is not None
+    tool, seconds = prepared.tool, prepared.timeout_s
+    left = " It ignored its cancellation and was left behind." if overrun.abandoned else ""
+    if overrun.abandoned is False and tool.where != "process" and not asyncio.iscoroutinefunction(tool.run):
+        left = " Its thread cannot be stopped and ends by itself; mark the tool `where=\"process\"` to have it killed."
+    message = f"{tool.name} did not finish within {seconds:g} s and was stopped."
+    hint = "Ask for less at once, or raise `timeout` for it in the settings." + left
+    return ToolResult.failed(ToolError("timeout", message, hint, {"timeout_s": seconds}))
+
+
+def _crashed(name: str, problem: Exception) -> ToolFailure:
+    return ToolFailure(
+        f"{name} raised {type(problem).__name__}: {problem}",
+        hint="This is a fault in the tool, not in the arguments; the log has its traceback.",
+        details={"exception": type(problem).__name__},
+    )

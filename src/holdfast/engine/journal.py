@@ -1,0 +1,101 @@
+"""The journal of a session: one JSON line for everything that a later process must know to go on.
+
+Appended in one write each, so several processes may share it and a crash loses at most the line being written. A
+line that cannot be read is skipped and counted; what can be read is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+from holdfast.core.events import Event
+from holdfast.core.read_state import Seen
+from holdfast.core.session import Session
+
+_KEPT: Final = frozenset(
+    {
+        "session_started",
+        "call_started",
+        "call_finished",
+        "file_read",
+        "file_changed",
+        "permission_asked",
+        "permission_decided",
+        "tool_activated",
+        "task_changed",
+        "subagent_start",
+        "subagent_end",
+        "note",
+    }
+)
+
+
+class Journal:
+    """An append-only file of one session's events; a listener of the bus."""
+
+    def __init__(self, path: str, session_id: str) -> None:
+        self.path = path
+        self.session_id = session_id
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._mend()
+
+    def __call__(self, event: Event) -> None:
+        if event.session_id == self.session_id and event.kind in _KEPT:
+            self.append(event.to_dict())
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Write one record as one line, in one system call."""
+        os.write(self._descriptor, json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _mend(self) -> None:
+        """End a line that a crash left open, so that the next one stands alone."""
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")
+
+
+def records(path: str) -> Iterator[dict[str, Any]]:
+    """Yield the readable records of a journal, oldest first; nothing when there is none."""
+    try:
+        file = open(path, encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    with file:
+        for line in file:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and "kind" in record:
+                yield record
+
+
+def resume(session: Session, path: str) -> int:
+    """Bring a session to where its journal ends: what was read, granted and activated. Returns how many records."""
+    count = 0
+    for record in records(path):
+        count += 1
+        data = record.get("data") or {}
+        match record["kind"]:
+            case "file_read":
+                seen = Seen(data["digest"], data["size"], data["mtime_ns"], data.get("whole", True))
+                session.read_state.put(data["path"], seen)
+            case "permission_decided" if data.get("answer") in ("session", "always") and data.get("rule"):
+                if data["rule"] not in session.grants:
+                    session.grants.append(data["rule"])
+            case "tool_activated":
+                session.activated.add(record["tool"])
+            case "call_finished":
+                origin = ((data.get("result") or {}).get("meta") or {}).get("origin")
+                if origin and origin != "workspace":
+                    session.origins.add(origin)
+            case _:
+                pass
+    return count

@@ -1,0 +1,70 @@
+"""The log: each start, end and failure in English, with tool, call id, duration and a short form of what came out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Final
+
+from holdfast.core.events import Event
+from holdfast.core.schema import trimmed
+from holdfast.host.visible import mask
+
+_log = logging.getLogger("holdfast")
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}
+
+
+def log_event(event: Event) -> None:
+    """Write one event to the `holdfast` logger; subscribe this to a bus."""
+    match event.kind:
+        case "call_started":
+            if _log.isEnabledFor(logging.INFO):
+                args = mask(trimmed(json.dumps(dict(event.data["call"].args), ensure_ascii=False, default=repr), 200))
+                _write(logging.INFO, event, f"{event.tool} started with {args}", args=args)
+        case "call_finished":
+            result = event.data["result"]
+            if result.ok:
+                if _log.isEnabledFor(logging.INFO):
+                    ms, said = result.meta["duration_ms"], mask(trimmed(result.output.strip(), 120))
+                    _write(logging.INFO, event, f"{event.tool} finished in {ms} ms: {said}", duration_ms=ms, result=said)
+            else:
+                level = logging.ERROR if event.data["bug"] else logging.INFO
+                ms, said = result.meta["duration_ms"], mask(trimmed(result.error.message, 300))
+                text = f"{event.tool} failed after {ms} ms with {result.error.code}: {said}"
+                _write(level, event, text, duration_ms=ms, code=result.error.code, error=said)
+        case "extension_failed" | "note":
+            _write(logging.WARNING, event, str(event.data.get("message", event.kind)))
+        case _:
+            pass
+
+
+def _write(level: int, event: Event, message: str, **fields: Any) -> None:
+    if _log.isEnabledFor(level):
+        about = {"event": event.kind, "tool": event.tool, "call_id": event.call_id, "session_id": event.session_id}
+        _log.log(level, "%s [call %s]", message, event.call_id, extra={"holdfast": {**about, **fields}})
+
+
+class JsonLines(logging.Formatter):
+    """Formats records as one JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, "holdfast", {})
+        line = {"at": record.created, "level": record.levelname.lower(), "message": record.getMessage(), **fields}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def to_stderr(level: str, *, json_lines: bool = False) -> None:
+    """Send the log to stderr: what the command line does; a library user sets up logging as usual."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if json_lines else logging.Formatter("%(levelname)s %(message)s"))
+    _log.handlers[:] = [handler]
+    _log.propagate = False
+    _log.setLevel(LEVELS[level])
