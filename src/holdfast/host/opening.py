@@ -1,0 +1,108 @@
+"""Opening what a caller named for reading: one way in, and a clear word for everything that is no plain file."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.errors import ToolFailure
+from holdfast.host.paths import is_beneath, missing_failure, open_beneath, os_failure, readable_roots, refuse_special
+
+if TYPE_CHECKING:
+    from holdfast.core.context import ToolContext
+
+CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file or folder held open: reads go through `fd`, so nothing that happens to the name matters any more."""
+
+    fd: int
+    path: str
+    """As it was named, made absolute."""
+    real: str
+    """Where it lies, links resolved."""
+    stat: os.stat_result
+    outside: bool
+    """True when it lies in none of the session's roots."""
+
+    @property
+    def size(self) -> int:
+        return self.stat.st_size
+
+    @property
+    def origin(self) -> str:
+        """Where its text comes from, as results say it."""
+        return "outside" if self.outside else "workspace"
+
+
+@contextmanager
+def open_file(path: str, ctx: ToolContext) -> Generator[Source]:
+    """Open the regular file at the absolute `path`; raise ToolFailure for a folder, a device, a missing name."""
+    with _opened(path, ctx) as source:
+        if stat.S_ISDIR(source.stat.st_mode):
+            raise ToolFailure(
+                f"{path} is a directory, not a file",
+                hint="List it with fs.list_dir or Bash `ls`, then read a file in it.",
+                details={"path": path, "reason": "directory"},
+            )
+        yield source
+
+
+@contextmanager
+def open_folder(path: str, ctx: ToolContext) -> Generator[Source]:
+    """Open the folder at the absolute `path`; raise ToolFailure for anything else."""
+    with _opened(path, ctx) as source:
+        if not stat.S_ISDIR(source.stat.st_mode):
+            raise ToolFailure(
+                f"{path} is a file, not a directory",
+                hint="Read it with Read or fs.read_file.",
+                details={"path": path, "reason": "not_a_directory"},
+            )
+        yield source
+
+
+@contextmanager
+def _opened(path: str, ctx: ToolContext) -> Generator[Source]:
+    roots = readable_roots(ctx, path)
+    try:
+        fd = open_beneath(path, roots, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise missing_failure(path, roots) from None
+    except OSError as problem:
+        raise os_failure(problem, path, "open") from None
+    try:
+        status = refuse_special(fd, path)
+        real = _where(fd, path)
+        outside = not any(is_beneath(real, os.path.realpath(root)) for root in ctx.session.roots)
+        yield Source(fd, path, real, status, outside)
+    except OSError as problem:
+        raise os_failure(problem, path, "read") from None
+    finally:
+        os.close(fd)
+
+
+def _where(fd: int, path: str) -> str:
+    """Return the real path of an open file: from the kernel where it tells, so that a swapped name cannot lie."""
+    if sys.platform == "linux":
+        try:
+            return os.readlink(f"/proc/self/fd/{fd}").removesuffix(" (deleted)")
+        except OSError:  # a container without /proc
+            pass
+    return os.path.realpath(path)
+
+
+def read_up_to(fd: int, limit: int) -> bytes:
+    """Return at most `limit` bytes from the start; the size a file claims is not believed."""
+    parts: list[bytes] = []
+    position = 0
+    while position < limit and (part := os.pread(fd, min(limit - position, CHUNK), position)):
+        parts.append(part)
+        position += len(part)
+    return b"".join(parts)
