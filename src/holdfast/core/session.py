@@ -13,6 +13,7 @@ from holdfast.core.secrets import is_secret
 
 if TYPE_CHECKING:
     from holdfast.core.settings import Mode, Settings
+    from holdfast.core.view import Selection
 
 T = TypeVar("T")
 
@@ -62,6 +63,8 @@ class Session:
         self.read_state = ReadState()
         self.mode: Mode = settings.permissions.mode
         self.activated: set[str] = set()
+        self.selection: Selection | None = None
+        """The tools this session sees; set by whoever opens it."""
         self.grants: list[str] = []
         """Allow rules given for this session by an approver."""
         self.origins: set[str] = set()
