@@ -51,7 +51,35 @@ _WHERE = {
     "RegistrationError": "holdfast.core.errors",
 }
 
-__all__ = ["__version__", *sorted(_WHERE)]
+__all__ = [
+    "Args",
+    "Connect",
+    "DeletePath",
+    "Effect",
+    "Event",
+    "Field",
+    "Health",
+    "Holdfast",
+    "HoldfastError",
+    "Image",
+    "Preview",
+    "Progress",
+    "ReadPath",
+    "RegistrationError",
+    "Registry",
+    "RunCommand",
+    "Settings",
+    "Text",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
+    "ToolFailure",
+    "ToolResult",
+    "WritePath",
+    "__version__",
+    "tool",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -54,6 +54,7 @@ class Holdfast:
         modules: Mapping[str, Iterable[Tool]] | None = None,
         allow: Sequence[str] = (),
         mode: Mode | None = None,
+        timeout: tuple[str, float] | None = None,
         tool_allow: Sequence[str] = (),
         session: str | None = None,
         builtin: bool = True,
@@ -66,8 +67,7 @@ class Holdfast:
         self.trusted = is_trusted(root)
         self.warnings: list[str] = []
         if settings is None:
-            flags = {"permissions.mode": mode} if mode else {}
-            loaded = config.load(root, flags=flags, trusted=self.trusted)
+            loaded = config.load(root, flags=config.flags(mode=mode, timeout=timeout), trusted=self.trusted)
             settings, self.warnings = loaded.settings, loaded.warnings
         elif mode:
             permissions = settings.permissions.model_copy(update={"mode": mode})

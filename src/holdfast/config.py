@@ -56,7 +56,7 @@ class Loaded:
     warnings: list[str] = field(default_factory=list[str])
 
 
-def load(workspace: str, *, flags: Mapping[str, Any] | None = None, trusted: bool = False) -> Loaded:
+def load(workspace: str, *, flags: Mapping[Path, Any] | None = None, trusted: bool = False) -> Loaded:
     """Return the settings that hold in a workspace."""
     tree: dict[str, Any] = {}
     loaded = Loaded(Settings())
@@ -68,8 +68,18 @@ def load(workspace: str, *, flags: Mapping[str, Any] | None = None, trusted: boo
     return loaded
 
 
+def flags(*, mode: str | None = None, timeout: tuple[str, float] | None = None) -> dict[Path, Any]:
+    """Return what the command line sets, as paths into the tree."""
+    chosen: dict[Path, Any] = {}
+    if mode is not None:
+        chosen["permissions", "mode"] = mode
+    if timeout is not None:
+        chosen["tools", timeout[0], "timeout"] = timeout[1]
+    return chosen
+
+
 def _values(
-    workspace: str, flags: Mapping[str, Any], trusted: bool, loaded: Loaded
+    workspace: str, flags: Mapping[Path, Any], trusted: bool, loaded: Loaded
 ) -> Iterator[tuple[Path, Any, Origin]]:
     yield from _file(locations.user_settings())
     project = os.path.join(workspace, PROJECT_FILE)
@@ -85,8 +95,8 @@ def _values(
                 f"{origin}: {'.'.join(path)} was ignored: this folder is not trusted (see `holdfast trust`)"
             )
     yield from _environment(os.environ)
-    for name, value in flags.items():
-        yield tuple(name.split(".")), value, Origin(f"--{name.split('.')[-1].replace('_', '-')}")
+    for path, value in flags.items():
+        yield path, value, Origin(f"--{path[-1].replace('_', '-')}")
 
 
 def _file(path: str) -> Iterator[tuple[Path, Any, Origin]]:

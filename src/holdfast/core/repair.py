@@ -88,13 +88,15 @@ def _mend_enum(value: Any, choices: list[Any], path: tuple[str | int, ...], note
     if value in choices or not isinstance(value, str):
         return value
     words = {_folded(choice): choice for choice in choices if isinstance(choice, str)}
-    near = get_close_matches(_folded(value), words, n=2, cutoff=0.75)
+    near = set(get_close_matches(_folded(value), words, n=2, cutoff=0.75))
+    near |= {word for word in words if value and word.startswith(_folded(value))}
     if _folded(value) in words:
-        near = [_folded(value)]
+        near = {_folded(value)}
     if len(near) != 1:
         return value
-    notes.append(f"{path_text(path)}: took {value!r} as {words[near[0]]!r}")
-    return words[near[0]]
+    meant = words[near.pop()]
+    notes.append(f"{path_text(path)}: took {value!r} as {meant!r}")
+    return meant
 
 
 def _folded(word: str) -> str:
@@ -186,6 +188,8 @@ def _converted(value: Any, wanted: str, schema: Schema) -> Any:
     if wanted == "integer" and isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return int(value)
     items = schema.get("items")
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        return _NOTHING  # meant as JSON, and broken
     if wanted == "array" and isinstance(items, Mapping) and isinstance(value, str | int | float | dict):
         return [value] if _fits(value, cast("Schema", items)) and "type" in items else _NOTHING
     return _NOTHING

@@ -113,7 +113,9 @@ class Asking:
             preview=shown,
             digest=digest(tool.name, tool.version, call.args, session.cwd),
         )
-        session.emit("permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest)
+        session.emit(
+            "permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest
+        )
         answer = await self._answer(question, session.settings.permissions.approval_timeout)
         session.emit(
             "permission_decided",
@@ -121,19 +123,24 @@ class Asking:
             call_id=call.id,
             answer=answer.kind,
             reason=answer.reason,
-            rule=answer.rule or decision.suggestion,
+            rules=(answer.rule or decision.suggestion or "").splitlines(),
             by=type(self.approver).__name__,
         )
         if answer.kind == "no":
             raise self._refused(tool, decision, answer)
-        rule = answer.rule or decision.suggestion
-        if answer.kind in ("session", "always") and rule is not None and rule not in session.grants:
-            session.grants.append(rule)
-            if answer.kind == "always" and self._remember is not None:
-                self._remember(rule)
+        if answer.kind in ("session", "always"):
+            self._keep(answer, (answer.rule or decision.suggestion or "").splitlines(), session)
         if answer.args is not None and dict(answer.args) != dict(call.args):
             return answer.args
         return None
+
+    def _keep(self, answer: Answer, rules: list[str], session: Session) -> None:
+        """Let an answer hold on: for this session, or for good."""
+        for rule in rules:
+            if rule not in session.grants:
+                session.grants.append(rule)
+            if answer.kind == "always" and self._remember is not None:
+                self._remember(rule)
 
     async def _answer(self, question: Question, timeout_s: float) -> Answer:
         """Return the approver's answer; one who hangs or fails has answered no."""
@@ -150,6 +157,6 @@ class Asking:
         return ToolFailure(
             f"{tool.name} needs permission and did not get it: {answer.reason or 'the user said no'}",
             code="permission_denied",
-            hint=f"It was asked about because {decision.reason}. Do it another way, or {allow} (`--allow` on the command line).",
+            hint=f"Asked because: {decision.reason}. Do it another way, or {allow} (`--allow` on the command line).",
             details={"verdict": "ask", "reason": decision.reason, "suggestion": decision.suggestion},
         )

@@ -7,6 +7,7 @@ a person, the command line, an MCP client, undo) passes the same steps; nothing 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
@@ -148,7 +149,9 @@ class Executor:
             return _failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
         text = shown.diff or shown.text if shown else f"{tool.name} cannot say what it would change; nothing was run."
         data = {"verdict": decision.to_dict(), "diff": shown.diff if shown else "", **(shown.data if shown else {})}
-        meta = {"tool": tool.name, "call_id": call.id, "dry_run": True} | ({"repaired": list(repairs)} if repairs else {})
+        meta = {"tool": tool.name, "call_id": call.id, "dry_run": True} | (
+            {"repaired": list(repairs)} if repairs else {}
+        )
         return ToolResult(data=data, output=text, meta=meta)
 
     def cancel(self, call_id: str) -> bool:
@@ -197,7 +200,9 @@ class Executor:
             ) from problem
         self.lifecycle.move(tool.name, "ready")
 
-    async def _validated(self, call: ToolCall, tool: Tool, session: Session) -> tuple[ToolContext, Any, tuple[str, ...]]:
+    async def _validated(
+        self, call: ToolCall, tool: Tool, session: Session
+    ) -> tuple[ToolContext, Any, tuple[str, ...]]:
         settings = session.settings.tools.get(tool.name)
         bus = self.bus
 
@@ -334,7 +339,9 @@ def _missing(name: str, view: View) -> ToolFailure:
     names = view.names()
     folded = {each.lower(): each for each in names}
     near = [folded[each] for each in get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
-    hint = f"Did you mean {', '.join(near)}?" if near else "`holdfast tools list` lists all; a model can use ToolSearch."
+    hint = (
+        f"Did you mean {', '.join(near)}?" if near else "`holdfast tools list` lists all; a model can use ToolSearch."
+    )
     message = f"there is no tool named {name!r}"
     return ToolFailure(message, code="tool_not_found", hint=hint, details={"name": name, "nearest": near})
 
@@ -354,8 +361,8 @@ def _timed_out(prepared: Prepared | None, overrun: Overrun) -> ToolResult:
     assert prepared is not None
     tool, seconds = prepared.tool, prepared.timeout_s
     left = " It ignored its cancellation and was left behind." if overrun.abandoned else ""
-    if overrun.abandoned is False and tool.where != "process" and not asyncio.iscoroutinefunction(tool.run):
-        left = " Its thread cannot be stopped and ends by itself; mark the tool `where=\"process\"` to have it killed."
+    if overrun.abandoned is False and tool.where != "process" and not inspect.iscoroutinefunction(tool.run):
+        left = ' Its thread cannot be stopped and ends by itself; mark the tool `where="process"` to have it killed.'
     message = f"{tool.name} did not finish within {seconds:g} s and was stopped."
     hint = "Ask for less at once, or raise `timeout` for it in the settings." + left
     return ToolResult.failed(ToolError("timeout", message, hint, {"timeout_s": seconds}))

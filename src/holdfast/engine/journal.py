@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from holdfast.core.events import Event
 from holdfast.core.read_state import Seen
@@ -49,7 +49,9 @@ class Journal:
 
     def append(self, record: dict[str, Any]) -> None:
         """Write one record as one line, in one system call."""
-        os.write(self._descriptor, json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n")
+        os.write(
+            self._descriptor, json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+        )
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -63,18 +65,16 @@ class Journal:
 
 def records(path: str) -> Iterator[dict[str, Any]]:
     """Yield the readable records of a journal, oldest first; nothing when there is none."""
-    try:
-        file = open(path, encoding="utf-8", errors="replace")
-    except FileNotFoundError:
+    if not os.path.exists(path):
         return
-    with file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 record = json.loads(line)
             except ValueError:
                 continue
             if isinstance(record, dict) and "kind" in record:
-                yield record
+                yield cast("dict[str, Any]", record)
 
 
 def resume(session: Session, path: str) -> int:
@@ -82,18 +82,18 @@ def resume(session: Session, path: str) -> int:
     count = 0
     for record in records(path):
         count += 1
-        data = record.get("data") or {}
+        data: dict[str, Any] = record.get("data") or {}
         match record["kind"]:
             case "file_read":
                 seen = Seen(data["digest"], data["size"], data["mtime_ns"], data.get("whole", True))
                 session.read_state.put(data["path"], seen)
-            case "permission_decided" if data.get("answer") in ("session", "always") and data.get("rule"):
-                if data["rule"] not in session.grants:
-                    session.grants.append(data["rule"])
+            case "permission_decided" if data.get("answer") in ("session", "always"):
+                session.grants += [rule for rule in data.get("rules", ()) if rule not in session.grants]
             case "tool_activated":
                 session.activated.add(record["tool"])
             case "call_finished":
-                origin = ((data.get("result") or {}).get("meta") or {}).get("origin")
+                result: dict[str, Any] = data.get("result") or {}
+                origin: str | None = (result.get("meta") or {}).get("origin")
                 if origin and origin != "workspace":
                     session.origins.add(origin)
             case _:

@@ -32,7 +32,9 @@ def log_event(event: Event) -> None:
             if result.ok:
                 if _log.isEnabledFor(logging.INFO):
                     ms, said = result.meta["duration_ms"], mask(trimmed(result.output.strip(), 120))
-                    _write(logging.INFO, event, f"{event.tool} finished in {ms} ms: {said}", duration_ms=ms, result=said)
+                    _write(
+                        logging.INFO, event, f"{event.tool} finished in {ms} ms: {said}", duration_ms=ms, result=said
+                    )
             else:
                 level = logging.ERROR if event.data["bug"] else logging.INFO
                 ms, said = result.meta["duration_ms"], mask(trimmed(result.error.message, 300))

@@ -35,3 +35,10 @@ def private_dir(path: str) -> str:
     """Make a folder only the user can read, parents included, and return its path."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     return path
+
+
+def has_settings(workspace: str) -> bool:
+    """Say whether anything may set a setting here: a file, or a variable of the environment."""
+    files = (user_settings(), os.path.join(workspace, "holdfast.toml"), os.path.join(workspace, ".holdfast"))
+    named = any(name.startswith("HOLDFAST_") and name != "HOLDFAST_HOME" for name in os.environ)
+    return named or any(os.path.lexists(path) for path in files)

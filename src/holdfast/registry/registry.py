@@ -195,7 +195,9 @@ class Registry:
         for each in (name, *others):
             if (holder := self.resolve(each)) is not None:
                 what = f"the tool {holder!r}" if holder == each else f"an alias of the tool {holder!r}"
-                found.append(f"the name {each!r} (of {name!r}) is already {what}; choose another or unregister it first")
+                found.append(
+                    f"the name {each!r} (of {name!r}) is already {what}; choose another or unregister it first"
+                )
         return found
 
     def _add(self, name: str, others: Iterable[str], entry: _Entry) -> None:
@@ -235,7 +237,9 @@ def _loaded(entry: _Entry) -> Tool:
     except ImportError as problem:
         name = entry.info.name if entry.info else "this tool"
         raise ToolFailure(
-            f"{name} cannot be loaded: {problem}", code="tool_unavailable", hint="Reinstall holdfast with its dependencies."
+            f"{name} cannot be loaded: {problem}",
+            code="tool_unavailable",
+            hint="Reinstall holdfast with its dependencies.",
         ) from problem
     return entry.tool
 

@@ -1,0 +1,82 @@
+"""`holdfast completion`: shell completion for bash, zsh and fish."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from holdfast.cli import render
+from holdfast.cli.main import COMMANDS, MODES
+
+_WORDS = {
+    "tools": "list info invoke new",
+    "policy": "check list replay",
+    "audit": "show verify",
+    "shell": "parse",
+    "mcp": "list add remove test",
+    "auth": "set status remove",
+    "config": "show path",
+    "sessions": "list show fork delete",
+    "completion": "bash zsh fish",
+}
+_OPTIONS = "--cwd --session --mode --allow --json --help"
+
+_BASH = """\
+# holdfast completion for bash: put  eval "$(holdfast completion bash)"  into ~/.bashrc
+_holdfast() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}}
+    case $before in
+        --mode) COMPREPLY=($(compgen -W "{modes}" -- "$word")); return ;;
+        --cwd) COMPREPLY=($(compgen -d -- "$word")); return ;;
+    esac
+    if [[ $word == -* ]]; then COMPREPLY=($(compgen -W "{options}" -- "$word")); return; fi
+    if [[ $COMP_CWORD -eq 1 ]]; then COMPREPLY=($(compgen -W "{commands}" -- "$word")); return; fi
+    case $command in
+{cases}
+    esac
+    if [[ $command == tools && ($before == info || $before == invoke) ]]; then
+        COMPREPLY=($(compgen -W "{tools}" -- "$word"))
+    fi
+}}
+complete -F _holdfast holdfast
+"""
+
+_FISH = """\
+# holdfast completion for fish: put  holdfast completion fish | source  into config.fish
+complete -c holdfast -f
+{lines}
+complete -c holdfast -l mode -xa "{modes}"
+complete -c holdfast -l cwd -xa "(__fish_complete_directories)"
+complete -c holdfast -l json
+complete -c holdfast -n "__fish_seen_subcommand_from info invoke" -a "{tools}"
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"])
+
+
+def run(options: Namespace) -> int:
+    from holdfast.catalog import rows
+
+    tools = " ".join(row["name"] for row in rows())
+    render.put(_fish(tools) if options.shell == "fish" else _bash(tools, zsh=options.shell == "zsh"))
+    return 0
+
+
+def _bash(tools: str, *, zsh: bool) -> str:
+    cases = "\n".join(
+        f'        {name}) [[ $COMP_CWORD -eq 2 ]] && COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;'
+        for name, words in _WORDS.items()
+    )
+    script = _BASH.format(
+        modes=" ".join(MODES), options=_OPTIONS, commands=" ".join(COMMANDS), cases=cases, tools=tools
+    )
+    return "autoload -U +X bashcompinit && bashcompinit\n" + script if zsh else script
+
+
+def _fish(tools: str) -> str:
+    lines = [f'complete -c holdfast -n __fish_use_subcommand -a {name} -d "{COMMANDS[name][1]}"' for name in COMMANDS]
+    lines += [
+        f'complete -c holdfast -n "__fish_seen_subcommand_from {name}" -a "{words}"' for name, words in _WORDS.items()
+    ]
+    return _FISH.format(lines="\n".join(lines), modes=" ".join(MODES), tools=tools)

@@ -1,0 +1,55 @@
+"""The way from the command line to the application: settings, approver, session, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import AsyncGenerator, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.cli import render
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+T = TypeVar("T")
+
+
+@contextlib.asynccontextmanager
+async def opened(options: Namespace, *, interactive: bool = False, **settings: Any) -> AsyncGenerator[Holdfast]:
+    """Open the application for a command; `interactive` for commands that live on between calls."""
+    from holdfast.app import Holdfast
+    from holdfast.engine.log import to_stderr
+    from holdfast.policy.approval import Nobody, Terminal
+
+    person = sys.stdin.isatty() and sys.stderr.isatty() and not options.json
+    app = Holdfast(
+        options.cwd,
+        approver=Terminal() if person else Nobody(),
+        allow=options.allow,
+        mode=options.mode,
+        session=options.session,
+        interactive=interactive,
+        **settings,
+    )
+    to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
+    for warning in app.warnings:
+        render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + warning)
+    async with app:
+        yield app
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work to its end; a SIGTERM ends it as Ctrl-C does, so that clean-up happens."""
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        if task is not None:
+            with contextlib.suppress(NotImplementedError, RuntimeError):
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    return asyncio.run(main())

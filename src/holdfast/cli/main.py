@@ -1,0 +1,183 @@
+"""`holdfast`: find the command, hand it its words, return its exit code.
+
+Cold start matters, so a command's module is imported only when it is the one that was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    # name: (module, what it does)
+    "tools": ("holdfast.cli.tools", "list, describe and call tools"),
+    "ask": ("holdfast.cli.ask", "ask a model, which may use the tools"),
+    "chat": ("holdfast.cli.chat", "talk with a model in the terminal"),
+    "serve": ("holdfast.cli.serve", "serve the tools to any MCP client"),
+    "undo": ("holdfast.cli.undo", "take back the latest change of a file"),
+    "redo": ("holdfast.cli.redo", "bring back what undo took away"),
+    "log": ("holdfast.cli.log", "list the changes made in this workspace"),
+    "diff": ("holdfast.cli.diff", "show what a change did"),
+    "policy": ("holdfast.cli.policy", "explain what may happen, and why"),
+    "approvals": ("holdfast.cli.approvals", "answer questions that wait for an answer"),
+    "trust": ("holdfast.cli.trust", "trust a folder's own settings, tools and servers"),
+    "audit": ("holdfast.cli.audit", "show and verify the record of every call"),
+    "shell": ("holdfast.cli.shell", "show how a shell command is understood"),
+    "ps": ("holdfast.cli.ps", "list what runs in the background"),
+    "reap": ("holdfast.cli.reap", "end what dead sessions left running"),
+    "stats": ("holdfast.cli.stats", "show what was measured"),
+    "health": ("holdfast.cli.health", "check the health of tools"),
+    "replay": ("holdfast.cli.replay", "run a recorded session again and compare"),
+    "sessions": ("holdfast.cli.sessions", "list, show, fork and delete sessions"),
+    "mcp": ("holdfast.cli.mcp", "list, add, remove and test MCP servers"),
+    "models": ("holdfast.cli.models", "say which model is used, and why"),
+    "auth": ("holdfast.cli.auth", "keep a provider's key"),
+    "config": ("holdfast.cli.config", "show settings and where they came from"),
+    "doctor": ("holdfast.cli.doctor", "say what works here and what does not"),
+    "completion": ("holdfast.cli.completion", "print shell completion"),
+    "tour": ("holdfast.cli.tour", "see the product working, step by step"),
+}
+
+GLOBAL_HELP = """\
+Everywhere:
+  --cwd DIR           the workspace (default: the current folder)
+  --session NAME      continue a session: what was read, approved and activated
+  --mode MODE         default, accept-edits, plan or bypass
+  --allow RULE        allow what a rule covers, such as 'Bash(git commit:*)'; may be repeated
+  --json              facts as JSON, also on a terminal
+"""
+_WITH_VALUE = {"--cwd": "cwd", "--session": "session", "--mode": "mode", "--allow": "allow"}
+MODES = ("default", "accept-edits", "plan", "bypass")
+
+
+class Usage(Exception):
+    """The words on the command line make no sense; the message says which and why."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        shared, rest = _global_options(words)
+        return _run(shared, rest)
+    except Usage as problem:
+        from holdfast.cli import render
+
+        render.error(str(problem), "`holdfast --help` lists the commands.")
+        return 2
+    except BrokenPipeError:
+        # Whoever read our output has gone; the interpreter must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(shared: SimpleNamespace, rest: list[str]) -> int:
+    if not rest or rest[0] in ("-h", "--help", "help"):
+        sys.stdout.write(help_text())
+        return 0
+    if rest[0] in ("--version", "-V"):
+        from holdfast import __version__
+
+        sys.stdout.write(f"holdfast {__version__}\n")
+        return 0
+    command = rest[0]
+    if command not in COMMANDS:
+        raise Usage(f"there is no command {command!r}{_nearest(command)}")
+    return _command(command, rest[1:], shared)
+
+
+def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
+    import importlib
+
+    module, about = COMMANDS[name]
+    parser = _parser(name, about)
+    chosen = importlib.import_module(module)
+    chosen.configure(parser)
+    options = parser.parse_args(words)
+    for key, value in vars(shared).items():
+        setattr(options, key, value)
+    from holdfast.core.errors import HoldfastError
+
+    try:
+        return chosen.run(options)
+    except HoldfastError as problem:
+        from holdfast.cli import render
+
+        render.error(str(problem), getattr(problem, "hint", ""))
+        return 2
+
+
+def _parser(name: str, about: str) -> argparse.ArgumentParser:
+    import argparse
+
+    return argparse.ArgumentParser(
+        prog=f"holdfast {name}",
+        description=about[0].upper() + about[1:] + ".",
+        epilog=GLOBAL_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
+    """Take the options that work before and after the command out of the words."""
+    shared = SimpleNamespace(cwd=os.getcwd(), session=None, mode=None, allow=[], json=False)
+    rest: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if word == "--":
+            rest += words[position - 1 :]
+            break
+        name, equals, value = word.partition("=")
+        if word == "--json":
+            shared.json = True
+        elif name not in _WITH_VALUE:
+            rest.append(word)
+        else:
+            if not equals:
+                if position >= len(words):
+                    raise Usage(f"{name} needs a value")
+                value, position = words[position], position + 1
+            _set(shared, _WITH_VALUE[name], value)
+    return shared, rest
+
+
+def _set(shared: SimpleNamespace, key: str, value: str) -> None:
+    if key == "allow":
+        shared.allow.append(value)
+    elif key == "mode" and value not in MODES:
+        raise Usage(f"there is no mode {value!r}; the modes are {', '.join(MODES)}")
+    elif key == "cwd":
+        shared.cwd = os.path.abspath(os.path.expanduser(value))
+        if not os.path.isdir(shared.cwd):
+            raise Usage(f"--cwd {value} is not a folder")
+    else:
+        setattr(shared, key, value)
+
+
+def _nearest(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, COMMANDS, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def help_text() -> str:
+    """Return the page `holdfast --help` prints."""
+    lines = [f"  {name:<12} {about}" for name, (_, about) in COMMANDS.items()]
+    return (
+        "holdfast: hands that hold, for AI agents.\n\nUsage: holdfast COMMAND [OPTIONS]\n\n"
+        + "\n".join(lines)
+        + "\n\n"
+        + GLOBAL_HELP
+        + "  --version, --help\n\n`holdfast COMMAND --help` says more; `holdfast tour` shows it working.\n"
+    )

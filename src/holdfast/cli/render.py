@@ -1,0 +1,115 @@
+"""The only place that prints: facts as JSON for programs, as text for people, errors on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "dim": 2}
+
+
+def as_json(options: Namespace) -> bool:
+    """Whether facts are wanted as JSON: asked for, or nobody at a terminal reads along."""
+    return bool(options.json) or not sys.stdout.isatty()
+
+
+def facts(options: Namespace, data: Any, text: str | Callable[[], str]) -> None:
+    """Print facts: JSON for programs, text for people."""
+    if as_json(options):
+        line(json.dumps(data, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str))
+    else:
+        line(text if isinstance(text, str) else text())
+
+
+def line(text: str = "") -> None:
+    """Print a text with its line end; what the terminal cannot encode is replaced, never raised."""
+    put(text if text.endswith("\n") else text + "\n")
+
+
+def put(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """Print a remark for people on stderr."""
+    sys.stderr.write(text.encode("utf-8", "backslashreplace").decode() + "\n")
+
+
+def error(message: str, hint: str = "") -> None:
+    """Print what is wrong, and what to do next, on stderr."""
+    note(paint("error: ", "red", stream=sys.stderr) + message)
+    if hint:
+        note(hint)
+
+
+def paint(text: str, *styles: str, stream: Any = None) -> str:
+    """Colour a text where the stream shows colour."""
+    stream = stream or sys.stdout
+    if os.environ.get("NO_COLOR") or not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return text
+    codes = ";".join(str(_COLOURS[style]) for style in styles)
+    return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def diff(text: str) -> str:
+    """Colour a unified diff."""
+    return "\n".join(_diff_line(each) for each in text.splitlines())
+
+
+def _diff_line(text: str) -> str:
+    if text.startswith(("+++", "---")):
+        return paint(text, "bold")
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    return paint(text, styles[text[0]]) if text[:1] in styles else text
+
+
+def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
+    """Lay out rows in columns; wide characters count as two, the last column is not padded."""
+    cells = [list(row) for row in rows]
+    every = ([list(heads)] if heads else []) + cells
+    if not every:
+        return ""
+    widths = [max(width(row[column]) for row in every) for column in range(len(every[0]))]
+    lines = ["  ".join(_padded(cell, w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in every]
+    if heads:
+        lines[0] = paint(lines[0], "bold")
+    return "\n".join(lines)
+
+
+def width(text: str) -> int:
+    """Return how many columns a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from wcwidth import wcswidth
+
+    return max(wcswidth(text), 0)
+
+
+def _padded(text: str, columns: int) -> str:
+    return text + " " * (columns - width(text))
+
+
+def columns() -> int:
+    """Return the width of the terminal."""
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return the first line of a text, cut to a width."""
+    first = text.strip().split("\n", 1)[0]
+    if width(first) <= limit:
+        return first
+    while first and width(first) > limit - 1:
+        first = first[:-1]
+    return first + "…"

@@ -1,0 +1,271 @@
+"""`holdfast tools`: list, info, invoke, new."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from holdfast.cli import render
+
+EXIT_CODES = {
+    "invalid_args": 2,
+    "tool_not_found": 3,
+    "permission_denied": 4,
+    "timeout": 5,
+    "cancelled": 130,
+}
+"""Exit code by error code; every other failure is 1."""
+
+
+def configure(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="list | info | invoke | new")
+    listing = commands.add_parser("list", help="all tools with their schemas", allow_abbrev=False)
+    listing.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
+    info = commands.add_parser("info", help="everything about one tool", allow_abbrev=False)
+    info.add_argument("name", metavar="NAME")
+    invoke = commands.add_parser("invoke", help="call a tool", allow_abbrev=False)
+    invoke.add_argument("name", metavar="NAME")
+    invoke.add_argument("--args", default="{}", metavar="JSON", help="the arguments; - reads standard input")
+    invoke.add_argument("--dry-run", action="store_true", help="show what would happen; change nothing")
+    invoke.add_argument("--timeout", type=_seconds, metavar="S", help="seconds the call may take")
+    invoke.add_argument("--tool-allow", default="", metavar="CSV", help="only these tools exist for the call")
+    invoke.add_argument("--record", metavar="FILE", help="append the call and its result to a recording")
+    new = commands.add_parser("new", help="write a tool with its test from a template", allow_abbrev=False)
+    new.add_argument("name", metavar="NAME")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e7:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return seconds
+
+
+def run(options: Namespace) -> int:
+    match options.action:
+        case "list":
+            return _list(options)
+        case "info":
+            return _info(options)
+        case "invoke":
+            return _invoke(options)
+        case _:
+            from holdfast.cli import tools_new
+
+            return tools_new.run(options)
+
+
+def csv(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+# -- list and info: facts, without calling anything ---------------------------------------------------------------
+
+
+def _list(options: Namespace) -> int:
+    rows = _rows(options)
+    if options.tool_allow:
+        from holdfast.core.view import Selection
+
+        chosen = set(Selection(_registry(options)[0], allow=csv(options.tool_allow)).names())
+        rows = [row for row in rows if row["name"] in chosen]
+    render.facts(options, rows, lambda: _table(rows))
+    return 0
+
+
+def _registry(options: Namespace) -> tuple[Any, dict[str, Any]]:
+    """Return the registry and the per-tool settings, without the engine: this path must start fast."""
+    from holdfast.host import locations
+
+    if locations.has_settings(options.cwd):
+        from holdfast.app import Holdfast
+
+        app = Holdfast(options.cwd, keep_state=False)
+        return app.registry, dict(app.settings.tools)
+    from holdfast.catalog import register_builtin
+    from holdfast.registry.registry import Registry
+
+    registry = Registry()
+    register_builtin(registry)
+    return registry, {}
+
+
+def _rows(options: Namespace) -> list[dict[str, Any]]:
+    from holdfast.core.view import CORE_TOOLS, DEFERRED_THRESHOLD
+
+    registry, settings = _registry(options)
+    infos = registry.infos()
+    rows: list[dict[str, Any]] = []
+    for info in infos:
+        set_off = info.name in settings and not settings[info.name].enabled
+        row = info.to_dict()
+        row["state"] = "disabled" if set_off else registry.lifecycle.state(info.name)
+        row["deferred"] = len(infos) > DEFERRED_THRESHOLD and info.name not in CORE_TOOLS
+        rows.append(row)
+    return rows
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    room = max(render.columns() - 46, 30)
+    shown = [
+        (row["name"], row["module"] or "-", row["state"], render.shortened(row["description"], room)) for row in rows
+    ]
+    return render.table(shown, ("NAME", "MODULE", "STATE", "WHAT IT DOES"))
+
+
+def _info(options: Namespace) -> int:
+    rows = {row["name"]: row for row in _rows(options)}
+    names = {alias: row["name"] for row in rows.values() for alias in row["aliases"]}
+    row = rows.get(options.name) or rows.get(names.get(options.name, ""))
+    if row is None:
+        return _unknown(options, list(rows))
+    row["metrics"] = _metrics(options, row["name"])
+    render.facts(options, row, lambda: _page(row))
+    return 0
+
+
+def _metrics(options: Namespace, name: str) -> Any:
+    from holdfast.engine.metrics import kept
+
+    return kept(options.cwd, name)
+
+
+def _page(row: dict[str, Any]) -> str:
+    flags = [name for name in ("read_only", "concurrency_safe", "destructive", "requires_permission") if row[name]]
+    lines = [
+        render.paint(row["name"], "bold") + (f"  (also {', '.join(row['aliases'])})" if row["aliases"] else ""),
+        "",
+        row["description"].strip(),
+        "",
+        f"state     {row['state']}",
+        f"flags     {', '.join(flags) or 'none'}",
+        f"level     {row['level']}",
+        f"version   {row['version']}" + (f"  module {row['module']}" if row["module"] else ""),
+        "",
+        "arguments",
+    ]
+    required = row["inputSchema"].get("required", [])
+    for name, schema in row["inputSchema"].get("properties", {}).items():
+        kind = schema.get("type") or "/".join(str(each.get("type")) for each in schema.get("anyOf", [])) or "any"
+        must = "required" if name in required else f"default {json.dumps(schema.get('default'))}"
+        lines.append(f"  {name} ({kind}, {must})  {schema.get('description', '')}")
+    for example in row["examples"]:
+        lines.append(f"\nholdfast tools invoke {row['name']} --args '{json.dumps(example, ensure_ascii=False)}'")
+    return "\n".join(lines)
+
+
+def _unknown(options: Namespace, names: list[str]) -> int:
+    from difflib import get_close_matches
+
+    near = get_close_matches(options.name, names, n=3, cutoff=0.5)
+    hint = f"Did you mean {', '.join(near)}?" if near else "`holdfast tools list` lists all."
+    message = f"there is no tool named {options.name!r}"
+    if render.as_json(options):
+        error = {"code": "tool_not_found", "message": message, "hint": hint, "details": {"nearest": near}}
+        render.facts(options, {"ok": False, "error": error}, "")
+    else:
+        render.error(message, hint)
+    return EXIT_CODES["tool_not_found"]
+
+
+# -- invoke: one call through the door ----------------------------------------------------------------------------
+
+
+def _invoke(options: Namespace) -> int:
+    from holdfast.core.call import ToolError, ToolResult
+    from holdfast.core.errors import ToolFailure
+
+    output = _private_stdout()
+    try:
+        args = _parsed_args(options)
+        from holdfast.cli import door
+
+        result = door.run(_called(options, args))
+    except ToolFailure as failure:
+        result = ToolResult.failed(ToolError.of(failure)).with_meta(tool=options.name)
+    except (KeyboardInterrupt, _cancelled_error()):
+        error = ToolError("cancelled", "the call was cancelled", "Nothing more will happen.")
+        result = ToolResult.failed(error).with_meta(tool=options.name)
+    sys.stdout.flush()
+    os.dup2(output, 1)
+    _print_result(options, result)
+    return 0 if result.ok else EXIT_CODES.get(result.error.code if result.error else "", 1)
+
+
+def _private_stdout() -> int:
+    """Keep standard output for the result alone: what a handler prints goes to stderr."""
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    return output
+
+
+def _cancelled_error() -> type[BaseException]:
+    from asyncio import CancelledError
+
+    return CancelledError
+
+
+def _parsed_args(options: Namespace) -> dict[str, Any]:
+    from holdfast.core.errors import ToolFailure
+
+    text = sys.stdin.read() if options.args == "-" else options.args
+    try:
+        args = json.loads(text) if text.strip() else {}
+    except json.JSONDecodeError as problem:
+        shown = text.splitlines()[problem.lineno - 1] if text.splitlines() else ""
+        start = max(0, problem.colno - 30)
+        pointer = " " * (problem.colno - 1 - start) + "^"
+        raise ToolFailure(
+            f"--args is not JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}\n"
+            f"  {shown[start : start + 60]}\n  {pointer}",
+            code="invalid_args",
+            hint='Write an object in double quotes, such as --args \'{"text": "hello"}\'.',
+            details={"line": problem.lineno, "column": problem.colno},
+        ) from None
+    except RecursionError:
+        raise ToolFailure("--args is nested too deeply", code="invalid_args", hint="Flatten it.") from None
+    if not isinstance(args, dict):
+        kind = {list: "a list", str: "text", int: "a number", float: "a number", bool: "a truth value"}.get(
+            type(args), "null"
+        )
+        raise ToolFailure(f"--args must be a JSON object, not {kind}", code="invalid_args", hint="Try '{}'.")
+    return args
+
+
+async def _called(options: Namespace, args: dict[str, Any]) -> Any:
+    from holdfast.cli import door
+
+    more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
+    async with door.opened(options, tool_allow=csv(options.tool_allow), **more) as app:
+        if sys.stderr.isatty():
+            app.bus.subscribe(_show_progress)
+        if options.dry_run:
+            return await app.dry_run(options.name, args)
+        return await app.call(options.name, args, source="cli")
+
+
+def _show_progress(event: Any) -> None:
+    if event.kind == "call_progress" and event.data["progress"].text:
+        from holdfast.host.visible import visible
+
+        render.note(render.paint(visible(event.data["progress"].text), "dim", stream=sys.stderr))
+
+
+def _print_result(options: Namespace, result: Any) -> None:
+    if render.as_json(options):
+        render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
+        return
+    for repaired in result.meta.get("repaired", ()):
+        render.note(f"repaired {repaired}")
+    if result.ok or (result.error and result.output != result.error.text):
+        render.line(render.diff(result.output) if options.dry_run else result.output)
+    if result.error:
+        render.error(f"{result.error.message} ({result.error.code})", result.error.hint)

@@ -1,0 +1,20 @@
+"""What every test shares: a state folder of its own, so that no test reads or writes the user's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Point HOLDFAST_HOME (and HOME) at a scratch folder, and drop every key of the real environment."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("HOLDFAST_HOME", str(home / "holdfast"))
+    for name in list(os.environ):
+        if name.endswith(("_API_KEY", "_TOKEN")) or (name.startswith("HOLDFAST_") and name != "HOLDFAST_HOME"):
+            monkeypatch.delenv(name)
+    return home

@@ -1,0 +1,177 @@
+"""Arguments: schemas from signatures, models and raw JSON Schema; every fault with its path."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError
+
+from holdfast import Tool, ToolContext, tool
+from holdfast.core.schema import InvalidArguments, docstring_text, parameter_texts, schema_problems
+
+
+class Address(BaseModel):
+    street: str
+    number: int = 1
+
+
+@tool
+def deliver(
+    to: Address,
+    parcels: Annotated[list[str], Field(min_length=1, description="What to bring")],
+    speed: Literal["slow", "fast"] = "slow",
+    *,
+    note: str | None = None,
+    ctx: ToolContext | None = None,
+) -> str:
+    """Deliver parcels.
+
+    They arrive in a day.
+
+    Args:
+        to: where they go
+        note: words for the driver,
+            over two lines
+    """
+    return f"{to.street} {parcels} {speed} {note}"
+
+
+def test_a_schema_comes_from_signature_hints_and_docstring() -> None:
+    schema = deliver.arguments.schema()
+    assert list(schema["properties"]) == ["to", "parcels", "speed", "note"]
+    assert schema["required"] == ["to", "parcels"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["to"]["description"] == "where they go"
+    assert schema["properties"]["note"]["description"] == "words for the driver, over two lines"
+    assert schema["properties"]["parcels"] == {
+        "description": "What to bring",
+        "items": {"type": "string"},
+        "minItems": 1,
+        "type": "array",
+    }
+    assert schema["properties"]["speed"]["enum"] == ["slow", "fast"]
+    assert "title" not in str(schema)
+
+
+def test_the_description_is_the_docstring_before_its_sections() -> None:
+    assert deliver.description == "Deliver parcels.\n\nThey arrive in a day."
+
+
+def test_the_context_parameter_is_hidden() -> None:
+    assert "ctx" not in deliver.arguments.schema()["properties"]
+
+
+def test_the_decorated_name_stays_callable() -> None:
+    assert deliver(Address(street="Elm"), ["box"]) == "Elm ['box'] slow None"
+
+
+def test_every_fault_is_listed_with_its_path() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        deliver.arguments.parse({"to": {"street": 5}, "parcels": [], "sped": "slow"})
+    assert {fault.path for fault in caught.value.faults} == {"to.street", "parcels", "sped"}
+    assert "did you mean 'speed'?" in str(caught.value)
+
+
+def test_parsing_arguments_directly_raises_pydantics_own_error() -> None:
+    with pytest.raises(ValidationError):
+        deliver.arguments.model.model.model_validate({"to": 1})  # pyright: ignore
+
+
+def test_names_that_pydantic_reserves_still_work() -> None:
+    @tool
+    def odd(schema: str, copy: int = 2, _hidden: str = "x") -> str:
+        "Odd names."
+        return f"{schema}{copy}{_hidden}"
+
+    args = odd.arguments.parse({"schema": "s", "copy": 3})
+    assert odd.run(args, None) == "s3x"  # pyright: ignore
+
+
+def test_keyword_arguments_of_any_name_are_passed_on() -> None:
+    @tool
+    def open_ended(first: int, **others: object) -> object:
+        "Takes anything."
+        return others
+
+    args = open_ended.arguments.parse({"first": 1, "second": 2})
+    assert open_ended.run(args, None) == {"second": 2}  # pyright: ignore
+
+
+def test_a_signature_that_no_model_can_fill_is_a_fault_of_the_definition() -> None:
+    @tool
+    def variadic(*things: str) -> None:
+        "Takes a list."
+
+    assert "name each parameter" in variadic.arguments.problems()[0]
+
+
+def foreign(schema: dict[str, object]) -> Tool:
+    return Tool(name="remote", description="A foreign tool.", args=schema, run=lambda args, ctx: args)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}, {"n": 1}, {"n": 0}),
+        (
+            {"type": "object", "$defs": {"p": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/p"}}},
+            {"a": "x"},
+            {"a": 1},
+        ),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "type": "object",
+                "definitions": {"p": {"const": 1}},
+                "properties": {"a": {"$ref": "#/definitions/p"}},
+            },
+            {"a": 1},
+            {"a": 2},
+        ),
+        (
+            {"type": "object", "properties": {"t": {"$ref": "#"}}, "additionalProperties": False},
+            {"t": {}},
+            {"t": {"x": 1}},
+        ),
+        ({"type": "object", "dependentRequired": {"a": ["b"]}}, {"a": 1, "b": 1}, {"a": 1}),
+        ({"type": "object", "unevaluatedProperties": False, "properties": {"a": True}}, {"a": 1}, {"b": 1}),
+    ],
+)
+def test_foreign_schemas_are_validated_all_the_same(schema: dict[str, object], good: object, bad: object) -> None:
+    arguments = foreign(schema).arguments
+    assert arguments.parse(good) == good  # pyright: ignore
+    with pytest.raises(InvalidArguments):
+        arguments.parse(bad)  # pyright: ignore
+
+
+def test_a_foreign_schema_is_never_fetched() -> None:
+    from holdfast import ToolFailure
+
+    with pytest.raises(ToolFailure, match="never fetched"):
+        foreign({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x.json"}}}).arguments.parse(
+            {"a": 1}
+        )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        5,
+        {"type": "array"},
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {"a": {"type": "strin"}}},
+        {"type": "object", "required": "a"},
+        {"type": "object", "properties": {"a": {"minimum": "1"}}},
+    ],
+)
+def test_a_schema_that_is_none_is_named(schema: object) -> None:
+    assert schema_problems(schema)
+
+
+def test_numpy_and_sphinx_docstrings_are_read() -> None:
+    numpy = "Do it.\n\nParameters\n----------\na : int\n    the first\nb : str\n    the second\n\nReturns\n-------\nint"
+    sphinx = "Do it.\n\n:param a: the first\n:param str b: the second\n:returns: int"
+    for doc in (numpy, sphinx):
+        assert parameter_texts(doc) == {"a": "the first", "b": "the second"} or parameter_texts(doc)["a"] == "the first"
+        assert docstring_text(doc) == "Do it."

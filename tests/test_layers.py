@@ -1,0 +1,84 @@
+"""The floors: imports go down only, and neighbours on a floor do not import each other."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
+FLOORS = {
+    "core": 0,
+    "host": 1,
+    "registry": 2,
+    "policy": 2,
+    "tools": 2,
+    "providers": 2,
+    "engine": 3,
+    "agent": 4,
+    "mcp": 4,
+    "cluster": 4,
+    "console": 6,
+    "cli": 7,
+    "__main__": 8,
+}
+TOP = 5  # app.py, config.py, catalog.py and testing.py: the place where objects meet
+# The engine drives registry and policy; the tools are plug-ins that floor 5 alone imports.
+PLUG_INS = {"tools", "providers"}
+
+
+def part_and_floor(module: str) -> tuple[str, int]:
+    words = module.split(".")
+    if len(words) == 1:
+        return "holdfast", 99  # the lazy front: nothing inside imports it
+    return words[1], FLOORS.get(words[1], TOP)
+
+
+def imports_of(path: Path) -> list[str]:
+    """Every holdfast module a file imports, also inside functions; imports only for the type checker do not count."""
+    tree = ast.parse(path.read_text())
+    checked_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if id(node) in checked_only:
+            continue
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "holdfast"]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "holdfast":
+            if node.module == "holdfast":
+                found += [f"holdfast.{alias.name}" for alias in node.names if alias.name != "__version__"]
+            else:
+                found.append(node.module)
+    return found
+
+
+def all_files() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py",) or path.parent != SOURCE)
+
+
+@pytest.mark.parametrize("path", all_files(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_down_only(path: Path) -> None:
+    words = ["holdfast", *path.relative_to(SOURCE).with_suffix("").parts]
+    part, floor = part_and_floor(".".join(words))
+    for target in imports_of(path):
+        target_part, target_floor = part_and_floor(target)
+        if target_part == part or (floor == TOP and target_floor == TOP):
+            continue
+        assert target_floor < floor, f"{'.'.join(words)} (floor {floor}) imports {target} (floor {target_floor})"
+        if target_part in PLUG_INS:
+            assert floor == TOP or part == "cli", f"{'.'.join(words)} imports the plug-in {target}; only floor 5 may"
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, holdfast; print([m for m in ('pydantic', 'asyncio', 'mcp', 'httpx2') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
