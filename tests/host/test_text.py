@@ -1,0 +1,177 @@
+"""Encodings, line ends and splices: bytes outside a match never change."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.host.text import (
+    Encoding,
+    Splice,
+    detect,
+    find,
+    line_at,
+    newline_near,
+    newline_style,
+    possible,
+    replacement,
+    spliced,
+)
+
+
+def edit(data: bytes, old: str, new: str, *, every: bool = False) -> bytes:
+    for encoding in possible(data):
+        if spans := find(data, old, encoding, every=every):
+            assert every or len(spans) == 1
+            return b"".join(spliced(data, [replacement(data, span, old, new, encoding) for span in spans]))
+    raise AssertionError("not found")
+
+
+CHINESE = "第一行：编辑文件时不能损坏其它字节\n第二行：这是一个用来测试编码识别的文本\n第三行：结束\n"
+JAPANESE = "一行目：ファイルを編集する\n二行目：表示と能力をテストする\n三行目：おわり\n"
+FRENCH = "Voilà une première ligne écrite à la main\nune deuxième où l'été est déjà là\nfin\n"
+RUSSIAN = "Первая строка файла\nвторая строка для проверки кодировки\nконец\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        (CHINESE, "gbk"),
+        (CHINESE, "gb18030"),
+        (JAPANESE, "shift_jis"),
+        (JAPANESE, "euc_jp"),
+        (FRENCH, "latin-1"),
+        (FRENCH, "cp1252"),
+        (RUSSIAN, "cp1251"),
+        (RUSSIAN, "koi8_r"),
+        (CHINESE, "utf-8"),
+        (CHINESE, "utf-8-sig"),
+        (CHINESE, "utf-16"),
+        (CHINESE, "utf-16-le"),
+        (CHINESE, "utf-16-be"),
+        (FRENCH, "utf-32"),
+        (FRENCH, "utf-32-le"),
+        (FRENCH, "utf-32-be"),
+    ],
+)
+def test_text_of_every_encoding_reads_back_and_is_edited_in_it(text: str, codec: str) -> None:
+    data = text.encode(codec)
+    encoding = detect(data)
+    assert encoding is not None
+    assert encoding.decode(data) == text
+    line = text.split("\n")[1]
+    assert edit(data, line, line[:3]) == text.replace(line, line[:3]).encode(codec)
+    crlf = text.replace("\n", "\r\n").encode(codec)
+    assert edit(crlf, f"{line}\n", f"{line}\n{line}\n") == text.replace(line, f"{line}\n{line}").replace(
+        "\n", "\r\n"
+    ).encode(codec)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x7fELF\x02\x01\x01\0\0\0\0\0", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", bytes(range(32)) * 50, b"a\0b" * 9]
+)
+def test_binary_is_not_text(data: bytes) -> None:
+    assert detect(data) is None
+    assert list(possible(data)) == []
+
+
+def test_a_nul_far_behind_does_not_make_a_text_binary() -> None:
+    data = b"line\n" * 2000 + b"\0\nend\n"
+    assert edit(data, "end", "END") == data.replace(b"end", b"END")
+
+
+def test_random_bytes_without_nul_never_crash_detection() -> None:
+    chance = random.Random(7)
+    for size in (1, 2, 3, 5, 100, 5000):
+        detect(bytes(chance.randrange(1, 256) for _ in range(size)))
+
+
+def test_a_trail_byte_that_looks_like_a_letter_is_no_match() -> None:
+    # In GBK the second byte of a character may be an ASCII letter: 乗 is 81 5C, 丂 is 81 40, 亖 is 81 60...
+    text = "乗乗乗 测试文本的编码 \\ 结束\n这是第二行文本内容\n"
+    data = text.encode("gbk")
+    assert data.count(b"\\") == 4
+    assert edit(data, "\\", "/") == text.replace("\\", "/").encode("gbk")
+
+
+def test_a_match_of_utf_16_begins_on_a_character() -> None:
+    # U+6100 U+0061: the bytes 00 61 00 61 hold the letter at odd positions too.
+    text = "\ufeff愀a愀愀b\n"
+    data = text.encode("utf-16-le")
+    assert edit(data, "a", "X") == text.replace("a", "X").encode("utf-16-le")
+    assert edit(data, "b\n", "c\nd\n") == text.replace("b\n", "c\nd\n").encode("utf-16-le")
+
+
+def test_stray_bytes_elsewhere_stay_as_they_are() -> None:
+    data = "naïve café\n".encode() + b"\xe9\xff broken\n" + "über\n".encode()
+    assert edit(data, "über", "unter") == data.replace("über".encode(), b"unter")
+    assert edit(data, "broken", "mended") == data.replace(b"broken", b"mended")
+
+
+@pytest.mark.parametrize(
+    ("data", "old", "new", "wanted"),
+    [
+        (b"a\r\nb\r\nc", "a\nb", "a\nx\nb", b"a\r\nx\r\nb\r\nc"),
+        (b"a\r\nb\r\nc", "b", "b\nx", b"a\r\nb\r\nx\r\nc"),
+        (b"a\r\nb\r\nc", "c", "c\nd", b"a\r\nb\r\nc\r\nd"),
+        (b"a\rb\rc", "a\nb", "a\nx\nb", b"a\rx\rb\rc"),
+        (b"a\nb\r\nc\n", "a\nb\nc\n", "a\nB\nc\n", b"a\nB\r\nc\n"),
+        (b"a\nb\r\nc\n", "a\nb\nc\n", "a\nnew\nb\nc\n", b"a\nnew\r\nb\r\nc\n"),
+        (b"a\nb\r\nc\n", "a\nb\nc\n", "a\nc\n", b"a\nc\n"),
+        (b"a\r\nb\nc\r\n", "a\nb\nc\n", "a\nb\nc\nd\n", b"a\r\nb\nc\r\nd\r\n"),
+        (b"a\r\nb\r\n", "a\r\nb\r\n", "a\nb\n", b"a\nb\n"),
+        (b"a\nb\n", "a\nb", "a\r\nb", b"a\r\nb\n"),
+        (b"a\r\nb\r\n", "a\r\nb", "a\r\nx\nb", b"a\r\nx\nb\r\n"),
+        (b"x\ny\r\n", "x\ny\r\n", "x\ny\n", b"x\ny\n"),
+        (b"\xef\xbb\xbfa\nb", "a", "b", b"\xef\xbb\xbfb\nb"),
+        (b"\xef\xbb\xbfa\nb", "\ufeffa", "a", b"a\nb"),
+        (b"a", "a", "a\n", b"a\n"),
+        (b"a\n", "a\n", "a", b"a"),
+    ],
+)
+def test_line_ends_are_kept(data: bytes, old: str, new: str, wanted: bytes) -> None:
+    assert edit(data, old, new) == wanted
+
+
+def test_an_exact_spelling_wins_over_one_with_other_line_ends() -> None:
+    data = b"a\r\nb\n---\na\nb\n"
+    assert edit(data, "a\nb", "X") == b"a\r\nb\n---\nX\n"
+    assert edit(data, "a\nb", "X", every=True) == b"X\n---\nX\n"
+
+
+def test_every_occurrence_is_replaced_without_overlap() -> None:
+    assert edit(b"aaaaa", "aa", "b", every=True) == b"bba"
+
+
+def test_what_an_encoding_cannot_hold_is_refused() -> None:
+    data = FRENCH.encode("latin-1")
+    encoding = detect(data)
+    assert encoding is not None
+    [span] = find(data, "fin", encoding)
+    with pytest.raises(UnicodeEncodeError):
+        replacement(data, span, "fin", "终", encoding)
+
+
+def test_styles_are_told_by_majority_and_by_neighbourhood() -> None:
+    utf8 = Encoding("utf-8")
+    assert newline_style(b"a\r\nb\r\nc\n", utf8) == "\r\n"
+    assert newline_style(b"a\r\nb\nc\n", utf8) == "\n"
+    assert newline_style(b"a\rb\r", utf8) == "\r"
+    assert newline_style(b"", utf8) == "\n"
+    assert newline_near(b"a\nb\r\nc", 5, 6, utf8) == "\r\n"
+
+
+def test_lines_are_numbered_from_one() -> None:
+    assert line_at(b"a\nb\nc", 4, Encoding("utf-8")) == 3
+    assert line_at("a\nb".encode("utf-16-le"), 4, Encoding("utf-16-le", unit=2)) == 2
+
+
+def test_splices_leave_every_other_byte() -> None:
+    chance = random.Random(3)
+    for _ in range(200):
+        data = bytes(chance.randrange(256) for _ in range(chance.randrange(60)))
+        cuts = sorted(chance.randrange(len(data) + 1) for _ in range(4))
+        splices = [Splice(cuts[0], cuts[1], b"<1>"), Splice(cuts[2], cuts[3], b"")]
+        joined = b"".join(spliced(data, splices))
+        assert joined == data[: cuts[0]] + b"<1>" + data[cuts[1] : cuts[2]] + data[cuts[3] :]
