@@ -1,0 +1,151 @@
+"""The hard floor: what no rule, mode, approval or wrapper permits.
+
+Deleting or handing over `/`, the home folder, a system folder or the workspace itself; disks; Holdfast's own state and
+settings; `.git` internals; shell start files; ssh keys.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from functools import lru_cache
+
+from holdfast.core.effects import DeletePath, ReadPath, RunCommand, WritePath
+from holdfast.host import locations
+from holdfast.policy.paths import Place, Roots, below, folded
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SYSTEM = _words(
+    "/bin /boot /dev /etc /home /lib /lib32 /lib64 /media /mnt /opt /proc /root /run /sbin /srv /sys /usr /usr/bin "
+    "/usr/lib /usr/local /usr/sbin /usr/share /var /var/lib /var/log /Applications /Library /System /Users /Volumes "
+    "/private /private/etc /private/var"
+)
+_START_FILES = _words(
+    ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout "
+    ".kshrc .cshrc .tcshrc .login .inputrc .xprofile .xinitrc .xsession .pam_environment "
+    ".config/fish/config.fish"
+)
+_SYSTEM_START = ("/etc/profile", "/etc/profile.d", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh", "/etc/environment")
+_HARMLESS_DEVICE = re.compile(
+    r"/dev/(null|zero|full|tty|stdin|stdout|stderr|ptmx|fd(/.*)?|shm(/.*)?|pts(/.*)?|u?random)"
+)
+_DISK = re.compile(
+    r"/dev/(?!(?:null|zero|full|tty\d*|stdin|stdout|stderr|ptmx|fd|shm|pts|u?random|net|loop-control)(?:/|$)).+"
+)
+
+_REMOVERS = frozenset({"rm", "shred", "srm", "unlink", "rmdir", "mv", "trash", "rimraf", "del"})
+_OWNERS = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl"})
+_DISK_WRITERS = re.compile(
+    r"mkfs(\..+)?|mke2fs|mkswap|wipefs|[cs]?g?fdisk|sfdisk|parted|blkdiscard|badblocks|shred|dd|dcfldd|tee|cp|mv|install|"
+    r"cryptsetup|pvcreate|vgcreate|zpool|mdadm|newfs(_.+)?|diskutil|format|truncate|nvme|hdparm|sgdisk"
+)
+_FIND_TESTS = re.compile(
+    r"-(i?name|i?path|i?regex|type|[acm](time|min)|newer.*|size|empty|user|group|perm|uid|gid|maxdepth|mindepth|links|inum)"
+)
+
+
+def path_floor(effect: ReadPath | WritePath | DeletePath, place: Place, roots: Roots) -> str:
+    """Return why the floor forbids this effect, or nothing."""
+    for name in place.names:
+        reason = _ssh(name, roots) or ("" if isinstance(effect, ReadPath) else _kept(name, roots))
+        if reason:
+            return reason
+    if isinstance(effect, ReadPath) or not effect.recursive:
+        return ""
+    return _whole(place, roots)
+
+
+def _ssh(name: str, roots: Roots) -> str:
+    return "ssh keys are out of reach" if below(folded(name), folded(f"{roots.home}/.ssh")) else ""
+
+
+def _kept(name: str, roots: Roots) -> str:
+    plain = folded(name)
+    parts = plain.split("/")
+    if ".git" in parts:
+        return ".git internals are changed by git alone"
+    if ".holdfast" in parts or plain in {folded(f"{root}/holdfast.toml") for root in roots.workspace_names}:
+        return "Holdfast's own settings are changed by people alone"
+    if _own_state(name, roots):
+        return "Holdfast's own state is out of reach"
+    if plain.startswith("/dev/") and not _HARMLESS_DEVICE.fullmatch(plain):
+        return "devices and disks are out of reach"
+    if any(plain == folded(f"{roots.home}/{start}") for start in _START_FILES):
+        return "shell start files are changed by people alone"
+    if any(below(plain, start) for start in _SYSTEM_START):
+        return "shell start files are changed by people alone"
+    return ""
+
+
+def _own_state(name: str, roots: Roots) -> bool:
+    for own in _own_folders(os.environ.get("HOLDFAST_HOME"), roots.home):
+        # A worktree that lives below the state folder is a root of its own, and work goes on inside it.
+        if below(name, own) and not any(below(root, own) and below(name, root) for root in (*roots.given, *roots.real)):
+            return True
+    return False
+
+
+@lru_cache(maxsize=8)
+def _own_folders(chosen: str | None, home: str) -> tuple[str, ...]:
+    del chosen, home  # the key: what the answer depends on
+    folders = (locations.home(), os.path.dirname(locations.user_settings()))
+    return tuple(dict.fromkeys(each for folder in folders for each in (folder, os.path.realpath(folder))))
+
+
+def _whole(place: Place, roots: Roots) -> str:
+    for name in place.names:
+        if name == "/" or name in _SYSTEM:
+            return f"{name} as a whole is out of reach"
+        if name == roots.home or below(roots.home, name):
+            return "the home folder as a whole is out of reach"
+        if any(below(root, name) for root in (*roots.given, *roots.real)):
+            return "the workspace as a whole is out of reach"
+    return ""
+
+
+def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
+    """Return why the floor forbids this command by its words alone, or nothing."""
+    if command.read_only or not command.words:
+        return ""
+    program = posixpath.basename(command.words[0]).lower()
+    words = command.words[1:]
+    if _DISK_WRITERS.fullmatch(program) and any(_DISK.match(posixpath.normpath(_value(word))) for word in words):
+        return "devices and disks are out of reach"
+    if program in _REMOVERS or (program in _OWNERS and _recursive(words)):
+        return _targets(words, cwd, roots)
+    if program == "find" and "-delete" in words and not any(_FIND_TESTS.fullmatch(word) for word in words):
+        starts = words[: next((index for index, word in enumerate(words) if word.startswith("-")), len(words))]
+        return _targets(starts or (".",), cwd, roots)
+    return ""
+
+
+def removes_by_choice(command: RunCommand) -> bool:
+    """Return whether the command picks what it removes (`find -name x -delete`), so that its start is no target."""
+    return posixpath.basename(command.words[0]) not in _REMOVERS | _OWNERS if command.words else False
+
+
+def _value(word: str) -> str:
+    key, separator, value = word.partition("=")
+    return value if separator and key in ("of", "--output", "--target-directory") else word
+
+
+def _recursive(words: tuple[str, ...]) -> bool:
+    return any(word == "--recursive" or re.fullmatch(r"-[a-zA-Z]*R[a-zA-Z]*", word) for word in words)
+
+
+def _targets(words: tuple[str, ...], cwd: str, roots: Roots) -> str:
+    for word in words:
+        if word.startswith("-") or not word:
+            continue
+        bare = re.sub(r"(?<=.)/(\*+|\.\*|\{.*\})$", "", word) if word != "/*" else "/"
+        bare = "." if bare in ("*", "**", ".*", "./*") else bare
+        path = posixpath.normpath(posixpath.join(cwd, os.path.expanduser(bare)))
+        reason = _whole(roots.place(path), roots)
+        if reason:
+            return reason
+    return ""

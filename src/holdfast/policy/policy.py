@@ -1,0 +1,250 @@
+"""`Policy`: one judgement for every call.
+
+Each effect of a call is judged by itself (hard floor, deny, ask, what is protected by default, mode, allow, otherwise
+ask); the strictest verdict over all effects is the call's. Nothing here runs, reads a file's content or asks anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.effects import Effect, describe
+from holdfast.policy.paths import Roots
+from holdfast.policy.rules import Origin, Rule, Verdict, parse_line, parse_rule
+
+if TYPE_CHECKING:
+    from holdfast.core.settings import Mode, Settings, ToolPermissionSettings
+
+__all__ = ["Both", "Decision", "JudgedEffect", "MatchedRule", "Policy", "Request", "Verdict", "narrower_mode"]
+
+STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+_FREEDOM: tuple[str, ...] = ("plan", "default", "accept-edits", "bypass")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call, as facts: which tool, what it touches, and where it stands."""
+
+    tool: str
+    aliases: tuple[str, ...]
+    module: str
+    read_only: bool
+    needs_permission: bool
+    level: int
+    effects: Sequence[Effect] | None
+    """None when nobody thought about it; never the same as an empty list."""
+    workspace: str
+    roots: tuple[str, ...]
+    cwd: str
+    mode: Mode
+    grants: Sequence[str] = ()
+    """Allow rules an approver gave for this session."""
+    origins: frozenset[str] = frozenset()
+    source: str = "user"
+    tool_settings: ToolPermissionSettings | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name a rule may use for this tool."""
+        if not self.module:
+            return (self.tool, *self.aliases)
+        full = self.tool if self.tool.startswith("mcp__") else f"mcp__{self.module}__{self.tool}"
+        return (self.tool, *self.aliases, full, f"mcp__{self.module}")
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedRule:
+    """A rule that matched some effect; `decided` when it is the reason for the verdict."""
+
+    rule: Rule
+    decided: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.rule.to_dict() | {"decided": self.decided}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedEffect:
+    """The verdict on one effect; `effect` is None for the tool as a whole."""
+
+    effect: Effect | None
+    verdict: Verdict
+    reason: str
+    rules: tuple[Rule, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = describe(self.effect) if self.effect is not None else {"kind": "tool"}
+        shown.pop("implies", None)  # judged one by one, beside their command
+        return shown | {"verdict": self.verdict, "why": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The verdict on a call, why, and every rule that had a say."""
+
+    verdict: Verdict
+    reason: str
+    rules: tuple[MatchedRule, ...] = ()
+    judged: tuple[JudgedEffect, ...] = ()
+    suggestion: str | None = None
+    """The narrowest sensible allow rules that would answer the question for good, one a line; None: there are none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "decision": self.verdict,
+            "reason": self.reason,
+            "rules": [rule.to_dict() for rule in self.rules],
+            "effects": [each.to_dict() for each in self.judged if each.effect is not None],
+            "suggestion": self.suggestion,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something about the rules a person should know: where, and what."""
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}" if self.where else self.text
+
+
+class Policy:
+    """Rules in force, and the judgement over them. Immutable; any number of sessions may share one."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] = (),
+        *,
+        defaults: bool = True,
+        public_hosts: Iterable[str] = (),
+        capable: Callable[[int], Sequence[str]] | None = None,
+    ) -> None:
+        self.own_rules = tuple(rules)
+        self.defaults = defaults
+        self.allowed_hosts = frozenset(host.lower() for host in public_hosts)
+        self.capable = capable
+        self._book: RuleBook | None = None
+        self._plain: dict[tuple[object, ...], tuple[Decision, object]] = {}
+        self._roots: dict[tuple[str, tuple[str, ...]], Roots] = {}
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings,
+        workspace: str,
+        *,
+        command_line: Sequence[str] = (),
+        project_rules: Sequence[Rule] = (),
+        capable: Callable[[int], Sequence[str]] | None = None,
+    ) -> Policy:
+        """Return the policy of a workspace: the user's settings, the project's narrowing rules, the command line's."""
+        permissions = settings.permissions
+        if not (command_line or project_rules or permissions.allow or permissions.ask or permissions.deny):
+            rules: list[Rule] = []
+        else:
+            rules = [parse_line(line) for line in command_line]
+            for verdict in ("deny", "ask", "allow"):
+                rules += [parse_rule(verdict, text, Origin("user")) for text in getattr(permissions, verdict)]
+            rules += [rule for rule in project_rules if rule.verdict != "allow"]
+        return cls(rules, public_hosts=settings.web.allowed_hosts, capable=capable)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Every rule in force, built-in ones included."""
+        return self.book.rules
+
+    @property
+    def book(self) -> RuleBook:
+        if self._book is None:
+            from holdfast.policy.book import RuleBook
+
+            self._book = RuleBook(self.own_rules, defaults=self.defaults)
+        return self._book
+
+    def roots(self, request: Request) -> Roots:
+        """Return the folders of a request, resolved once."""
+        key = (request.workspace, request.roots)
+        found = self._roots.get(key)
+        if found is None:
+            found = self._roots[key] = Roots(*key)
+        return found
+
+    def judge(self, request: Request) -> Decision:
+        """Return the verdict on a call."""
+        if request.effects or request.grants:
+            return self._judged(request)
+        key = (
+            request.tool,
+            request.module,
+            request.mode,
+            request.read_only,
+            request.needs_permission,
+            request.effects is None,
+            bool(request.origins),
+        )
+        known = self._plain.get(key)
+        if known is not None and known[1] is request.tool_settings:
+            return known[0]
+        decision = self._judged(request)
+        self._plain[key] = (decision, request.tool_settings)
+        return decision
+
+    def _judged(self, request: Request) -> Decision:
+        from holdfast.policy.judgement import Judgement
+
+        return Judgement(self, request).decision()
+
+    def narrowed(self, rules: Sequence[Rule], *, mode: Mode | None = None) -> Both:
+        """Return a policy that permits what both this one and `rules` permit; `mode` is the child's, never freer."""
+        return Both(self, Policy(rules, public_hosts=self.allowed_hosts, capable=self.capable), mode)
+
+
+class Both(Policy):
+    """The intersection of two policies: the stricter verdict of the two, whatever either says."""
+
+    def __init__(self, parent: Policy, child: Policy, mode: Mode | None = None) -> None:
+        super().__init__(child.own_rules, public_hosts=child.allowed_hosts, capable=child.capable)
+        self.parent = parent
+        self.child = child
+        self.mode: Mode | None = mode
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(dict.fromkeys((*self.parent.rules, *self.child.rules)))
+
+    def judge(self, request: Request) -> Decision:
+        above = self.parent.judge(request)
+        if above.verdict == "deny":
+            return above
+        own = self.child.judge(_in_mode(request, self.mode))
+        return own if STRICTNESS[own.verdict] > STRICTNESS[above.verdict] else above
+
+
+def _in_mode(request: Request, mode: Mode | None) -> Request:
+    if mode is None:
+        return request
+    from dataclasses import replace
+
+    return replace(request, mode=narrower_mode(request.mode, mode))
+
+
+def narrower_mode(first: Mode, second: Mode) -> Mode:
+    """Return the mode that permits less."""
+    return first if _FREEDOM.index(first) <= _FREEDOM.index(second) else second
+
+
+def bypass_problem(*, sandboxed: bool, confirmed: bool) -> str:
+    """Return why mode `bypass` may not be used here, or nothing."""
+    if not sandboxed:
+        return "mode bypass runs everything unasked and is refused outside a sandbox; use accept-edits, or a container"
+    return (
+        "" if confirmed else "mode bypass runs everything unasked; it must be confirmed by the person at the keyboard"
+    )
+
+
+if TYPE_CHECKING:
+    from holdfast.policy.book import RuleBook

@@ -1,0 +1,106 @@
+"""`Terminal`: the person at the keyboard answers, after seeing exactly what will run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from holdfast.host.visible import visible
+from holdfast.policy.question import Answer, AnswerKind, Question
+
+_KEYS: Final[dict[str, AnswerKind]] = {
+    "y": "once",
+    "yes": "once",
+    "once": "once",
+    "s": "session",
+    "session": "session",
+    "a": "always",
+    "always": "always",
+    "n": "no",
+    "no": "no",
+    "": "no",
+}
+
+
+class Terminal:
+    """Asks on the controlling terminal, one question at a time; without a terminal the answer is no.
+
+    `reading` and `writing` are file descriptors, for whoever brings a terminal of their own.
+    """
+
+    def __init__(self, reading: int | None = None, writing: int | None = None) -> None:
+        self._reading = reading
+        self._writing = writing
+        self._turn = asyncio.Lock()
+
+    async def ask(self, question: Question) -> Answer:
+        async with self._turn:
+            if self._reading is not None and self._writing is not None:
+                return await self._asked(question, self._reading, self._writing)
+            try:
+                device = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+            except OSError:
+                return Answer("no", "there is no terminal to ask on")
+            try:
+                return await self._asked(question, device, device)
+            finally:
+                os.close(device)
+
+    async def _asked(self, question: Question, reading: int, writing: int) -> Answer:
+        rules = question.decision.suggestion
+        _write(writing, f"\n{question.text()}\n\n{choices(rules)}")
+        while True:
+            line = await _line(reading)
+            if line is None:
+                return Answer("no", "the terminal was closed")
+            word, _, rest = line.strip().partition(" ")
+            kind = _KEYS.get(word.lower())
+            if kind is None or (kind in ("session", "always") and rules is None):
+                _write(writing, choices(rules))
+                continue
+            if kind == "always" and not await self._confirmed(rules or "", reading, writing):
+                return Answer("once")
+            if kind == "no":
+                return Answer("no", rest.strip() or "the user said no")
+            return Answer(kind, rule=rules if kind != "once" else None)
+
+    async def _confirmed(self, rules: str, reading: int, writing: int) -> bool:
+        """Show what would be saved before it is saved."""
+        shown = "\n".join(f"  allow {visible(line, lines=False)}" for line in rules.splitlines())
+        _write(writing, f"This will be added to your settings:\n{shown}\nSave it? [y/N] ")
+        said = await _line(reading)
+        return said is not None and said.strip().lower() in ("y", "yes")
+
+
+def choices(rules: str | None) -> str:
+    """Return the line that says what may be answered; `rules` is what would be remembered."""
+    if rules is None:
+        return "[y] once   [n] no (n and a reason) > "
+    shown = " and ".join(visible(line, lines=False) for line in rules.splitlines())
+    return f"[y] once   [s] this session: {shown}   [a] always   [n] no (n and a reason) > "
+
+
+def _write(descriptor: int, text: str) -> None:
+    data = text.encode("utf-8", "replace")
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+async def _line(descriptor: int) -> str | None:
+    """Return one line, None at the end of input. Waits on the loop, so that a time limit or Ctrl-C ends it."""
+    loop = asyncio.get_running_loop()
+    gathered = b""
+    while b"\n" not in gathered:
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(descriptor, lambda ready=ready: ready.done() or ready.set_result(None))
+        try:
+            await ready
+        finally:
+            loop.remove_reader(descriptor)
+        # One byte at a time where several lines may wait (a pipe): what is not ours stays for the next question.
+        chunk = os.read(descriptor, 1)
+        if not chunk:
+            return None
+        gathered += chunk
+    return gathered.decode("utf-8", "replace")
