@@ -63,6 +63,20 @@ class ToolSettings(Group):
     custom: dict[str, Any] = Field(default_factory=dict, description="Settings the tool itself reads.")
 
 
+class RuleSettings(Group):
+    """One rule with what explains it, `[[permissions.rules]]`: exactly one of allow, ask, deny."""
+
+    allow: str | tuple[str, ...] = ()
+    ask: str | tuple[str, ...] = ()
+    deny: str | tuple[str, ...] = ()
+    reason: str = Field(default="", description="Shown whenever the rule decides.")
+    match: tuple[str, ...] = Field(default=(), description="Examples the rule must match; checked at load.")
+    not_match: tuple[str, ...] = Field(default=(), description="Examples the rule must not match; checked at load.")
+    after_untrusted: bool = Field(
+        default=False, description="Count only once text from the web, a remote tool or outside has entered."
+    )
+
+
 class PermissionSettings(Group):
     """Rules and mode."""
 
@@ -70,6 +84,7 @@ class PermissionSettings(Group):
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    rules: tuple[RuleSettings, ...] = Field(default=(), description="Rules with a reason and examples.")
     approval_timeout: Annotated[float, Field(gt=0)] = Field(
         default=300.0, description="Seconds an approval may stay open."
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.effects import Effect, describe
 from holdfast.policy.paths import Roots
-from holdfast.policy.rules import Origin, Rule, Verdict, parse_line, parse_rule
+from holdfast.policy.rules import Rule, Verdict
 
 if TYPE_CHECKING:
     from holdfast.core.settings import Mode, Settings, ToolPermissionSettings
@@ -138,18 +138,12 @@ class Policy:
         workspace: str,
         *,
         command_line: Sequence[str] = (),
-        project_rules: Sequence[Rule] = (),
         capable: Callable[[int], Sequence[str]] | None = None,
     ) -> Policy:
         """Return the policy of a workspace: the user's settings, the project's narrowing rules, the command line's."""
-        permissions = settings.permissions
-        if not (command_line or project_rules or permissions.allow or permissions.ask or permissions.deny):
-            rules: list[Rule] = []
-        else:
-            rules = [parse_line(line) for line in command_line]
-            for verdict in ("deny", "ask", "allow"):
-                rules += [parse_rule(verdict, text, Origin("user")) for text in getattr(permissions, verdict)]
-            rules += [rule for rule in project_rules if rule.verdict != "allow"]
+        from holdfast.policy.sources import rules_in_force
+
+        rules = rules_in_force(settings, workspace, command_line)
         return cls(rules, public_hosts=settings.web.allowed_hosts, capable=capable)
 
     @property
