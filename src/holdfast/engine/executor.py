@@ -25,6 +25,7 @@ from holdfast.engine.asking import Asking
 from holdfast.engine.bus import Bus
 from holdfast.engine.limits import cut
 from holdfast.engine.running import STOPPED, Overrun, Run, runner, within
+from holdfast.engine.slots import Resources, Slot, ordered
 from holdfast.engine.workers import Workers
 from holdfast.policy.policy import Decision, Policy
 from holdfast.registry.lifecycle import Lifecycle
@@ -50,8 +51,17 @@ class Meter(Protocol):
 
     def started(self, tool: str) -> None: ...
     def finished(
-        self, tool: str, duration_s: float, error: str | None, *, queue_s: float = 0.0, bytes_out: int = 0
+        self,
+        tool: str,
+        duration_s: float,
+        error: str | None,
+        *,
+        queue_s: float = 0.0,
+        bytes_out: int = 0,
+        ran: bool = True,
     ) -> None: ...
+    def used(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None: ...
+    def estimate_s(self, tool: str) -> float: ...
 
 
 @dataclass(slots=True)
@@ -109,7 +119,8 @@ class Executor:
         self.tracing = tracing
         self.workers = Workers()
         self._pipelines: dict[Tool, Proceed] = {}
-        self._runs: dict[Tool, Run] = {}
+        self._runs: dict[Tool, tuple[Run, Slot]] = {}
+        self._resources = Resources()
         self._running: dict[str, asyncio.Future[Any]] = {}
 
     async def run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
@@ -247,7 +258,7 @@ class Executor:
         if self.bus.heard:
             self.bus.emit(Event("call_started", session.id, call.id, tool.name, {"call": call}))
         self.meter.started(tool.name)
-        pipeline = self._pipelines.get(tool) or self._composed(tool)
+        pipeline = self._pipelines.get(tool) or self._composed(tool, prepared.settings)
         life = self.lifecycle.life(tool.name)
         if life is not None:
             life = self.lifecycle.began(tool.name)
@@ -264,9 +275,12 @@ class Executor:
                 self.lifecycle.ended(life, failed)
         return result
 
-    def _composed(self, tool: Tool) -> Proceed:
+    def _composed(self, tool: Tool, settings: ToolSettings | None) -> Proceed:
         """Wrap the innermost step in the middleware this tool needs; a plain tool pays for none."""
-        self._runs[tool] = runner(tool, self.workers)
+        if tool not in self._runs:
+            limits = settings.concurrency if settings else None
+            slot = Slot(tool.name, limits.max_concurrent_calls, limits.queue_size) if limits else Slot(tool.name)
+            self._runs[tool] = runner(tool, self.workers), slot
         pipeline: Proceed = self._run_handler
         for layer in reversed(self.middleware(tool)):
             pipeline = _wrapped(layer, pipeline)
@@ -274,8 +288,27 @@ class Executor:
         return pipeline
 
     async def _run_handler(self, prepared: Prepared) -> ToolResult:
-        run = self._runs[prepared.tool]
-        return await within(run(prepared.args, prepared.ctx), prepared.timeout_s, self._running, prepared.call.id)
+        tool = prepared.tool
+        run, slot = self._runs[tool]
+        if not slot.take():
+            prepared.queue_s += await slot.wait(self._running, prepared.call.id)
+        try:
+            if tool.resources is not None:
+                return await self._run_exclusively(prepared, run)
+            return await within(run(prepared.args, prepared.ctx), prepared.timeout_s, self._running, prepared.call.id)
+        finally:
+            slot.leave()
+
+    async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:
+        """Run a call while it alone holds what it declares to use."""
+        declared = prepared.tool.resources
+        names = ordered(declared(prepared.args, prepared.ctx) if declared else ())
+        if not self._resources.take(names):
+            prepared.queue_s += await self._resources.wait(names, self._running, prepared.call.id)
+        try:
+            return await within(run(prepared.args, prepared.ctx), prepared.timeout_s, self._running, prepared.call.id)
+        finally:
+            self._resources.leave(names)
 
     def _close(
         self,
@@ -310,7 +343,10 @@ class Executor:
         result = ToolResult(result.ok, result.data, output, result.content, result.error, result.undo, meta)
         error = result.error.code if result.error else None
         queue_s = prepared.queue_s if prepared is not None else 0.0
-        self.meter.finished(name, duration, error, queue_s=queue_s, bytes_out=len(output))
+        ran = prepared is not None
+        self.meter.finished(name, duration, error, queue_s=queue_s, bytes_out=len(output), ran=ran)
+        if (use := meta.get("resources")) is not None:
+            self.meter.used(name, use, duration)
         if self.bus.heard:
             data = {"call": call, "result": result, "decision": prepared.decision if prepared else None, "bug": bug}
             self.bus.emit(Event("call_finished", session.id, call.id, name, data))

@@ -128,6 +128,19 @@ STOPPED: Final = "holdfast: stopped"
 """The message of a cancellation meant for one call, not for whoever waits for it."""
 
 
+async def stoppable(turn: Waiter, waiters: dict[str, Waiter], call_id: str) -> None:
+    """Wait for `turn`; whoever cancels `waiters[call_id]` meanwhile ends this call alone."""
+    waiters[call_id] = turn
+    try:
+        await turn
+    except asyncio.CancelledError as cancelled:
+        if cancelled.args == (STOPPED,):
+            raise ToolFailure("the call was cancelled", code="cancelled", hint="Nothing more will happen.") from None
+        raise
+    finally:
+        waiters.pop(call_id, None)
+
+
 async def _announced(work: Coroutine[Any, Any, ToolResult], waiter: asyncio.Future[None]) -> ToolResult:
     """Wake the waiter from inside the task: one turn of the loop less than a done-callback."""
     try:

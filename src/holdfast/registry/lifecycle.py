@@ -233,6 +233,11 @@ class Lifecycle:
             self._move(life, "ready", why)
             life.failures = 0
 
+    def trip(self, life: Life, why: str) -> None:
+        """Disable a tool that keeps failing; a passing health check brings it back, as `enable` does."""
+        self._move(life, "disabled", why)
+        life.tripped = True
+
     # Inside --------------------------------------------------------------------------------------------------------
 
     def _settle(self, life: Life) -> None:
@@ -243,8 +248,7 @@ class Lifecycle:
         else:
             self._move(life, "error", "a call raised or ran out of time")
             if life.failures >= self.trip_after > 0 and not life.draining:
-                self._move(life, "disabled", f"circuit breaker: {life.failures} failures in a row")
-                life.tripped = True
+                self.trip(life, f"circuit breaker: {life.failures} failures in a row")
         if life.draining:
             self._move(life, "unregistered", "drained")
 

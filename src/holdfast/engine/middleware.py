@@ -1,0 +1,55 @@
+"""What may stand between a checked call and its handler, and in which order: extensions, cache, retries.
+
+Layers are chosen once per tool. A tool that needs none of them pays for none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.call import ToolResult
+from holdfast.core.errors import ToolFailure
+
+if TYPE_CHECKING:
+    from holdfast.engine.executor import Prepared, Proceed
+
+FIRST_WAIT_S: Final = 0.1
+LONGEST_WAIT_S: Final = 5.0
+TRANSIENT: Final = frozenset({"execution_error", "timeout"})
+"""Failures that another try may mend."""
+
+
+class Retry:
+    """Tries a call again when it failed, with growing pauses; only one that changes nothing or may be repeated."""
+
+    def __init__(self, attempts: int, *, first_wait_s: float = FIRST_WAIT_S) -> None:
+        self.attempts = attempts
+        self.first_wait_s = first_wait_s
+
+    async def __call__(self, prepared: Prepared, proceed: Proceed) -> ToolResult:
+        if not (prepared.tool.idempotent or prepared.read_only):
+            return await proceed(prepared)
+        for attempt in range(1, self.attempts + 1):
+            try:
+                result = await proceed(prepared)
+            except ToolFailure as failure:
+                if failure.code not in TRANSIENT:
+                    raise
+            except Exception:  # the last try below lets it out
+                pass
+            else:
+                if result.error is None or result.error.code not in TRANSIENT:
+                    return _counted(result, attempt)
+            await asyncio.sleep(self._pause(attempt))
+        return _counted(await proceed(prepared), self.attempts + 1)
+
+    def _pause(self, attempt: int) -> float:
+        # A little chance keeps many calls that failed together from coming back together.
+        return min(LONGEST_WAIT_S, self.first_wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
+
+
+def _counted(result: ToolResult, attempts: int) -> ToolResult:
+    return result if attempts == 1 else replace(result, meta={**result.meta, "attempts": attempts})
