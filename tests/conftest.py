@@ -18,3 +18,6 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         if name.endswith(("_API_KEY", "_TOKEN")) or (name.startswith("HOLDFAST_") and name != "HOLDFAST_HOME"):
             monkeypatch.delenv(name)
     return home
+
+
+pytest_plugins = ["holdfast.testing"]

@@ -5,8 +5,9 @@ Importing this package does nothing and costs little: names are loaded when they
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # importing `typing` for this constant would cost more than all the rest of this file
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 
@@ -85,6 +86,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if (module := _WHERE.get(name)) is None:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    import importlib
+
     value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # importing `typing` for this constant would cost a third of `--version`
 if TYPE_CHECKING:
     import argparse
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import Any, cast
 
 from holdfast.cli import render
 
@@ -132,9 +132,20 @@ def _info(options: Namespace) -> int:
 
 
 def _metrics(options: Namespace, name: str) -> Any:
-    from holdfast.engine.metrics import kept
+    """Return what was measured of a tool in earlier processes, or None."""
+    from holdfast.host import locations
 
-    return kept(options.cwd, name)
+    path = os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite")
+    if not os.path.exists(path):
+        return None
+    from time import monotonic
+
+    from holdfast.engine.metrics import figures
+    from holdfast.engine.metrics_report import to_json
+    from holdfast.engine.metrics_store import MetricsStore
+
+    record = MetricsStore(path).load().get(name)
+    return to_json(figures(name, record, monotonic())) if record else None
 
 
 def _page(row: dict[str, Any]) -> str:
@@ -164,7 +175,8 @@ def _page(row: dict[str, Any]) -> str:
 def _unknown(options: Namespace, names: list[str]) -> int:
     from difflib import get_close_matches
 
-    near = get_close_matches(options.name, names, n=3, cutoff=0.5)
+    wanted: str = options.name
+    near = get_close_matches(wanted, names, n=3, cutoff=0.5)
     hint = f"Did you mean {', '.join(near)}?" if near else "`holdfast tools list` lists all."
     message = f"there is no tool named {options.name!r}"
     if render.as_json(options):
@@ -218,7 +230,7 @@ def _parsed_args(options: Namespace) -> dict[str, Any]:
 
     text = sys.stdin.read() if options.args == "-" else options.args
     try:
-        args = json.loads(text) if text.strip() else {}
+        args: Any = json.loads(text) if text.strip() else {}
     except json.JSONDecodeError as problem:
         shown = text.splitlines()[problem.lineno - 1] if text.splitlines() else ""
         start = max(0, problem.colno - 30)
@@ -233,11 +245,10 @@ def _parsed_args(options: Namespace) -> dict[str, Any]:
     except RecursionError:
         raise ToolFailure("--args is nested too deeply", code="invalid_args", hint="Flatten it.") from None
     if not isinstance(args, dict):
-        kind = {list: "a list", str: "text", int: "a number", float: "a number", bool: "a truth value"}.get(
-            type(args), "null"
+        raise ToolFailure(
+            f"--args must be a JSON object, not {text.strip()[:40]}", code="invalid_args", hint="Try '{}'."
         )
-        raise ToolFailure(f"--args must be a JSON object, not {kind}", code="invalid_args", hint="Try '{}'.")
-    return args
+    return cast("dict[str, Any]", args)
 
 
 async def _called(options: Namespace, args: dict[str, Any]) -> Any:

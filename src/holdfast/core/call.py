@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import uuid
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
@@ -14,9 +15,21 @@ Source = Literal["model", "user", "cli", "mcp", "agent", "replay", "system"]
 SOURCES: Final[tuple[Source, ...]] = ("model", "user", "cli", "mcp", "agent", "replay", "system")
 
 
+_count = itertools.count(1)
+_process = os.urandom(6).hex()
+
+
 def new_id(prefix: str = "call") -> str:
-    """Return a new identifier, unique across processes."""
-    return f"{prefix}_{uuid.uuid4().hex[:16]}"
+    """Return a new identifier, unique across processes: a random part per process and a number."""
+    return f"{prefix}_{_process}{next(_count):x}"
+
+
+def _forked() -> None:
+    global _process
+    _process = os.urandom(6).hex()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def _mend(value: Any, schema: Any, root: Schema, path: tuple[str | int, ...], no
             _mend(each, schema["items"], root, (*path, index), notes) for index, each in enumerate(items)
         ]
         return mended_items
-    return value
+    return cast("Any", value)
 
 
 def _mend_object(

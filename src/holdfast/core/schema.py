@@ -59,10 +59,13 @@ class Arguments(Protocol):
 class ModelArguments:
     """Arguments described by a pydantic model."""
 
-    __slots__ = ("_schema", "_validate", "model")
+    __slots__ = ("_invalid", "_schema", "_validate", "model")
 
     def __init__(self, model: type[BaseModel]) -> None:
+        from pydantic_core import ValidationError
+
         self.model = model
+        self._invalid = ValidationError
         self._schema: Schema | None = None
         # The compiled validator without the classmethod in front of it: this is on the path of every call.
         self._validate = model.__pydantic_validator__.validate_python
@@ -74,11 +77,9 @@ class ModelArguments:
         return schema
 
     def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        from pydantic_core import ValidationError
-
         try:
             return self._validate(raw, strict=strict)
-        except ValidationError as error:
+        except self._invalid as error:
             raise InvalidArguments(model_faults(error, self.model)) from None
 
     def problems(self) -> list[str]:
@@ -92,25 +93,30 @@ class ModelArguments:
 class FunctionArguments:
     """Arguments described by a function's signature, type hints and docstring; the model is made on first use."""
 
-    __slots__ = ("_model", "context_parameter", "function", "hidden")
+    __slots__ = ("_model", "_pairs", "context_parameter", "function", "hidden", "names")
 
-    def __init__(self, function: Callable[..., Any], hidden: type) -> None:
+    def __init__(self, function: Callable[..., Any], hidden: type, names: Mapping[str, Any] | None = None) -> None:
         self.function = function
         self.hidden = hidden
+        self.names = names
+        """Local names the hints of a function inside a function may use."""
         self.context_parameter: str | None = None
         self._model: ModelArguments | None = None
+        self._pairs: tuple[tuple[str, str], ...] = ()
 
     @property
     def model(self) -> ModelArguments:
         if self._model is None:
-            self._model = ModelArguments(self._build())
+            built = self._build()
+            self._pairs = tuple((info.alias or name, name) for name, info in built.model_fields.items())
+            self._model = ModelArguments(built)
         return self._model
 
     def schema(self) -> Schema:
         return self.model.schema()
 
     def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        return self.model.parse(raw, strict=strict)
+        return (self._model or self.model).parse(raw, strict=strict)
 
     def problems(self) -> list[str]:
         try:
@@ -125,7 +131,8 @@ class FunctionArguments:
         from holdfast.core.args import Args
 
         described = parameter_texts(inspect.getdoc(self.function) or "")
-        hints = typing.get_type_hints(self.function, include_extras=True)
+        names = dict(self.names) if self.names else None
+        hints = typing.get_type_hints(self.function, localns=names, include_extras=True)
         fields: dict[str, Any] = {}
         open_ended = False
         for name, parameter in inspect.signature(self.function).parameters.items():
@@ -157,8 +164,9 @@ class FunctionArguments:
 
     def keywords(self, args: BaseModel) -> dict[str, Any]:
         """Return the checked arguments as the function takes them."""
-        values = {(info.alias or name): getattr(args, name) for name, info in type(args).model_fields.items()}
-        return values | (args.model_extra or {})
+        fields = args.__dict__
+        values = {parameter: fields[name] for parameter, name in self._pairs}
+        return values | args.model_extra if args.model_extra else values
 
 
 class ForeignArguments:

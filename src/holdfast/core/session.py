@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: `Kept[T](...)` could not be written then
 class Kept(Generic[T]):
     """The key of something a tool keeps in the session: made on first use, closed with the session.
 

@@ -50,32 +50,37 @@ def result_to_mcp(result: ToolResult) -> dict[str, Any]:
         },
     }
     if isinstance(result.data, dict):
-        shape["structuredContent"] = result.data
+        shape["structuredContent"] = cast("dict[str, Any]", result.data)
     return shape
 
 
 def result_from_mcp(shape: Mapping[str, Any]) -> ToolResult:
     """Return the result an MCP server's answer stands for; our own answers come back whole."""
     content = tuple(block_from_dict(block) for block in shape.get("content") or ())
-    kept = (shape.get("_meta") or {}).get(_META_KEY)
+    kept = _ours(shape)
     failed = bool(shape.get("isError"))
-    if isinstance(kept, Mapping) and "output" in kept:
-        whole = cast("Mapping[str, Any]", kept)
-        error, undo = whole.get("error"), whole.get("undo")
+    if "output" in kept:
+        error, undo = kept.get("error"), kept.get("undo")
         return ToolResult(
             ok=not failed,
-            data=whole.get("data"),
-            output=whole["output"],
-            content=content if whole.get("blocks") else (),
+            data=kept.get("data"),
+            output=kept["output"],
+            content=content if kept.get("blocks") else (),
             error=ToolError(**error) if error else None,
             undo=Undo(**undo) if undo else None,
-            meta=whole.get("meta") or {},
+            meta=kept.get("meta") or {},
         )
     output = "\n".join(block.text for block in content if isinstance(block, Text))
     data = shape.get("structuredContent")
     error = ToolError("execution_error", output or "the server reported an error") if failed else None
     meta = {"mcp": dict(shape["_meta"])} if shape.get("_meta") else {}
     return ToolResult(ok=not failed, data=data, output=output, content=content, error=error, meta=meta)
+
+
+def _ours(shape: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta: Mapping[str, Any] = shape.get("_meta") or {}
+    kept = meta.get(_META_KEY)
+    return cast("Mapping[str, Any]", kept) if isinstance(kept, Mapping) else {}
 
 
 def call_to_mcp(call: ToolCall) -> dict[str, Any]:
@@ -91,7 +96,7 @@ def call_to_mcp(call: ToolCall) -> dict[str, Any]:
 def call_from_mcp(request: Mapping[str, Any]) -> ToolCall:
     """Return the call a `tools/call` request stands for."""
     params = request["params"]
-    source = ((params.get("_meta") or {}).get(_META_KEY) or {}).get("source", "mcp")
+    source = _ours(params).get("source", "mcp")
     return ToolCall(params["name"], params.get("arguments") or {}, id=str(request.get("id", "")), source=source)
 
 
@@ -105,8 +110,8 @@ def call_to_anthropic(call: ToolCall) -> dict[str, Any]:
 
 def call_from_anthropic(block: Mapping[str, Any], names: Mapping[str, str] | None = None) -> ToolCall:
     """Return the call of a `tool_use` block; `names` maps safe names back (`core.names.provider_map`)."""
-    name = block["name"]
-    return ToolCall((names or {}).get(name, name), block.get("input") or {}, id=block["id"], source="model")
+    name: str = block["name"]
+    return ToolCall(names.get(name, name) if names else name, block.get("input") or {}, id=block["id"], source="model")
 
 
 def result_to_anthropic(call_id: str, result: ToolResult) -> dict[str, Any]:
@@ -151,8 +156,10 @@ def call_from_openai(entry: Mapping[str, Any], names: Mapping[str, str] | None =
         raise ValueError(  # noqa: TRY004
             "the arguments of a tool call must be a JSON object"
         )
-    name = function["name"]
-    return ToolCall((names or {}).get(name, name), cast("dict[str, Any]", args), id=entry["id"], source="model")
+    name: str = function["name"]
+    return ToolCall(
+        names.get(name, name) if names else name, cast("dict[str, Any]", args), id=entry["id"], source="model"
+    )
 
 
 def result_to_openai(call_id: str, result: ToolResult) -> dict[str, Any]:

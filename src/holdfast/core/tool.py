@@ -10,6 +10,7 @@ A tool states facts (effects, flags, preconditions); it never asks, prints or de
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
@@ -233,21 +234,25 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     annotated `ToolContext` is injected and hidden. A read-only tool is taken to be concurrency-safe unless it says
     otherwise. `where="process"` runs it in a process that really stops at its deadline.
     """
+    names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage]  # where the function stands
     if function is None:
 
         def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
-            return _function_tool(function, options)
+            return _function_tool(function, options, names)
 
         return decorate
-    return _function_tool(function, options)
+    return _function_tool(function, options, names)
 
 
-def _function_tool(function: Callable[..., Any], options: dict[str, Any]) -> FunctionTool[..., Any]:
+def _function_tool(
+    function: Callable[..., Any], options: dict[str, Any], names: Mapping[str, Any]
+) -> FunctionTool[..., Any]:
     if not callable(function):
         raise TypeError(f"@tool goes on a function, not on {function!r}")
     import inspect
 
-    arguments = FunctionArguments(function, ToolContext)
+    nested = "<locals>" in getattr(function, "__qualname__", "")
+    arguments = FunctionArguments(function, ToolContext, dict(names) if nested else None)
     values = dict(options)
     values.setdefault("name", function.__name__)
     values["description"] = values.get("description") or docstring_text(inspect.getdoc(function) or "")

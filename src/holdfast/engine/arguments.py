@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from holdfast.core.call import ToolCall
 from holdfast.core.errors import ToolFailure
@@ -48,14 +48,14 @@ _SAMPLES: dict[str, Any] = {
 
 def sample(schema: Schema) -> dict[str, Any]:
     """Return the smallest arguments a schema's required names describe."""
-    properties = schema.get("properties") or {}
-    wanted = schema.get("required") or []
-    found: dict[str, Any] = {}
-    for name in wanted:
-        each = properties.get(name) or {}
-        if not isinstance(each, dict):
-            each = {}
-        kind = each.get("type")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        choices = each.get("enum") or each.get("examples")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        found[name] = choices[0] if choices else _SAMPLES.get(str(kind), "...")  # pyright: ignore[reportUnknownArgumentType]
-    return found
+    properties: Schema = schema.get("properties") or {}
+    wanted: list[str] = schema.get("required") or []
+    return {name: _sample(properties.get(name)) for name in wanted}
+
+
+def _sample(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return "..."
+    described = cast("Schema", schema)
+    choices: list[Any] = described.get("enum") or described.get("examples") or []
+    return choices[0] if choices else _SAMPLES.get(str(described.get("type")), "...")

@@ -6,7 +6,6 @@ answer holds for exactly what was shown: tool, version, arguments and directory,
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from holdfast.core.effects import Effect
 from holdfast.core.errors import ToolFailure
 from holdfast.core.tool import Preview, Tool
 from holdfast.engine.workers import Workers
-from holdfast.policy.approval import Answer, Approver, Question, digest
+from holdfast.policy.approval import Answer, Approver, Question, digest, settled
 from holdfast.policy.policy import Decision, Policy, Request
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Asking:
         if tool.effects is not None or not isinstance(tool.read_only, bool):
             return self.policy.judge(self.request(tool, args, ctx))
         session = ctx.session
-        key = (tool, session.mode, len(session.grants), len(session.origins), session.settings is None, self.policy)
+        key = (tool, session.mode, len(session.grants), len(session.origins), id(session.settings), self.policy)
         decision = self._plain.get(key)
         if decision is None:
             if len(self._plain) > 10_000:
@@ -116,7 +115,7 @@ class Asking:
         session.emit(
             "permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest
         )
-        answer = await self._answer(question, session.settings.permissions.approval_timeout)
+        answer = await settled(self.approver, question, session.settings.permissions.approval_timeout)
         session.emit(
             "permission_decided",
             tool=tool.name,
@@ -141,16 +140,6 @@ class Asking:
                 session.grants.append(rule)
             if answer.kind == "always" and self._remember is not None:
                 self._remember(rule)
-
-    async def _answer(self, question: Question, timeout_s: float) -> Answer:
-        """Return the approver's answer; one who hangs or fails has answered no."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self.approver.ask(question)
-        except TimeoutError:
-            return Answer("no", f"nobody answered within {timeout_s:g} s")
-        except Exception as problem:
-            return Answer("no", f"the approver failed: {problem}")
 
     def _refused(self, tool: Tool, decision: Decision, answer: Answer) -> ToolFailure:
         allow = f"allow it with the rule {decision.suggestion}" if decision.suggestion else "allow it with a rule"

@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -130,7 +129,8 @@ class Executor:
         try:
             tool = self._resolve(call, view)
             name = tool.name
-            await self._ready(tool, session)
+            if not self._is_ready(tool, session):
+                await self._make_ready(tool, session)
             prepared = await self._prepare(call, tool, session)
             result = await self._invoke(prepared, session)
         except ToolFailure as failure:
@@ -149,8 +149,9 @@ class Executor:
         """Return what the call would do: its effects, the verdict, and the tool's own preview. Nothing is changed."""
         try:
             tool = self._resolve(call, view)
-            await self._ready(tool, session)
-            ctx, args, repairs = await self._validated(call, tool, session)
+            if not self._is_ready(tool, session):
+                await self._make_ready(tool, session)
+            ctx, args, repairs = self._validated(call, tool, session)
             decision = self.policy.judge(self.asking.request(tool, args, ctx))
             if decision.verdict == "deny":
                 raise self.asking.refusal(tool, decision)
@@ -186,14 +187,15 @@ class Executor:
             raise _missing(call.name, view)
         return tool
 
-    async def _ready(self, tool: Tool, session: Session) -> None:
+    def _is_ready(self, tool: Tool, session: Session) -> bool:
         settings = session.settings.tools.get(tool.name)
         enabled = tool.enabled if isinstance(tool.enabled, bool) else tool.enabled(session)
         if not enabled or (settings is not None and not settings.enabled):
             raise ToolFailure(f"{tool.name} is switched off", code="tool_unavailable", hint=_SWITCHED_OFF)
+        return self.lifecycle.state(tool.name) in ("ready", "executing", "error")
+
+    async def _make_ready(self, tool: Tool, session: Session) -> None:
         state = self.lifecycle.state(tool.name)
-        if state in ("ready", "executing", "error"):
-            return
         if state == "registered":
             await self._initialize(tool, session)
         elif state != "unregistered":  # a tool taken away while it was on its way here still runs to its end
@@ -211,9 +213,7 @@ class Executor:
             ) from problem
         self.lifecycle.move(tool.name, "ready")
 
-    async def _validated(
-        self, call: ToolCall, tool: Tool, session: Session
-    ) -> tuple[ToolContext, Any, tuple[str, ...]]:
+    def _validated(self, call: ToolCall, tool: Tool, session: Session) -> tuple[ToolContext, Any, tuple[str, ...]]:
         settings = session.settings.tools.get(tool.name)
         bus = self.bus
 
@@ -228,11 +228,10 @@ class Executor:
         try:
             return ctx, tool.arguments.parse(call.args), ()
         except InvalidArguments:
-            args, repairs = _repaired(tool, call)
-        return ctx, args, repairs
+            return ctx, *_repaired(tool, call)
 
     async def _prepare(self, call: ToolCall, tool: Tool, session: Session) -> Prepared:
-        ctx, args, repairs = await self._validated(call, tool, session)
+        ctx, args, repairs = self._validated(call, tool, session)
         decision = self.asking.decide(tool, args, ctx)
         if decision.verdict == "deny":
             raise self.asking.refusal(tool, decision)
@@ -264,8 +263,11 @@ class Executor:
             life = self.lifecycle.began(tool.name)
         failed = True
         try:
-            with nullcontext() if self.tracing is None else self.tracing(call, tool):
+            if self.tracing is None:
                 result = await pipeline(prepared)
+            else:
+                with self.tracing(call, tool):
+                    result = await pipeline(prepared)
             failed = False
         except (ToolFailure, asyncio.CancelledError):
             failed = False

@@ -93,7 +93,8 @@ def resume(session: Session, path: str) -> int:
                 session.activated.add(record["tool"])
             case "call_finished":
                 result: dict[str, Any] = data.get("result") or {}
-                origin: str | None = (result.get("meta") or {}).get("origin")
+                meta: dict[str, Any] = result.get("meta") or {}
+                origin = meta.get("origin")
                 if origin and origin != "workspace":
                     session.origins.add(origin)
             case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.names import name_problems
+from holdfast.core.schema import ForeignArguments
 from holdfast.core.tool import Tool
 
 
@@ -29,15 +30,11 @@ def problems(tool: object, *, thorough: bool = True) -> list[str]:
             found.append(f"{name} must be callable, not {type(value).__name__}")
     if isinstance(tool.timeout_s, int | float) and not 0 < tool.timeout_s < 1e7:
         found.append(f"timeout_s must be a positive number of seconds, not {tool.timeout_s!r}")
-    if thorough or not _is_lazy(tool):
+    if thorough or isinstance(tool.arguments, ForeignArguments):
         found += tool.arguments.problems()
     if tool.where == "process" and thorough:
         found += _process_problems(tool)
     return found
-
-
-def _is_lazy(tool: Tool) -> bool:
-    return hasattr(tool.arguments, "model")
 
 
 def _process_problems(tool: Tool) -> list[str]:

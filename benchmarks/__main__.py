@@ -1,0 +1,31 @@
+"""`python -m benchmarks [NAME ...] [--quick]`: run the named benchmarks, or all, and print one table."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from benchmarks.harness import Harness
+
+
+def main(words: list[str]) -> int:
+    quick = "--quick" in words
+    names = [word for word in words if not word.startswith("-")]
+    every = sorted(
+        path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "__main__", "harness")
+    )
+    unknown = set(names) - set(every)
+    if unknown:
+        sys.stderr.write(f"no benchmark named {', '.join(unknown)}; there are {', '.join(every)}\n")
+        return 2
+    harness = Harness(quick)
+    for name in names or every:
+        sys.stderr.write(f"{name} ...\n")
+        importlib.import_module(f"benchmarks.{name}").rows(harness)
+    sys.stdout.write(harness.table() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""The harness: things measured in turns within one run, medians over rounds, wall and CPU time, one table.
+
+A shared machine makes absolute times meaningless; the ratio of two medians of interleaved rounds is what counts.
+Peers that are not our dependencies live in an environment of their own under `.bench/`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SCRATCH = ROOT / ".bench"
+
+
+@dataclass
+class Case:
+    """One contestant: a name and a function that does the job once."""
+
+    name: str
+    run: Callable[[], object]
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a contestant's ratios to the anchor of its job."""
+
+    job: str
+    name: str
+    wall: float
+    cpu: float
+    goal: str = ""
+    seconds: float = 0.0
+    note: str = ""
+
+
+class Harness:
+    """Collects rows; `quick` runs few rounds, to see that everything works."""
+
+    def __init__(self, quick: bool = False) -> None:
+        self.quick = quick
+        self.rows: list[Row] = []
+
+    def compare(
+        self,
+        job: str,
+        cases: Sequence[tuple[str, Callable[[], object]]],
+        *,
+        goal: str = "",
+        rounds: int = 15,
+        warm: int = 2,
+    ) -> dict[str, float]:
+        """Measure contestants in turns; the first is the anchor, the last is ours. Returns wall ratios by name."""
+        contestants = [Case(name, run) for name, run in cases]
+        for _ in range(warm):
+            for case in contestants:
+                case.run()
+        for _ in range(3 if self.quick else rounds):
+            for case in contestants:
+                _measure(case)
+        anchor = contestants[0]
+        base_wall, base_cpu = statistics.median(anchor.wall), statistics.median(anchor.cpu) or 1e-9
+        for case in contestants:
+            wall, cpu = statistics.median(case.wall), statistics.median(case.cpu)
+            ours = goal if case is contestants[-1] else ""
+            self.rows.append(Row(job, case.name, wall / base_wall, cpu / base_cpu, ours, wall))
+        return {case.name: statistics.median(case.wall) / base_wall for case in contestants}
+
+    def fact(self, job: str, name: str, value: float, goal: str = "", note: str = "") -> None:
+        """Add a row that is no race: a size, a count, a gap."""
+        self.rows.append(Row(job, name, value, value, goal, 0.0, note))
+
+    def table(self) -> str:
+        lines = [f"{'job':<38} {'contestant':<34} {'wall':>8} {'cpu':>8}  {'goal':<10} {'time':>11}"]
+        last = ""
+        for row in self.rows:
+            job = row.job if row.job != last else ""
+            last = row.job
+            shown = f"{row.seconds * 1e3:9.3f} ms" if row.seconds else row.note
+            lines.append(f"{job:<38} {row.name:<34} {row.wall:8.3f} {row.cpu:8.3f}  {row.goal:<10} {shown:>11}")
+        return "\n".join(lines)
+
+
+def _measure(case: Case) -> None:
+    gc.collect()
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    case.run()
+    case.wall.append(time.perf_counter() - start)
+    own_after, children_after = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = own_after.ru_utime + own_after.ru_stime - own.ru_utime - own.ru_stime
+    spent += children_after.ru_utime + children_after.ru_stime - children.ru_utime - children.ru_stime
+    case.cpu.append(spent)
+
+
+def process(*words: str, cwd: str | None = None) -> Callable[[], object]:
+    """Return a contestant that runs a command to its end."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
+    def run() -> object:
+        return subprocess.run(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, cwd=cwd, check=False
+        )
+
+    return run
+
+
+def peers(name: str, packages: Sequence[str]) -> Path | None:
+    """Return the interpreter of an environment that holds these packages, made on first use; None when it cannot be."""
+    place = SCRATCH / f"venv-{name}"
+    python = place / "bin" / "python"
+    if (place / ".ready").exists():
+        return python
+    try:
+        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *packages], check=True, capture_output=True)
+    except subprocess.CalledProcessError:
+        return None
+    (place / ".ready").touch()
+    return python

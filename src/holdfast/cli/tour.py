@@ -1,0 +1,182 @@
+"""`holdfast tour`: the product working, step by step, with real calls on a scratch workspace.
+
+Needs no network and no key, ends by itself, leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli import render
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.core.call import ToolResult
+
+
+def configure(parser: ArgumentParser) -> None:
+    del parser
+
+
+def run(options: Namespace) -> int:
+    from holdfast.cli import door
+
+    del options
+    with tempfile.TemporaryDirectory(prefix="holdfast-tour-") as scratch:
+        workspace = os.path.join(scratch, "project")
+        os.mkdir(workspace)
+        # The tour's state is its own: it must neither see nor touch the user's.
+        os.environ["HOLDFAST_HOME"] = os.path.join(scratch, "state")
+        _fill(workspace)
+        failed = door.run(_walk(workspace))
+    render.line()
+    if failed:
+        render.error(f"{failed} step(s) of the tour did not work", "`holdfast doctor` says what is missing here.")
+        return 1
+    render.line(_NEXT)
+    return 0
+
+
+_NEXT = """\
+That was the tour. What next:
+  holdfast tools list                              the tools, with their schemas
+  holdfast tools invoke Read --args '{"file_path": "README.md"}'
+  holdfast policy check --tool Bash --args '{"command": "git push"}'
+  holdfast doctor                                  what works on this machine
+  docs/concepts.md                                 the whole in one minute"""
+
+
+def _fill(workspace: str) -> None:
+    files = {
+        "app.py": "def greet(name):\n    # TODO: be friendlier\n    return 'Hello ' + name\n",
+        "notes.txt": "first line\r\nsecond line\r\n",
+        ".env": "API_KEY=do-not-show\n",
+        ".gitignore": "*.log\n",
+        "debug.log": "noise\n",
+    }
+    for name, content in files.items():
+        with open(os.path.join(workspace, name), "w", encoding="utf-8", newline="") as file:
+            file.write(content)
+
+
+class _Guide:
+    """Numbers the steps, shows each call and its result, and counts what went wrong."""
+
+    def __init__(self, app: Holdfast) -> None:
+        self.app = app
+        self.number = 0
+        self.failed = 0
+
+    def step(self, title: str) -> None:
+        self.number += 1
+        render.line()
+        render.line(render.paint(f"{self.number}. {title}", "bold"))
+
+    async def call(self, name: str, args: dict[str, Any], *, refused: str | None = None, lines: int = 6) -> ToolResult:
+        """Make a call and show it; `refused` names the error code that is the point of the step."""
+        render.line(render.paint(f"   > {name} {json.dumps(args, ensure_ascii=False)}", "cyan"))
+        result = await self.app.call(name, args, source="cli")
+        self.show(result, lines)
+        code = result.error.code if result.error else None
+        if code != refused:
+            self.failed += 1
+        return result
+
+    def show(self, result: ToolResult, lines: int) -> None:
+        text = result.output.rstrip().splitlines()
+        if result.error:
+            text = [f"{result.error.code}: {result.error.message}", *result.error.hint.splitlines()]
+        for each in text[:lines]:
+            render.line(f"     {each}")
+        if len(text) > lines:
+            render.line(f"     ... {len(text) - lines} more lines")
+
+
+def _bytes(guide: _Guide, name: str) -> bytes:
+    with open(os.path.join(guide.app.session.workspace, name), "rb") as file:
+        return file.read()
+
+
+async def _walk(workspace: str) -> int:
+    from holdfast.app import Holdfast
+    from holdfast.policy.approval import Nobody
+
+    async with Holdfast(workspace, approver=Nobody(), mode="accept-edits", allow=["Undo", "Redo"]) as app:
+        guide = _Guide(app)
+        for part in PARTS:
+            await part(guide)
+        return guide.failed
+
+
+async def _first_calls(guide: _Guide) -> None:
+    guide.step("A call goes in, a result comes out")
+    await guide.call("time.now", {})
+    await guide.call("calculate", {"expression": "2 + 3 * 4"})
+
+
+async def _bad_input(guide: _Guide) -> None:
+    guide.step("A mistake gets an answer that helps")
+    await guide.call("calculat", {}, refused="tool_not_found")
+    await guide.call("calculate", {"precision": "many"}, refused="invalid_args")
+    guide.step("What plainly means one thing is repaired, and said so")
+    result = await guide.call("calculate", {"expression": "10 / 4", "precision": "1"})
+    render.line(f"     repaired: {'; '.join(result.meta.get('repaired', []))}")
+
+
+async def _own_tool(guide: _Guide) -> None:
+    from holdfast.core.tool import tool
+
+    @tool(read_only=True)
+    def word_count(text: str) -> int:
+        "Count the words of a text."
+        return len(text.split())
+
+    guide.step("A tool of your own is a typed function")
+    guide.app.register(word_count)
+    await guide.call("word_count", {"text": "hands that hold"})
+
+
+async def _files(guide: _Guide) -> None:
+    guide.step("Files: find, read, and nothing is changed unread")
+    await guide.call("Grep", {"pattern": "TODO"})
+    edit = {"file_path": "notes.txt", "old_string": "second line\n", "new_string": "second line\nthird line\n"}
+    await guide.call("Edit", edit, refused="precondition_failed")
+    await guide.call("Read", {"file_path": "notes.txt"})
+    guide.step("An edit keeps every other byte: this file's line ends are CRLF, and stay so")
+    await guide.call("Edit", edit)
+    render.line(f"     on disk: {_bytes(guide, 'notes.txt')!r}")
+
+
+async def _undo(guide: _Guide) -> None:
+    guide.step("Everything can be taken back")
+    await guide.call("Undo", {})
+    render.line(f"     on disk: {_bytes(guide, 'notes.txt')!r}")
+
+
+async def _policy(guide: _Guide) -> None:
+    guide.step("One policy for files and shell alike: a secret is a secret")
+    await guide.call("Read", {"file_path": ".env"}, refused="permission_denied", lines=2)
+    await guide.call("Bash", {"command": "ls && cat .env"}, refused="permission_denied", lines=2)
+    guide.step("What nobody approved does not run, wherever it hides")
+    await guide.call("Bash", {"command": "echo ok && rm -rf /"}, refused="permission_denied", lines=2)
+
+
+async def _shell(guide: _Guide) -> None:
+    guide.step("Commands that only read run unasked, in a sandbox where the system has one")
+    await guide.call("Bash", {"command": "ls *.py | wc -l"})
+
+
+PARTS: tuple[Callable[[_Guide], Awaitable[None]], ...] = (
+    _first_calls,
+    _bad_input,
+    _own_tool,
+    _files,
+    _undo,
+    _policy,
+    _shell,
+)

@@ -1,0 +1,571 @@
+"""The one door: each step of a call, and what bad handlers cannot do to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    Event,
+    Holdfast,
+    Progress,
+    ReadPath,
+    Settings,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolFailure,
+    ToolResult,
+    WritePath,
+    tool,
+)
+from holdfast.engine.metrics_report import to_json
+from holdfast.testing import Says, run_tool, scratch_app
+
+
+@tool(read_only=True)
+async def echo(text: str, times: int = 1) -> str:
+    "Say it."
+    return text * times
+
+
+async def test_a_call_goes_in_and_a_result_comes_out() -> None:
+    result = await run_tool(echo, {"text": "hi", "times": 2})
+    assert result.ok
+    assert result.output == "hihi"
+    assert result.meta["tool"] == "echo"
+    assert result.meta["duration_ms"] >= 0
+    assert result.meta["cached"] is False
+    assert result.meta["truncated"] is False
+
+
+async def test_an_unknown_tool_suggests_the_nearest_names() -> None:
+    async with scratch_app(tools=[echo]) as app:
+        result = await app.call("ehco", {})
+    assert result.error is not None
+    assert result.error.code == "tool_not_found"
+    assert "echo" in result.error.hint
+
+
+async def test_a_tool_outside_the_allow_list_is_unavailable() -> None:
+    async with scratch_app(tools=[echo], tool_allow=["time.*"]) as app:
+        result = await app.call("echo", {"text": "x"})
+        assert (await app.call("time.now")).ok
+    assert result.error is not None
+    assert result.error.code == "tool_unavailable"
+
+
+async def test_wrong_arguments_list_every_fault_and_an_example() -> None:
+    result = await run_tool(echo, {"times": [], "tex": "a"})
+    assert result.error is not None
+    assert result.error.code == "invalid_args"
+    assert {fault["path"] for fault in result.error.details["faults"]} == {"text", "times", "tex"}
+    assert '"text"' in result.error.hint
+
+
+async def test_plain_slips_are_repaired_with_a_receipt() -> None:
+    result = await run_tool(echo, {"text": "a", "times": "3"})
+    assert result.output == "aaa"
+    assert "times" in result.meta["repaired"][0]
+
+
+async def test_a_handler_that_raises_gives_one_structured_error() -> None:
+    @tool(read_only=True)
+    async def broken() -> str:
+        "Breaks."
+        raise ZeroDivisionError("by zero")
+
+    result = await run_tool(broken)
+    assert result.error is not None
+    assert result.error.code == "execution_error"
+    assert "ZeroDivisionError: by zero" in result.error.message
+
+
+async def test_a_failure_a_tool_chose_keeps_its_words() -> None:
+    @tool(read_only=True)
+    def choosy() -> str:
+        "Fails on purpose."
+        raise ToolFailure("no such city", hint="Try another.", details={"city": "X"}, output="partial", data={"n": 1})
+
+    result = await run_tool(choosy)
+    assert result.error is not None
+    assert (result.error.message, result.error.hint, result.error.details) == (
+        "no such city",
+        "Try another.",
+        {"city": "X"},
+    )
+    assert (result.output, result.data) == ("partial", {"n": 1})
+
+
+@pytest.mark.parametrize("where", ["loop", "thread"])
+async def test_a_handler_that_calls_exit_leaves_the_engine_working(where: str) -> None:
+    import sys
+
+    if where == "loop":
+
+        @tool(read_only=True)
+        async def leaving() -> None:
+            "Leaves."
+            sys.exit(3)
+    else:
+
+        @tool(read_only=True)
+        def leaving() -> None:
+            "Leaves."
+            sys.exit(3)
+
+    async with scratch_app(tools=[leaving, echo]) as app:
+        result = await app.call("leaving")
+        assert result.error is not None
+        assert result.error.code == "execution_error"
+        assert "SystemExit" in result.error.message
+        assert (await app.call("echo", {"text": "alive"})).output == "alive"
+
+
+async def test_a_handler_that_returns_nonsense_says_so() -> None:
+    @tool(read_only=True)
+    async def nonsense() -> object:
+        "Returns an object."
+        return object()
+
+    result = await run_tool(nonsense)
+    assert result.error is not None
+    assert "not JSON data" in result.error.message
+
+
+async def test_an_async_handler_is_stopped_at_its_deadline_and_cleans_up() -> None:
+    cleaned: list[bool] = []
+
+    @tool(read_only=True, timeout_s=0.05)
+    async def sleepy() -> None:
+        "Sleeps."
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cleaned.append(True)
+
+    result = await run_tool(sleepy)
+    assert result.error is not None
+    assert result.error.code == "timeout"
+    assert cleaned == [True]
+
+
+async def test_a_handler_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.running.GRACE_S", 0.05)
+    release = asyncio.Event()
+
+    @tool(read_only=True, timeout_s=0.05)
+    async def stubborn() -> None:
+        "Will not stop."
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    result = await run_tool(stubborn)
+    release.set()
+    assert result.error is not None
+    assert result.error.code == "timeout"
+    assert "left behind" in result.error.hint
+
+
+async def test_a_timeout_error_of_the_tools_own_is_not_taken_for_ours() -> None:
+    @tool(read_only=True)
+    async def impatient() -> None:
+        "Times out by itself."
+        raise TimeoutError("the database is slow")
+
+    result = await run_tool(impatient)
+    assert result.error is not None
+    assert result.error.code == "execution_error"
+
+
+async def test_a_sync_handler_runs_in_a_thread_and_returns_at_its_deadline() -> None:
+    release = threading.Event()
+    threads: list[str] = []
+
+    @tool(read_only=True, timeout_s=0.1)
+    def blocking() -> str:
+        "Blocks."
+        threads.append(threading.current_thread().name)
+        release.wait(30)
+        return "late"
+
+    async with scratch_app(tools=[blocking, echo]) as app:
+        slow = asyncio.create_task(app.call("blocking"))
+        assert (await app.call("echo", {"text": "not blocked"})).ok
+        result = await slow
+        release.set()
+    assert result.error is not None
+    assert result.error.code == "timeout"
+    assert 'where="process"' in result.error.hint
+    assert threads[0] != threading.main_thread().name
+
+
+async def test_a_timeout_comes_from_settings_before_the_tool() -> None:
+    @tool(read_only=True, timeout_s=60)
+    async def slow() -> None:
+        "Sleeps."
+        await asyncio.sleep(60)
+
+    settings = Settings.model_validate({"tools": {"slow": {"timeout": 0.05}}})
+    result = await run_tool(slow, settings=settings)
+    assert result.error is not None
+    assert result.error.details == {"timeout_s": 0.05}
+
+
+async def test_a_generator_reports_progress_and_ends_with_its_result() -> None:
+    @tool(read_only=True)
+    async def counting(to: int) -> AsyncIterator[object]:
+        "Counts."
+        for number in range(to):
+            yield Progress(f"step {number}", done=number, total=to)
+        yield "text is progress too"
+        yield {"counted": to}
+
+    seen: list[str] = []
+    async with scratch_app(tools=[counting]) as app:
+        app.bus.subscribe(lambda e: seen.append(e.data["progress"].text) if e.kind == "call_progress" else None)
+        result = await app.call("counting", {"to": 2})
+    assert result.data == {"counted": 2}
+    assert seen == ["step 0", "step 1", "text is progress too"]
+
+
+async def test_progress_reaches_listeners_from_a_context() -> None:
+    @tool(read_only=True)
+    async def telling(ctx: ToolContext) -> str:
+        "Tells."
+        ctx.progress("half", done=1, total=2)
+        return ctx.cwd
+
+    seen: list[Any] = []
+    async with scratch_app(tools=[telling]) as app:
+        app.bus.subscribe(lambda e: seen.append(e.data["progress"]) if e.kind == "call_progress" else None)
+        result = await app.call("telling")
+        assert result.output == app.session.workspace
+    assert seen == [Progress("half", 1, 2)]
+
+
+async def test_one_running_call_can_be_cancelled_alone() -> None:
+    started = asyncio.Event()
+    cleaned: list[bool] = []
+
+    @tool(read_only=True)
+    async def waiting() -> None:
+        "Waits."
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cleaned.append(True)
+
+    async with scratch_app(tools=[waiting]) as app:
+        running = asyncio.create_task(app.call("waiting", id="c1"))
+        await started.wait()
+        assert app.executor.cancel("c1")
+        result = await running
+    assert result.error is not None
+    assert result.error.code == "cancelled"
+    assert cleaned == [True]
+    assert not app.executor.cancel("c1")
+
+
+async def test_a_cancelled_caller_cancels_the_work_and_it_is_recorded() -> None:
+    started = asyncio.Event()
+    cleaned: list[bool] = []
+    codes: list[str] = []
+
+    @tool(read_only=True)
+    async def waiting() -> None:
+        "Waits."
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cleaned.append(True)
+
+    async with scratch_app(tools=[waiting]) as app:
+        app.bus.subscribe(lambda e: codes.append(e.data["result"].error.code) if e.kind == "call_finished" else None)
+        running = asyncio.create_task(app.call("waiting"))
+        await started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert cleaned == [True]
+    assert codes == ["cancelled"]
+
+
+async def test_what_writes_asks_and_nobody_to_ask_means_no() -> None:
+    ran: list[bool] = []
+
+    @tool
+    async def writer() -> None:
+        "Writes."
+        ran.append(True)
+
+    async with scratch_app(tools=[writer], approver=None) as app:
+        result = await app.call("writer")
+    assert result.error is not None
+    assert result.error.code == "permission_denied"
+    assert ran == []
+
+
+async def test_a_custom_tool_marked_read_only_runs_unasked() -> None:
+    approver = Says("no")
+    async with scratch_app(tools=[echo], approver=approver) as app:
+        assert (await app.call("echo", {"text": "x"})).ok
+    assert approver.asked == []
+
+
+async def test_an_approval_for_the_session_is_not_asked_again() -> None:
+    @tool
+    async def writer(n: int) -> None:
+        "Writes."
+
+    approver = Says("session")
+    async with scratch_app(tools=[writer], approver=approver) as app:
+        assert (await app.call("writer", {"n": 1})).ok
+        assert (await app.call("writer", {"n": 2})).ok
+    assert len(approver.asked) == 1
+
+
+async def test_a_no_carries_its_reason_to_the_model() -> None:
+    @tool
+    async def writer() -> None:
+        "Writes."
+
+    result = await run_tool(writer, approver=Says("no", "use the other branch"))
+    assert result.error is not None
+    assert "use the other branch" in result.error.message
+
+
+async def test_changed_arguments_are_validated_and_judged_again() -> None:
+    seen: list[str] = []
+
+    def effects(args: Any, ctx: ToolContext) -> list[WritePath]:
+        return [WritePath(ctx.resolve(args["path"]))]
+
+    async def run(args: Any, ctx: ToolContext) -> str:
+        seen.append(args["path"])
+        return "ok"
+
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    writer = Tool(name="writer", description="Writes.", args=schema, run=run, effects=effects)
+
+    async with scratch_app(tools=[writer], approver=Says("once", args={"path": 5})) as app:
+        result = await app.call("writer", {"path": "a"})
+        assert result.error is not None
+        assert result.error.code == "invalid_args"
+    async with scratch_app(tools=[writer], approver=Says("once", args={"path": "src/../.git/hooks/pre-commit"})) as app:
+        result = await app.call("writer", {"path": "a"})
+        assert result.error is not None
+        assert result.error.code == "permission_denied"
+    assert seen == []
+
+
+async def test_preconditions_run_before_anyone_is_asked() -> None:
+    def check(args: Any, ctx: ToolContext) -> None:
+        raise ToolFailure("not read yet", code="precondition_failed", details={"layer": 7, "number": 6})
+
+    writer = Tool(
+        name="writer", description="Writes.", args={"type": "object"}, run=lambda args, ctx: None, check=check
+    )
+    approver = Says("once")
+    result = await run_tool(writer, approver=approver)
+    assert result.error is not None
+    assert result.error.code == "precondition_failed"
+    assert approver.asked == []
+
+
+async def test_a_denied_path_is_refused_before_preconditions_could_leak_anything() -> None:
+    checked: list[bool] = []
+    secret = Tool(
+        name="peek",
+        description="Reads.",
+        args={"type": "object"},
+        run=lambda args, ctx: None,
+        read_only=True,
+        effects=lambda args, ctx: [ReadPath(ctx.resolve(".env"))],
+        check=lambda args, ctx: checked.append(True),
+    )
+    settings = Settings.model_validate({"permissions": {"deny": ["Read(.env)"]}})
+    result = await run_tool(secret, settings=settings)
+    assert result.error is not None
+    assert result.error.code == "permission_denied"
+    assert checked == []
+
+
+async def test_long_output_is_cut_at_both_ends_and_said_so() -> None:
+    settings = Settings.model_validate({"engine": {"output_limit": 1000}})
+    result = await run_tool(echo, {"text": "x", "times": 5000}, settings=settings)
+    assert len(result.output) < 1100
+    assert "4,000 characters left out" in result.output
+    assert result.meta["truncated"] is True
+
+
+async def test_a_switched_off_tool_is_unavailable() -> None:
+    settings = Settings.model_validate({"tools": {"echo": {"enabled": False}}})
+    result = await run_tool(echo, {"text": "x"}, settings=settings)
+    assert result.error is not None
+    assert result.error.code == "tool_unavailable"
+
+
+async def test_a_tool_is_initialised_on_first_use_and_closed_at_the_end() -> None:
+    story: list[str] = []
+
+    async def initialize(session: Any) -> None:
+        story.append("initialise")
+
+    async def close() -> None:
+        story.append("close")
+
+    async def run(args: Any, ctx: ToolContext) -> str:
+        story.append("run")
+        return "ok"
+
+    keeper = Tool(
+        name="keeper",
+        description="Keeps.",
+        args={"type": "object"},
+        run=run,
+        read_only=True,
+        initialize=initialize,
+        close=close,
+    )
+    async with scratch_app(tools=[keeper]) as app:
+        assert story == []
+        await app.call("keeper")
+        await app.call("keeper")
+        assert app.registry.lifecycle.state("keeper") == "ready"
+    assert story == ["initialise", "run", "run", "close"]
+
+
+async def test_a_tool_that_cannot_be_initialised_is_failed_and_says_why() -> None:
+    async def initialize(session: Any) -> None:
+        raise OSError("no licence")
+
+    lost = Tool(
+        name="lost",
+        description="Lost.",
+        args={"type": "object"},
+        run=lambda a, c: 1,
+        read_only=True,
+        initialize=initialize,
+    )
+    async with scratch_app(tools=[lost]) as app:
+        first, second = await app.call("lost"), await app.call("lost")
+        assert app.registry.lifecycle.state("lost") == "failed"
+    assert first.error is not None
+    assert "no licence" in first.error.message
+    assert second.error is not None
+    assert second.error.code == "tool_unavailable"
+
+
+async def test_every_call_is_an_event_with_its_start_and_end() -> None:
+    events: list[Event] = []
+    async with scratch_app(tools=[echo]) as app:
+        app.bus.subscribe(events.append)
+        await app.call("echo", {"text": "x"}, id="c9")
+    kinds = [event.kind for event in events if event.call_id == "c9"]
+    assert kinds == ["call_started", "call_finished"]
+    shown = events[-2].to_dict() if events[-1].kind == "session_closed" else events[-1].to_dict()
+    assert shown["data"]["result"]["output"] == "x"
+
+
+async def test_a_listener_that_raises_hurts_no_call() -> None:
+    def angry(event: Event) -> None:
+        raise RuntimeError("no")
+
+    async with scratch_app(tools=[echo]) as app:
+        app.bus.subscribe(angry)
+        assert (await app.call("echo", {"text": "x"})).ok
+
+
+async def test_calls_are_counted_by_their_outcome() -> None:
+    async with scratch_app(tools=[echo]) as app:
+        await app.call("echo", {"text": "x"})
+        await app.call("echo", {})
+        measured = app.metrics.of("echo")
+    assert measured is not None
+    shown = to_json(measured)
+    assert shown["execution"]["totalCalls"] == 2
+    assert shown["execution"]["failedCalls"] == 1
+    assert shown["errors"]["validationErrors"] == 1
+
+
+@tool(where="process", timeout_s=20)
+def in_process(text: str) -> dict[str, Any]:
+    "Runs in a process of its own."
+    import os
+
+    print("this is no result")
+    return {"text": text, "pid": os.getpid()}
+
+
+@tool(where="process", timeout_s=3)
+def spinning(path: str) -> None:
+    "Never ends, and has a child."
+    import subprocess
+
+    child = subprocess.Popen(["sleep", "600"])
+    with open(path, "w") as file:
+        file.write(str(child.pid))
+    while True:
+        pass
+
+
+async def test_a_tool_in_a_process_returns_its_result() -> None:
+    import os
+
+    result = await run_tool(in_process, {"text": "hi"})
+    assert result.data["text"] == "hi"
+    assert result.data["pid"] != os.getpid()
+
+
+async def test_a_tool_in_a_process_is_killed_at_its_deadline_with_its_children(tmp_path: Any) -> None:
+    import os
+
+    result = await run_tool(spinning, {"path": str(tmp_path / "pid")})
+    assert result.error is not None
+    assert result.error.code == "timeout"
+    child = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        try:
+            with open(f"/proc/{child}/stat") as stat:
+                if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
+                    break
+        except FileNotFoundError:
+            break
+        await asyncio.sleep(0.02)
+    else:
+        os.kill(child, 9)
+        pytest.fail("the child outlived its tool")
+
+
+async def test_many_calls_at_once_keep_their_results_apart() -> None:
+    async with scratch_app(tools=[echo]) as app:
+        calls = [ToolCall("echo", {"text": str(number)}, id="same") for number in range(50)]
+        results = await app.run_calls(calls)
+    assert [result.output for result in results] == [str(number) for number in range(50)]
+
+
+async def test_a_plain_result_record_is_passed_on_whole() -> None:
+    @tool(read_only=True)
+    async def whole() -> ToolResult:
+        "Returns a record."
+        return ToolResult(data={"a": 1}, output="text", meta={"mine": True})
+
+    result = await run_tool(whole)
+    assert (result.data, result.output, result.meta["mine"]) == ({"a": 1}, "text", True)
+
+
+async def test_a_workspace_that_is_no_folder_is_named(tmp_path: Any) -> None:
+    from holdfast import HoldfastError
+
+    with pytest.raises(HoldfastError, match="not a folder"):
+        Holdfast(tmp_path / "nowhere")
