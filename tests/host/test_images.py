@@ -1,0 +1,184 @@
+"""Pictures: upright, in a format models take, bounded; broken ones and bombs refused."""
+
+from __future__ import annotations
+
+import io
+import resource
+import struct
+import time
+import zlib
+
+import pytest
+from PIL import Image
+
+from holdfast.core.errors import ToolFailure
+from holdfast.host.images import LONGEST_SIDE, OUTPUT_BYTES, Picture, prepared
+from holdfast.host.sniff import sniff
+
+
+def encoded(
+    kind: str, size: tuple[int, int] = (40, 20), mode: str = "RGB", color: object = "red", **options: object
+) -> bytes:
+    buffer = io.BytesIO()
+    Image.new(mode, size, color).save(buffer, kind, **options)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def shown(content: bytes) -> tuple[Picture, Image.Image]:
+    picture = prepared(content, "/x")
+    image = Image.open(io.BytesIO(picture.data))
+    image.load()
+    assert (image.width, image.height) == (picture.width, picture.height)
+    assert sniff(picture.data).mime == picture.mime_type
+    return picture, image
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP"])
+def test_what_a_model_takes_goes_through_byte_for_byte(kind: str) -> None:
+    content = encoded(kind)
+    picture, _ = shown(content)
+    assert picture.data == content
+    assert not picture.converted
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "AVIF", "BMP"])
+def test_other_formats_become_jpeg_or_png(kind: str) -> None:
+    picture, image = shown(encoded(kind))
+    assert picture.mime_type in ("image/jpeg", "image/png")
+    assert picture.format == kind
+    assert picture.converted
+    red, green, blue = image.convert("RGB").getpixel((5, 5))  # type: ignore[misc]
+    assert red > 200
+    assert green < 60
+    assert blue < 60
+
+
+def halves(kind: str, orientation: int) -> bytes:
+    image = Image.new("RGB", (64, 32), "red")
+    image.paste("blue", (32, 0, 64, 32))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    buffer = io.BytesIO()
+    image.save(buffer, kind, exif=exif)
+    return buffer.getvalue()
+
+
+# Where the red half (left in the stored pixels) must be seen.
+RED: dict[int, tuple[int, int, int, int]] = {
+    1: (64, 32, 8, 16), 2: (64, 32, 56, 16), 3: (64, 32, 56, 16), 4: (64, 32, 8, 16),
+    5: (32, 64, 16, 8), 6: (32, 64, 16, 8), 7: (32, 64, 16, 56), 8: (32, 64, 16, 56),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_orientation_a_camera_noted_is_applied(kind: str, orientation: int) -> None:
+    picture, image = shown(halves(kind, orientation))
+    width, height, x, y = RED[orientation]
+    assert (picture.width, picture.height) == (width, height)
+    red, _, blue = image.convert("RGB").getpixel((x, y))  # type: ignore[misc]
+    assert red > 180 > 80 > blue
+    assert image.getexif().get(0x0112, 1) == 1
+
+
+def test_large_images_are_scaled_down_and_keep_their_shape() -> None:
+    picture, _ = shown(encoded("PNG", (4000, 1000)))
+    assert (picture.width, picture.height) == (LONGEST_SIDE, LONGEST_SIDE // 4)
+    assert (picture.original_width, picture.original_height) == (4000, 1000)
+    assert picture.mime_type == "image/png"
+    photo, _ = shown(encoded("JPEG", (3000, 4000)))
+    assert photo.height == LONGEST_SIDE
+    assert photo.mime_type == "image/jpeg"
+
+
+def test_noise_is_bounded_in_bytes() -> None:
+    noise = Image.effect_noise((1500, 1500), 200).convert("RGB")
+    buffer = io.BytesIO()
+    noise.save(buffer, "PNG")
+    assert len(buffer.getvalue()) > 1_000_000
+    picture, _ = shown(buffer.getvalue())
+    assert len(picture.data) <= OUTPUT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("mode", "color"),
+    [
+        ("1", 1),
+        ("L", 90),
+        ("LA", (90, 128)),
+        ("P", 3),
+        ("RGBA", (1, 2, 3, 99)),
+        ("CMYK", (1, 2, 3, 4)),
+        ("I;16", 900),
+        ("F", 0.5),
+    ],
+)
+def test_every_mode_of_pixel_can_be_shown(mode: str, color: object) -> None:
+    shown(encoded("TIFF", mode=mode, color=color))
+    shown(encoded("TIFF", (3000, 10), mode=mode, color=color))
+
+
+def test_transparency_survives_scaling() -> None:
+    _, image = shown(encoded("PNG", (3000, 30), "RGBA", (10, 20, 30, 40)))
+    assert image.getpixel((5, 5)) == pytest.approx((10, 20, 30, 40), abs=4)
+
+
+def test_the_first_picture_of_an_animation_is_shown() -> None:
+    frames = [Image.new("RGB", (10, 10), color) for color in ("red", "blue")]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
+    picture, _ = shown(buffer.getvalue())
+    assert picture.animated
+
+
+def test_sixteen_bit_grey_is_not_clipped_to_white() -> None:
+    image = Image.new("I;16", (2000, 20), 1000)
+    image.paste(60_000, (0, 0, 1000, 20))
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    _, seen = shown(buffer.getvalue())
+    assert seen.convert("L").getpixel((10, 5)) != seen.convert("L").getpixel((1500, 5))
+
+
+def png(width: int, height: int, data: bytes) -> bytes:
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def zeros(count: int) -> bytes:
+    packer = zlib.compressobj(9)
+    parts = [packer.compress(bytes(1 << 20)) for _ in range(count >> 20)]
+    return b"".join(parts) + packer.compress(bytes(count % (1 << 20))) + packer.flush()
+
+
+@pytest.mark.parametrize(("width", "height"), [(10_000, 10_000), (50_000, 50_000), (6_000, 6_000), (1, 100_000_000)])
+def test_a_bomb_is_refused_before_a_pixel_is_decoded(width: int, height: int) -> None:
+    content = png(width, height, zeros(3_000_000))
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with pytest.raises(ToolFailure, match="pixels"):
+        prepared(content, "/x.png")
+    assert time.monotonic() - started < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
+
+
+def test_a_bomb_in_a_text_chunk_is_refused() -> None:
+    body = b"key\0\0" + zeros(50_000_000)
+    chunk = struct.pack(">I", len(body)) + b"zTXt" + body + struct.pack(">I", zlib.crc32(b"zTXt" + body))
+    content = encoded("PNG")
+    content = content[:33] + chunk + content[33:]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ToolFailure):
+        prepared(content, "/x.png")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+def test_a_broken_image_is_a_clear_error(kind: str) -> None:
+    content = encoded(kind, (300, 200))
+    for damaged in (content[: len(content) // 2], content[:20], content[:12] + bytes(500), b""):
+        with pytest.raises(ToolFailure, match=r"/x\.img cannot be shown as an image") as caught:
+            prepared(damaged, "/x.img")
+        assert caught.value.hint
