@@ -1,0 +1,229 @@
+"""`holdfast policy`: check a call, list the rules, judge a recorded session anew."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.cli import render
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.engine.checking import Checker
+
+
+def configure(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="check | list | replay")
+    check = commands.add_parser("check", help="what would be decided about a call, and why", allow_abbrev=False)
+    check.add_argument("--tool", metavar="NAME")
+    check.add_argument("--args", default="{}", metavar="JSON", help="the arguments; - reads standard input")
+    _rules(check)
+    check.add_argument(
+        "--batch", metavar="FILE", help="a JSON object a line (tool, args, mode, rules, cwd); - reads standard input"
+    )
+    listing = commands.add_parser(
+        "list", help="every rule in force, and what looks wrong with them", allow_abbrev=False
+    )
+    listing.add_argument("--no-built-in", action="store_true", help="only rules of your own")
+    _rules(listing)
+    replay = commands.add_parser(
+        "replay", help="judge a recorded session against the present rules", allow_abbrev=False
+    )
+    replay.add_argument("file", metavar="FILE")
+    replay.add_argument("--all", action="store_true", help="show calls whose verdict would stay the same, too")
+    _rules(replay)
+
+
+def _rules(parser: ArgumentParser) -> None:
+    parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="a further rule: 'deny Bash(rm:*)'")
+
+
+def run(options: Namespace) -> int:
+    match options.action:
+        case "check" if options.batch is not None:
+            return _batch(options)
+        case "check":
+            return _check(options)
+        case "list":
+            return _list(options)
+        case _:
+            return _replay(options)
+
+
+class Checkers:
+    """One checker for each workspace and set of rules, made when first needed."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._options = options
+        self._known: dict[tuple[str, tuple[str, ...]], Checker] = {}
+
+    def get(self, cwd: str, rules: Iterable[str] = ()) -> Checker:
+        lines = (*(f"allow {rule}" for rule in self._options.allow), *self._options.rule, *rules)
+        key = (cwd, lines)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > 256:
+                self._known.clear()
+            found = self._known[key] = _checker(cwd, lines)
+        return found
+
+
+def _checker(cwd: str, lines: tuple[str, ...]) -> Checker:
+    from holdfast.app import Holdfast
+    from holdfast.engine.checking import Checker
+    from holdfast.policy.policy import Policy
+
+    app = Holdfast(cwd, keep_state=False)
+    policy = Policy.from_settings(app.settings, app.session.workspace, command_line=lines)
+    return Checker(policy, app.session, app.registry)
+
+
+def _check(options: Namespace) -> int:
+    if not options.tool:
+        render.error("say which call to judge: --tool NAME --args '{...}', or --batch FILE")
+        return 2
+    text = sys.stdin.read() if options.args == "-" else options.args
+    try:
+        args = json.loads(text)
+    except ValueError as problem:
+        answer = _error(f"--args is not JSON: {problem}")
+    else:
+        answer = Checkers(options).get(options.cwd).check(options.tool, args, options.mode)
+    from holdfast.policy.explain import explained
+
+    render.facts(options, answer, lambda: explained(answer))
+    return 2 if answer["decision"] == "error" else 0
+
+
+def _error(reason: str) -> dict[str, Any]:
+    return {"decision": "error", "reason": reason, "rules": [], "effects": [], "commands": []}
+
+
+def _batch(options: Namespace) -> int:
+    checkers = Checkers(options)
+    for line in _lines(options.batch):
+        if line.strip():
+            render.line(json.dumps(_judged(line, checkers, options), ensure_ascii=False))
+    return 0
+
+
+def _lines(source: str) -> Iterator[str]:
+    if source == "-":
+        yield from sys.stdin
+        return
+    try:
+        with open(source, encoding="utf-8") as file:
+            yield from file
+    except (OSError, UnicodeDecodeError) as problem:
+        raise HoldfastError(f"{source} cannot be read: {problem}") from None
+
+
+def _judged(line: str, checkers: Checkers, options: Namespace) -> dict[str, Any]:
+    """Return the answer to one line; whatever is wrong with it is an answer too."""
+    try:
+        asked: Any = json.loads(line)
+    except ValueError as problem:
+        return _error(f"the line is not JSON: {problem}")
+    if not isinstance(asked, dict):
+        return _error("the line is not a JSON object")
+    row = cast("dict[str, Any]", asked)
+    tool: Any = row.get("tool")
+    rules: Any = row.get("rules") or []
+    if not isinstance(tool, str):
+        return _error("tool must be the name of a tool")
+    if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in cast("list[Any]", rules)):
+        return _error("rules must be a list of texts such as 'deny Bash(rm:*)'")
+    try:
+        checker = checkers.get(str(row.get("cwd") or options.cwd), cast("list[str]", rules))
+    except HoldfastError as problem:
+        return _error(str(problem))
+    return checker.check(tool, row.get("args", {}), row.get("mode") or options.mode)
+
+
+def _list(options: Namespace) -> int:
+    from holdfast.policy.explain import warnings
+
+    checker = Checkers(options).get(options.cwd)
+    rules = [rule for rule in checker.policy.rules if not (options.no_built_in and rule.origin.source == "built-in")]
+    registry = cast("Any", checker.tools)
+    names = [name for tool in registry.infos() for name in (tool.name, *tool.aliases)]
+    found = warnings(checker.policy.rules, [*names, "MultiEdit"])
+    for warning in found:
+        render.note(f"warning: {warning}")
+    data = {
+        "mode": checker.session.mode,
+        "rules": [rule.to_dict() for rule in rules],
+        "warnings": [str(warning) for warning in found],
+    }
+    rows = [(rule.verdict, rule.text, str(rule.origin), rule.reason) for rule in rules]
+    render.facts(options, data, lambda: render.table(rows, ("VERDICT", "RULE", "FROM", "REASON")))
+    return 0
+
+
+def _replay(options: Namespace) -> int:
+    checker = Checkers(options).get(options.cwd)
+    rows: list[dict[str, Any]] = []
+    for name, args, before in _recorded(options.file):
+        answer = checker.check(name, args, options.mode)
+        row = {"tool": name, "args": args, "before": before, "now": answer["decision"], "reason": answer["reason"]}
+        rows.append(row | {"differs": before != answer["decision"], "rules": answer["rules"]})
+    shown = [row for row in rows if options.all or row["differs"]]
+    differing = sum(row["differs"] for row in rows)
+    data = {"calls": len(rows), "differences": differing, "rows": shown}
+    render.facts(options, data, lambda: _replayed(shown, len(rows), differing))
+    return 0
+
+
+def _replayed(rows: list[dict[str, Any]], count: int, differing: int) -> str:
+    lines = [
+        f"{row['before']:>6} -> {row['now']:<6} {row['tool']} "
+        f"{render.shortened(json.dumps(row['args'], ensure_ascii=False), 80)}  ({row['reason']})"
+        for row in rows
+    ]
+    return "\n".join([*lines, f"{count} calls judged, {differing} would be decided otherwise."])
+
+
+def _recorded(path: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield (tool, arguments, what was decided) of every call a recording, a journal or an audit log holds."""
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            record: Any = json.loads(line)
+        except ValueError:
+            raise HoldfastError(f"{path}:{number} is not JSON; this is no recording") from None
+        if isinstance(record, dict):
+            found = _call_of(cast("dict[str, Any]", record))
+            if found is not None:
+                yield found
+
+
+def _call_of(record: Mapping[str, Any]) -> tuple[str, Any, str] | None:
+    inner: Any = record.get("data")
+    data = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else record
+    call = data.get("call")
+    if record.get("kind", "call_finished") not in ("call_finished", "call") or not isinstance(call, Mapping):
+        return None
+    made = cast("Mapping[str, Any]", call)
+    return str(made.get("name", "")), made.get("args") or {}, _before(data)
+
+
+def _before(data: Mapping[str, Any]) -> str:
+    """Return what had been decided: as it was recorded, or as the result tells."""
+    decision: Any = data.get("decision")
+    if isinstance(decision, Mapping):
+        return str(cast("Mapping[str, Any]", decision).get("decision", "allow"))
+    if isinstance(decision, str):
+        return decision
+    result: Any = data.get("result")
+    error: Any = cast("Mapping[str, Any]", result).get("error") if isinstance(result, Mapping) else None
+    if not isinstance(error, Mapping):
+        return "allow"
+    failed = cast("Mapping[str, Any]", error)
+    if failed.get("code") != "permission_denied":
+        return "error" if failed.get("code") in ("invalid_args", "tool_not_found") else "allow"
+    details = cast("Mapping[str, Any]", failed.get("details") or {})
+    return str(details.get("verdict", "deny"))
