@@ -148,6 +148,12 @@ def is_secret(path: str) -> bool:
     return any(_ends_here(parts, at) for at, part in enumerate(parts) if part in _PLAIN) or _is_secret_name(parts[-1])
 
 
+def may_be_secret(name: str) -> bool:
+    """Return False for the last name of a path that ends no pattern; a walk asks this first, `is_secret` only then."""
+    name = name.lower()
+    return name in _PLAIN or name.endswith(_ENDINGS) or name.startswith(_BEGINNINGS)
+
+
 def _ends_here(parts: list[str], at: int) -> bool:
     """Return whether a pattern without wildcards ends at `at`: a folder's anywhere, a file's only at the end."""
     last = at == len(parts) - 1

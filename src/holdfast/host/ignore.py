@@ -1,0 +1,161 @@
+"""git's ignore rules: what a line of an ignore file means, and which line decides about a path.
+
+    rules = Rules(b"*.log\\n!keep.log\\n", ".gitignore")
+    rules.decide(b"keep.log", b"keep.log", is_dir=False)     # Rule(line=2, pattern=b"!keep.log", negated=True, ...)
+
+Within one file the last line that fits decides; `host/ignore_chain.py` puts the files of a tree together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.host.wildmatch import literal_length, translate
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of an ignore file that means something."""
+
+    source: str
+    line: int
+    text: bytes
+    """The line as written, without its end and without blanks that do not count."""
+    pattern: bytes
+    """What is compared: without `!`, without the slash that makes it a rule for folders."""
+    negated: bool
+    only_folders: bool
+    by_name: bool
+    """No slash inside: compared with the last name, at any depth."""
+
+
+def parse(data: bytes, source: str) -> list[Rule]:
+    """Return the rules of an ignore file, in order."""
+    lines = data.removeprefix(_BOM).split(b"\n")
+    parsed = (_rule(line, source, number) for number, line in enumerate(lines, 1))
+    return [rule for rule in parsed if rule is not None]
+
+
+def _rule(line: bytes, source: str, number: int) -> Rule | None:
+    text = _without_blanks(line.removesuffix(b"\r").partition(b"\0")[0])
+    if not text or text.startswith(b"#"):
+        return None
+    negated = text.startswith(b"!")
+    pattern = text[negated:]
+    only_folders = pattern.endswith(b"/")
+    pattern = pattern[: len(pattern) - only_folders]
+    if not pattern.strip(b"/"):
+        return None
+    return Rule(source, number, text, pattern, negated, only_folders, b"/" not in pattern)
+
+
+def _without_blanks(text: bytes) -> bytes:
+    """Drop spaces at the end unless a backslash keeps them; tabs stay, as git has it."""
+    end, at = 0, 0
+    while at < len(text):
+        if text[at] == 0x5C:
+            if at + 1 >= len(text):
+                return text
+            at += 1
+            end = at + 1
+        elif text[at] != 0x20:
+            end = at + 1
+        at += 1
+    return text[:end]
+
+
+def name_expression(rule: Rule, fold: bool) -> bytes | None:
+    """Return the expression of a rule for names."""
+    return translate(rule.pattern, pathname=False, fold=fold)
+
+
+def path_expression(rule: Rule, fold: bool) -> bytes | None:
+    """Return the expression of a rule for paths, relative to the folder of its file."""
+    pattern = rule.pattern.removeprefix(b"/")
+    literal = literal_length(pattern)
+    # git compares the plain beginning first and matches the rest alone, so `a**/b` finds `ab` too.
+    rest = translate(pattern[literal:], pathname=True, fold=fold)
+    plain = translate(re.sub(rb"([*?\[\\])", rb"\\\1", pattern[:literal]), pathname=True, fold=fold)
+    return None if rest is None or plain is None else plain + rest
+
+
+class Rules:
+    """The rules of one ignore file, ready to decide fast.
+
+    Most rules are a plain name or `*.ending`: those are looked up. The others become one expression, the last rule
+    first, so that the first alternative that fits is the rule that decides.
+    """
+
+    __slots__ = ("_fold", "_for_files", "_for_folders", "rules", "source")
+
+    def __init__(self, data: bytes, source: str, *, fold: bool = False) -> None:
+        self.source = source
+        self.rules = parse(data, source)
+        self._fold = fold
+        self._for_folders = _Table(self.rules, fold)
+        self._for_files = _Table([rule for rule in self.rules if not rule.only_folders], fold)
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def decide(self, name: bytes, path: bytes, is_dir: bool) -> Rule | None:
+        """Return the rule that decides about an entry, if any; `path` is relative to the folder of this file."""
+        table = self._for_folders if is_dir else self._for_files
+        return table.find(name.lower(), name, path) if self._fold else table.find(name, name, path)
+
+
+class _Table:
+    """Rules by the way they are found; a rule's place in the file ranks it."""
+
+    __slots__ = ("_endings", "_names", "_paths", "_patterns", "_rules")
+
+    def __init__(self, rules: list[Rule], fold: bool) -> None:
+        self._rules = rules
+        self._names: dict[bytes, int] = {}
+        self._endings: dict[bytes, int] = {}
+        patterns: list[tuple[int, bytes | None]] = []
+        paths: list[tuple[int, bytes | None]] = []
+        for rank, rule in enumerate(rules):
+            pattern = rule.pattern.lower() if fold else rule.pattern
+            if not rule.by_name:
+                paths.append((rank, path_expression(rule, fold)))
+            elif literal_length(pattern) == len(pattern):
+                self._names[pattern] = rank
+            elif pattern.startswith(b"*.") and literal_length(pattern[1:]) == len(pattern) - 1:
+                self._endings[pattern[1:]] = rank
+            else:
+                patterns.append((rank, name_expression(rule, fold)))
+        self._patterns = _Ranked(patterns)
+        self._paths = _Ranked(paths)
+
+    def find(self, key: bytes, name: bytes, path: bytes) -> Rule | None:
+        best = max(self._names.get(key, -1), self._patterns.find(name), self._paths.find(path))
+        if self._endings:
+            dot = key.find(b".")
+            while dot >= 0:
+                best = max(best, self._endings.get(key[dot:], -1))
+                dot = key.find(b".", dot + 1)
+        return self._rules[best] if best >= 0 else None
+
+
+class _Ranked:
+    """Several expressions in one; finds the highest rank that fits."""
+
+    __slots__ = ("_expression", "_ranks")
+
+    def __init__(self, expressions: Iterable[tuple[int, bytes | None]]) -> None:
+        known = [(rank, each) for rank, each in reversed(list(expressions)) if each is not None]
+        self._ranks = [rank for rank, _ in known]
+        joined = b"|".join(b"(" + each + b")" for _, each in known)
+        self._expression = re.compile(joined, re.DOTALL) if known else None
+
+    def find(self, text: bytes) -> int:
+        if self._expression is None:
+            return -1
+        found = self._expression.fullmatch(text)
+        return -1 if found is None or found.lastindex is None else self._ranks[found.lastindex - 1]
