@@ -22,7 +22,9 @@ from holdfast.core.schema import InvalidArguments
 from holdfast.core.tool import Tool
 from holdfast.engine.asking import Asking
 from holdfast.engine.bus import Bus
+from holdfast.engine.extensions import Extensions
 from holdfast.engine.limits import cut
+from holdfast.engine.readiness import Readiness
 from holdfast.engine.running import STOPPED, Overrun, Run, runner, within
 from holdfast.engine.slots import Resources, Slot, ordered
 from holdfast.engine.workers import Workers
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast")
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
+TOOLS_REMEMBERED: Final = 20_000
 
 
 class View(Protocol):
@@ -108,6 +111,7 @@ class Executor:
         meter: Meter,
         middleware: Callable[[Tool], list[Middleware]] = lambda tool: [],
         tracing: Callable[[ToolCall, Tool], Any] | None = None,
+        extensions: Extensions | None = None,
     ) -> None:
         self.policy = policy
         self.asking = asking
@@ -116,6 +120,11 @@ class Executor:
         self.meter = meter
         self.middleware = middleware
         self.tracing = tracing
+        self.extensions = extensions or Extensions(bus.emit)
+        self.extensions.changed = self.forget_all
+        self.readiness = Readiness(lifecycle)
+        self.tuned_timeouts: dict[str, float] = {}
+        """Seconds by tool, for tools that do not say themselves; set by tuning."""
         self.workers = Workers()
         self._pipelines: dict[Tool, Proceed] = {}
         self._runs: dict[Tool, tuple[Run, Slot]] = {}
@@ -130,7 +139,10 @@ class Executor:
             tool = self._resolve(call, view)
             name = tool.name
             if not self._is_ready(tool, session):
-                await self._make_ready(tool, session)
+                await self.readiness.make_ready(tool, session)
+            if self.extensions.active:
+                tool = self.extensions.extended(tool)
+                call = await self.extensions.begin(tool, call)
             prepared = await self._prepare(call, tool, session)
             result = await self._invoke(prepared, session)
         except ToolFailure as failure:
@@ -143,6 +155,14 @@ class Executor:
         except Exception as problem:  # the one place where bugs of tools are caught
             _log.exception("tool %s failed on call %s", name, call.id)
             bug, result = True, _failed(_crashed(name, problem))
+        if self.extensions.active and prepared is not None:
+            try:
+                result = await self.extensions.end(prepared.tool, call, result)
+            except ToolFailure as failure:
+                result = _failed(failure)
+            except asyncio.CancelledError:
+                self._close(call, name, session, _CANCELLED, at, clock, prepared, bug)
+                raise
         return self._close(call, name, session, result, at, clock, prepared, bug)
 
     async def dry_run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
@@ -150,7 +170,7 @@ class Executor:
         try:
             tool = self._resolve(call, view)
             if not self._is_ready(tool, session):
-                await self._make_ready(tool, session)
+                await self.readiness.make_ready(tool, session)
             ctx, args, repairs = self._validated(call, tool, session)
             decision = self.policy.judge(self.asking.request(tool, args, ctx))
             if decision.verdict == "deny":
@@ -179,6 +199,15 @@ class Executor:
     def forget_all(self) -> None:
         self._pipelines.clear()
 
+    def slot(self, name: str) -> tuple[Tool, Slot] | None:
+        """Return a tool that has run and its places, for those who tune them."""
+        return next(((tool, slot) for tool, (_, slot) in self._runs.items() if tool.name == name), None)
+
+    def _forget_idle(self) -> None:
+        """Tools come and go in a long life; what was composed for those that do not run is made again if needed."""
+        for tool in [tool for tool, (_, slot) in self._runs.items() if not slot.running and not slot.waiting]:
+            self.forget(tool)
+
     # -- the steps -----------------------------------------------------------------------------------------------
 
     def _resolve(self, call: ToolCall, view: View) -> Tool:
@@ -193,25 +222,6 @@ class Executor:
         if not enabled or (settings is not None and not settings.enabled):
             raise ToolFailure(f"{tool.name} is switched off", code="tool_unavailable", hint=_SWITCHED_OFF)
         return self.lifecycle.state(tool.name) in ("ready", "executing", "error")
-
-    async def _make_ready(self, tool: Tool, session: Session) -> None:
-        state = self.lifecycle.state(tool.name)
-        if state == "registered":
-            await self._initialize(tool, session)
-        elif state != "unregistered":  # a tool taken away while it was on its way here still runs to its end
-            raise ToolFailure(f"{tool.name} is {state}", code="tool_unavailable", hint=_UNAVAILABLE)
-
-    async def _initialize(self, tool: Tool, session: Session) -> None:
-        self.lifecycle.move(tool.name, "initializing", "first use")
-        try:
-            if tool.initialize is not None:
-                await tool.initialize(session)
-        except Exception as problem:
-            self.lifecycle.move(tool.name, "failed", str(problem))
-            raise ToolFailure(
-                f"{tool.name} could not be initialised: {problem}", code="tool_unavailable", hint=_UNAVAILABLE
-            ) from problem
-        self.lifecycle.move(tool.name, "ready")
 
     def _validated(self, call: ToolCall, tool: Tool, session: Session) -> tuple[ToolContext, Any, tuple[str, ...]]:
         settings = session.settings.tools.get(tool.name)
@@ -245,7 +255,8 @@ class Executor:
         timeout = settings.timeout if settings else None
         if timeout is None:
             timeout = tool.timeout_s(args) if callable(tool.timeout_s) else tool.timeout_s
-        return Prepared(call, tool, args, ctx, decision, settings, timeout or session.settings.engine.timeout, repairs)
+        timeout = timeout or self.tuned_timeouts.get(tool.name) or session.settings.engine.timeout
+        return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs)
 
     async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
         if tool.check is not None:
@@ -279,6 +290,8 @@ class Executor:
 
     def _composed(self, tool: Tool, settings: ToolSettings | None) -> Proceed:
         """Wrap the innermost step in the middleware this tool needs; a plain tool pays for none."""
+        if len(self._runs) > TOOLS_REMEMBERED:
+            self._forget_idle()
         if tool not in self._runs:
             limits = settings.concurrency if settings else None
             slot = Slot(tool.name, limits.max_concurrent_calls, limits.queue_size) if limits else Slot(tool.name)
@@ -356,7 +369,6 @@ class Executor:
 
 
 _SWITCHED_OFF: Final = "Set `enabled = true` for it in the settings, or use another tool."
-_UNAVAILABLE: Final = "`holdfast health` says why; `enable` or a passing health check brings it back."
 _CANCELLED: Final = ToolResult.failed(ToolError("cancelled", "the call was cancelled", "Nothing more will happen."))
 
 

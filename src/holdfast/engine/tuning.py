@@ -12,10 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from holdfast.core.events import Event, Listener
 from holdfast.engine.metrics import ToolMetrics
+
+if TYPE_CHECKING:
+    from holdfast.core.settings import Settings
+    from holdfast.engine.executor import Executor
 
 Kind = Literal["timeout", "concurrency", "caching"]
 LEAST_CALLS: Final = 20
@@ -85,6 +89,32 @@ class Tunable(Protocol):
     def set_timeout(self, tool: str, seconds: float) -> None: ...
     def limit_of(self, tool: str) -> int | None: ...
     def set_limit(self, tool: str, limit: int) -> None: ...
+
+
+class EngineLimits:
+    """The limits of an executor as something that can be tuned; what a tool or the settings fix stays as it is."""
+
+    def __init__(self, executor: Executor, settings: Settings) -> None:
+        self._executor = executor
+        self._settings = settings
+
+    def timeout_of(self, tool: str) -> float | None:
+        found, chosen = self._executor.slot(tool), self._settings.tools.get(tool)
+        if found is None or found[0].timeout_s is not None or (chosen is not None and chosen.timeout is not None):
+            return None
+        return self._executor.tuned_timeouts.get(tool, self._settings.engine.timeout)
+
+    def set_timeout(self, tool: str, seconds: float) -> None:
+        self._executor.tuned_timeouts[tool] = seconds
+
+    def limit_of(self, tool: str) -> int | None:
+        found = self._executor.slot(tool)
+        return None if found is None else found[1].limit
+
+    def set_limit(self, tool: str, limit: int) -> None:
+        if (found := self._executor.slot(tool)) is not None:
+            found[1].limit = limit
+            found[1].admit()
 
 
 class Tuner:
