@@ -70,8 +70,7 @@ class Holdfast:
             loaded = config.load(root, flags=config.flags(mode=mode, timeout=timeout), trusted=self.trusted)
             settings, self.warnings = loaded.settings, loaded.warnings
         elif mode:
-            permissions = settings.permissions.model_copy(update={"mode": mode})
-            settings = settings.model_copy(update={"permissions": permissions})
+            settings = settings.changed(permissions=settings.permissions.changed(mode=mode))
         self.settings = settings
         self.bus = Bus()
         self.bus.subscribe(log_event)

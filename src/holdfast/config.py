@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from holdfast.core.errors import SettingsError
+from holdfast.core.record import Record
 from holdfast.core.settings import Settings
 from holdfast.host import locations
 
@@ -190,7 +191,7 @@ def _checked(tree: dict[str, Any], origins: dict[Path, Origin]) -> Settings:
     from pydantic import ValidationError
 
     try:
-        return Settings.model_validate(tree)
+        return Settings.parse(tree)
     except ValidationError as error:
         complaints = [_complaint(each, origins) for each in error.errors(include_url=False)]
         raise SettingsError("\n".join(complaints)) from None
@@ -220,10 +221,10 @@ def _nearest(path: Path) -> str:
 def known_keys(model: Any = Settings, above: str = "") -> list[str]:
     """Return every key of the tree, dotted."""
     found: list[str] = []
-    for name, info in model.model_fields.items():
+    for name, info in model.pydantic_model().model_fields.items():
         key = f"{above}{name}"
         found.append(key)
-        if hasattr(info.annotation, "model_fields"):
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Record):
             found += known_keys(info.annotation, f"{key}.")
     return found
 
@@ -231,7 +232,7 @@ def known_keys(model: Any = Settings, above: str = "") -> list[str]:
 def shown(loaded: Loaded) -> list[dict[str, Any]]:
     """Return every value with where it came from, for `holdfast config show`."""
     rows: list[dict[str, Any]] = []
-    for path, value in _leaves(loaded.settings.model_dump(mode="json")):
+    for path, value in _leaves(loaded.settings.to_dict()):
         origin = loaded.origins.get(path)
         if origin is None:
             origin = next((where for known, where in loaded.origins.items() if path[: len(known)] == known), None)

@@ -213,7 +213,7 @@ async def test_a_timeout_comes_from_settings_before_the_tool() -> None:
         "Sleeps."
         await asyncio.sleep(60)
 
-    settings = Settings.model_validate({"tools": {"slow": {"timeout": 0.05}}})
+    settings = Settings.parse({"tools": {"slow": {"timeout": 0.05}}})
     result = await run_tool(slow, settings=settings)
     assert result.error is not None
     assert result.error.details == {"timeout_s": 0.05}
@@ -393,7 +393,7 @@ async def test_a_denied_path_is_refused_before_preconditions_could_leak_anything
         effects=lambda args, ctx: [ReadPath(ctx.resolve(".env"))],
         check=lambda args, ctx: checked.append(True),
     )
-    settings = Settings.model_validate({"permissions": {"deny": ["Read(.env)"]}})
+    settings = Settings.parse({"permissions": {"deny": ["Read(.env)"]}})
     result = await run_tool(secret, settings=settings)
     assert result.error is not None
     assert result.error.code == "permission_denied"
@@ -401,7 +401,7 @@ async def test_a_denied_path_is_refused_before_preconditions_could_leak_anything
 
 
 async def test_long_output_is_cut_at_both_ends_and_said_so() -> None:
-    settings = Settings.model_validate({"engine": {"output_limit": 1000}})
+    settings = Settings.parse({"engine": {"output_limit": 1000}})
     result = await run_tool(echo, {"text": "x", "times": 5000}, settings=settings)
     assert len(result.output) < 1100
     assert "4,000 characters left out" in result.output
@@ -409,7 +409,7 @@ async def test_long_output_is_cut_at_both_ends_and_said_so() -> None:
 
 
 async def test_a_switched_off_tool_is_unavailable() -> None:
-    settings = Settings.model_validate({"tools": {"echo": {"enabled": False}}})
+    settings = Settings.parse({"tools": {"echo": {"enabled": False}}})
     result = await run_tool(echo, {"text": "x"}, settings=settings)
     assert result.error is not None
     assert result.error.code == "tool_unavailable"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from argparse import Namespace
@@ -21,6 +22,8 @@ T = TypeVar("T")
 @contextlib.asynccontextmanager
 async def opened(options: Namespace, *, interactive: bool = False, **settings: Any) -> AsyncGenerator[Holdfast]:
     """Open the application for a command; `interactive` for commands that live on between calls."""
+    # Looking for pydantic's plug-ins reads every installed package; no command needs one.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from holdfast.app import Holdfast
     from holdfast.engine.log import to_stderr
     from holdfast.policy.approval import Nobody, Terminal

@@ -1,13 +1,11 @@
-"""`Args`, the base of argument models: frozen, closed, and read the way a model reads it."""
+"""`Args`, the base of the built-in tools' arguments: frozen, closed, checked by pydantic where it is not plain."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from holdfast.core.record import Field, Record
 
 __all__ = ["Args", "Field"]
 
 
-class Args(BaseModel):
-    """Base of a tool's argument model; unknown arguments are faults, values do not change after validation."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+class Args(Record):
+    """Base of a tool's arguments; unknown ones are faults, values do not change after validation."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.record import Record
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -62,13 +63,10 @@ class ModelArguments:
     __slots__ = ("_invalid", "_schema", "_validate", "model")
 
     def __init__(self, model: type[BaseModel]) -> None:
-        from pydantic_core import ValidationError
-
         self.model = model
-        self._invalid = ValidationError
         self._schema: Schema | None = None
-        # The compiled validator without the classmethod in front of it: this is on the path of every call.
-        self._validate = model.__pydantic_validator__.validate_python
+        self._invalid: type[Exception] = Exception
+        self._validate: Callable[..., Any] | None = None
 
     def schema(self) -> Schema:
         schema = self._schema
@@ -77,10 +75,22 @@ class ModelArguments:
         return schema
 
     def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        validate = self._validate
+        if validate is None:
+            validate = self._compile()
         try:
-            return self._validate(raw, strict=strict)
+            return validate(raw, strict=strict)
         except self._invalid as error:
             raise InvalidArguments(model_faults(error, self.model)) from None
+
+    def _compile(self) -> Callable[..., Any]:
+        """Take the validator out from behind its classmethod: it is on the path of every call."""
+        from pydantic_core import ValidationError
+
+        self.model.model_rebuild()
+        self._invalid = ValidationError
+        self._validate = self.model.__pydantic_validator__.validate_python
+        return self._validate
 
     def problems(self) -> list[str]:
         try:
@@ -88,6 +98,33 @@ class ModelArguments:
         except Exception as problem:  # a model may hold types that have no JSON Schema; pydantic raises many kinds
             return [f"the schema of {self.model.__name__} cannot be made: {problem}"]
         return []
+
+
+class RecordArguments:
+    """Arguments described by a `Record`, as the built-in tools have them."""
+
+    __slots__ = ("_schema", "record")
+
+    def __init__(self, record: type[Record]) -> None:
+        self.record = record
+        self._schema: Schema | None = None
+
+    def schema(self) -> Schema:
+        schema = self._schema
+        if schema is None:
+            schema = self._schema = cast("Schema", plain_schema(self.record.pydantic_model().model_json_schema()))
+        return schema
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        try:
+            return self.record.parse(raw, strict=strict)
+        except ValueError as error:  # pydantic's ValidationError is one; importing it is what records avoid
+            if not hasattr(error, "errors"):
+                raise
+            raise InvalidArguments(model_faults(error, self.record.pydantic_model())) from None
+
+    def problems(self) -> list[str]:
+        return ModelArguments(self.record.pydantic_model()).problems()
 
 
 class FunctionArguments:
@@ -125,10 +162,8 @@ class FunctionArguments:
             return [f"the signature of {self.function.__name__} cannot be read: {problem}"]
 
     def _build(self) -> type[BaseModel]:
-        from pydantic import ConfigDict, create_model
+        from pydantic import BaseModel, ConfigDict, create_model
         from pydantic.fields import FieldInfo
-
-        from holdfast.core.args import Args
 
         described = parameter_texts(inspect.getdoc(self.function) or "")
         names = dict(self.names) if self.names else None
@@ -151,15 +186,12 @@ class FunctionArguments:
                 info.description = described[name]
             # A name that pydantic reserves (`schema`, `_x`) is carried under an alias.
             field_name = (
-                name if not name.startswith("_") and not hasattr(Args, name) else f"argument_{name.lstrip('_')}"
+                name if not name.startswith("_") and not hasattr(BaseModel, name) else f"argument_{name.lstrip('_')}"
             )
             if field_name != name:
                 info.alias = info.validation_alias = info.serialization_alias = name
             fields[field_name] = (hint, info)
-        base = Args if not open_ended else None
-        if base is not None:
-            return create_model(self.function.__name__, __base__=base, **fields)
-        config = ConfigDict(frozen=True, extra="allow", arbitrary_types_allowed=True)
+        config = ConfigDict(frozen=True, extra="allow" if open_ended else "forbid", arbitrary_types_allowed=True)
         return create_model(self.function.__name__, __config__=config, **fields)
 
     def keywords(self, args: BaseModel) -> dict[str, Any]:
@@ -279,11 +311,15 @@ def model_faults(error: Any, model: type[BaseModel]) -> list[Fault]:
         if each["type"] == "missing":
             message = "required, but missing"
         elif each["type"] == "extra_forbidden":
-            message = "unknown argument" + did_you_mean(str(each["loc"][-1]), model.model_fields)
+            message = "unknown argument" + did_you_mean(str(each["loc"][-1]), _outer_names(model))
         elif each["type"] != "value_error":
             message = f"{message} (got {trimmed(repr(each['input']), 80)})"
         faults.append(Fault(path, message))
     return faults
+
+
+def _outer_names(model: type[BaseModel]) -> list[str]:
+    return [info.alias or name for name, info in model.model_fields.items()]
 
 
 def _is_union_tag(part: object) -> bool:

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from holdfast.core.record import Field, Record
 
 Mode = Literal["default", "accept-edits", "plan", "bypass"]
 
 
-class Group(BaseModel):
-    """Base of every part of the tree: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ConcurrencySettings(Group):
+class ConcurrencySettings(Record):
     """How many calls of one tool may run and wait."""
 
     is_concurrency_safe: bool | None = Field(default=None, description="Override what the tool says of itself.")
-    max_concurrent_calls: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=10, description="Calls that run at once."
-    )
-    queue_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(default=1000, description="Calls that may wait.")
+    max_concurrent_calls: int = Field(ge=1, le=1000, default=10, description="Calls that run at once.")
+    queue_size: int = Field(ge=0, le=1_000_000, default=1000, description="Calls that may wait.")
 
 
-class ToolPermissionSettings(Group):
+class ToolPermissionSettings(Record):
     """What one tool may touch, on top of the rules."""
 
     allowed_paths: tuple[str, ...] = Field(default=(), description="When set, the only paths this tool may touch.")
@@ -33,12 +25,10 @@ class ToolPermissionSettings(Group):
     required_capabilities: tuple[Literal["dry_run", "undo"], ...] = Field(
         default=(), description="What the tool must be able to do, or its calls are refused."
     )
-    security_level: Annotated[int, Field(ge=0, le=2)] = Field(
-        default=0, description="The least level (0 to 2) the tool must have."
-    )
+    security_level: int = Field(ge=0, le=2, default=0, description="The least level (0 to 2) the tool must have.")
 
 
-class MonitoringSettings(Group):
+class MonitoringSettings(Record):
     """What is measured and logged of one tool."""
 
     enable_metrics: bool = True
@@ -46,24 +36,20 @@ class MonitoringSettings(Group):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class ToolSettings(Group):
+class ToolSettings(Record):
     """Settings of one tool, `[tools.NAME]`."""
 
     enabled: bool = True
     priority: int = Field(default=0, description="Higher runs first among calls that wait.")
-    timeout: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="Seconds; the tool's own when not set."
-    )
-    retry_attempts: Annotated[int, Field(ge=0, le=10)] = Field(
-        default=0, description="Only for read-only or idempotent calls."
-    )
-    concurrency: ConcurrencySettings = ConcurrencySettings()
-    permissions: ToolPermissionSettings = ToolPermissionSettings()
-    monitoring: MonitoringSettings = MonitoringSettings()
+    timeout: float | None = Field(gt=0, default=None, description="Seconds; the tool's own when not set.")
+    retry_attempts: int = Field(ge=0, le=10, default=0, description="Only for read-only or idempotent calls.")
+    concurrency: ConcurrencySettings = Field(default_factory=ConcurrencySettings)
+    permissions: ToolPermissionSettings = Field(default_factory=ToolPermissionSettings)
+    monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
     custom: dict[str, Any] = Field(default_factory=dict, description="Settings the tool itself reads.")
 
 
-class RuleSettings(Group):
+class RuleSettings(Record):
     """One rule with what explains it, `[[permissions.rules]]`: exactly one of allow, ask, deny."""
 
     allow: str | tuple[str, ...] = ()
@@ -77,7 +63,7 @@ class RuleSettings(Group):
     )
 
 
-class PermissionSettings(Group):
+class PermissionSettings(Record):
     """Rules and mode."""
 
     mode: Mode = Field(default="default", description="default, accept-edits, plan or bypass.")
@@ -85,46 +71,40 @@ class PermissionSettings(Group):
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     rules: tuple[RuleSettings, ...] = Field(default=(), description="Rules with a reason and examples.")
-    approval_timeout: Annotated[float, Field(gt=0)] = Field(
-        default=300.0, description="Seconds an approval may stay open."
-    )
+    approval_timeout: float = Field(gt=0, default=300.0, description="Seconds an approval may stay open.")
 
 
-class EngineSettings(Group):
+class EngineSettings(Record):
     """How calls run."""
 
-    timeout: Annotated[float, Field(gt=0)] = Field(default=30.0, description="Seconds, for tools that do not say.")
-    max_parallel: Annotated[int, Field(ge=1, le=1000)] = Field(default=10, description="Calls of one batch at once.")
-    output_limit: Annotated[int, Field(ge=1000)] = Field(
-        default=400_000, description="Characters of output a model may get."
-    )
+    timeout: float = Field(gt=0, default=30.0, description="Seconds, for tools that do not say.")
+    max_parallel: int = Field(ge=1, le=1000, default=10, description="Calls of one batch at once.")
+    output_limit: int = Field(ge=1000, default=400_000, description="Characters of output a model may get.")
     cache: bool = Field(default=False, description="Reuse results of read-only calls within a session.")
     tuning: bool = Field(default=False, description="Let limits adapt to what is measured.")
-    repeat_limit: Annotated[int, Field(ge=0)] = Field(
-        default=5, description="Identical failing calls in a row before they are stopped; 0 never stops."
+    repeat_limit: int = Field(
+        ge=0, default=5, description="Identical failing calls in a row before they are stopped; 0 never stops."
     )
 
 
-class SandboxSettings(Group):
+class SandboxSettings(Record):
     """How commands are contained."""
 
     mode: Literal["required", "preferred", "off"] = "preferred"
     network: bool = Field(default=False, description="Let sandboxed commands use the network.")
     writable: tuple[str, ...] = Field(default=(), description="Folders outside the workspace that commands may write.")
-    memory_mb: Annotated[int, Field(ge=64)] = 4096
-    processes: Annotated[int, Field(ge=16)] = 512
-    file_size_mb: Annotated[int, Field(ge=1)] = 2048
+    memory_mb: int = Field(default=4096, ge=64)
+    processes: int = Field(default=512, ge=16)
+    file_size_mb: int = Field(default=2048, ge=1)
 
 
-class HistorySettings(Group):
+class HistorySettings(Record):
     """How much of the past is kept."""
 
-    limit_mb: Annotated[int, Field(ge=1)] = Field(
-        default=1024, description="Oldest changes are dropped above this size."
-    )
+    limit_mb: int = Field(ge=1, default=1024, description="Oldest changes are dropped above this size.")
 
 
-class WebSettings(Group):
+class WebSettings(Record):
     """What the web tools may reach."""
 
     allowed_hosts: tuple[str, ...] = Field(default=(), description="Hosts or addresses allowed though not public.")
@@ -134,41 +114,41 @@ class WebSettings(Group):
     google_engine: str | None = None
 
 
-class ToolsetSettings(Group):
+class ToolsetSettings(Record):
     """Which tools a model session sees."""
 
     tool_allow: tuple[str, ...] = Field(default=(), description="Names, aliases or globs; empty means all.")
-    deferred_threshold: Annotated[int, Field(ge=0)] = Field(default=15, description="Above it only the core is shown.")
+    deferred_threshold: int = Field(ge=0, default=15, description="Above it only the core is shown.")
 
 
-class LogSettings(Group):
+class LogSettings(Record):
     """The English log on stderr."""
 
     level: Literal["debug", "info", "warning", "error", "off"] = "warning"
     json_lines: bool = False
 
 
-class ModelSettings(Group):
+class ModelSettings(Record):
     """Which model `ask` speaks with."""
 
     provider: Literal["anthropic", "openai", "local", "offline"] | None = None
     name: str | None = None
     base_url: str | None = None
     path: str | None = Field(default=None, description="A GGUF file, for the local provider.")
-    max_turns: Annotated[int, Field(ge=1)] = 50
-    max_tokens: Annotated[int, Field(ge=1)] = 8192
-    max_seconds: Annotated[float, Field(gt=0)] | None = None
-    max_total_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_turns: int = Field(default=50, ge=1)
+    max_tokens: int = Field(default=8192, ge=1)
+    max_seconds: float | None = Field(default=None, gt=0)
+    max_total_tokens: int | None = Field(default=None, ge=1)
 
 
-class AgentSettings(Group):
+class AgentSettings(Record):
     """Limits of sub-agents."""
 
-    max_depth: Annotated[int, Field(ge=0)] = 3
-    max_running: Annotated[int, Field(ge=1)] = 50
+    max_depth: int = Field(default=3, ge=0)
+    max_running: int = Field(default=50, ge=1)
 
 
-class McpServerSettings(Group):
+class McpServerSettings(Record):
     """One MCP server: a command (stdio) or a URL (streamable HTTP)."""
 
     command: str | None = None
@@ -176,22 +156,36 @@ class McpServerSettings(Group):
     env: dict[str, str] = Field(default_factory=dict)
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
-    timeout: Annotated[float, Field(gt=0)] = 60.0
+    timeout: float = Field(default=60.0, gt=0)
     sandbox: bool = False
     enabled: bool = True
 
 
-class Settings(Group):
+class HookSettings(Record):
+    """A command that sees calls before or after they run; one table `[[hooks]]` each."""
+
+    event: Literal["before", "after"]
+    command: str = Field(min_length=1)
+    tools: tuple[str, ...] = Field(default=("*",), description="Names, aliases or globs.")
+    timeout: float = Field(gt=0, le=600, default=10.0, description="Seconds.")
+    required: bool = Field(default=False, description="Fail the call when the hook fails.")
+
+
+class Settings(Record):
     """Everything that can be set."""
 
-    permissions: PermissionSettings = PermissionSettings()
-    engine: EngineSettings = EngineSettings()
-    sandbox: SandboxSettings = SandboxSettings()
-    history: HistorySettings = HistorySettings()
-    web: WebSettings = WebSettings()
-    toolset: ToolsetSettings = ToolsetSettings()
-    log: LogSettings = LogSettings()
-    model: ModelSettings = ModelSettings()
-    agents: AgentSettings = AgentSettings()
+    permissions: PermissionSettings = Field(default_factory=PermissionSettings)
+    engine: EngineSettings = Field(default_factory=EngineSettings)
+    sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
+    history: HistorySettings = Field(default_factory=HistorySettings)
+    web: WebSettings = Field(default_factory=WebSettings)
+    toolset: ToolsetSettings = Field(default_factory=ToolsetSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    agents: AgentSettings = Field(default_factory=AgentSettings)
     tools: dict[str, ToolSettings] = Field(default_factory=dict)
+    hooks: tuple[HookSettings, ...] = ()
+    extensions: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="What each extension reads, by its name."
+    )
     mcp_servers: dict[str, McpServerSettings] = Field(default_factory=dict)

@@ -49,8 +49,9 @@ def result_to_mcp(result: ToolResult) -> dict[str, Any]:
             }
         },
     }
-    if isinstance(result.data, dict):
-        shape["structuredContent"] = cast("dict[str, Any]", result.data)
+    data: Any = result.data
+    if type(data) is dict:
+        shape["structuredContent"] = data
     return shape
 
 

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 from holdfast.core.context import ToolContext
 from holdfast.core.effects import Effect
 from holdfast.core.names import full_name
+from holdfast.core.record import Record
 from holdfast.core.schema import (
     Arguments,
     ForeignArguments,
     FunctionArguments,
     ModelArguments,
+    RecordArguments,
     Schema,
     docstring_text,
 )
@@ -111,7 +113,7 @@ class Tool:
     name: str
     description: str | Callable[[Session], str]
     run: Handler
-    args: type[BaseModel] | Schema | Arguments
+    args: type[BaseModel] | type[Record] | Schema | Arguments
     output_schema: Schema | None = None
     read_only: Flag = False
     concurrency_safe: Flag = False
@@ -195,7 +197,9 @@ class Tool:
 
 
 def _arguments(args: object) -> Arguments:
-    if isinstance(args, type) and hasattr(args, "__pydantic_validator__"):
+    if isinstance(args, type) and issubclass(args, Record):
+        return RecordArguments(args)
+    if isinstance(args, type) and hasattr(args, "model_fields"):
         return ModelArguments(cast("type[BaseModel]", args))
     if isinstance(args, Mapping):
         return ForeignArguments(cast("Mapping[str, Any]", args))

@@ -1,0 +1,245 @@
+"""`Record`: declared like a pydantic model, checked by pydantic, without importing it while there is nothing to check.
+
+Pydantic costs half of a cold start. The settings of most processes are the defaults, and most arguments are a text
+and a number that plainly fit, so records accept those by themselves; whatever is not plain goes to the real model,
+which is built from the same declaration.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast, dataclass_transform
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_MISSING: Final = object()
+
+
+class Spec:
+    """What a field declares beside its type: default, alias, and what pydantic's `Field` takes."""
+
+    __slots__ = ("alias", "default", "factory", "options")
+
+    def __init__(self, default: Any, factory: Callable[[], Any] | None, alias: str | None, options: dict[str, Any]):
+        self.default = default
+        self.factory = factory
+        self.alias = alias
+        self.options = options
+
+    @property
+    def required(self) -> bool:
+        return self.default is _MISSING and self.factory is None
+
+    def value(self) -> Any:
+        return self.default if self.factory is None else self.factory()
+
+
+def Field(  # noqa: N802  # the word people know from pydantic
+    default: Any = _MISSING,
+    *,
+    default_factory: Callable[[], Any] | None = None,
+    alias: str | None = None,
+    description: str | None = None,
+    **options: Any,
+) -> Any:
+    """Declare a field: its default, its description, and constraints as pydantic's `Field` names them."""
+    if description is not None:
+        options["description"] = description
+    return Spec(default, default_factory, alias, options)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+class Record:
+    """Frozen, closed values with declared types. `X(**values)` raises pydantic's ValidationError for wrong ones."""
+
+    _specs: ClassVar[dict[str, Spec]] = {}
+    _built: ClassVar[type[BaseModel] | None] = None
+
+    def __init_subclass__(cls) -> None:
+        specs = dict(cls._specs)
+        for name, hint in get_annotations(cls).items():
+            if name.startswith("_") or "ClassVar" in str(hint):
+                continue
+            value = cls.__dict__.get(name, _MISSING)
+            specs[name] = value if isinstance(value, Spec) else Spec(value, None, None, {})
+            if value is not _MISSING:
+                delattr(cls, name)
+        cls._specs = specs
+        cls._built = None
+
+    def __init__(self, **values: Any) -> None:
+        plain = _plain(type(self), values, by_name=True)
+        self.__dict__.update(plain if plain is not None else _checked(type(self), values, strict=False))
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, strict: bool = False) -> Self:
+        """Return the record `raw` describes (keys as declared outside: aliases); raise pydantic's ValidationError."""
+        plain = _plain(cls, raw)
+        return cls._of(plain if plain is not None else _checked(cls, raw, strict=strict))
+
+    @classmethod
+    def _of(cls, values: Mapping[str, Any]) -> Self:
+        made = object.__new__(cls)
+        made.__dict__.update(values)
+        return made
+
+    @classmethod
+    def pydantic_model(cls) -> type[BaseModel]:
+        """Return the pydantic model of this declaration, built on first use."""
+        if cls._built is None:
+            cls._built = _build(cls)
+        return cls._built
+
+    @classmethod
+    def fields(cls) -> Mapping[str, Spec]:
+        """Return the declared fields by name."""
+        return cls._specs
+
+    def changed(self, **values: Any) -> Self:
+        """Return a copy with some values replaced."""
+        return self._of({**self.__dict__, **values})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values as plain data."""
+        return {name: _data(value) for name, value in self.__dict__.items()}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen; {name!r} cannot be set")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  # values may be dicts
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def of_model(made: Any) -> Any:
+            return made if isinstance(made, cls) else cls._of(made.__dict__)
+
+        inner = core_schema.no_info_after_validator_function(of_model, handler.generate_schema(cls.pydantic_model()))
+        is_record = core_schema.is_instance_schema(cls)
+        return core_schema.json_or_python_schema(inner, core_schema.union_schema([is_record, inner]))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        return handler(cls.pydantic_model().__pydantic_core_schema__)
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {key: _data(each) for key, each in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_data(each) for each in cast("list[Any]", value)]
+    return value
+
+
+# -- what fits plainly ------------------------------------------------------------------------------------------------
+
+_NONE: Final = type(None)
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (float, int),
+    "str | None": (str, _NONE),
+    "int | None": (int, _NONE),
+    "bool | None": (bool, _NONE),
+    "float | None": (float, int, _NONE),
+}
+_HARMLESS: Final = frozenset({"description", "examples", "title"})
+_CHECKS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "ge": lambda value, bound: value >= bound,
+    "gt": lambda value, bound: value > bound,
+    "le": lambda value, bound: value <= bound,
+    "lt": lambda value, bound: value < bound,
+    "min_length": lambda value, bound: len(value) >= bound,
+    "max_length": lambda value, bound: len(value) <= bound,
+}
+
+
+def _plain(cls: type[Record], raw: Mapping[str, Any], *, by_name: bool = False) -> dict[str, Any] | None:
+    """Return all values when everything given plainly fits; None when the model must look at it."""
+    if type(raw) is not dict:
+        return None
+    given = cast("dict[str, Any]", raw)
+    values: dict[str, Any] = {}
+    used = 0
+    for name, spec in cls.fields().items():
+        key = name if by_name or spec.alias is None else spec.alias
+        if key in given:
+            value = given[key]
+            if not _fits(value, _hint(cls, name), spec.options):
+                return None
+            values[name] = value
+            used += 1
+        elif spec.required:
+            return None
+        else:
+            values[name] = spec.value()
+    return values if used == len(given) else None
+
+
+def _fits(value: Any, hint: Any, options: Mapping[str, Any]) -> bool:
+    kinds = _TYPES.get(hint)
+    if kinds is None or type(value) not in kinds:
+        return False
+    if value is None:
+        return True
+    if type(value) is str and not value.isascii() and not _encodes(value):
+        return False
+    for option, bound in options.items():
+        if option in _HARMLESS:
+            continue
+        check = _CHECKS.get(option)
+        if check is None or not check(value, bound):
+            return False
+    return True
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False  # a lone surrogate: pydantic refuses it
+    return True
+
+
+def _hint(cls: type[Record], name: str, *, evaluated: bool = False) -> Any:
+    """Return a field's type as it was written, or evaluated where it was written."""
+    base = next(each for each in cls.__mro__ if name in get_annotations(each))
+    hint = get_annotations(base)[name]
+    return eval(hint, vars(sys.modules[base.__module__])) if evaluated and isinstance(hint, str) else hint
+
+
+# -- what pydantic checks ---------------------------------------------------------------------------------------------
+
+
+def _checked(cls: type[Record], raw: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
+    return cls.pydantic_model().__pydantic_validator__.validate_python(raw, strict=strict).__dict__
+
+
+def _build(cls: type[Record]) -> type[BaseModel]:
+    import pydantic
+
+    fields: dict[str, Any] = {}
+    for name, spec in cls.fields().items():
+        options = dict(spec.options)
+        if spec.alias is not None:
+            options["alias"] = spec.alias
+        if spec.factory is not None:
+            options["default_factory"] = spec.factory
+        elif not spec.required:
+            options["default"] = spec.default
+        fields[name] = (_hint(cls, name, evaluated=True), pydantic.Field(**options))
+    config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, populate_by_name=True)
+    return pydantic.create_model(cls.__name__, __config__=config, __doc__=None, **fields)
