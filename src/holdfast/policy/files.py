@@ -51,12 +51,11 @@ def read_text(path: str) -> str | None:
         if os.path.islink(path):
             raise RuleError(f"{path} is a link; rules are read from a plain file only") from None
         raise RuleError(f"{path} cannot be read: {problem.strerror}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > LIMIT_BYTES:
+        os.close(descriptor)
+        raise RuleError(f"{path} is not a plain file of at most {LIMIT_BYTES} bytes")
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise RuleError(f"{path} is not a plain file")
-        if status.st_size > LIMIT_BYTES:
-            raise RuleError(f"{path} is larger than {LIMIT_BYTES} bytes")
         try:
             return file.read().decode("utf-8")
         except UnicodeDecodeError as problem:

@@ -148,7 +148,7 @@ def parse_rule(
 
 def _plain_spec(kind: Kind, spec: str) -> str:
     if kind == "host" and spec:
-        return "domain:" + spec.removeprefix("domain:").strip().rstrip(".").lower()
+        return "domain:" + spec.removeprefix("domain:").strip("[] ").rstrip(".").lower()
     return spec
 
 
@@ -169,7 +169,7 @@ def _problem(kind: Kind, name: str, spec: str | None) -> str:
 def _host_problem(host: str, spec: str) -> str:
     if not spec.startswith("domain:"):
         return f"write WebFetch(domain:{host.split('//')[-1].split('/')[0] or 'example.com'})"
-    if not re.fullmatch(r"\*|(\*\.)?[^\s/*:?#@]+(:[^\s/*?#@]*)*", host):
+    if not re.fullmatch(r"\*|(\*\.)?[^\s/*:?#@\[\]]+|\[?[0-9a-fA-F:.]+\]?", host):
         return f"{host!r} is no host name; a wildcard may stand only for whole leading labels (*.example.com)"
     return ""
 
@@ -201,6 +201,6 @@ def grant(text: str) -> Rule:
 def parse_line(line: str, origin: Origin = _COMMAND_LINE) -> Rule:
     """Return the rule of one line `deny Bash(rm:*)`; without a verdict it is an allow rule."""
     first, _, rest = line.strip().partition(" ")
-    if first in VERDICTS and rest.strip():
+    if first in VERDICTS and (rest.strip() or line != first):
         return parse_rule(first, rest, origin)
     return parse_rule("allow", line, origin)

@@ -117,10 +117,11 @@ def _fingerprint(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
         return f"unreadable: {problem.errno}"
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > SIZE_LIMIT:
+        os.close(descriptor)
+        return f"not a plain file: {target}"
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > SIZE_LIMIT:
-            return f"not a plain file: {target}"
         return f"{target}:{status.st_mode & 0o111:o}:{hashlib.sha256(file.read()).hexdigest()}"
 
 

@@ -1,0 +1,141 @@
+"""The hard floor holds in every mode, under every allow rule, however the thing is named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from policy_requests import judge, verdict
+
+from holdfast.core.effects import DeletePath, ReadPath, RunCommand, WritePath
+
+ALLOW = ["allow Bash", "allow Bash(*)", "allow Edit", "allow Read", "allow Tool"]
+MODES = ["default", "accept-edits", "bypass"]
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{ws}/.git/config",
+        "{ws}/.git",
+        "{ws}/sub/.GIT/hooks/pre-commit",
+        "{ws}/.g\u200cit/config",
+        "{ws}/.holdfast/tools/x.py",
+        "{ws}/.Holdfast/Settings.json",
+        "{ws}/holdfast.toml",
+        "{ws}/a/../.git/config",
+        "{home}/.bashrc",
+        "{home}/.zshenv",
+        "{home}/.profile",
+        "{home}/.config/fish/config.fish",
+        "{home}/.ssh/authorized_keys",
+        "{state}/trust.json",
+        "{state}/config.toml",
+        "/etc/profile.d/x.sh",
+        "/dev/sda",
+        "/dev/nvme0n1p1",
+        "/dev/mem",
+    ],
+)
+def test_the_floor_forbids_writing_and_deleting(tmp_path: Path, path: str, mode: str) -> None:
+    state = os.environ["HOLDFAST_HOME"]
+    path = path.replace("{ws}", str(tmp_path)).replace("{home}", os.environ["HOME"]).replace("{state}", state)
+    for effect in (WritePath(path), DeletePath(path)):
+        decision = judge(ALLOW, tmp_path, effect, mode=mode)
+        assert decision.verdict == "deny"
+        assert decision.reason.startswith("hard floor")
+
+
+def test_the_floor_holds_for_a_link_that_leads_there(tmp_path: Path, mode: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "innocent").symlink_to(tmp_path / ".git")
+    assert verdict(ALLOW, tmp_path, WritePath(str(tmp_path / "innocent" / "config")), mode=mode) == "deny"
+
+
+def test_ssh_keys_are_not_even_read(tmp_path: Path, mode: str) -> None:
+    effect = ReadPath(str(Path(os.environ["HOME"]) / ".ssh" / "id_rsa"))
+    assert verdict([*ALLOW, "allow Read(~/.ssh/**)"], tmp_path, effect, mode=mode, read_only=True) == "deny"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rm", "-rf", "/"),
+        ("rm", "-rf", "--no-preserve-root", "/"),
+        ("rm", "-rf", "/*"),
+        ("rm", "-rf", "~"),
+        ("rm", "-rf", "~/"),
+        ("rm", "-r", "/etc"),
+        ("rm", "-rf", "/usr/"),
+        ("rm", "-rf", "."),
+        ("rm", "-rf", "./"),
+        ("rm", "-rf", ".."),
+        ("rm", "-rf", "*"),
+        ("rm", "-rf", "{ws}"),
+        ("rm", "-rf", "{ws}/"),
+        ("rm", "-rf", "{ws}/*"),
+        ("rm", "-rf", "{ws}/src/.."),
+        ("/bin/rm", "-fr", "/"),
+        ("mv", "{ws}", "/tmp/x"),
+        ("find", "/", "-delete"),
+        ("find", ".", "-delete"),
+        ("chmod", "-R", "777", "/"),
+        ("chown", "-R", "me", "~"),
+        ("mkfs.ext4", "/dev/sda"),
+        ("mkfs", "-t", "ext4", "/dev/vda1"),
+        ("dd", "if=/dev/zero", "of=/dev/sda"),
+        ("shred", "/dev/sdb"),
+        ("wipefs", "-a", "/dev/nvme0n1"),
+        ("cp", "image", "/dev/disk/by-id/x"),
+    ],
+)
+def test_the_floor_forbids_commands_by_their_words(tmp_path: Path, words: tuple[str, ...], mode: str) -> None:
+    words = tuple(word.replace("{ws}", str(tmp_path)) for word in words)
+    decision = judge(ALLOW, tmp_path, RunCommand(words, False), tool="Bash", mode=mode)
+    assert decision.verdict == "deny"
+    assert decision.reason.startswith("hard floor")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rm", "-rf", "build"),
+        ("rm", "-rf", "build/*"),
+        ("rm", "-rf", "{ws}/node_modules"),
+        ("find", ".", "-name", "*.tmp", "-delete"),
+        ("chmod", "-R", "755", "bin"),
+        ("dd", "if=/dev/zero", "of=disk.img"),
+        ("mv", "a", "b"),
+        ("chmod", "+x", "run.sh"),
+    ],
+)
+def test_the_floor_leaves_everyday_work_to_the_rules(tmp_path: Path, words: tuple[str, ...]) -> None:
+    words = tuple(word.replace("{ws}", str(tmp_path)) for word in words)
+    assert verdict([], tmp_path, RunCommand(words, False), tool="Bash") == "ask"
+    assert verdict(["allow Bash"], tmp_path, RunCommand(words, False), tool="Bash") == "allow"
+
+
+def test_a_chosen_delete_below_the_workspace_is_no_delete_of_the_workspace(tmp_path: Path) -> None:
+    implied = DeletePath(str(tmp_path), recursive=True)
+    find = RunCommand(("find", ".", "-name", "*.tmp", "-delete"), False, implies=(implied,))
+    assert verdict([], tmp_path, find, tool="Bash") == "ask"
+    rm = RunCommand(("rm", "-rf", "."), False, implies=(implied,))
+    assert verdict(["allow Bash"], tmp_path, rm, tool="Bash") == "deny"
+
+
+def test_work_goes_on_in_a_worktree_below_the_state_folder() -> None:
+    worktree = Path(os.environ["HOLDFAST_HOME"]) / "workspaces" / "x" / "worktrees" / "y"
+    worktree.mkdir(parents=True)
+    assert verdict([], worktree, WritePath(str(worktree / "a")), mode="accept-edits") == "allow"
+    assert verdict([], worktree, WritePath(str(worktree.parent / "a")), mode="accept-edits") == "deny"
+
+
+def test_lookalike_names_are_no_floor(tmp_path: Path) -> None:
+    for name in (".gitignore", ".github/CODEOWNERS", "src/git/x", "holdfast/x", "sub/holdfast.toml.md", "dev/sda"):
+        assert verdict([], tmp_path, WritePath(str(tmp_path / name)), mode="accept-edits") == "allow"
