@@ -6,7 +6,7 @@ imports none of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from holdfast.core.names import full_name
 from holdfast.core.session import Session
 from holdfast.core.tool import Tool, ToolInfo
 from holdfast.registry.lifecycle import Lifecycle
+from holdfast.registry.resolve import order, requirement_name
+from holdfast.registry.resolve import problems as unmet
 from holdfast.registry.validate import problems
 
 
@@ -46,6 +48,7 @@ class Registry:
         found = problems(tool, thorough=False)
         if isinstance(tool, Tool):
             found += self._clashes(tool.name, _names_of(tool))
+            found += unmet(tool, self.card)
         if found:
             raise RegistrationError(getattr(tool, "name", repr(tool)), found)
         self._add(tool.name, _names_of(tool), _Entry(tool, None, None))
@@ -68,8 +71,24 @@ class Registry:
             found += [f"{tool.name!r} stands twice in the module"] if tool.name in taken else []
             taken.add(tool.name)
             faults += [f"{tool.name}: {fault}" for fault in found]
+        wanting = order(members, self.card)[1]
+        faults += [f"{name}: {fault}" for name, found in wanting.items() for fault in found]
         if faults:
             raise RegistrationError(f"module {module}", faults)
+        for tool in members:
+            self._add(tool.name, _names_of(tool), _Entry(tool, None, None))
+        return members
+
+    def exchange(self, away: Iterable[str], tools: Iterable[Tool]) -> list[Tool]:
+        """Put tools in the place of others, all or nothing; calls under way finish on the old ones.
+
+        Tools that others still require cannot go, unless one of the new ones takes their place.
+        """
+        members, gone = list(tools), [name for name in away if name in self._entries]
+        if faults := self._exchange_faults(members, gone):
+            raise RegistrationError(", ".join(str(getattr(tool, "name", tool)) for tool in members) or gone[0], faults)
+        for name in gone:
+            self._remove(name)
         for tool in members:
             self._add(tool.name, _names_of(tool), _Entry(tool, None, None))
         return members
@@ -95,7 +114,7 @@ class Registry:
     def replace(self, tool: Tool) -> Tool:
         """Put a tool in the place of the one with its name (or add it); calls under way finish on the old one."""
         if tool.name in self._entries:
-            self._remove(tool.name)
+            return self.exchange([tool.name], [tool])[0]
         return self.register(tool)
 
     # -- look up -------------------------------------------------------------------------------------------------
@@ -170,8 +189,6 @@ class Registry:
 
     def dependants(self, name: str) -> list[str]:
         """Return the names of tools that require this one."""
-        from holdfast.registry.resolve import requirement_name
-
         found: list[str] = []
         for other, entry in self._entries.items():
             requires = entry.tool.requires if entry.tool else entry.info.requires if entry.info else ()
@@ -199,6 +216,31 @@ class Registry:
                     f"the name {each!r} (of {name!r}) is already {what}; choose another or unregister it first"
                 )
         return found
+
+    def _exchange_faults(self, members: Sequence[Tool], gone: Sequence[str]) -> list[str]:
+        """Return why these tools cannot take the place of those names, or an empty list."""
+        faults: list[str] = []
+        taken: dict[str, str] = {}
+        for tool in members:
+            found = problems(tool, thorough=False)
+            for each in dict.fromkeys((tool.name, *_names_of(tool))) if isinstance(tool, Tool) else ():
+                found += [f"the name {each!r} is also that of {taken[each]!r}"] if each in taken else []
+                found += self._clashes(each, ()) if self.resolve(each) not in (None, *gone) else []
+                taken[each] = tool.name
+            faults += [f"{getattr(tool, 'name', tool)}: {fault}" for fault in found]
+        if faults:
+            return faults
+        new = {tool.name: tool for tool in members}
+
+        def find(name: str) -> Tool | ToolInfo | None:
+            return new.get(taken.get(name, name)) or (None if self.resolve(name) in gone else self.card(name))
+
+        left = [card for name in self._dependants_of(gone) if (card := self.card(name)) is not None]
+        wanting = order(members, find)[1] | {card.name: found for card in left if (found := unmet(card, find))}
+        return [f"{name}: {fault}" for name, found in wanting.items() for fault in found]
+
+    def _dependants_of(self, names: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(each for name in names for each in self.dependants(name) if each not in names))
 
     def _add(self, name: str, others: Iterable[str], entry: _Entry) -> None:
         self._entries[name] = entry

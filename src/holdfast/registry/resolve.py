@@ -51,7 +51,7 @@ def problems(tool: Described, find: Callable[[str], Described | None]) -> list[s
 
 def order(
     tools: Iterable[Described], find: Callable[[str], Described | None]
-) -> tuple[list[str], Mapping[str, list[str]]]:
+) -> tuple[list[str], dict[str, list[str]]]:
     """Sort a group of tools so that each comes after what it requires.
 
     Returns the names in that order, and the faults of those that cannot be had (by name): a group that arrives
