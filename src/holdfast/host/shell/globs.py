@@ -1,0 +1,70 @@
+"""The existing files a pattern stands for, listed as the shell would when the command runs."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterator
+
+MAX_MATCHES = 64
+_BRACKET = re.compile(r"\[[!^]?\]?[^\]]*\]")
+
+
+def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str, bool]]:
+    """Yield each path the pattern matches in `place`, and whether all below it is meant.
+
+    Brackets match any character, so that no file is missed for a matter of locale. Too many matches stand for the
+    whole directory; so does a bare `*` where `everything` asks for it (`rm -rf dir/*` empties `dir`). Without any
+    match the shell passes the pattern on as it is written.
+    """
+    whole = os.path.join(place, pattern)
+    head, _, last = whole.rpartition("/")
+    if everything and last == "*" and not _magic(head):
+        yield head or "/", True
+        return
+    found = _expand(whole)
+    if found is None:
+        yield _fixed_directory(whole), True
+    elif not found:
+        yield whole, False
+    for path in found or ():
+        yield path, False
+
+
+def _expand(pattern: str) -> list[str] | None:
+    paths = ["/"]
+    for part in [part for part in _BRACKET.sub("?", pattern).split("/") if part]:
+        if not _magic(part):
+            paths = [os.path.join(path, part) for path in paths]
+            continue
+        paths = [os.path.join(path, name) for path in paths for name in _names(path) if _fits(name, part)]
+        if len(paths) > MAX_MATCHES:
+            return None
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _fits(name: str, part: str) -> bool:
+    if name.startswith(".") and not part.startswith("."):
+        return False
+    return fnmatch.fnmatchcase(name, part)
+
+
+def _magic(text: str) -> bool:
+    return any(character in text for character in "*?[")
+
+
+def _fixed_directory(pattern: str) -> str:
+    fixed: list[str] = []
+    for part in pattern.split("/"):
+        if _magic(part):
+            break
+        fixed.append(part)
+    return "/".join(fixed) or "/"

@@ -1,0 +1,158 @@
+"""Commands that an option of another program runs: `find -exec`, `fd -x`, `go test -exec`, `rsync -e`, `git bisect run`.
+
+Each is judged as the command it is. A script given as one word (`sh -c` style) is told apart from a list of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from holdfast.host.shell.options import names
+from holdfast.host.shell.word import Word
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A command another one starts: its words, or a script. `below` names the directories its `{}` lies in."""
+
+    words: tuple[Word, ...] = ()
+    script: Word | None = None
+    below: tuple[str, ...] = ()
+
+
+Finder: TypeAlias = Callable[[Sequence[Word]], Iterator[Started]]
+
+_FIND_RUNS = names("-exec -execdir -ok -okdir")
+
+
+def find_roots(words: Sequence[Word]) -> list[Word]:
+    """Return the starting points of a `find`, which stand before its first test."""
+    roots: list[Word] = []
+    rest = list(words)
+    while rest and rest[0].literal and (rest[0].text in ("-H", "-L", "-P") or rest[0].text.startswith(("-O", "-D"))):
+        rest = rest[2 if rest[0].text == "-D" else 1 :]
+    for word in rest:
+        if word.literal and (word.text[:1] in ("-", "(", ")", "!") or word.text == ","):
+            break
+        roots.append(word)
+    return roots or [Word(".")]
+
+
+def _find(words: Sequence[Word]) -> Iterator[Started]:
+    below = tuple(root.text for root in find_roots(words) if root.literal)
+    index = 0
+    while index < len(words):
+        if words[index].text not in _FIND_RUNS:
+            index += 1
+            continue
+        end = index + 1
+        while end < len(words) and not (
+            words[end].text == ";" or (words[end].text == "+" and _ends_in_braces(words, end))
+        ):
+            end += 1
+        yield Started(tuple(words[index + 1 : end]), below=below)
+        index = end + 1
+
+
+def _ends_in_braces(words: Sequence[Word], end: int) -> bool:
+    return words[end - 1].text == "{}"
+
+
+def _fd(words: Sequence[Word]) -> Iterator[Started]:
+    for index, word in enumerate(words):
+        if word.text in ("-x", "-X", "--exec", "--exec-batch"):
+            rest = list(words[index + 1 :])
+            end = next((at for at, each in enumerate(rest) if each.text == ";"), len(rest))
+            yield Started(tuple(rest[:end]), below=(".",))
+        elif word.text.startswith(("--exec=", "--exec-batch=")):
+            yield Started((_value(word),), below=(".",))
+
+
+def _scripts(*wanted: str) -> Finder:
+    """Return a finder for options whose value is a command line (`-e ssh`, `--pre=cmd`, `-I zstd`)."""
+
+    def find(words: Sequence[Word]) -> Iterator[Started]:
+        for index, word in enumerate(words):
+            for option in wanted:
+                if word.text == option and index + 1 < len(words):
+                    yield Started(script=words[index + 1])
+                elif option.startswith("--") and word.text.startswith(option + "="):
+                    yield Started(script=_value(word))
+                elif len(option) == 2 and word.text.startswith(option) and len(word.text) > 2:
+                    yield Started(script=Word(word.text[2:], word.kind))
+
+    return find
+
+
+def _tar(words: Sequence[Word]) -> Iterator[Started]:
+    yield from _scripts(
+        "--to-command", "--use-compress-program", "-I", "--rmt-command", "--rsh-command", "--info-script"
+    )(words)
+    for index, word in enumerate(words):
+        if word.text.startswith("--checkpoint-action"):
+            value = _value(word) if "=" in word.text else (words[index + 1] if index + 1 < len(words) else Word(""))
+            if value.text.startswith("exec="):
+                yield Started(script=Word(value.text[5:], value.kind))
+
+
+def _git(words: Sequence[Word]) -> Iterator[Started]:
+    for index, word in enumerate(words):
+        following = words[index + 1 : index + 2]
+        if word.text in ("-c", "--config-env") and following and (value := following[0].text.partition("=")[2]):
+            if value.startswith("!"):
+                yield Started(script=Word(value[1:], following[0].kind))
+        elif (
+            word.text in ("-x", "--exec", "--upload-pack", "--receive-pack", "--open-files-in-pager", "-u")
+            and following
+        ):
+            yield Started(script=following[0])
+        elif word.text.startswith(("--exec=", "--upload-pack=", "--receive-pack=", "--open-files-in-pager=")):
+            yield Started(script=_value(word))
+        elif word.text in ("run", "foreach") and index and words[index - 1].text in ("bisect", "submodule"):
+            rest = [each for each in words[index + 1 :] if each.text not in ("--recursive", "--quiet", "-q")]
+            yield Started(script=rest[0]) if len(rest) == 1 else Started(tuple(rest))
+
+
+def _ssh(words: Sequence[Word]) -> Iterator[Started]:
+    for index, word in enumerate(words):
+        value = word
+        if word.text == "-o" and index + 1 < len(words):
+            value = words[index + 1]
+        elif word.text.startswith("-o"):
+            value = Word(word.text[2:], word.kind)
+        key, found, script = value.text.replace(" ", "=", 1).partition("=")
+        if found and key.lower() in ("proxycommand", "localcommand", "knownhostscommand"):
+            yield Started(script=Word(script, value.kind))
+
+
+def _value(word: Word) -> Word:
+    return Word(word.text.partition("=")[2], word.kind)
+
+
+STARTERS: dict[str, Finder] = {
+    "find": _find,
+    "gfind": _find,
+    "fd": _fd,
+    "fdfind": _fd,
+    "rg": _scripts("--pre", "--hostname-bin"),
+    "go": _scripts("-exec", "-toolexec", "--exec"),
+    "tar": _tar,
+    "gtar": _tar,
+    "bsdtar": _tar,
+    "rsync": _scripts("-e", "--rsh", "--rsync-path"),
+    "sort": _scripts("--compress-program"),
+    "split": _scripts("--filter"),
+    "man": _scripts("-P", "--pager", "--html"),
+    "git": _git,
+    "ssh": _ssh,
+    "scp": _ssh,
+    "sftp": _ssh,
+}
+
+
+def started_by(name: str, words: Sequence[Word]) -> list[Started]:
+    """Return the commands that options among `words` (those after the name) make the program start."""
+    finder = STARTERS.get(name)
+    return [] if finder is None else list(finder(words))

@@ -1,0 +1,210 @@
+"""The front door: a command in, everything that can be known about it before it runs out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
+from holdfast.host.shell import classes, effects, readonly
+from holdfast.host.shell.characters import unseen_character
+from holdfast.host.shell.classes import Class
+from holdfast.host.shell.commands import Found, FoundRedirect, Place, Walk
+from holdfast.host.shell.effects import STREAMS, Touch
+from holdfast.host.shell.scope import Scope
+from holdfast.host.shell.syntax import SyntaxFault, parse
+from holdfast.host.shell.word import Word
+
+_READS = frozenset(("<", "<>"))
+_WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>", ">&", ">!", ">>!"))
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    """One simple command. `name` is the last part of its first word; `cwd` is `None` where it cannot be known."""
+
+    name: str
+    words: tuple[str, ...]
+    literal: bool
+    position: int
+    nested: bool
+    cwd: str | None
+    wrappers: tuple[str, ...] = ()
+    assignments: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """One redirection; `static` when its target is certain."""
+
+    op: str
+    fd: str
+    target: str
+    static: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShellReport:
+    """What a command is: its parts, its class, whether it only reads and why not, and its effects."""
+
+    ok: bool
+    error: str
+    commands: tuple[SimpleCommand, ...]
+    redirects: tuple[Redirect, ...]
+    class_: Class
+    read_only: bool
+    reasons: tuple[str, ...]
+    effects: tuple[Effect, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the report as plain data, the form `holdfast shell parse` prints."""
+        return {
+            "ok": self.ok,
+            "error": self.error or None,
+            "class": self.class_,
+            "read_only": self.read_only,
+            "commands": [_command_dict(command) for command in self.commands],
+            "redirects": [
+                {"op": each.op, "fd": each.fd, "target": each.target, "static": each.static} for each in self.redirects
+            ],
+            "reasons": list(self.reasons),
+        }
+
+
+def understand(command: str, cwd: str, *, home: str | None = None) -> ShellReport:
+    """Read a shell command without running it. Never raises: what cannot be read is an effect of its own."""
+    home = home if home is not None else os.environ.get("HOME")
+    walk = Walk(home)
+    variables: dict[str, Word | None] = {"PWD": Word(cwd), "HOME": Word(home) if home else None}
+    try:
+        tree = parse(command)
+        walk.script(tree, command, Scope((cwd,), variables), Place())
+    except SyntaxFault as error:
+        return _unreadable(str(error))
+    except RecursionError:
+        return _unreadable("the command is nested too deeply to be read")
+    if problem := unseen_character(command):
+        walk.fault(problem)
+    return _report(walk)
+
+
+def _unreadable(error: str) -> ShellReport:
+    reason = f"the command cannot be read: {error}"
+    return ShellReport(False, error, (), (), "general", False, (reason,), (Unreadable(reason),))
+
+
+def _report(walk: Walk) -> ShellReport:
+    reasons = [*walk.notes, *walk.faults]
+    found: list[Effect] = []
+    kinds: list[Class] = []
+    faults = list(walk.faults)
+    for each in walk.found:
+        run, unreadable = _run(each)
+        found.append(run)
+        if not run.read_only:
+            reasons.append(run.reason)
+        if unreadable:
+            faults.append(run.reason)
+        writes = any(not isinstance(effect, (ReadPath, Connect)) for effect in run.implies)
+        kind = None if each.wraps or each.function else classes.class_of(each.name, run.read_only, writes)
+        kinds += [kind] if kind else []
+    for name, value in walk.assigned:
+        reasons += [problem] if (problem := readonly.variable_problem(name, value)) else []
+    for redirect in walk.redirects:
+        for effect in _redirect_effects(redirect):
+            found.append(effect)
+            if not isinstance(effect, ReadPath):
+                reasons.append(f"`{redirect.op} {redirect.target.text}` writes")
+                kinds.append("write")
+    found += [Unreadable(reason) for reason in dict.fromkeys(faults)]
+    reasons = list(dict.fromkeys(reasons))
+    return ShellReport(
+        True,
+        "",
+        tuple(_simple(each) for each in walk.found),
+        tuple(Redirect(each.op, each.fd, each.target.text, each.static) for each in walk.redirects),
+        classes.least_safe(kinds),
+        not reasons,
+        tuple(reasons),
+        tuple(found),
+    )
+
+
+def _run(found: Found) -> tuple[RunCommand, bool]:
+    verdict = readonly.judge(found)
+    implied: dict[Effect, None] = {}
+    for touch in _touches(found, verdict):
+        implied.update(dict.fromkeys(effects.located(touch, found.places)))
+    problem = verdict.problem
+    unknown = next((effect.reason for effect in implied if isinstance(effect, Unreadable)), "")
+    if unknown and not problem:
+        problem = unknown
+    words = tuple(word.text for word in found.words)
+    opaque = "" if not verdict.problem else _opaque_problem(found)
+    run = RunCommand(words, not problem, problem, tuple(implied))
+    return run, verdict.unreadable or bool(unknown) or bool(opaque)
+
+
+def _opaque_problem(found: Found) -> str:
+    """Say which word of a command that is no known read cannot be known."""
+    return next((word.text for word in found.words if word.kind == "opaque"), "")
+
+
+def _touches(found: Found, verdict: readonly.Verdict) -> Iterator[Touch]:
+    if found.wraps is not None or found.function:
+        return
+    if not verdict.problem:
+        for word in verdict.reads:
+            yield Touch("read", word, verdict.recursive)
+        return
+    rest = found.words[1:]
+    known = list(effects.touches(found.name, rest))
+    yield from known or effects.guessed(rest)
+
+
+def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
+    target, op = redirect.target, redirect.op
+    text = target.text
+    if op in (">&", "<&") and target.literal and (text.rstrip("-").isdigit() or text == "-"):
+        return
+    if not target.literal or op == "<&":
+        yield Unreadable(f"the target of `{op}` is not literal: {text}")
+        return
+    if text.startswith(("/dev/tcp/", "/dev/udp/")):
+        host, _, port = text[9:].partition("/")
+        yield Connect(host.lower(), int(port) if port.isdigit() else None)
+        return
+    if STREAMS.fullmatch(text):
+        return
+    if op in _READS:
+        yield from effects.located(Touch("read", target), redirect.places)
+    if op in _WRITES:
+        yield from effects.located(Touch("write", target), redirect.places)
+    elif op not in _READS:
+        yield Unreadable(f"the redirection `{op}` is not understood")
+
+
+def _simple(found: Found) -> SimpleCommand:
+    return SimpleCommand(
+        name=found.name,
+        words=tuple(word.text for word in found.words),
+        literal=all(word.kind != "opaque" for word in found.words) and found.words[0].literal,
+        position=found.place.position,
+        nested=found.place.nested,
+        cwd=found.places[0] if found.places else None,
+        wrappers=found.place.wrappers,
+        assignments=tuple((name, value.text) for name, value in found.place.assigns),
+    )
+
+
+def _command_dict(command: SimpleCommand) -> dict[str, object]:
+    return {
+        "name": command.name,
+        "words": list(command.words),
+        "literal": command.literal,
+        "position": command.position,
+        "nested": command.nested,
+        "wrappers": list(command.wrappers),
+        "assignments": [f"{name}={value}" for name, value in command.assignments],
+    }

@@ -1,0 +1,27 @@
+"""One word of a command, as certain as it can be known before the shell runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["literal", "glob", "opaque"]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One argument; `fixed` is the part of its beginning that is certain."""
+
+    text: str
+    kind: Kind = "literal"
+    fixed: str = ""
+    path: str = ""  # what the `{}` of `find` stands for: a pattern of the paths it may be
+
+    @property
+    def literal(self) -> bool:
+        return self.kind == "literal"
+
+    @property
+    def may_be_flag(self) -> bool:
+        """Whether the word could turn out to begin with a dash."""
+        return self.text.startswith("-") if self.kind == "literal" else not self.fixed or self.fixed[0] == "-"
