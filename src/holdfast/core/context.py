@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.events import Progress
 
@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from holdfast.core.session import Session
 
 
+T = TypeVar("T")
+
+
 class ToolContext:
     """What a handler gets beside its arguments: the call, the session, a way to report progress."""
 
-    __slots__ = ("_permits", "_report", "call", "options", "session")
+    __slots__ = ("_made", "_permits", "_report", "call", "options", "session")
 
     def __init__(
         self,
@@ -33,6 +36,7 @@ class ToolContext:
         """The tool's own settings (`[tools.NAME.custom]`)."""
         self._report = report
         self._permits = permits
+        self._made: dict[str, Any] | None = None
 
     @property
     def cwd(self) -> str:
@@ -42,6 +46,14 @@ class ToolContext:
     def resolve(self, path: str) -> str:
         """Return `path` as an absolute one, from the session's directory; links and `..` stay for the policy."""
         return os.path.join(self.session.cwd, os.path.expanduser(path))
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return what `make` gives, made once for this call: effects, check and run share what they worked out."""
+        if self._made is None:
+            self._made = {}
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
 
     def permits(self, effect: Effect) -> bool:
         """Say whether a further effect, found out while running (a redirect), would be allowed without a question."""

@@ -121,12 +121,10 @@ class Record:
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        def of_model(made: Any) -> Any:
-            return made if isinstance(made, cls) else cls._of(made.__dict__)
+        def of_model(value: Any, check: Any) -> Any:
+            return value if isinstance(value, cls) else cls._of(check(value).__dict__)
 
-        inner = core_schema.no_info_after_validator_function(of_model, handler.generate_schema(cls.pydantic_model()))
-        is_record = core_schema.is_instance_schema(cls)
-        return core_schema.json_or_python_schema(inner, core_schema.union_schema([is_record, inner]))
+        return core_schema.no_info_wrap_validator_function(of_model, handler.generate_schema(cls.pydantic_model()))
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
