@@ -8,7 +8,7 @@ which is built from the same declaration.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast, dataclass_transform
 
@@ -79,6 +79,10 @@ class Record:
         """Return the record `raw` describes (keys as declared outside: aliases); raise pydantic's ValidationError."""
         plain = _plain(cls, raw)
         return cls._of(plain if plain is not None else _checked(cls, raw, strict=strict))
+
+    def faults(self) -> Iterable[tuple[str, str]]:
+        """Yield (field, what is wrong) for what types cannot say; a tool's arguments with faults are invalid."""
+        return ()
 
     @classmethod
     def _of(cls, values: Mapping[str, Any]) -> Self:

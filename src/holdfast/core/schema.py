@@ -117,11 +117,14 @@ class RecordArguments:
 
     def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         try:
-            return self.record.parse(raw, strict=strict)
+            parsed = self.record.parse(raw, strict=strict)
         except ValueError as error:  # pydantic's ValidationError is one; importing it is what records avoid
             if not hasattr(error, "errors"):
                 raise
             raise InvalidArguments(model_faults(error, self.record.pydantic_model())) from None
+        if faults := [Fault(path, message) for path, message in parsed.faults()]:
+            raise InvalidArguments(faults)
+        return parsed
 
     def problems(self) -> list[str]:
         return ModelArguments(self.record.pydantic_model()).problems()
