@@ -46,42 +46,45 @@ def _shown(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-_SECRET_KEY = re.compile(
+_SECRET_KEY = (
     r"(?i)(?:^|[_\-. ]|(?<=[a-z]))(?:api_?key|access_?key|secret|token|passwo?r?d|passwd|pwd|passphrase|credential|"
     r"authorization|auth|cookie|private_?key|signature|bearer)s?(?:$|[_\-. ]|(?=[A-Z]))"
 )
-_PLACES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), MASK),
-    (re.compile(r"(?i)\b(bearer|basic|token)(\s+)[A-Za-z0-9._~+/=-]{8,}"), rf"\1\2{MASK}"),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"), MASK),
-    (re.compile(r"\b(?:sk|pk|rk)[-_](?:[a-z0-9]+[-_])*[A-Za-z0-9_-]{8,}"), MASK),
+_PLACES: tuple[tuple[str, str], ...] = (
+    (r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", MASK),
+    (r"(?i)\b(bearer|basic|token)(\s+)[A-Za-z0-9._~+/=-]{8,}", rf"\1\2{MASK}"),
+    (r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", MASK),
+    (r"\b(?:sk|pk|rk)[-_](?:[a-z0-9]+[-_])*[A-Za-z0-9_-]{8,}", MASK),
+    (r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|hf_|npm_|pypi-|dop_v1_|shpat_)[A-Za-z0-9_-]{8,}", MASK),
+    (r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA)[A-Z0-9]{12,}\b", MASK),
+    (r"\bAIza[A-Za-z0-9_-]{30,}", MASK),
+    (r"(?i)\b([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(@)", rf"\1{MASK}\2"),
     (
-        re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|hf_|npm_|pypi-|dop_v1_|shpat_)[A-Za-z0-9_-]{8,}"),
-        MASK,
-    ),
-    (re.compile(r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA)[A-Z0-9]{12,}\b"), MASK),
-    (re.compile(r"\bAIza[A-Za-z0-9_-]{30,}"), MASK),
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(@)"), rf"\1{MASK}\2"),
-    (
-        re.compile(
-            r"(?i)((?:[A-Za-z0-9_-]*(?:api[_-]?key|access[_-]?key|secret|token|password|passwd|passphrase|credential|"
-            r"private[_-]?key)[A-Za-z0-9_-]*|\bpwd|\bauth)[\"']?\s*[=:]\s*)([\"']?)(?!\[masked\])[^\s\"',;&|)}\]]{3,}\2"
-        ),
+        r"(?i)((?:[A-Za-z0-9_-]*(?:api[_-]?key|access[_-]?key|secret|token|password|passwd|passphrase|credential|"
+        r"private[_-]?key)[A-Za-z0-9_-]*|\bpwd|\bauth)[\"']?\s*[=:]\s*)([\"']?)(?!\[masked\])[^\s\"',;&|)}\]]{3,}\2",
         rf"\1\2{MASK}\2",
     ),
-    (re.compile(r"(?i)(--?(?:password|passwd|token|api-key|secret|auth)(?:=|\s+))(?!\[masked\])[^\s]+"), rf"\1{MASK}"),
-    (re.compile(r"(?i)((?:set-)?cookie\s*:\s*)[^\n]+"), rf"\1{MASK}"),
+    (r"(?i)(--?(?:password|passwd|token|api-key|secret|auth)(?:=|\s+))(?!\[masked\])[^\s]+", rf"\1{MASK}"),
+    (r"(?i)((?:set-)?cookie\s*:\s*)[^\n]+", rf"\1{MASK}"),
 )
-_HINTS = re.compile(
-    r"(?i)key|secret|token|pass|pwd|auth|bearer|basic|cookie|credential|://|eyJ|[sprk]{2}[-_]|gh[pousr]_|_pat_|glpat|xox|hf_|npm_|pypi-|dop_|shpat|A[KSGIR]|AIza"
+_HINTS = (
+    r"(?i)key|secret|token|pass|pwd|auth|bearer|basic|cookie|credential|://|eyJ|[sprk]{2}[-_]|gh[pousr]_|_pat_|glpat|"
+    r"xox|hf_|npm_|pypi-|dop_|shpat|A[KSGIR]|AIza"
 )
+
+
+@lru_cache(maxsize=1)
+def _secrets() -> tuple[re.Pattern[str], tuple[tuple[re.Pattern[str], str], ...]]:
+    """Return (a quick look whether a text is worth a search, what is searched); compiled on first need."""
+    return re.compile(_HINTS), tuple((re.compile(pattern), shown) for pattern, shown in _PLACES)
 
 
 def mask(text: str) -> str:
     """Return `text` without what looks like a key, a token or a password."""
-    if not _HINTS.search(text):
+    hint, places = _secrets()
+    if not hint.search(text):
         return text
-    for pattern, replacement in _PLACES:
+    for pattern, replacement in places:
         text = pattern.sub(replacement, text)
     return text
 
@@ -104,4 +107,4 @@ def mask_data(value: Any, *, limit: int | None = None) -> Any:
 
 
 def _holds_secret(key: str, value: Any) -> bool:
-    return isinstance(value, str) and len(value) > 0 and _SECRET_KEY.search(key) is not None
+    return isinstance(value, str) and len(value) > 0 and re.search(_SECRET_KEY, key) is not None

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
-from holdfast.policy.mailbox import Mailbox
 from holdfast.policy.question import Answer, AnswerKind, Approver, Question, digest
-from holdfast.policy.remembering import remember
-from holdfast.policy.terminal import Terminal
+
+if TYPE_CHECKING:
+    from holdfast.policy.mailbox import Mailbox
+    from holdfast.policy.terminal import Terminal
 
 __all__ = [
     "Answer",
@@ -28,6 +30,25 @@ __all__ = [
     "remember",
     "settled",
 ]
+
+
+_ELSEWHERE = {"Mailbox": "holdfast.policy.mailbox", "Terminal": "holdfast.policy.terminal"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import an approver when it is asked for: a call that nobody asks about pays for none."""
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+
+
+def remember(rules: str) -> None:
+    """Add allow rules, one a line, to the user's settings file."""
+    from holdfast.policy import remembering
+
+    remembering.remember(rules)
 
 
 class Nobody:

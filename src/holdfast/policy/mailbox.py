@@ -153,14 +153,16 @@ class Mailbox:
 
 def _kept(question: Question) -> dict[str, Any]:
     """Return what another process needs to show the question; arguments are shown, not kept raw."""
-    from holdfast.host.visible import mask
+    from holdfast.host.visible import mask_data
 
-    return {
-        "text": mask(question.text()),
-        "reason": question.decision.reason,
-        "suggestion": question.decision.suggestion,
-        "source": question.call.source,
-    }
+    return mask_data(
+        {
+            "text": question.text(),
+            "reason": question.decision.reason,
+            "suggestion": question.decision.suggestion,
+            "source": question.call.source,
+        }
+    )
 
 
 def _problem(identity: str, row: Any, now: float) -> str:

@@ -1,0 +1,157 @@
+"""The audit: every call and refusal in a chain, and every tampering found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.call import ToolCall, ToolError, ToolResult
+from holdfast.core.events import Event
+from holdfast.engine.audit import Audit, records, segments, verify
+from holdfast.policy.policy import Decision
+
+
+def filled(folder: Path, count: int = 5, **options: int) -> Path:
+    audit = Audit(str(folder), **options)
+    for number in range(count):
+        audit.append({"kind": "call", "tool": f"tool{number}"})
+    audit.close()
+    return folder / "audit.jsonl"
+
+
+def finished(call: ToolCall, result: ToolResult, decision: Decision | None = None) -> Event:
+    data = {"call": call, "result": result, "decision": decision, "bug": False}
+    return Event("call_finished", "session_1", call.id, call.name, data)
+
+
+def test_calls_and_refusals_are_recorded_with_rule_and_approval(tmp_path: Path) -> None:
+    audit = Audit(str(tmp_path))
+    allowed, refused, asked = (ToolCall("Bash", {"command": name}, id=name) for name in ("ls", "rm", "make"))
+    audit(finished(allowed, ToolResult(output="x"), Decision("allow", "ls is read-only")))
+    error = ToolError("permission_denied", "no", details={"rules": [{"rule": "Bash(rm:*)"}]})
+    audit(finished(refused, ToolResult.failed(error)))
+    audit(Event("permission_decided", "s", "make", "Bash", {"answer": "once", "by": "Terminal", "reason": ""}))
+    audit(finished(asked, ToolResult(output="x"), Decision("ask", "make is not read-only")))
+    audit.close()
+    first, second, third = records(str(tmp_path))
+    assert (first["ok"], first["verdict"], first["args"]) == (True, "allow", {"command": "ls"})
+    assert (second["refused"], second["rules"]) == (True, [{"rule": "Bash(rm:*)"}])
+    assert third["approval"] == {"answer": "once", "by": "Terminal"}
+    assert verify(str(tmp_path)).ok
+
+
+def test_no_secret_reaches_the_log(tmp_path: Path) -> None:
+    audit = Audit(str(tmp_path))
+    args = {
+        "headers": {"Authorization": "Bearer SECRETCANARY1"},
+        "command": "curl --token SECRETCANARY2",
+        "odd": "\ud800",
+    }
+    audit(finished(ToolCall("X", args), ToolResult.failed(ToolError("execution_error", "api_key=SECRETCANARY3"))))
+    audit.close()
+    assert "SECRETCANARY" not in (tmp_path / "audit.jsonl").read_text()
+    assert verify(str(tmp_path)).ok
+
+
+def test_an_untouched_chain_is_whole_and_goes_on_in_a_later_process(tmp_path: Path) -> None:
+    filled(tmp_path)
+    filled(tmp_path)
+    found = verify(str(tmp_path))
+    assert (found.ok, found.count) == (True, 10)
+    assert [record["n"] for record in records(str(tmp_path))] == list(range(1, 11))
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines(keepends=True)
+
+
+def changed(lines: list[str]) -> list[str]:
+    return [*lines[:2], lines[2].replace("tool2", "tool9"), *lines[3:]]
+
+
+def rehashed(lines: list[str]) -> list[str]:
+    """A forger who makes the changed line whole again breaks the next one."""
+    from holdfast.engine.audit import line_hash
+
+    record = json.loads(lines[2])
+    record.pop("hash")
+    record["tool"] = "forged"
+    text = json.dumps(record, separators=(",", ":"))
+    digest = line_hash(record["prev"], text)
+    return [*lines[:2], f'{text[:-1]},"hash":"{digest}"}}\n', *lines[3:]]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "says"),
+    [
+        (changed, "audit.jsonl:3: record 3 was changed"),
+        (rehashed, "audit.jsonl:4: record 4 does not continue record 3"),
+        (lambda lines: [*lines[:2], *lines[3:]], "record 4 does not follow record 2: 1 missing"),
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "does not follow"),
+        (lambda lines: lines[:-2], "the end is missing: records 4 to 5"),
+        (lambda lines: lines[1:], "record 2 does not follow record 0: 1 missing"),
+        (lambda lines: [*lines, lines[-1]], "record 5 does not follow record 5"),
+        (lambda lines: [*lines[:2], "garbage\n", *lines[2:]], "audit.jsonl:3: the line is broken"),
+        (lambda lines: [*lines[:-1], lines[-1][:20]], "the line is broken"),
+        (lambda lines: [], "the end is missing: records 1 to 5"),
+    ],
+)
+def test_every_kind_of_tampering_is_found(tmp_path: Path, tamper: object, says: str) -> None:
+    path = filled(tmp_path)
+    path.write_text("".join(tamper(lines_of(path))))  # type: ignore[operator]
+    found = verify(str(tmp_path))
+    assert not found.ok
+    assert any(says in str(fault) for fault in found.faults), [str(fault) for fault in found.faults]
+
+
+def test_a_log_without_its_head_says_that_a_cut_would_not_show(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "audit.head").unlink()
+    assert "would not show" in str(verify(str(tmp_path)).faults[0])
+
+
+def test_after_a_crash_in_mid_line_the_chain_goes_on_and_the_broken_line_is_reported(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    with path.open("a") as file:
+        file.write('{"n":6,"prev":"ab')
+    filled(tmp_path, 2)
+    found = verify(str(tmp_path))
+    assert [str(fault) for fault in found.faults] == [f"{path}:6: the line is broken: it cannot be read as a record"]
+    assert [record["n"] for record in records(str(tmp_path))] == list(range(1, 8))
+
+
+def test_rotation_sets_files_aside_and_the_chain_goes_on(tmp_path: Path) -> None:
+    filled(tmp_path, 30, limit_bytes=1000)
+    assert len(segments(str(tmp_path))) > 2
+    found = verify(str(tmp_path))
+    assert (found.ok, found.count) == (True, 30)
+    os.unlink(segments(str(tmp_path))[1][1])
+    assert "missing before it" in str(verify(str(tmp_path)).faults[0])
+
+
+def test_an_empty_audit_is_whole(tmp_path: Path) -> None:
+    assert verify(str(tmp_path / "absent")).to_dict()["ok"] is True
+
+
+APPENDING = """
+import sys
+from holdfast.engine.audit import Audit
+audit = Audit(sys.argv[1], limit_bytes=20_000)
+for number in range(100):
+    audit.append({"kind": "call", "who": sys.argv[2], "number": number})
+"""
+
+
+def test_several_processes_append_to_one_chain(tmp_path: Path) -> None:
+    running = [subprocess.Popen([sys.executable, "-c", APPENDING, str(tmp_path), str(who)]) for who in range(4)]
+    assert [process.wait(60) for process in running] == [0] * 4
+    found = verify(str(tmp_path))
+    assert found.ok, [str(fault) for fault in found.faults]
+    assert found.count == 400
+    seen = [(record["who"], record["number"]) for record in records(str(tmp_path))]
+    assert len(set(seen)) == 400

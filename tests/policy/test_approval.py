@@ -1,0 +1,272 @@
+"""Approvals: what is asked, who answers, and that doubt means no."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from policy_requests import judge
+
+from holdfast.core.call import ToolCall
+from holdfast.core.effects import RunCommand, WritePath
+from holdfast.core.errors import HoldfastError, StateError
+from holdfast.core.tool import Preview
+from holdfast.host import locations
+from holdfast.policy.approval import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, digest, settled
+from holdfast.policy.remembering import remember
+
+RAW = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
+)
+
+
+def question(tmp_path: Path, command: str = "git commit -m x", **facts: Any) -> Question:
+    words = tuple(command.split())
+    decision = judge([], tmp_path, RunCommand(words, False), WritePath(str(tmp_path / "a")), tool="Bash")
+    args = {"command": command, "timeout": 5}
+    values: dict[str, Any] = {"preview": None, "digest": digest("Bash", "1", args, str(tmp_path)), **facts}
+    return Question(ToolCall("Bash", args, source="model"), "Bash", decision, **values)
+
+
+def test_a_question_shows_command_effects_diff_and_origin(tmp_path: Path) -> None:
+    asked = question(tmp_path, preview=Preview("", diff="--- a\n+++ b\n-old\n+new"), origins=("web", "workspace"))
+    text = asked.text()
+    for part in (
+        "$ git commit -m x",
+        '"timeout": 5',
+        f"write {tmp_path}/a",
+        "+new",
+        "Asked by: model",
+        "Text from web",
+    ):
+        assert part in text
+
+
+def test_no_code_point_reaches_the_prompt_raw(tmp_path: Path) -> None:
+    hidden = [chr(code) for code in range(sys.maxunicode + 1) if RAW.match(chr(code))]
+    text = "".join(hidden)
+    decision = judge([], tmp_path, RunCommand(("echo", text), False), WritePath(f"{tmp_path}/{text[1:]}"), tool="Bash")
+    for args in ({"command": f"echo {text}"}, {"file_path": text, text: [text]}):
+        asked = Question(
+            ToolCall("Bash", args), f"Bash{text}", decision, Preview(text, diff=text), "d", origins=(text,)
+        )
+        assert not RAW.search(asked.text())
+
+
+def test_a_carriage_return_or_line_separator_starts_no_new_line(tmp_path: Path) -> None:
+    text = question(tmp_path, "echo harmless\r\u2028$ rm").text()
+    assert "\\r" in text
+    assert "\\u2028" in text
+
+
+def test_a_long_argument_is_cut_and_says_so(tmp_path: Path) -> None:
+    assert "characters not shown" in question(tmp_path, "echo " + "x" * 100_000).text()
+
+
+def test_the_digest_changes_with_anything_that_runs() -> None:
+    base = digest("Bash", "1", {"command": "ls"}, "/a")
+    others = [
+        digest("Bash2", "1", {"command": "ls"}, "/a"),
+        digest("Bash", "2", {"command": "ls"}, "/a"),
+        digest("Bash", "1", {"command": "ls "}, "/a"),
+        digest("Bash", "1", {"command": "ls", "timeout": 1}, "/a"),
+        digest("Bash", "1", {"command": "ls"}, "/b"),
+    ]
+    assert len({base, *others}) == 6
+    assert digest("T", "1", {"a": 1, "b": 2}, "/") == digest("T", "1", {"b": 2, "a": 1}, "/")
+
+
+async def test_nobody_to_ask_means_no(tmp_path: Path) -> None:
+    assert (await Nobody().ask(question(tmp_path))).kind == "no"
+
+
+async def test_an_approver_that_hangs_or_dies_means_no(tmp_path: Path) -> None:
+    async def hangs(asked: Question) -> Answer:
+        await asyncio.Event().wait()
+        return Answer("once")
+
+    def dies(asked: Question) -> Answer:
+        raise RuntimeError("gone")
+
+    hung = await settled(Callback(hangs), question(tmp_path), 0.05)
+    assert (hung.kind, hung.reason) == ("no", "nobody answered within 0.05 s")
+    died = await settled(Callback(dies), question(tmp_path), 5)
+    assert died.kind == "no"
+    assert "gone" in died.reason
+
+
+async def test_a_callback_may_answer_plainly_and_nonsense_means_no(tmp_path: Path) -> None:
+    asked = question(tmp_path)
+    assert (await Callback(lambda _: True).ask(asked)).kind == "once"
+    assert (await Callback(lambda _: False).ask(asked)).kind == "no"
+    assert (await Callback(lambda _: "session").ask(asked)).kind == "session"
+    assert (await Callback(lambda _: "sure").ask(asked)).kind == "no"
+
+
+async def test_the_first_answer_of_several_counts(tmp_path: Path) -> None:
+    async def never(asked: Question) -> Answer:
+        await asyncio.Event().wait()
+        return Answer("once")
+
+    answer = await First(Callback(never), Callback(lambda _: "session")).ask(question(tmp_path))
+    assert answer.kind == "session"
+    assert (await First().ask(question(tmp_path))).kind == "no"
+
+
+async def typed(tmp_path: Path, *lines: str, asked: Question | None = None) -> tuple[Answer, str]:
+    """Answer a question on a real pseudo-terminal and return (answer, what was shown)."""
+    controller, terminal = pty.openpty()
+    try:
+        os.write(controller, "".join(f"{line}\n" for line in lines).encode())
+        answer = await asyncio.wait_for(Terminal(terminal, terminal).ask(asked or question(tmp_path)), 10)
+        shown = ""
+        while select.select([controller], [], [], 0)[0]:
+            shown += os.read(controller, 65536).decode()
+    finally:
+        os.close(controller)
+        os.close(terminal)
+    return answer, shown
+
+
+async def test_the_terminal_shows_what_will_run_and_takes_each_answer(tmp_path: Path) -> None:
+    once, shown = await typed(tmp_path, "y")
+    assert once.kind == "once"
+    assert "$ git commit -m x" in shown
+    assert "Bash(git commit:*)" in shown
+    session, _ = await typed(tmp_path, "s")
+    assert (session.kind, session.rule) == ("session", "Bash(git commit:*)\nEdit(./a)")
+    refused, _ = await typed(tmp_path, "n use make instead")
+    assert (refused.kind, refused.reason) == ("no", "use make instead")
+    empty, _ = await typed(tmp_path, "")
+    assert empty.kind == "no"
+    confused, _ = await typed(tmp_path, "what?", "y")
+    assert confused.kind == "once"
+
+
+async def test_always_shows_the_rule_before_it_is_saved(tmp_path: Path) -> None:
+    saved, shown = await typed(tmp_path, "a", "y")
+    assert saved.kind == "always"
+    assert "allow Bash(git commit:*)" in shown
+    thought_better, _ = await typed(tmp_path, "a", "n")
+    assert thought_better.kind == "once"
+
+
+async def test_a_closed_terminal_means_no(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    out = os.open(os.devnull, os.O_WRONLY)
+    try:
+        assert (await Terminal(reading, out).ask(question(tmp_path))).kind == "no"
+    finally:
+        os.close(reading)
+        os.close(out)
+
+
+ANSWERING = """
+import sys, time
+from holdfast.policy.mailbox import Mailbox
+from holdfast.policy.question import Answer
+box = Mailbox(sys.argv[1])
+while not (found := box.pending()):
+    time.sleep(0.02)
+box.answer(found[0]["id"], Answer(sys.argv[2], "because"), by="another process")
+"""
+
+
+@pytest.mark.parametrize("kind", ["once", "no"])
+async def test_a_waiting_question_is_answered_from_another_process(tmp_path: Path, kind: str) -> None:
+    state = str(tmp_path / "state")
+    process = subprocess.Popen([sys.executable, "-c", ANSWERING, state, kind])
+    answer = await Mailbox(state, timeout_s=30).ask(question(tmp_path))
+    assert await asyncio.to_thread(process.wait, 10) == 0
+    assert (answer.kind, answer.reason) == (kind, "because")
+
+
+async def test_a_waiting_question_has_a_time_limit(tmp_path: Path) -> None:
+    box = Mailbox(str(tmp_path / "state"), timeout_s=0.1, poll_s=0.01)
+    answer = await box.ask(question(tmp_path))
+    assert answer.kind == "no"
+    assert box.pending() == []
+
+
+async def test_a_question_survives_its_asker_as_unanswered(tmp_path: Path) -> None:
+    state = str(tmp_path / "state")
+    box = Mailbox(state, timeout_s=60)
+    waiting = asyncio.create_task(box.ask(question(tmp_path)))
+    while not box.pending():
+        await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+    [kept] = Mailbox(state).pending()
+    assert kept["waiting"] is False
+    with pytest.raises(StateError, match="nobody waits"):
+        Mailbox(state).answer(kept["id"], Answer("once"))
+
+    again = asyncio.create_task(box.ask(question(tmp_path)))
+    while not any(row["waiting"] for row in box.pending()):
+        await asyncio.sleep(0.01)
+    [taken_up] = box.pending()
+    assert taken_up["id"] == kept["id"]
+    box.answer(kept["id"], Answer("once"))
+    assert (await again).kind == "once"
+    with pytest.raises(StateError, match="answered already"):
+        box.answer(kept["id"], Answer("no"))
+
+
+async def test_unknown_questions_and_broken_stores_are_refused_clearly(tmp_path: Path) -> None:
+    box = Mailbox(str(tmp_path / "state"))
+    with pytest.raises(StateError, match="no question"):
+        box.answer("ask_x", Answer("once"))
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "approvals.sqlite3").write_text("this is no database" * 100)
+    answer = await settled(box, question(tmp_path), 5)
+    assert answer.kind == "no"
+
+
+async def test_what_waits_in_the_mailbox_holds_no_secret(tmp_path: Path) -> None:
+    box = Mailbox(str(tmp_path / "state"), timeout_s=0.05, poll_s=0.01)
+    await box.ask(question(tmp_path, "curl --token SECRETCANARY x"))
+    for file in (tmp_path / "state").iterdir():
+        assert b"SECRETCANARY" not in file.read_bytes()
+
+
+def test_always_is_added_to_the_users_settings_and_the_rest_stays(tmp_path: Path) -> None:
+    file = Path(locations.user_settings())
+    file.parent.mkdir(parents=True)
+    before = '# mine\n[permissions]\ndeny = ["Bash(curl:*)"]\n'
+    file.write_text(before)
+    remember('Bash(git commit:*)\nEdit(./a "b")')
+    remember("Bash(git commit:*)")
+    text = file.read_text()
+    assert text.startswith(before)
+    rules = tomllib.loads(text)["permissions"]["rules"]
+    assert [rule["allow"] for rule in rules] == ["Bash(git commit:*)", 'Edit(./a "b")']
+    assert sorted(path.name for path in file.parent.iterdir()) == ["config.toml", "config.toml.lock"]
+
+
+def test_a_settings_file_that_is_broken_is_left_as_it_is(tmp_path: Path) -> None:
+    file = Path(locations.user_settings())
+    file.parent.mkdir(parents=True)
+    for broken in ("[permissions\n", "permissions = 3\n", "[permissions]\nrules = 3\n"):
+        file.write_text(broken)
+        with pytest.raises(HoldfastError, match="nothing was added"):
+            remember("Bash(git commit:*)")
+        assert file.read_text() == broken
+
+
+def test_many_processes_remember_without_losing_a_rule(tmp_path: Path) -> None:
+    code = "import sys; from holdfast.policy.remembering import remember; remember(f'Bash(x{sys.argv[1]}:*)')"
+    running = [subprocess.Popen([sys.executable, "-c", code, str(number)]) for number in range(6)]
+    assert [process.wait(30) for process in running] == [0] * 6
+    rules = tomllib.loads(Path(locations.user_settings()).read_text())["permissions"]["rules"]
+    assert {rule["allow"] for rule in rules} == {f"Bash(x{number}:*)" for number in range(6)}
