@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,17 +20,23 @@ from holdfast.core.view import Selection
 from holdfast.engine.asking import Asking
 from holdfast.engine.bus import Bus
 from holdfast.engine.executor import Executor
+from holdfast.engine.extensions import Extension, Extensions
 from holdfast.engine.journal import Journal, resume
 from holdfast.engine.log import log_event
 from holdfast.engine.metrics import Metrics
+from holdfast.engine.middleware import Layers
 from holdfast.host import locations
 from holdfast.policy.approval import Approver, Nobody, remember
 from holdfast.policy.policy import Policy
 from holdfast.policy.trust import is_trusted
+from holdfast.registry.loading import FOLDER, Loaded, Loader
 from holdfast.registry.registry import Registry
 
 if TYPE_CHECKING:
     from holdfast.core.settings import Mode
+    from holdfast.engine.health import HealthMonitor
+    from holdfast.engine.tuning import Tuner
+    from holdfast.registry.search import SearchIndex
 
 __all__ = ["Holdfast", "builtin_tool"]
 
@@ -60,6 +67,7 @@ class Holdfast:
         builtin: bool = True,
         interactive: bool = True,
         keep_state: bool = True,
+        plugins: bool = True,
     ) -> None:
         root = os.path.realpath(workspace)
         if not os.path.isdir(root):
@@ -82,14 +90,21 @@ class Holdfast:
         for module, members in (modules or {}).items():
             self.registry.register_module(module, members)
         self.policy = Policy.from_settings(settings, root, command_line=[f"allow {rule}" for rule in allow])
-        self.metrics = Metrics()
+        self.metrics = Metrics(
+            without=[name for name, own in settings.tools.items() if not own.monitoring.enable_metrics]
+        )
+        self.extensions = Extensions(self.bus, self.registry)
+        self.layers = Layers(settings, self.extensions, self.metrics)
         self.executor = Executor(
             policy=self.policy,
             asking=Asking(self.policy, approver or Nobody(), remember),
             lifecycle=self.registry.lifecycle,
             bus=self.bus,
             meter=self.metrics,
+            middleware=self.layers,
+            extensions=self.extensions,
         )
+        self.executor.readiness.revive = lambda tool: self.health.revive(tool)
         state_dir = locations.workspace_state(root) if keep_state else None
         self.session = Session(
             root,
@@ -105,10 +120,18 @@ class Holdfast:
             self.session,
             allow=tool_allow or settings.toolset.tool_allow,
             threshold=settings.toolset.deferred_threshold,
+            search=self._search,
+            hide=self._is_off,
         )
+        self.session.selection = self.selection
+        self.tuner: Tuner | None = None
         self._stack = AsyncExitStack()
         if session and state_dir:
             self._continue(os.path.join(locations.private_dir(state_dir), "sessions", f"{session}.jsonl"))
+            self._keep_metrics(os.path.join(state_dir, "metrics.db"))
+        self._surround()
+        if plugins:
+            self._load_plugins()
 
     def _continue(self, path: str) -> None:
         """Take a named session up where its journal ends, and write on."""
@@ -117,6 +140,80 @@ class Holdfast:
         self.bus.subscribe(journal)
         self._stack.callback(journal.close)
         self.session.emit("session_started", workspace=self.session.workspace)
+
+    def _keep_metrics(self, path: str) -> None:
+        """Add what this process measures to what others have measured in this workspace."""
+        from holdfast.engine.metrics_store import MetricsStore
+
+        store = MetricsStore(path)
+        self._stack.callback(lambda: store.save(self.metrics.records))
+
+    def _surround(self) -> None:
+        """Set up what the settings ask for around every call: shell hooks, tuning, traces."""
+        for number, hook in enumerate(self.settings.hooks, 1):
+            from holdfast.engine.shell_hooks import ShellHook
+
+            self.extensions.register(ShellHook(number, hook, cwd=self.session.workspace, session_id=self.session.id))
+        if self.settings.engine.tuning:
+            from holdfast.engine.cache import cacheable
+            from holdfast.engine.tuning import EngineLimits, Tuner
+
+            def can_cache(name: str) -> bool:
+                tool = self.registry.card(name)
+                return isinstance(tool, Tool) and cacheable(tool)
+
+            limits = EngineLimits(self.executor, self.settings)
+            self.tuner = Tuner(self.metrics.all, limits, self.bus.emit, cached=self.layers.advised, can_cache=can_cache)
+            self.bus.subscribe(self.tuner)
+
+    def _load_plugins(self) -> None:
+        """Load tools of installed packages, and the workspace's own once the user trusts it."""
+        self.loader.load_entry_points()
+        if self.trusted:
+            self.loader.load_folder(os.path.join(self.session.workspace, FOLDER))
+
+    @cached_property
+    def loader(self) -> Loader:
+        """Loads tools from module paths and folders, and watches folders for change."""
+        return Loader(self.registry, self._loaded)
+
+    def _loaded(self, loaded: Loaded) -> None:
+        if loaded.problem:
+            self.warnings.append(loaded.problem)
+            self.session.emit("note", message=f"tools were not loaded: {loaded.problem}", **loaded.to_dict())
+
+    async def watch_tools(self) -> None:
+        """Keep the workspace's own tools up to date until cancelled; changed files count once they are trusted."""
+        workspace = self.session.workspace
+        await self.loader.watch(os.path.join(workspace, FOLDER), lambda: is_trusted(workspace))
+
+    @cached_property
+    def health(self) -> HealthMonitor:
+        """Checks tools, on demand or on an interval."""
+        from holdfast.engine.health import HealthMonitor
+
+        return HealthMonitor(self.registry, self.registry.lifecycle)
+
+    def extend(self, extension: Extension) -> None:
+        """Add an extension, with its settings from `[extensions.NAME]`."""
+        self.extensions.register(extension, self.settings.extensions.get(extension.name))
+
+    @cached_property
+    def _index(self) -> SearchIndex:
+        from holdfast.registry.search import SearchIndex
+
+        return SearchIndex(self.registry)
+
+    def _search(self, query: str, limit: int, keep: Callable[[str], bool]) -> list[str]:
+        return self._index.names(query, limit, keep)
+
+    def _is_off(self, name: str) -> bool:
+        own = self.settings.tools.get(name)
+        if (own is not None and not own.enabled) or self.registry.lifecycle.state(name) in ("disabled", "failed"):
+            return True
+        tool = self.registry.card(name)
+        enabled = tool.enabled if isinstance(tool, Tool) else True
+        return not (enabled if isinstance(enabled, bool) else enabled(self.session))
 
     async def __aenter__(self) -> Self:
         return self

@@ -120,7 +120,7 @@ class Executor:
         self.meter = meter
         self.middleware = middleware
         self.tracing = tracing
-        self.extensions = extensions or Extensions(bus.emit)
+        self.extensions = extensions or Extensions(bus)
         self.extensions.changed = self.forget_all
         self.readiness = Readiness(lifecycle)
         self.tuned_timeouts: dict[str, float] = {}

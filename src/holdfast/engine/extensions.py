@@ -9,16 +9,17 @@ makes itself do not pass through it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from holdfast.core.call import ToolCall, ToolResult
 from holdfast.core.errors import HoldfastError, ToolFailure
-from holdfast.core.events import Event, Listener
+from holdfast.core.events import Event
 from holdfast.core.tool import Tool, ToolInfo
+from holdfast.engine.bus import Bus
 
 if TYPE_CHECKING:
     from holdfast.engine.executor import Middleware, Prepared, Proceed
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 HOOK_TIMEOUT_S: Final = 10.0
 _inside: ContextVar[frozenset[str]] = ContextVar("extensions_inside", default=frozenset())
+
+
+class Cards(Protocol):
+    """Which tools there are; the registry is one."""
+
+    def __iter__(self) -> Iterator[str]: ...
+    def card(self, name: str) -> Tool | ToolInfo | None: ...
 
 
 class Extension:
@@ -82,8 +90,10 @@ class _Seats:
 class Extensions:
     """All extensions of one application, in order."""
 
-    def __init__(self, emit: Listener) -> None:
-        self._emit = emit
+    def __init__(self, bus: Bus, tools: Cards | None = None) -> None:
+        self._bus = bus
+        self._emit = bus.emit
+        self._tools = tools
         self._all: list[Extension] = []
         self._cards: dict[str, Tool | ToolInfo] = {}
         self._seats: dict[str, _Seats] = {}
@@ -92,6 +102,7 @@ class Extensions:
         """Whether there is any; the path of a call asks only this."""
         self.changed: Callable[[], None] = lambda: None
         """Told when what was composed for tools no longer holds."""
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     # Who is there ----------------------------------------------------------------------------------------------------
 
@@ -105,6 +116,8 @@ class Extensions:
             extension.configure(config or {})
         except ValueError as problem:
             raise HoldfastError(f"extension {extension.name}: {problem}") from problem
+        if not self._all:
+            self._look_around()
         self._all.append(extension)
         self._all.sort(key=lambda each: -each.priority)
         self._renew()
@@ -124,19 +137,6 @@ class Extensions:
     def order(self, tool: Tool | ToolInfo | None = None) -> list[Extension]:
         """Return the extensions (of one tool), outermost first."""
         return [each for each in self._all if tool is None or self._applies(each, tool)]
-
-    def tool_came(self, card: Tool | ToolInfo) -> None:
-        """Tell the extensions of a new tool."""
-        self._cards[card.name] = card
-        for extension in self.order(card):
-            self._told(extension, "on_register", card)
-
-    def tool_went(self, name: str) -> None:
-        """Tell the extensions that a tool is gone."""
-        self._seats.pop(name, None)
-        if (card := self._cards.pop(name, None)) is not None:
-            for extension in self.order(card):
-                self._told(extension, "on_unregister", card)
 
     # On the path of a call -------------------------------------------------------------------------------------------
 
@@ -173,6 +173,27 @@ class Extensions:
         return [self._layer(extension) for extension in self._of(tool).around]
 
     # Inside ----------------------------------------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        """Learn which tools there are, and listen for those that come and go; done for the first extension."""
+        if self._tools is not None:
+            self._cards = {name: card for name in self._tools if (card := self._tools.card(name)) is not None}
+            self._unsubscribe()
+            self._unsubscribe = self._bus.subscribe(self._hear)
+
+    def _hear(self, event: Event) -> None:
+        if event.kind == "tool_registered" and self._tools is not None:
+            if (card := self._tools.card(event.tool)) is not None:
+                self._cards[event.tool] = card
+                self._tell(card, "on_register")
+        elif event.kind == "tool_unregistered":
+            self._seats.pop(event.tool, None)
+            if (card := self._cards.pop(event.tool, None)) is not None:
+                self._tell(card, "on_unregister")
+
+    def _tell(self, card: Tool | ToolInfo, hook: str) -> None:
+        for extension in self.order(card):
+            self._told(extension, hook, card)
 
     def _of(self, tool: Tool) -> _Seats:
         seats = self._seats.get(tool.name)

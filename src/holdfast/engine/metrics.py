@@ -8,7 +8,7 @@ told apart, and no figure is better than a made-up one (`measured_calls` says ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
@@ -179,9 +179,11 @@ _PEAKS: Final = ("max_s", "max_running", "max_queue_s", "memory_peak")
 class Metrics:
     """Counts calls. The executor tells it of each one that starts and ends; everyone else only reads."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic, *, without: Iterable[str] = ()) -> None:
         self.records: dict[str, Record] = {}
         self._clock = clock
+        self._without = frozenset(without)
+        """Tools that are not to be measured."""
 
     # Counting: on the path of every call -----------------------------------------------------------------------------
 
@@ -250,7 +252,9 @@ class Metrics:
     def _new(self, tool: str) -> Record:
         record = self.records.get(tool)
         if record is None:
-            record = self.records[tool] = Record(pane_began=self._clock())
+            record = Record(pane_began=self._clock())
+            if tool not in self._without:
+                self.records[tool] = record
         return record
 
     # Reading ---------------------------------------------------------------------------------------------------------

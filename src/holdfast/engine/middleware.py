@@ -14,12 +14,42 @@ from holdfast.core.call import ToolResult
 from holdfast.core.errors import ToolFailure
 
 if TYPE_CHECKING:
-    from holdfast.engine.executor import Prepared, Proceed
+    from holdfast.core.settings import Settings
+    from holdfast.core.tool import Tool
+    from holdfast.engine.executor import Middleware, Prepared, Proceed
+    from holdfast.engine.extensions import Extensions
+    from holdfast.engine.metrics import Metrics
 
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 5.0
 TRANSIENT: Final = frozenset({"execution_error", "timeout"})
 """Failures that another try may mend."""
+
+
+class Layers:
+    """Chooses the layers of each tool, outermost first: extensions, cache, retries."""
+
+    def __init__(self, settings: Settings, extensions: Extensions, metrics: Metrics) -> None:
+        self._settings = settings
+        self._extensions = extensions
+        self._metrics = metrics
+        self.advised: set[str] = set()
+        """Tools whose results are kept because tuning advised it."""
+
+    def __call__(self, tool: Tool) -> list[Middleware]:
+        chosen = self._extensions.layers(tool) if self._extensions.active else []
+        engine, own = self._settings.engine, self._settings.tools.get(tool.name)
+        if engine.cache or engine.tuning:
+            from holdfast.engine.cache import Caching, cacheable
+
+            if cacheable(tool):
+                chosen.append(Caching(self._metrics.cached, self._is_kept))
+        if own is not None and own.retry_attempts:
+            chosen.append(Retry(own.retry_attempts))
+        return chosen
+
+    def _is_kept(self, tool: str) -> bool:
+        return self._settings.engine.cache or tool in self.advised
 
 
 class Retry:

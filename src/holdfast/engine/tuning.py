@@ -126,11 +126,12 @@ class Tuner:
         target: Tunable,
         emit: Listener,
         *,
+        cached: set[str] | None = None,
         can_cache: Callable[[str], bool] = lambda tool: False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.cached: set[str] = set()
-        """Tools whose results are kept because of advice."""
+        self.cached: set[str] = set() if cached is None else cached
+        """Tools whose results are kept because of advice; read by whoever keeps them."""
         self.log: list[Advice] = []
         self._figures = figures
         self._target = target
