@@ -13,6 +13,7 @@ Memory is bounded whatever a file holds: of a line only the first `LINE_BYTES` a
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 from array import array
 from bisect import bisect_left
@@ -27,8 +28,8 @@ SCAN: Final = 16 * BLOCK
 FIRST_CHUNK: Final = 2 * BLOCK
 LINE_BYTES: Final = 8_000
 SHORT_LINE: Final = 2_000
-SCAN_LIMIT: Final = 64 * 1024 * 1024
-"""How many bytes one page may pass over: lines of many megabytes are not followed to their ends."""
+SCAN_LIMIT: Final = 1024 * 1024 * 1024
+"""How many bytes one page may pass over: a line of many gigabytes is not followed to its end."""
 KEPT_INDEXES: Final = 64
 NUMBER_WIDTH: Final = 6
 
@@ -64,8 +65,8 @@ class FileBytes:
     def data_from(self, position: int) -> int:
         try:
             return os.lseek(self.fd, position, os.SEEK_DATA)
-        except OSError:  # no data after `position`, or a file system that does not tell
-            return position
+        except OSError as problem:  # nothing but a hole to the end, or a file system that does not tell
+            return self.size if problem.errno == errno.ENXIO else position
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,12 @@ class LineIndex:
             self._scan(source)
         block = bisect_left(self._counts, line) - 1
         return block * BLOCK + _after_feed(source.read(block * BLOCK, BLOCK), line - self._counts[block])
+
+    def all_feeds(self, source: Bytes) -> int:
+        """Return how many line feeds the whole file has."""
+        while self.feeds is None:
+            self._scan(source)
+        return self.feeds
 
     def _scan(self, source: Bytes) -> None:
         """Count through the next stretch of blocks."""
@@ -157,6 +164,8 @@ class Page:
     more: bool = False
     """Whether anything follows the last line."""
     cut_by_budget: bool = False
+    endless: bool = False
+    """Whether the last line was given up before its end was found."""
 
     held: int = 0
     """Bytes of all lines, as shown."""
@@ -177,9 +186,13 @@ class Page:
         """Return what is kept of the line that is still being read."""
         if len(rest) <= LINE_BYTES:
             return rest
-        number = len(self.lines)
-        self.left_out[number] = self.left_out.get(number, 0) + len(rest) - LINE_BYTES
+        self.leave_out(len(rest) - LINE_BYTES)
         return rest[:LINE_BYTES]
+
+    def leave_out(self, size: int) -> None:
+        """Note that `size` more bytes of the line that comes next are not kept."""
+        number = len(self.lines)
+        self.left_out[number] = self.left_out.get(number, 0) + size
 
     def within(self, budget: int) -> Page:
         """Drop lines at the end until the others fit; one line always stays."""
@@ -244,6 +257,12 @@ def page(parts: Iterator[bytes], limit: int, budget: int) -> Page:
     rest, scanned = b"", 0
     for part in parts:
         scanned += len(part)
+        if scanned > SCAN_LIMIT:
+            found.more = True
+            break
+        if len(rest) == LINE_BYTES and b"\n" not in part:
+            found.leave_out(len(part))
+            continue
         whole = rest + part if rest else part
         pieces = whole.split(b"\n", limit - len(found.lines))
         rest = pieces.pop()
@@ -251,11 +270,12 @@ def page(parts: Iterator[bytes], limit: int, budget: int) -> Page:
         if len(found.lines) == limit:
             found.more = bool(rest or next(parts, b""))
             return found.within(budget)
-        if found.held >= budget or scanned > SCAN_LIMIT:
+        if found.held >= budget:
             found.more = True
             return found.within(budget)
         rest = found.shortened(rest)
     if rest:
+        found.endless = found.more
         found.add([rest], rest, len(rest))
     return found.within(budget)
 

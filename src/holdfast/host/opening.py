@@ -98,6 +98,18 @@ def _where(fd: int, path: str) -> str:
     return os.path.realpath(path)
 
 
+def digest_of_file(fd: int) -> str:
+    """Return the digest of a whole file (the same as `digest_of` its content) without holding it."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    position = 0
+    while part := os.pread(fd, CHUNK, position):
+        digest.update(part)
+        position += len(part)
+    return digest.hexdigest()
+
+
 def read_up_to(fd: int, limit: int) -> bytes:
     """Return at most `limit` bytes from the start; the size a file claims is not believed."""
     parts: list[bytes] = []

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from holdfast.host.text import HEAD_BYTES, detect
+from holdfast.host.text import HEAD_BYTES, Encoding, detect
 
-__all__ = ["HEAD_BYTES", "Found", "Kind", "has_control", "looks_like_text", "signature", "sniff"]
+__all__ = ["HEAD_BYTES", "Found", "Kind", "has_control", "looks_like_text", "signature", "sniff", "wide_encoding"]
 
 Kind = Literal["text", "image", "pdf", "binary"]
 
@@ -153,10 +153,21 @@ def looks_like_text(head: bytes) -> bool:
     well be a text in another encoding.
     """
     if b"\0" in head or head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        whole = len(head) - len(head) % 4
-        # The head may end inside a pair of surrogates; one unit less then makes it whole.
-        return detect(head[:whole]) is not None or detect(head[: whole - 2]) is not None
+        return wide_encoding(head) is not None
     return (len(head) - len(head.translate(None, _CONTROL))) * 10 <= len(head)
+
+
+def wide_encoding(head: bytes) -> Encoding | None:
+    """Return UTF-16 or UTF-32 where a file begins so, None for data and for all encodings of one byte a unit."""
+    if b"\0" not in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return None
+    whole = len(head) - len(head) % 4
+    # The head may end inside a pair of surrogates; one unit less then makes it whole.
+    found = detect(head[:whole]) or detect(head[: whole - 2]) or detect(head)
+    if found is None or found.unit == 1:
+        return None
+    # Almost any two bytes are a character of UTF-16: without a mark, blanks or line ends must prove that it is text.
+    return found if found.bom or any(blank in found.decode(head, "ignore") for blank in " \n\r") else None
 
 
 def _office(head: bytes) -> Found | None:

@@ -12,8 +12,11 @@ from holdfast.core.args import Args, Field
 from holdfast.core.call import ToolResult
 from holdfast.core.effects import ReadPath
 from holdfast.core.errors import ToolFailure
+from holdfast.core.read_state import Seen, digest_of
 from holdfast.core.tool import Tool
 from holdfast.host.opening import open_file, open_folder, read_up_to
+from holdfast.host.sniff import HEAD_BYTES, sniff, wide_encoding
+from holdfast.host.textfile import decoded
 
 if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
@@ -76,7 +79,8 @@ def _list_dir(args: ListDirArgs, ctx: ToolContext) -> ToolResult:
         entries = [entry for _, entry in zip(range(ENTRY_LIMIT), walk, strict=False)]
         cut = len(entries) == ENTRY_LIMIT and next(walk, None) is not None
     data = {"path": path, "entries": entries, "truncated": cut}
-    return ToolResult(data=data, output=_listing(path, entries, cut), meta={"truncated": True} if cut else {})
+    meta: dict[str, Any] = {"origin": folder.origin} | ({"truncated": True} if cut else {})
+    return ToolResult(data=data, output=_listing(path, entries, cut), meta=meta)
 
 
 def _listing(path: str, entries: list[dict[str, Any]], cut: bool) -> str:
@@ -182,8 +186,18 @@ def _read_file(args: ReadFileArgs, ctx: ToolContext) -> ToolResult:
             hint="Read a part of it with Read (offset, limit), or raise maxBytes.",
             details={"path": path, "size": size, "max_bytes": args.max_bytes},
         )
-    text = content.decode("utf-8")
-    return ToolResult(data={"path": path, "content": text, "size": len(content)}, output=text)
+    found = sniff(content[:HEAD_BYTES])
+    if found.kind != "text":
+        raise ToolFailure(
+            f"{path} is no text: {found.format}, {len(content):,} bytes",
+            hint="Read shows images, PDF and notebooks; Bash `file` looks into others.",
+            details={"path": path, "reason": "binary", "format": found.format, "size": len(content)},
+        )
+    wide = wide_encoding(content[:HEAD_BYTES])
+    text = wide.decode(content, "replace") if wide else decoded(content)[0]
+    ctx.session.saw(source.real, Seen.of(digest_of(content), source.stat))
+    data = {"path": path, "content": text, "size": len(content)}
+    return ToolResult(data=data, output=text, meta={"origin": source.origin})
 
 
 def _nothing(args: Args, ctx: ToolContext) -> list[Effect]:

@@ -1,0 +1,71 @@
+"""The process that reads a PDF: `python -I -S pdf_child.py FD LIBRARY FIRST LAST BUDGET`, one JSON object out.
+
+PDFs come from anywhere and their decoder is a large C++ program; a bomb or a crash ends this process and nothing
+else. Memory and processor time are limited before the file is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from typing import Any
+
+MEMORY_BYTES = 64 * 1024 * 1024
+CPU_S = 2
+SOFT_S = 1.5
+PASSWORD_ERROR = 4
+
+
+def main() -> None:
+    """Read what the command line asks for and print it."""
+    fd, library, first, last, budget = sys.argv[1:]
+    sys.path.append(library)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    import pypdfium2
+
+    # After the import: only what the document needs is counted.
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    try:
+        document: Any = pypdfium2.PdfDocument(os.fdopen(int(fd), "rb"))
+        found = _read(document, int(first), int(last), int(budget))
+    except pypdfium2.PdfiumError as problem:
+        code: Any = getattr(problem, "err_code", None)
+        found = {"error": "encrypted" if code == PASSWORD_ERROR else "broken", "message": str(problem)}
+    except MemoryError:
+        found = {"error": "memory"}
+    sys.stdout.write(json.dumps(found))
+
+
+def _read(document: Any, first: int, last: int, budget: int) -> dict[str, Any]:
+    """Return the text of the pages from `first` to `last` (from 1), until the budget or the time is used up."""
+    deadline = time.monotonic() + SOFT_S
+    count = len(document)
+    pages: list[dict[str, Any]] = []
+    for number in range(first, min(last, count) + 1):
+        text = _text(document, number)
+        pages.append({"page": number, "text": text[:budget], "cut": len(text) > budget})
+        budget -= len(text)
+        if budget <= 0 or time.monotonic() > deadline:
+            break
+    return {"count": count, "pages": pages, "title": document.get_metadata_value("Title")[:300]}
+
+
+def _text(document: Any, number: int) -> str:
+    page = document[number - 1]
+    try:
+        text_page = page.get_textpage()
+        try:
+            text = text_page.get_text_bounded()
+        finally:
+            text_page.close()
+    finally:
+        page.close()
+    return text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", "replace").decode().strip("\n")
+
+
+if __name__ == "__main__":
+    main()
