@@ -210,6 +210,8 @@ class Judgement:
         self, place: Place, reads: bool, deny: tuple[Rule, ...], ask: tuple[Rule, ...], allow: tuple[Rule, ...]
     ) -> Guard | None:
         """Return what protects this path by default. A rule of the user's that spells the name out lifts a question."""
+        if "\0" in place.given:
+            return Guard("deny", "no path holds a NUL character")
         meant = any(self._spelled_out(rule, place) for rule in allow)
         if any(is_secret(folded(name)) for name in place.names):
             if not reads:

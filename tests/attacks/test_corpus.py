@@ -1,0 +1,105 @@
+"""Every case of the corpus, through the public door: judged, and run where only running tells.
+
+A case passes with what it expects or with one of the answers it also takes. Cases about parts that are not tools
+(servers, agents, start-up) are named in ELSEWHERE with the test that holds them; a case that is neither judged here
+nor named there fails.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import SLOW, Case, load
+
+from holdfast import Holdfast
+from holdfast.core.call import ToolResult
+from holdfast.engine.checking import MODES, Checker
+from holdfast.policy.policy import Policy
+
+CASES = load()
+
+# Where the cases that are no single call of a tool are held.
+ELSEWHERE: dict[str, str] = {
+    "mcp-config-swap": "tests/policy/test_trust.py: a change in any file that counts asks again",
+    "mcp-project-autostart": "tests/policy/test_trust.py: an untrusted folder; servers start only when trusted",
+    "mcp-base-url": "tests/policy/test_trust.py and config: a project cannot redirect the model's traffic",
+    "trust-yarn-plugin": "nothing of a folder is run at start-up: there is no probing of project tools at all",
+    "trust-nested-repo": "tests/policy/test_trust.py: trust is for one folder and not for those inside it",
+    "mcp-poisoned-desc": "tests/host/test_visible.py: foreign text is shown with every hidden character written out",
+    "mcp-ansi-desc": "tests/host/test_visible.py: no control character is shown raw",
+    "mcp-server-dns-rebind": "the MCP server's own tests",
+    "mcp-server-abrupt-close": "the MCP server's own tests",
+    "mcp-server-bad-json": "the MCP server's own tests",
+    "mcp-fs-roots": "the MCP server's own tests; roots are judged by the same policy as every call",
+    "mcp-client-stdout-noise": "the MCP client's own tests",
+    "mcp-client-id-spoof": "the MCP client's own tests",
+    "mcp-client-huge-result": "the MCP client's own tests",
+    "mcp-sampling-injection": "the MCP client's own tests",
+    "hook-updates-input": "tests/attacks/test_door.py",
+    "approval-toctou": "tests/attacks/test_door.py",
+    "subagent-tools": "tests/policy/test_judgement.py: a child never permits more than its parent; agent tests",
+    "subagent-mode-escalate": "tests/policy/test_judgement.py: the mode of a child is the narrower one",
+    "subagent-depth": "the agents' own tests",
+    "subagent-worktree-symlink": "the agents' own tests",
+    "registry-dup": "tests/attacks/test_door.py",
+    "log-secret": "tests/attacks/test_door.py",
+    "edit-stale": "the Edit tool's own tests: it needs a read before",
+    "args-dup-keys": "tests/attacks/test_door.py: the text of the arguments itself",
+    "args-nan-int": "tests/attacks/test_door.py: the text of the arguments itself",
+}
+
+
+def asked(case: Case) -> tuple[str, dict[str, Any]]:
+    """Return the tool and the arguments a case is about; cases about the executor name the tool inside."""
+    inner = case.input.get("args")
+    if isinstance(inner, dict) and "tool" in case.input:
+        return str(case.input["tool"]), {"args": inner}
+    return case.tool, {"args": case.input}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.id not in ELSEWHERE], ids=lambda case: case.id)
+async def test_a_case_of_the_corpus(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    name, box = asked(case)
+    args = Case.filled(Case(**{**_fields(case), "input": box}), workspace)["args"]
+    runs = case.category != "hard-floor" and "allow-if-canary-absent" in case.also_ok
+    if runs or not any(op[0] in SLOW for op in case.fixture):
+        case.build(workspace, monkeypatch.setenv)
+    async with Holdfast(workspace, keep_state=False, allow=()) as app:
+        policy = Policy.from_settings(app.settings, str(workspace), command_line=case.rules)
+        answer = Checker(policy, app.session, app.registry).check(name, args, case.mode)
+        decision = answer["decision"]
+        if decision in case.passes:
+            return
+        assert decision == "allow", f"{decision}: {answer['reason']}"
+        assert case.category != "hard-floor", "the floor is judged, never tried"
+        app.executor.policy = app.executor.asking.policy = policy
+        app.session.mode = MODES[case.mode]
+        result = await app.call(name, args)
+    assert outcome(case, result, workspace) in case.passes
+
+
+def outcome(case: Case, result: ToolResult, workspace: Path) -> str:
+    """Return the answer that running a case for real came to."""
+    if "allow-if-canary-absent" in case.also_ok:
+        left = [path for path in (workspace / "pwn", workspace / "o", workspace.parent / "o") if path.exists()]
+        return "allow-if-canary-absent" if not left and "canary" not in result.output else "allow"
+    if result.ok:
+        return "allow"
+    assert result.error is not None
+    if result.error.code == "permission_denied":
+        return str(result.error.details.get("verdict", "deny"))
+    return "error"
+
+
+def _fields(case: Case) -> dict[str, Any]:
+    return {name: getattr(case, name) for name in Case.__slots__}
+
+
+def test_every_case_is_judged_here_or_named_elsewhere() -> None:
+    ids = {case.id for case in CASES}
+    assert len(ids) == len(CASES) == 431
+    assert ids >= ELSEWHERE.keys()
