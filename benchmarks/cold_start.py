@@ -1,0 +1,26 @@
+"""Cold start: whole processes against a bare interpreter."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness import Harness, process
+
+
+def rows(harness: Harness) -> None:
+    holdfast = str(Path(sys.executable).parent / "holdfast")
+    bare = ("python -c pass", process(sys.executable, "-c", "pass"))
+    goals = {
+        "--version": (("--version",), "<= 2.5"),
+        "--help": (("--help",), "<= 2.5"),
+        "tools list": (("tools", "list"), "<= 8"),
+        "tools invoke time.now": (("tools", "invoke", "time.now"), "<= 12"),
+        "tools invoke Read": (("tools", "invoke", "Read", "--args", '{"file_path": "a.txt"}'), "<= 12"),
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "a.txt").write_text("one\ntwo\n")
+        for name, (words, goal) in goals.items():
+            ours = (f"holdfast {name}", process(holdfast, *words, cwd=scratch))
+            harness.compare(f"cold start: {name}", [bare, ours], goal=goal, rounds=21)
