@@ -15,12 +15,12 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
 _WORD_SIZE = 1 << 64
 
 _BINARY: dict[str, Callable[[int, int], int | None]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "&": lambda left, right: left & right,
+    "|": lambda left, right: left | right,
+    "^": lambda left, right: left ^ right,
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -37,10 +37,10 @@ _BINARY: dict[str, Callable[[int, int], int | None]] = {
     "%": lambda left, right: left - right * _quotient(left, right) if right else None,
 }
 _UNARY: dict[str, Callable[[int], int]] = {
-    "+": operator.pos,
-    "-": operator.neg,
-    "~": operator.invert,
-    "!": operator.not_,
+    "+": lambda value: value,
+    "-": lambda value: -value,
+    "~": lambda value: ~value,
+    "!": lambda value: int(not value),
 }
 
 

@@ -41,11 +41,11 @@ def class_of(name: str, read_only: bool, writes: bool) -> Class | None:
     if name in NEUTRAL:
         return None
     kind = _CLASS_OF.get(name, "general")
-    if kind in ("search", "read", "list") and not read_only:
-        return "write" if writes else kind if not writes and name in ("cat", "ls") else "general"
-    return kind
+    if read_only or kind not in ("search", "read", "list"):
+        return kind
+    return "write" if writes else "general"
 
 
 def least_safe(kinds: list[Class]) -> Class:
     """Return the class of a line out of those of its parts; a line of neutral commands alone is general."""
-    return max(kinds, key=ORDER.index, default="general")
+    return max(kinds, key=ORDER.index) if kinds else "general"

@@ -58,11 +58,13 @@ PLANS: dict[str, tuple[str, str]] = {
     "zip": ("archive", "-rqujmy9 -x: -i: -P: -t:"),
     "unzip": ("extract", "-anoqjvltpZ -d: -x: -P:"),
     "7z": ("read", ""),
-    "rsync": ("sync", "-aAcdDgHhIiklLmnNoOpPqrRsStuvWxXyz -e: -f: -B: -T: -M: --rsh: --exclude: --include: --exclude-from: "
+    "rsync": ("sync", "-aAcdDgHhIiklLmnNoOpPqrRsStuvWxXyz -e: -f: -B: -T: -M: --rsh: --exclude: --include: "
+    "--exclude-from: "
               "--files-from: --filter: --partial-dir: --temp-dir: --log-file: --bwlimit: --port: --password-file:"),
     "scp": ("sync", "-346BCpqrTvAOR -c: -D: -F: -i: -J: -l: -o: -P: -S: -X:"),
     "sftp": ("host", "-46aCfNpqrv -B: -b: -c: -D: -F: -i: -J: -l: -o: -P: -R: -S: -s: -X:"),
-    "ssh": ("host", "-46AaCfGgKkMNnqsTtVvXxYy -B: -b: -c: -D: -E: -e: -F: -I: -i: -J: -L: -l: -m: -O: -o: -p: -Q: -R: -S: -W: -w:"),
+    "ssh": ("host", "-46AaCfGgKkMNnqsTtVvXxYy -B: -b: -c: -D: -E: -e: -F: -I: -i: -J: -L: -l: -m: -O: -o: -p: -Q: "
+    "-R: -S: -W: -w:"),
     "mosh": ("host", "-46a -p: --ssh:"),
     "telnet": ("host", "-468EFKLacdfrx -l: -n:"),
     "nc": ("host", "-46bCDdFhklNnrStUuvZz -e: -I: -i: -M: -m: -O: -P: -p: -q: -s: -T: -V: -W: -w: -X: -x: -c:"),
@@ -79,7 +81,8 @@ PLANS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 CURL = (
-    "-0123468BCGIJLMNOPQRSZafgijklnpqsvk# -A: -b: -c: -C: -d: -D: -e: -E: -F: -h? -H: -K: -m: -o: -P: -Q: -r: -t: -T: -u: "
+    "-0123468BCGIJLMNOPQRSZafgijklnpqsvk# -A: -b: -c: -C: -d: -D: -e: -E: -F: -h? -H: -K: -m: -o: -P: -Q: -r: -t: "
+    "-T: -u: "
     "-U: -w: -x: -X: -y: -Y: -z: --url: --output: --output-dir: --data: --data-ascii: --data-binary: --data-raw: "
     "--data-urlencode: --json: --header: --request: --user: --user-agent: --referer: --cookie: --cookie-jar: --form: "
     "--form-string: --upload-file: --config: --max-time: --connect-timeout: --retry: --retry-delay: --retry-max-time: "
@@ -89,7 +92,8 @@ CURL = (
     "--variable: --expand-url: --aws-sigv4: --oauth2-bearer: --hostpubmd5: --proto: --proto-default: --proto-redir:"
 )
 WGET = (
-    "-bcdEFHhkKLmNnNpqrSvVx46 -A: -a: -B: -D: -e: -i: -I: -l: -o: -O: -P: -Q: -R: -t: -T: -U: -w: -X: --output-document: "
+    "-bcdEFHhkKLmNnNpqrSvVx46 -A: -a: -B: -D: -e: -i: -I: -l: -o: -O: -P: -Q: -R: -t: -T: -U: -w: -X: "
+    "--output-document: "
     "--output-file: --directory-prefix: --input-file: --header: --post-data: --post-file: --body-data: --body-file: "
     "--method: --user: --password: --user-agent: --referer: --tries: --timeout: --wait: --level: --accept: --reject: "
     "--domains: --load-cookies: --save-cookies: --ca-certificate: --certificate: --private-key: --execute: --config: "

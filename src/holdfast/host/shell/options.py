@@ -3,7 +3,7 @@
 The description (see `readonly_table.py`) is a list of tokens:
 
     -abc            letters without a value; a mark after them belongs to the last letter
-    -n:  --lines:   takes a value, glued or as the next word; `:r` says the value is a file that is read, `::` two values
+    -n:  --lines:   takes a value, glued or as the next word; `:r` names a file that is read, `::` two values
     -c?  --color?   takes a value only when glued to it
     -#              a number, as in `head -5`
     @read           what the operands are (`readonly.py` lists the kinds)
@@ -39,10 +39,10 @@ class Flags:
 class Parsed:
     """The words of a command told apart. `unknown` holds the words that no known option explains."""
 
-    options: list[tuple[str, Word | None]] = field(default_factory=list)
-    operands: list[Word] = field(default_factory=list)
-    unknown: list[Word] = field(default_factory=list)
-    read: list[Word] = field(default_factory=list)
+    options: list[tuple[str, Word | None]] = field(default_factory=list[tuple[str, Word | None]])
+    operands: list[Word] = field(default_factory=list[Word])
+    unknown: list[Word] = field(default_factory=list[Word])
+    read: list[Word] = field(default_factory=list[Word])
     used: int = 0
 
     def has(self, *wanted: str) -> bool:

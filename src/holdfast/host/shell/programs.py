@@ -1,4 +1,4 @@
-"""Commands that an option of another program runs: `find -exec`, `fd -x`, `go test -exec`, `rsync -e`, `git bisect run`.
+"""Commands that an option of another program runs: `find -exec`, `fd -x`, `go test -exec`, `git bisect run`.
 
 Each is judged as the command it is. A script given as one word (`sh -c` style) is told apart from a list of words.
 """

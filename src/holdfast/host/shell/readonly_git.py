@@ -16,24 +16,27 @@ _DIFF = (
     "--rotate-to: --indent-heuristic --no-indent-heuristic"
 )
 _LOG = (
-    _DIFF
-    + " -n: -g -i -E -F -P -c -m -t -r -# --oneline --decorate? --no-decorate --decorate-refs: --decorate-refs-exclude: "
+    _DIFF + " -n: -g -i -E -F -P -c -m -t -r -# --oneline --decorate? --no-decorate --decorate-refs: "
+    "--decorate-refs-exclude: "
     "--source --log-size --follow --no-follow --max-count: --skip: --since: --after: --until: --before: --author: "
     "--committer: --grep-reflog: --grep: --all-match --invert-grep --regexp-ignore-case --basic-regexp "
     "--extended-regexp --fixed-strings --perl-regexp --merges --no-merges --min-parents: --max-parents: --first-parent "
     "--not --all --branches? --tags? --remotes? --glob: --exclude: --reflog --bisect --stdin --cherry-mark "
     "--cherry-pick --left-only --right-only --cherry --walk-reflogs --merge --boundary --simplify-by-decoration "
     "--full-history --dense --sparse --simplify-merges --ancestry-path? --date-order --author-date-order --topo-order "
-    "--reverse --no-walk? --pretty? --format: --abbrev-commit --no-abbrev-commit --no-abbrev --encoding: --notes? --no-notes "
+    "--reverse --no-walk? --pretty? --format: --abbrev-commit --no-abbrev-commit --no-abbrev --encoding: --notes? "
+    "--no-notes "
     "--show-signature --relative-date --date: --parents --children --left-right --graph --no-graph "
     "--show-linear-break? --cc --combined-all-paths --diff-merges: --no-diff-merges --remerge-diff --mailmap "
-    "--no-mailmap --use-mailmap --full-diff --expand-tabs? --no-expand-tabs --clear-decorations --exclude-first-parent-only "
+    "--no-mailmap --use-mailmap --full-diff --expand-tabs? --no-expand-tabs --clear-decorations "
+    "--exclude-first-parent-only "
     "-L: @revisions"
 )
 
 # Options before the subcommand. `-C` moves to another directory; the options that name another repository, set
 # configuration or force the pager are left out.
-GLOBAL = "-P -C: --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice"  # noqa: E501
+GLOBAL = "-P -C: --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
+"--icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice"
 
 READ_ONLY: dict[str, str] = {
     "status": "-sbvzu? -s --short --branch --show-stash --porcelain? --long --verbose --untracked-files? "
@@ -136,7 +139,8 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
         ("--get|--get-all|--get-regexp|--list|-l|--get-urlmatch|--get-color", "-lz --get --get-all --get-regexp --list "
          "--get-urlmatch --local --global --system --worktree --null --name-only --show-origin --show-scope --type: "
          "--bool --int --path --default: --includes --no-includes --get-color @text"),
-        ("get", "--all --regexp --local --global --system --worktree --show-origin --show-scope --null --name-only --type: "
+        ("get", "--all --regexp --local --global --system --worktree --show-origin --show-scope --null --name-only "
+        "--type: "
          "--default: --value: --fixed-value --url: @text"),
         ("list", "--local --global --system --worktree --show-origin --show-scope --null --name-only --includes @none"),
     ),
@@ -152,5 +156,6 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "rerere": (("status", "@none"), ("diff", "@none")),
     "hash-object": (("", "-t: --stdin --path: --no-filters @read"),),
     "archive": (("--list|-l", "-l --list @none"),),
-    "apply": (("--stat|--check|--numstat|--summary", "--stat --check --numstat --summary -p: -R --cached --index -v @read"),),
+    "apply": (("--stat|--check|--numstat|--summary", "--stat --check --numstat --summary -p: -R --cached --index -v "
+    "@read"),),
 }  # fmt: skip

@@ -33,7 +33,8 @@ READ_ONLY: dict[str, str] = {
     "--show-nonprinting * @read",
     "tac": "-b -r -s: --before --regex --separator: * @read",
     "rev": "-0 --zero * @read",
-    "nl": "-b: -d: -f: -h: -i: -l: -n: -p -s: -v: -w: --body-numbering: --starting-line-number: --number-width: * @read",
+    "nl": "-b: -d: -f: -h: -i: -l: -n: -p -s: -v: -w: --body-numbering: --starting-line-number: --number-width: * "
+    "@read",
     "head": "-qvz -n: -c: -# --lines: --bytes: --quiet --silent --verbose --zero-terminated * @read",
     "tail": "-qvzfFr -n: -c: -s: -# --lines: --bytes: --follow? --retry --quiet --silent --verbose --zero-terminated "
     "--sleep-interval: --pid: * @read",
@@ -92,7 +93,8 @@ READ_ONLY: dict[str, str] = {
     "shasum": "-a: -b -c -t -q -s * @read",
     "sum": "-rs --sysv * @read",
     "file": "-bihkLNpPrsv0dE -F: -e: -P: --brief --mime --mime-type --mime-encoding --dereference --no-dereference "
-    "--keep-going --no-pad --raw --extension --apple --separator: --exclude: --print0 --special-files --uncompress-noreport @read",
+    "--keep-going --no-pad --raw --extension --apple --separator: --exclude: --print0 --special-files "
+    "--uncompress-noreport @read",
     "stat": "-fLt -c: --file-system --dereference --terse --format: --printf: --cached: * @read",
     "readlink": "-fenqsvz --canonicalize --canonicalize-existing --canonicalize-missing --no-newline --quiet --silent "
     "--verbose --zero * @read",
@@ -135,7 +137,8 @@ READ_ONLY: dict[str, str] = {
     "vdir": "-aAlhRrtS1 --color? * @list",
     "exa": "-1aadFGhilLmrRsTuUxHgSBn -L: -s: -I: --long --tree --level: --all --git --icons --sort: --color: @list",
     "eza": "-1aadFGhilLmrRsTuUxHgSBn -L: -s: -I: --long --tree --level: --all --git --icons? --sort: --color? @list",
-    "tree": "-adflxqNQpugshDFiUvtcrnACJX -L: -P: -I: --prune --dirsfirst --filesfirst --noreport --charset: --filelimit: "
+    "tree": "-adflxqNQpugshDFiUvtcrnACJX -L: -P: -I: --prune --dirsfirst --filesfirst --noreport --charset: "
+    "--filelimit: "
     "--gitignore --gitfile: --matchdirs --ignore-case --si --du --inodes --device --timefmt: --sort: --metafirst "
     "--fromfile --info -S -Z @walk",
     "du": "-0aAbBcDHhklLmPsSx -B: -d: -t: -X:r --null --all --apparent-size --block-size: --bytes --total "
@@ -162,7 +165,8 @@ READ_ONLY: dict[str, str] = {
     "--no-ignore-exclude --no-ignore-files --no-ignore-global --no-ignore-messages --no-ignore-parent --no-ignore-vcs "
     "--no-line-number --no-messages --no-mmap --no-pcre2-unicode --no-require-git --no-unicode --null --null-data "
     "--one-file-system --only-matching --passthru --path-separator: --pcre2 --pcre2-version --pretty --quiet "
-    "--regex-size-limit: --regexp: --replace: --smart-case --sort: --sortr: --stats --stop-on-nonmatch --text --threads: "
+    "--regex-size-limit: --regexp: --replace: --smart-case --sort: --sortr: --stats --stop-on-nonmatch --text "
+    "--threads: "
     "--trace --trim --type: --type-list --type-not: --unrestricted --version --vimgrep --with-filename --word-regexp "
     "--no-column --no-trim --no-multiline --no-json --no-crlf --no-text --no-stats --maxdepth: --generate: "
     "@pattern_or_files",
@@ -173,7 +177,8 @@ READ_ONLY: dict[str, str] = {
     "fd": "-HIuseagpLqF0lv1 -d: -t: -e: -S: -E: -c: -j: -o: -M: --hidden --no-ignore --no-ignore-vcs --unrestricted "
     "--case-sensitive --ignore-case --glob --regex --fixed-strings --absolute-path --full-path --follow --print0 "
     "--max-depth: --min-depth: --exact-depth: --type: --extension: --size: --changed-within: --changed-before: "
-    "--exclude: --color: --threads: --max-results: --quiet --list-details --prune --strip-cwd-prefix? @pattern_or_files",
+    "--exclude: --color: --threads: --max-results: --quiet --list-details --prune --strip-cwd-prefix? "
+    "@pattern_or_files",
     "fdfind": "-HIuseagpLqF0lv1 -d: -t: -e: -S: -E: -c: --hidden --no-ignore --glob --full-path --max-depth: --type: "
     "--extension: --exclude: --color: @pattern_or_files",
     "locate": "-AbceiLlnqrSw0 -l: -n: -r: --basename --count --existing --ignore-case --limit: --regex --wholename "
@@ -183,7 +188,8 @@ READ_ONLY: dict[str, str] = {
     "type": "-afptP * @text",
     "look": "-adf -t: @text",
     # The system
-    "date": "-uRI? -d: -r:r -u -R --date: --utc --universal --rfc-email --rfc-3339: --iso-8601? --reference:r --debug @date",
+    "date": "-uRI? -d: -r:r -u -R --date: --utc --universal --rfc-email --rfc-3339: --iso-8601? --reference:r "
+    "--debug @date",
     "cal": "-1 -3 -j -m -s -y -w -n: @text",
     "uname": "-asnrvmpio --all --kernel-name --nodename --kernel-release --kernel-version --machine --processor "
     "--hardware-platform --operating-system * @none",

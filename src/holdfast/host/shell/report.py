@@ -10,10 +10,13 @@ from holdfast.core.effects import Connect, Effect, ReadPath, RunCommand, Unreada
 from holdfast.host.shell import classes, effects, readonly
 from holdfast.host.shell.characters import unseen_character
 from holdfast.host.shell.classes import Class
-from holdfast.host.shell.commands import Found, FoundRedirect, Place, Walk
-from holdfast.host.shell.effects import STREAMS, Touch
+from holdfast.host.shell.commands import Walk
+from holdfast.host.shell.effects import STREAMS
+from holdfast.host.shell.found import Found, FoundRedirect, Place
 from holdfast.host.shell.scope import Scope
 from holdfast.host.shell.syntax import SyntaxFault, parse
+from holdfast.host.shell.touches import Touch
+from holdfast.host.shell.verdict import Verdict
 from holdfast.host.shell.word import Word
 
 _READS = frozenset(("<", "<>"))
@@ -108,7 +111,8 @@ def _report(walk: Walk) -> ShellReport:
             faults.append(run.reason)
         writes = any(not isinstance(effect, (ReadPath, Connect)) for effect in run.implies)
         kind = None if each.wraps or each.function else classes.class_of(each.name, run.read_only, writes)
-        kinds += [kind] if kind else []
+        if kind:
+            kinds.append(kind)
     for name, value in walk.assigned:
         reasons += [problem] if (problem := readonly.variable_problem(name, value)) else []
     for redirect in walk.redirects:
@@ -151,7 +155,7 @@ def _opaque_problem(found: Found) -> str:
     return next((word.text for word in found.words if word.kind == "opaque"), "")
 
 
-def _touches(found: Found, verdict: readonly.Verdict) -> Iterator[Touch]:
+def _touches(found: Found, verdict: Verdict) -> Iterator[Touch]:
     if found.wraps is not None or found.function:
         return
     if not verdict.problem:

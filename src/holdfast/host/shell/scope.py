@@ -17,7 +17,7 @@ class Scope:
     """The state of one shell process; a subshell works on a copy."""
 
     places: Places
-    variables: dict[str, Word | None] = field(default_factory=dict)
+    variables: dict[str, Word | None] = field(default_factory=dict[str, Word | None])
 
     def copy(self) -> Scope:
         return Scope(self.places, dict(self.variables))

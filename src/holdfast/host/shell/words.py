@@ -14,12 +14,12 @@ from typing import TypeAlias
 from holdfast.host.shell import arithmetic, braces
 from holdfast.host.shell.plain import Node
 from holdfast.host.shell.quoting import undo_ansi, undo_double, undo_heredoc
+from holdfast.host.shell.tree import child, children
 from holdfast.host.shell.word import Kind, Word
 
 _SPECIAL = re.compile(r"[\\*?\[{~]")
 _SPLITS = re.compile(r"[ \t\n*?\[\\]")
 _ASSIGNMENT_TILDE = re.compile(r"[A-Za-z_]\w*\+?=(?:[^~]*:)?~", re.ASCII)
-_PLAIN_NUMBER = re.compile(r"-?[0-9]+")
 _SUBSTITUTE = "/dev/fd/63"  # what a process substitution looks like to the program
 
 
@@ -135,7 +135,7 @@ class Decoder:
             yield self._single(part)
         elif kind == "DblQuoted":
             yield Piece("")
-            for inner in part.get("Parts") or []:
+            for inner in children(part, "Parts"):
                 yield from self._part(inner, names, in_quotes=True, splits=False)
         elif kind == "ParamExp":
             yield self._parameter(part, names, splits)
@@ -187,14 +187,14 @@ def odd_parameter(part: Node) -> str:
         return "`${!name}` reads a variable whose name is data"
     if part.get("Width") or part.get("IsSet") or part.get("Flags") or part.get("NestedParam") or not part.get("Param"):
         return "an expansion that bash does not know"
-    op = (part.get("Exp") or {}).get("Op", "")
+    op = child(part, "Exp").get("Op", "")
     if op == "@":
         return "`${name@...}` may evaluate the value of a variable"
     if op in ("=", ":="):
         return "`${name=value}` assigns while it expands"
     if not _plain_index(part.get("Index")):
         return "a subscript is evaluated as code"
-    cut = part.get("Slice") or {}
+    cut = child(part, "Slice")
     if not all(_plain_index(cut.get(side)) for side in ("Offset", "Length")):
         return "the offset of a slice is evaluated as code"
     return ""
@@ -246,8 +246,3 @@ def _certain(atoms: list[Atom]) -> str:
         else:
             fixed.append(atom)
     return "".join(fixed)
-
-
-def is_plain_number(word: Word) -> bool:
-    """Whether the word is a literal decimal number."""
-    return word.literal and _PLAIN_NUMBER.fullmatch(word.text) is not None

@@ -30,12 +30,14 @@ class Wrapper:
 
 
 _SUDO = (
-    "-A -b -E -H -n -P -S -k -B -N -u: -g: -h: -p: -C: -r: -t: -T: -U: --askpass --background --preserve-env? --set-home "
+    "-A -b -E -H -n -P -S -k -B -N -u: -g: -h: -p: -C: -r: -t: -T: -U: --askpass --background --preserve-env? "
+    "--set-home "
     "--non-interactive --stdin --user: --group: --host: --prompt: --close-from: --role: --type: --command-timeout: "
     "--reset-timestamp --bell -D: --chdir:"
 )
 _XARGS = (
-    "-0 -r -t -x -p -o -n: -P: -L: -l? -I: -i? -d: -E: -e? -s: -a: --null --no-run-if-empty --verbose --exit --max-args: "
+    "-0 -r -t -x -p -o -n: -P: -L: -l? -I: -i? -d: -E: -e? -s: -a: --null --no-run-if-empty --verbose --exit "
+    "--max-args: "
     "--max-procs: --max-lines? --replace? --delimiter: --eof? --max-chars: --arg-file: --interactive --open-tty "
     "--process-slot-var:"
 )
@@ -64,7 +66,8 @@ WRAPPERS: dict[str, Wrapper] = {
     "chroot": Wrapper("--userspec: --groups: --skip-chdir", operands=1, alters="runs under another root"),
     "fakeroot": Wrapper("", alters="runs under fakeroot"),
     "unshare": Wrapper(
-        "-i -m -n -p -u -U -C -T -f -r -c -R: -w: -S: -G: --ipc? --mount? --net? --pid? --uts? --user? --cgroup? --time? "
+        "-i -m -n -p -u -U -C -T -f -r -c -R: -w: -S: -G: --ipc? --mount? --net? --pid? --uts? --user? --cgroup? "
+        "--time? "
         "--fork --map-root-user --map-current-user --mount-proc? --kill-child? --root: --wd: --setuid: --setgid:",
         alters="runs in other namespaces",
     ),

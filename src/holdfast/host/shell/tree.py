@@ -1,0 +1,102 @@
+"""Walking the syntax tree: typed access to its nodes, which are dictionaries as `shfmt` prints them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+from holdfast.host.shell.plain import Node
+
+COMMAND_KINDS = frozenset(("CallExpr", "DeclClause", "LetClause"))
+_SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
+
+
+def child(node: Node | None, key: str) -> Node:
+    """Return the node under `key`, an empty one when there is none."""
+    found: Any = node.get(key) if node else None
+    return cast(Node, found) if found else {}
+
+
+def children(node: Node | None, key: str) -> list[Node]:
+    """Return the list of nodes under `key`, empty when there is none."""
+    found: Any = node.get(key) if node else None
+    return cast("list[Node]", found) if found else []
+
+
+def text(node: Node | None, key: str) -> str:
+    """Return the value of the literal under `key` (a name, a descriptor), empty when there is none."""
+    return str(child(node, key).get("Value", ""))
+
+
+def below(root: object) -> Iterator[Node]:
+    """Yield every node of a tree, the root first."""
+    waiting: list[object] = [root]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            mapping = cast(Node, each)
+            yield mapping
+            waiting.extend(mapping.values())
+        elif isinstance(each, list):
+            waiting.extend(cast("list[object]", each))
+
+
+def outermost(root: object, kinds: tuple[str, ...]) -> Iterator[Node]:
+    """Yield the nodes of the given kinds in the order of the source, not looking inside substitutions."""
+    waiting: list[object] = [root]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting.extend(reversed(cast("list[object]", each)))
+            continue
+        if not isinstance(each, dict):
+            continue
+        mapping = cast(Node, each)
+        kind = mapping.get("Type")
+        if kind in kinds:
+            yield mapping
+        if kind not in _SUBSTITUTIONS:
+            waiting.extend(reversed(list(mapping.values())))
+
+
+def count_commands(tree: Node) -> int:
+    """Return how many simple commands a tree holds, at any depth."""
+    return sum(1 for node in below(tree) if node.get("Type") in COMMAND_KINDS)
+
+
+def and_or_parts(node: Node) -> list[tuple[str, Node]]:
+    """Flatten `a && b || c`, which nests to the left, into operators and statements."""
+    parts: list[tuple[str, Node]] = []
+    while True:
+        parts.append((node["Op"], node["Y"]))
+        left = child(node, "X")
+        inner = child(left, "Cmd")
+        if inner.get("Type") != "BinaryCmd" or inner["Op"] not in ("&&", "||") or _dressed(left):
+            parts.append(("", left))
+            return parts[::-1]
+        node = inner
+
+
+def pipeline_parts(node: Node) -> list[Node]:
+    """Flatten `a | b | c` into its statements."""
+    parts: list[Node] = []
+    waiting: list[Node] = [node["Y"], node["X"]]
+    while waiting:
+        part = waiting.pop()
+        inner = child(part, "Cmd")
+        if inner.get("Type") == "BinaryCmd" and inner["Op"] in ("|", "|&") and not _dressed(part):
+            waiting += [inner["Y"], inner["X"]]
+        else:
+            parts.append(part)
+    return parts
+
+
+def has_glob(word: Node) -> bool:
+    """Whether unquoted text of a word holds a character that the shell would match against files."""
+    bare = "".join(str(part["Value"]) for part in children(word, "Parts") if part["Type"] == "Lit")
+    return re.search(r"(?<!\\)[*?\[{]", bare) is not None
+
+
+def _dressed(statement: Node) -> bool:
+    return any(statement.get(key) for key in ("Redirs", "Negated", "Background", "Coprocess"))

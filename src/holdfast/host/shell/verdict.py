@@ -1,0 +1,80 @@
+"""The verdict on one command by the line a table has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from holdfast.host.shell import options
+from holdfast.host.shell.options import Flags, Parsed
+from holdfast.host.shell.word import Word
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Why a command is no read (empty: it is one), and the files its words make it read."""
+
+    problem: str = ""
+    reads: tuple[Word, ...] = ()
+    recursive: bool = False
+    unreadable: bool = False  # the problem is one of what cannot be known
+
+
+Check: TypeAlias = Callable[[Sequence[Word]], Verdict]
+
+
+def by_table(name: str, words: Sequence[Word], known: Flags) -> Verdict:
+    """Judge words by the line of a table."""
+    if known.operands == "anything" and known.all_harmless:
+        return Verdict()
+    opaque = next((word for word in words if word.kind == "opaque"), None)
+    if opaque is not None and known.operands != "anything":
+        return Verdict(f"a word of `{name}` is not literal: {opaque.text}", unreadable=True)
+    parsed = options.parse(words, known)
+    for word in parsed.unknown:
+        if not known.all_harmless:
+            kind = "could be an option" if not word.literal else "is not known to only read"
+            return Verdict(f"`{name} {word.text}` {kind}")
+    return _operands(name, parsed, known)
+
+
+def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
+    operands = [word for word in parsed.operands if word.text != "-"]
+    kind = known.operands
+    read = tuple(parsed.read)
+    if kind == "none" and operands:
+        return Verdict(f"`{name}` with the operand {operands[0].text!r} is not known to only read")
+    if kind in ("one", "onetext") and len(operands) > 1:
+        return Verdict(f"`{name}` writes its second operand")
+    if kind == "date" and any(not word.text.startswith("+") for word in operands):
+        return Verdict("`date` with a time sets the clock")
+    if kind == "names" and any("/" in word.text for word in operands):
+        return Verdict(f"`{name}` of a file runs a formatter on it")
+    if kind in ("read", "one"):
+        return Verdict(reads=(*read, *operands))
+    if kind == "list":
+        return Verdict(reads=(*read, *(operands or [Word(".")])), recursive=parsed.has("-R", "--recursive"))
+    if kind in ("walk", "walk_operands"):
+        default = [Word(".")] if kind == "walk" else []
+        return Verdict(reads=(*read, *(operands or default)), recursive=True)
+    if kind in ("pattern", "pattern_or_files", "filter"):
+        return _after_pattern(parsed, operands, read, kind)
+    if kind == "revisions":
+        return Verdict(reads=(*read, *(_blob_path(word) for word in operands)))
+    return Verdict(reads=read)
+
+
+def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...], kind: str) -> Verdict:
+    given = parsed.has("-e", "--regexp", "-f", "--file", "--from-file", "--files", "--type-list")
+    files = operands if given else operands[1:]
+    recursive = kind == "pattern_or_files" or parsed.has("-r", "-R", "--recursive", "--dereference-recursive")
+    if recursive and not files:
+        files = [Word(".")]
+    return Verdict(reads=(*read, *files), recursive=recursive)
+
+
+def _blob_path(word: Word) -> Word:
+    """Return the path in `HEAD:path`, which reads that file out of the history."""
+    revision, colon, path = word.text.partition(":")
+    return Word(path, word.kind) if colon and revision and path and not path.startswith("/") else word
