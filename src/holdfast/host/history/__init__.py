@@ -1,0 +1,13 @@
+"""History: every change any tool makes to a file, kept before and after by content, so that it can be taken back.
+
+    words.py      what a file was and became (`FileState`, `FileChange`, `Change`)
+    contents.py   contents by hash: small ones in the database, large ones in files, edits as differences
+    log.py        the list of changes, in SQLite
+    history.py    `History`: begin, commit, record; what tools use
+    disk.py       a file as it is on the disk, and putting one back
+    recovery.py   what a killed process left behind
+    undo.py       taking changes back, and bringing them back again
+
+A change is written down before it happens and confirmed afterwards. Whoever opens the history next finds what was
+only begun, looks at the file, and decides: the old content means it did not happen, anything else that it did.
+"""

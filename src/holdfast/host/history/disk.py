@@ -1,0 +1,107 @@
+"""A file as it is on the disk, and putting one back: through its folder's descriptor, no link followed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from holdfast.core.errors import ToolFailure
+from holdfast.core.read_state import digest_of
+from holdfast.host.history.words import ABSENT, FileState
+from holdfast.host.replace import create_file, replace_file
+
+
+def state_at(path: str) -> tuple[FileState, bytes | None]:
+    """Return what stands at `path` and its content; FIFOs, sockets and devices count as absent."""
+    try:
+        folder = os.open(os.path.dirname(path) or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT, None
+    try:
+        return state_in(folder, os.path.basename(path))
+    finally:
+        os.close(folder)
+
+
+def state_in(folder: int, name: str) -> tuple[FileState, bytes | None]:
+    """Return what stands under `name` in an open folder, and its content."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return ABSENT, None
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        data = os.fsencode(os.readlink(name, dir_fd=folder))
+        return FileState("symlink", digest_of(data), mode, len(data)), data
+    if stat.S_ISDIR(status.st_mode):
+        return FileState("directory", "", mode), None
+    if not stat.S_ISREG(status.st_mode):
+        return ABSENT, None
+    data = read_in(folder, name)
+    return FileState("file", digest_of(data), mode, len(data)), data
+
+
+def read_in(folder: int, name: str) -> bytes:
+    """Return the bytes of a regular file in an open folder."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(name, flags, dir_fd=folder), "rb") as file:
+        return file.read()
+
+
+def put(folder: int, name: str, now: FileState, wanted: FileState, data: bytes | None, temporary: str) -> None:
+    """Make `name` what `wanted` says; `now` is what stands there. A folder that is not empty stays."""
+    if wanted.kind == "absent":
+        _remove(folder, name, now)
+    elif wanted.kind == "directory":
+        _make_folder(folder, name, now, wanted)
+    elif data is None:
+        raise ToolFailure(f"the content of {name} is no longer in the history", hint="It was dropped or damaged.")
+    elif wanted.kind == "symlink":
+        _clear_way(folder, name, now)
+        os.symlink(os.fsdecode(data), temporary, dir_fd=folder)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        _put_file(folder, name, now, wanted, data, temporary)
+
+
+def _put_file(folder: int, name: str, now: FileState, wanted: FileState, data: bytes, temporary: str) -> None:
+    if now.kind != "file":
+        if now.kind != "absent":
+            _remove(folder, name, now)
+        create_file(folder, name, temporary, [data], wanted.mode)
+        return
+    old = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if now.digest != wanted.digest:
+            replace_file(folder, name, temporary, [data], old, wanted.mode)
+        elif now.mode != wanted.mode:
+            os.fchmod(old, wanted.mode)
+    finally:
+        os.close(old)
+
+
+def _make_folder(folder: int, name: str, now: FileState, wanted: FileState) -> None:
+    if now.kind == "directory":
+        return
+    if now.kind != "absent":
+        _remove(folder, name, now)
+    os.mkdir(name, wanted.mode or 0o777, dir_fd=folder)
+
+
+def _clear_way(folder: int, name: str, now: FileState) -> None:
+    if now.kind == "directory":
+        _remove(folder, name, now)
+
+
+def _remove(folder: int, name: str, now: FileState) -> None:
+    if now.kind == "absent":
+        return
+    if now.kind != "directory":
+        os.unlink(name, dir_fd=folder)
+        return
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise

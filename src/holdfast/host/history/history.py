@@ -1,0 +1,345 @@
+"""`History`: what tools use to write a change down before it happens and to confirm it afterwards.
+
+    pending = history.begin(who, [FileChange(path, before, None)], before=data)
+    ...replace the file through `pending.temporary`, under the folder's lock...
+    change_id = history.commit(pending, [FileChange(path, before, after)], after=parts)
+
+A tool that finds out afterwards what changed (a command) keeps the contents with `keep_bytes` or `keep_path` and
+writes all down with `record`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.errors import ToolFailure
+from holdfast.core.read_state import digest_of
+from holdfast.core.session import Kept
+from holdfast.host.history.contents import LINK_BYTES, Contents, digest_parts
+from holdfast.host.history.log import Log, connect
+from holdfast.host.history.words import Change, ChangeKind, FileChange, FileState
+from holdfast.host.replace import temporary_name
+from holdfast.host.text import Splice
+
+if TYPE_CHECKING:
+    from holdfast.core.context import ToolContext
+    from holdfast.core.session import Session
+
+MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
+_CHECK_EVERY: Final = 200
+_SEEN_ROWS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who makes a change, and what it is in one line."""
+
+    tool: str
+    call_id: str = ""
+    session_id: str = ""
+    description: str = ""
+
+    @classmethod
+    def of(cls, ctx: ToolContext, tool: str, description: str) -> Who:
+        return cls(tool, ctx.call.id, ctx.session.id, description)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A change written down and not yet confirmed."""
+
+    id: str
+    temporary: str
+    linked: str = ""
+    """The digest of the old content, when its file is to be linked into the store."""
+
+
+class History:
+    """The history of one workspace. Safe to use from several threads, and by several processes at once."""
+
+    def __init__(self, folder: str | None, limit_bytes: int, note: Callable[[str], None] = lambda text: None) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes if folder is not None else min(limit_bytes, MEMORY_LIMIT_BYTES)
+        self._note = note
+        self._lock = threading.RLock()
+        self._recorded = 0
+        self._database, trouble = self._connected(folder)
+        self.contents = Contents(self._database, None if folder is None else os.path.join(folder, "contents"))
+        self.log = Log(self._database)
+        if trouble:
+            note(trouble)
+
+    @staticmethod
+    def _connected(folder: str | None) -> tuple[sqlite3.Connection, str]:
+        try:
+            if folder is not None:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+            return connect(folder)
+        except (OSError, sqlite3.Error) as problem:
+            raise _unusable(problem) from problem
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        """Hold the database for one step that happens whole or not at all."""
+        with self._lock:
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                except BaseException:
+                    self._database.execute("ROLLBACK")
+                    raise
+                self._database.execute("COMMIT")
+            except sqlite3.Error as problem:
+                raise _unusable(problem) from problem
+
+    def begin(
+        self,
+        who: Who,
+        files: Sequence[FileChange],
+        *,
+        before: bytes | None = None,
+        kind: ChangeKind = "change",
+        about: Sequence[str] = (),
+    ) -> Pending:
+        """Write down that a change begins. `before` is the old content of the only file, unless it is kept already."""
+        temporary = temporary_name(os.urandom(6).hex())
+        digest, linked = files[0].before.digest, ""
+        change = _entry(who, files, kind, about, temporary)
+        with self.transaction():
+            if before is not None and len(before) >= LINK_BYTES and self._folder is not None:
+                linked = digest if self.contents.announce(digest, len(before)) else ""
+            elif before is not None:
+                self.contents.keep(digest, [before])
+            return Pending(self.log.add(change), temporary, linked)
+
+    def adopt(self, pending: Pending, folder: int, name: str, data: bytes, links: int) -> None:
+        """Bring a large old content into the store, by link where the file has no other name."""
+        if not pending.linked:
+            return
+        try:
+            if links == 1:
+                self.contents.adopt(pending.linked, folder, name, data)
+            else:
+                self.contents.adopt(pending.linked, folder, "", data)
+        except OSError as problem:
+            raise _unusable(problem) from problem
+
+    def commit(
+        self,
+        pending: Pending,
+        files: Sequence[FileChange],
+        *,
+        after: Sequence[bytes | memoryview] | None = None,
+        base: str = "",
+        splices: Sequence[Splice] = (),
+    ) -> str:
+        """Confirm a change that has happened and return its id; `splices` on `base` say how `after` came about.
+
+        Never fails: the files are changed already. What cannot be confirmed now is settled at the next opening.
+        """
+        state = files[0].after
+        try:
+            with self.transaction():
+                if after is not None and state is not None:
+                    small = splices and self.contents.keep_delta(state.digest, base, splices, state.size)
+                    if not small:
+                        self.contents.keep(state.digest, after)
+                self.log.finish(pending.id, files)
+        except (ToolFailure, OSError) as problem:
+            self._note(f"change {pending.id} is made but not yet confirmed in the history: {problem}")
+        self._bound()
+        return pending.id
+
+    def abandon(self, pending: Pending, folder: int, name: str) -> None:
+        """Take back what was written down of a change that did not happen."""
+        try:
+            with self.transaction():
+                self.log.remove([pending.id])
+                if pending.linked:
+                    self.contents.withdraw(pending.linked, folder, name)
+        except ToolFailure:  # a full disk; the next opening strikes it from the log
+            pass
+
+    def record(
+        self,
+        changes: Sequence[FileChange],
+        *,
+        call_id: str,
+        tool: str,
+        session_id: str,
+        description: str = "",
+        kind: ChangeKind = "change",
+        about: Sequence[str] = (),
+    ) -> str:
+        """Write down a change that has happened, whose contents are kept already; return its id."""
+        who = Who(tool, call_id, session_id, description)
+        with self.transaction():
+            id = self.log.add(replace(_entry(who, changes, kind, about, ""), state="done"))
+        self._bound()
+        return id
+
+    def keep_bytes(self, data: bytes) -> str:
+        """Keep a content and return its digest."""
+        digest = digest_of(data)
+        with self.transaction():
+            self.contents.keep(digest, [data])
+        return digest
+
+    def keep_path(self, path: str) -> FileState:
+        """Keep what stands at `path` (itself, no link followed) and return its state."""
+        from holdfast.host.history.disk import state_at
+
+        state, data = state_at(path)
+        if data is not None:
+            with self.transaction():
+                self.contents.keep(state.digest, [data])
+        return state
+
+    def content(self, digest: str) -> bytes | None:
+        """Return a kept content, or None when it is not (or no longer) there."""
+        with self._lock:
+            return self.contents.get(digest)
+
+    def change(self, id: str) -> Change | None:
+        """Return a change by its id."""
+        with self._lock:
+            return self.log.get(id)
+
+    def changes(self, *, limit: int = -1, session_id: str | None = None, path: str | None = None) -> list[Change]:
+        """Return confirmed changes, newest first; of one session or one path when given."""
+        condition, values = "state != 'intent'", list[str]()
+        if session_id is not None:
+            condition, values = condition + " AND session = ?", [session_id]
+        with self._lock:
+            found = self.log.select(condition, values, limit=-1 if path else limit)
+        if path is None:
+            return found
+        below = path.rstrip("/") + "/"
+        found = [each for each in found if any(f.path == path or f.path.startswith(below) for f in each.files)]
+        return found[:limit] if limit >= 0 else found
+
+    def seen(self, digest: str) -> bytes | None:
+        """Return a content that a session has read or written here, also in an earlier process."""
+        with self._lock:
+            row = self._database.execute("SELECT body FROM seen WHERE digest=?", (digest,)).fetchone()
+            return zlib.decompress(row[0]) if row else self.contents.get(digest)
+
+    def write_seen(self, contents: Mapping[str, bytes]) -> None:
+        """Keep what a session has read, for the processes that continue it; the oldest make room."""
+        rows = [(digest, time.time(), zlib.compress(data, 1)) for digest, data in contents.items()]
+        with self.transaction():
+            self._database.executemany("INSERT OR REPLACE INTO seen(digest, at, body) VALUES(?,?,?)", rows)
+            self._database.execute(
+                "DELETE FROM seen WHERE digest NOT IN (SELECT digest FROM seen ORDER BY at DESC LIMIT ?)", (_SEEN_ROWS,)
+            )
+
+    def dropped(self) -> str:
+        """Say what the size limit has taken from the history, or return an empty text."""
+        with self._lock:
+            return self.log.fact("dropped")
+
+    def close(self) -> None:
+        """Write what is still in memory, compress, keep to the limit, and let go of the database."""
+        with self._lock:
+            try:
+                if self._folder is not None:
+                    self._tidy()
+            finally:
+                self._database.close()
+
+    def _tidy(self) -> None:
+        try:
+            with self.transaction():
+                self.contents.compress(budget_s=0.25)
+            self._keep_to_limit()
+        except (ToolFailure, OSError) as problem:
+            self._note(str(problem))
+
+    def _bound(self) -> None:
+        self._recorded += 1
+        if self._recorded % _CHECK_EVERY == 0:
+            self._keep_to_limit()
+
+    def _keep_to_limit(self) -> None:
+        """Drop the oldest changes, and what only they refer to, until the limit holds again."""
+        with self._lock:
+            if self.contents.total() <= self._limit_bytes:
+                return
+        dropped = 0
+        with self.transaction():
+            while self.contents.total() > self._limit_bytes * 0.9:
+                oldest = self.log.select("state != 'intent'", (), limit=_CHECK_EVERY // 4, oldest_first=True)
+                if not oldest:
+                    break
+                self.log.remove([each.id for each in oldest])
+                dropped += len(oldest)
+                self._forget_unused()
+            count = int(self.log.fact("dropped_count", "0")) + dropped
+            megabytes = self._limit_bytes // (1024 * 1024)
+            text = f"{count} older changes were dropped: the history is limited to {megabytes} MB (history.limit_mb)"
+            self.log.set_fact("dropped_count", str(count))
+            self.log.set_fact("dropped", text)
+        if dropped:
+            self._note(text)
+
+    def _forget_unused(self) -> None:
+        used, bases = self.log.digests(), self.contents.bases()
+        for digest in list(used):
+            while (digest := bases.get(digest, "")) and digest not in used:
+                used.add(digest)
+        kept = {row[0] for row in self._database.execute("SELECT digest FROM content")}
+        self.contents.forget(kept - used)
+
+
+def _entry(who: Who, files: Sequence[FileChange], kind: ChangeKind, about: Sequence[str], temporary: str) -> Change:
+    return Change(
+        id="0",
+        tool=who.tool,
+        files=tuple(files),
+        kind=kind,
+        state="intent",
+        about=tuple(about),
+        session_id=who.session_id,
+        call_id=who.call_id,
+        description=who.description,
+        temporary=temporary,
+    )
+
+
+def _unusable(problem: Exception) -> ToolFailure:
+    return ToolFailure(
+        f"the history cannot be written: {problem}",
+        hint="Nothing was changed. Free some space or check the state folder (`holdfast doctor` names it).",
+    )
+
+
+def file_state(parts: Sequence[bytes | memoryview], mode: int) -> FileState:
+    """Return the state of a regular file with this content."""
+    return FileState("file", digest_parts(parts), mode, sum(len(part) for part in parts))
+
+
+def _open(session: Session) -> History:
+    from holdfast.host.history.recovery import recover
+
+    folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
+    limit = session.settings.history.limit_mb * 1024 * 1024
+    history = History(folder, limit, lambda text: session.emit("note", text=text))
+    recover(history)
+    return history
+
+
+async def _close(history: History) -> None:
+    history.close()
+
+
+HISTORY: Final = Kept("history", make=_open, close=_close)
+"""The session's history: `ctx.session.keep(HISTORY)`."""

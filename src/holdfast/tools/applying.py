@@ -1,0 +1,213 @@
+"""Making a checked change: under the folder's lock, checked again, written down, replaced in one step, confirmed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.call import ToolResult, Undo
+from holdfast.core.errors import ToolFailure
+from holdfast.core.read_state import Seen
+from holdfast.core.tool import Preview
+from holdfast.host.diff import creation_diff, snippet, splice_diff, text_diff
+from holdfast.host.history.contents import digest_parts
+from holdfast.host.history.history import HISTORY, History, Pending, Who
+from holdfast.host.history.words import ABSENT, FileChange, FileState
+from holdfast.host.locks import locked_now
+from holdfast.host.paths import os_failure
+from holdfast.host.replace import create_file, replace_file
+from holdfast.host.text import line_at
+from holdfast.tools.attempt import Attempt
+from holdfast.tools.edit_checks import Check, run_checks
+
+if TYPE_CHECKING:
+    from holdfast.core.context import ToolContext
+
+_BESIDE_BYTES: Final = 1_000_000
+"""From this size on the hash of the new bytes is worked out while they are written."""
+_SNIPPET_BYTES: Final = 8 * 1024
+_RESULT_DIFF_LINES: Final = 200
+
+Begin = Callable[["ToolContext"], Attempt]
+
+
+def checked(attempt: Attempt, checks: tuple[Check, ...]) -> Attempt:
+    """Run the layers on an attempt and let go of its descriptors; raises ToolFailure at the first refusal."""
+    try:
+        run_checks(attempt, checks)
+    finally:
+        attempt.close()
+    return attempt
+
+
+def previewed(attempt: Attempt, checks: tuple[Check, ...]) -> Preview:
+    """Say exactly what would change; nothing is written."""
+    checked(attempt, checks)
+    diff = _diff(attempt, None)
+    attempt.forget()
+    verb = "change" if attempt.exists else "create"
+    data: dict[str, Any] = {"path": attempt.real, "created": not attempt.exists}
+    return Preview(f"would {verb} {attempt.path}", diff, data)
+
+
+def written(attempt: Attempt, checks: tuple[Check, ...], tool: str) -> ToolResult:
+    """Make the change and return what came of it."""
+    history = attempt.ctx.session.keep(HISTORY)
+    try:
+        if not attempt.enter_folder(make=attempt.creating or attempt.content is not None):
+            run_checks(attempt, checks)  # says what is missing
+        with locked_now([attempt.folder]):
+            run_checks(attempt, checks)
+            if attempt.exists and _unchanged(attempt):
+                return _nothing_to_do(attempt)
+            change_id, status, digest = _replaced(attempt, history, tool)
+    except BaseException:
+        _remove_made(attempt)
+        raise
+    finally:
+        attempt.forget()
+        attempt.close()
+    return _result(attempt, tool, change_id, status, digest)
+
+
+def _unchanged(attempt: Attempt) -> bool:
+    if attempt.content is None or len(attempt.data) != sum(len(part) for part in attempt.parts):
+        return False
+    return b"".join(attempt.parts) == attempt.data
+
+
+def _nothing_to_do(attempt: Attempt) -> ToolResult:
+    data = {"path": attempt.real, "created": False, "changed": False, "diff": ""}
+    return ToolResult(data=data, output=f"{attempt.path} already has exactly this content; nothing was written.")
+
+
+def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.stat_result, str]:
+    """Write the change down, replace the file, confirm it."""
+    before = _state_before(attempt)
+    folders = [FileChange(path, ABSENT, FileState("directory", "", 0o777)) for path in attempt.made]
+    verb = "Change" if attempt.exists else "Create"
+    who = Who.of(attempt.ctx, tool, f"{verb} {attempt.path}")
+    old = attempt.data if attempt.exists else None
+    pending = history.begin(who, [FileChange(attempt.real, before, None), *folders], before=old)
+    try:
+        if attempt.status is not None:
+            history.adopt(pending, attempt.folder, attempt.name, attempt.data, attempt.status.st_nlink)
+        status, digest = _put(attempt, pending)
+    except BaseException as problem:
+        history.abandon(pending, attempt.folder, attempt.name)
+        if isinstance(problem, FileExistsError):
+            raise _appeared(attempt) from None
+        if isinstance(problem, OSError):
+            raise os_failure(problem, attempt.path, "write to") from None
+        raise
+    after = FileState("file", digest, stat.S_IMODE(status.st_mode), status.st_size)
+    files = [FileChange(attempt.real, before, after), *folders]
+    history.commit(pending, files, after=attempt.parts, base=before.digest, splices=attempt.splices)
+    return pending.id, status, digest
+
+
+def _state_before(attempt: Attempt) -> FileState:
+    if attempt.status is None:
+        return ABSENT
+    return FileState("file", attempt.digest, stat.S_IMODE(attempt.status.st_mode), len(attempt.data))
+
+
+def _put(attempt: Attempt, pending: Pending) -> tuple[os.stat_result, str]:
+    found: list[str] = []
+    hashing = None
+    if sum(len(part) for part in attempt.parts) >= _BESIDE_BYTES:
+        hashing = threading.Thread(target=lambda: found.append(digest_parts(attempt.parts)))
+        hashing.start()
+    try:
+        if attempt.exists:
+            status = replace_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, attempt.fd)
+        else:
+            status = create_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, None)
+    finally:
+        if hashing is not None:
+            hashing.join()
+    return status, found[0] if found else digest_parts(attempt.parts)
+
+
+def _appeared(attempt: Attempt) -> ToolFailure:
+    return ToolFailure(
+        f"Cannot create {attempt.path}: somebody else created it at the same moment.",
+        code="precondition_failed",
+        hint="Read it, then decide.",
+        details={"layer": 4, "number": 3, "path": attempt.path},
+    )
+
+
+def _remove_made(attempt: Attempt) -> None:
+    """Take back folders made for a file that was not written after all."""
+    for path in reversed(attempt.made):
+        try:
+            os.rmdir(path)
+        except OSError:
+            return
+
+
+def _result(attempt: Attempt, tool: str, change_id: str, status: os.stat_result, digest: str) -> ToolResult:
+    session, created = attempt.ctx.session, not attempt.exists
+    session.saw(attempt.real, Seen.of(digest, status))
+    session.emit(
+        "file_changed",
+        tool=tool,
+        call_id=attempt.ctx.call.id,
+        path=attempt.real,
+        change_id=change_id,
+        action="created" if created else "changed",
+    )
+    data: dict[str, Any] = {
+        "path": attempt.real,
+        "created": created,
+        "changed": True,
+        "change_id": change_id,
+        "size": status.st_size,
+        "encoding": attempt.encoding.label,
+        "diff": _diff(attempt, _RESULT_DIFF_LINES),
+    }
+    if attempt.content is None:
+        data["replacements"] = len(attempt.splices)
+    undo = Undo(change_id, f"{'remove' if created else 'restore'} {attempt.path}")
+    return ToolResult(data=data, output=_said(attempt, created), undo=undo)
+
+
+def _said(attempt: Attempt, created: bool) -> str:
+    if created:
+        return f"Created {attempt.path} ({sum(len(part) for part in attempt.parts)} bytes)."
+    links = attempt.status.st_nlink if attempt.status else 1
+    note = f" Its other {links - 1} hard link(s) keep the old content." if links > 1 else ""
+    if attempt.content is not None:
+        return f"Replaced the content of {attempt.path}.{note}"
+    count = len(attempt.splices)
+    many = f" in {count} places" if count > 1 else ""
+    return f"Edited {attempt.path}{many}.{note} The changed lines now read:\n{_changed_lines(attempt)}"
+
+
+def _changed_lines(attempt: Attempt) -> str:
+    """Return the lines round the first change as they are now, from a window of the file alone."""
+    splice, data = attempt.splices[0], attempt.data
+    first = max(0, splice.start - _SNIPPET_BYTES)
+    head, tail = data[first : splice.start], data[splice.end : splice.end + _SNIPPET_BYTES]
+    shown = snippet(head + splice.new + tail, len(head), len(head) + len(splice.new), attempt.encoding)
+    skipped = line_at(data, first, attempt.encoding) - 1
+    return shown if not skipped else "\n".join(_renumbered(line, skipped) for line in shown.split("\n"))
+
+
+def _renumbered(line: str, skipped: int) -> str:
+    number, tab, text = line.partition("\t")
+    return f"{int(number) + skipped:6}\t{text}" if tab else line
+
+
+def _diff(attempt: Attempt, limit_lines: int | None) -> str:
+    if attempt.content is None and attempt.exists:
+        return splice_diff(attempt.data, attempt.splices, attempt.encoding, attempt.path)
+    after = attempt.encoding.decode(b"".join(attempt.parts), "replace")
+    if not attempt.exists:
+        return creation_diff(after, attempt.path)
+    before = attempt.encoding.decode(attempt.data, "replace")
+    return text_diff(before, after, attempt.path, limit_lines=limit_lines)

@@ -1,0 +1,173 @@
+"""`Attempt`: one try to write a file, as far as the checks have brought it.
+
+The same checks run twice: before anyone is asked, and again under the folder's lock just before the write. The first
+run finds the file by its name; the second works in the folder the first one found, through its descriptor.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.errors import ToolFailure
+from holdfast.core.read_state import Seen, digest_of
+from holdfast.core.session import Kept
+from holdfast.host.paths import (
+    OutsideRoots,
+    open_folder,
+    os_failure,
+    readable_roots,
+    real_path,
+    refuse_special,
+)
+from holdfast.host.text import UTF8, Encoding, Splice
+
+if TYPE_CHECKING:
+    from holdfast.core.context import ToolContext
+
+SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
+_REUSE_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """One wish: `old` becomes `new`, once or everywhere."""
+
+    old: str
+    new: str
+    all: bool = False
+
+
+@dataclass(slots=True)
+class Examined:
+    """A large file as the checks last read it: read again only if its status does not prove that nothing changed."""
+
+    seen: Seen
+    data: bytes
+    digest: str
+    wishes: Sequence[Replace] = ()
+    encoding: Encoding = UTF8
+    splices: Sequence[Splice] = ()
+
+
+EXAMINED: Final[Kept[dict[str, Examined]]] = Kept("examined", make=lambda session: {})
+
+
+class Attempt:
+    """What is wanted of a file, and what is known of it so far."""
+
+    def __init__(
+        self, ctx: ToolContext, file_path: str, *, wishes: Sequence[Replace] = (), content: str | None = None
+    ) -> None:
+        self.ctx = ctx
+        self.wishes = wishes
+        self.content = content
+        """The whole new content (Write), or None for edits."""
+        self.path = ctx.resolve(file_path)
+        self.roots = readable_roots(ctx, self.path)
+        self.real = real_path(self.path)
+        self.folder_path, self.name = os.path.split(self.real)
+        self.folder = -1
+        self.fd = -1
+        self.made: list[str] = []
+        self.status: os.stat_result | None = None
+        """None while there is no such file."""
+        self.data = b""
+        self.digest = ""
+        self.encoding = UTF8
+        self.splices: list[Splice] = []
+        self.parts: list[bytes | memoryview] = []
+
+    @property
+    def creating(self) -> bool:
+        """Whether the wish is a new file."""
+        return self.content is None and bool(self.wishes) and self.wishes[0].old == ""
+
+    @property
+    def exists(self) -> bool:
+        return self.status is not None
+
+    def close(self) -> None:
+        for fd in (self.fd, self.folder):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = self.folder = -1
+
+    def enter_folder(self, *, make: bool = False) -> bool:
+        """Open the file's folder beneath the roots; False when there is none (and none is to be made)."""
+        if self.folder >= 0:
+            return True
+        if not self.name:
+            raise ToolFailure(f"{self.path} is a folder, not a file", details={"path": self.path})
+        try:
+            self.folder, self.made = open_folder(self.folder_path, self.roots, make=make)
+        except FileNotFoundError:
+            return False
+        except OutsideRoots:
+            raise OutsideRoots(self.path, self.real) from None
+        except OSError as problem:
+            raise os_failure(problem, self.path, "open") from None
+        return True
+
+    def open(self) -> None:
+        """Open the file and take its status; a missing one leaves `status` None."""
+        if not self.enter_folder():
+            return
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        try:
+            self.fd = os.open(self.name, flags, dir_fd=self.folder)
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            raise os_failure(problem, self.path, "open") from None
+        self.status = refuse_special(self.fd, self.path)
+
+    @property
+    def is_folder(self) -> bool:
+        return self.status is not None and stat.S_ISDIR(self.status.st_mode)
+
+    def read(self) -> None:
+        """Read the whole file, unless a run of the checks before this one has read the same bytes."""
+        assert self.status is not None
+        kept = self._examined()
+        if kept is not None:
+            self.data, self.digest = kept.data, kept.digest
+            return
+        parts: list[bytes] = []
+        try:
+            while part := os.read(self.fd, max(self.status.st_size - sum(map(len, parts)), 0) + 1):
+                parts.append(part)
+        except OSError as problem:
+            raise os_failure(problem, self.path, "read") from None
+        self.data = parts[0] if len(parts) == 1 else b"".join(parts)
+        seen = self.ctx.session.read_state.get(self.real)
+        known = seen is not None and seen.digest and seen.untouched(self.status)
+        self.digest = seen.digest if seen is not None and known else digest_of(self.data)
+
+    def found(self) -> bool:
+        """Take over what an earlier run of the checks found in the same bytes; False when there was none."""
+        kept = self._examined()
+        if kept is None or kept.wishes != self.wishes:
+            return False
+        self.encoding, self.splices = kept.encoding, list(kept.splices)
+        return True
+
+    def keep(self) -> None:
+        """Keep what was found in a large file for the run that follows."""
+        if self.status is not None and len(self.data) >= _REUSE_BYTES:
+            entry = Examined(
+                Seen.of(self.digest, self.status), self.data, self.digest, self.wishes, self.encoding, self.splices
+            )
+            kept = self.ctx.session.keep(EXAMINED)
+            kept.clear()  # one at a time: it may be large
+            kept[self.real] = entry
+
+    def forget(self) -> None:
+        self.ctx.session.keep(EXAMINED).pop(self.real, None)
+
+    def _examined(self) -> Examined | None:
+        kept = self.ctx.session.keep(EXAMINED).get(self.real)
+        return kept if kept is not None and self.status is not None and kept.seen.untouched(self.status) else None

@@ -1,0 +1,315 @@
+"""The nine layers every write passes, as a table: each has its number, and says why it refuses.
+
+| layer | check | number |
+|---|---|---|
+| 1 | the arguments are consistent | 1 |
+| 2 | the path is permitted (the policy judges rules; here: no way out of the roots) | 2 |
+| 3, 4 | a new file is wanted, and nothing is there yet | 3 |
+| 5 | the file exists | 4 |
+| 6 | it is text we can edit exactly | 5 |
+| 7 | the session has read it | 6 |
+| 8 | its content is what was read | 7 |
+| 9 | the text to replace is there (8), once (9) | 8, 9 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.core.errors import ToolFailure
+from holdfast.core.read_state import Seen
+from holdfast.host.diff import text_diff
+from holdfast.host.paths import near_names
+from holdfast.host.pieces import Pieces
+from holdfast.host.seen import SEEN
+from holdfast.host.text import (
+    UTF8,
+    Encoding,
+    Span,
+    Splice,
+    detect,
+    find,
+    line_at,
+    newline_style,
+    possible,
+    replacement,
+    spliced,
+)
+from holdfast.tools.attempt import SIZE_LIMIT_BYTES, Attempt, Replace
+from holdfast.tools.edit_miss import explain_miss
+
+NOT_READ: Final = "File has not been read yet. Read it first before writing to it."
+MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
+_DIFF_LINES: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a layer refuses: its number, what is wrong, what to do next."""
+
+    number: int
+    message: str
+    hint: str = ""
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+    asks: bool = False
+    layer: int | None = None
+    """Set where the problem belongs to another layer than the one that came upon it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One layer: its place in the order, and the function that finds a problem or none."""
+
+    layer: int
+    find: Callable[[Attempt], Problem | None]
+
+
+def run_checks(attempt: Attempt, checks: tuple[Check, ...]) -> None:
+    """Run the layers in order; raise ToolFailure at the first that refuses."""
+    for check in checks:
+        problem = check.find(attempt)
+        if problem is not None:
+            raise _failure(attempt, check.layer, problem)
+
+
+def _failure(attempt: Attempt, layer: int, problem: Problem) -> ToolFailure:
+    details = {"layer": problem.layer or layer, "number": problem.number, "path": attempt.path, **problem.details}
+    if problem.asks:
+        details["behavior"] = "ask"
+    return ToolFailure(problem.message, code="precondition_failed", hint=problem.hint, details=details)
+
+
+def changes_something(attempt: Attempt) -> Problem | None:
+    for index, wish in enumerate(attempt.wishes):
+        if wish.old == wish.new:
+            message = "old_string and new_string are exactly the same; there is nothing to change."
+            return Problem(1, message, "Send the text as it shall be in new_string.", {"edit": index})
+        for name, text in (("old_string", wish.old), ("new_string", wish.new)):
+            if problem := _half_character(name, text, index):
+                return problem
+    return _half_character("content", attempt.content or "", 0)
+
+
+def _half_character(name: str, text: str, index: int) -> Problem | None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        message = f"{name} holds half of a character (U+{ord(text[problem.start]):04X}) at position {problem.start}."
+        return Problem(1, message, "Send whole characters.", {"edit": index})
+    return None
+
+
+def path_permitted(attempt: Attempt) -> Problem | None:
+    attempt.open()
+    return None
+
+
+def creation_wanted(attempt: Attempt) -> Problem | None:
+    for index, wish in enumerate(attempt.wishes[1:], 1):
+        if wish.old == "":
+            message = f"edit {index + 1} has an empty old_string; only the first edit can create the file."
+            return Problem(3, message, "Name the text to replace.", {"edit": index})
+    return None
+
+
+def creation_allowed(attempt: Attempt) -> Problem | None:
+    if not attempt.creating or attempt.status is None or attempt.is_folder or attempt.status.st_size == 0:
+        return None
+    message = f"Cannot create {attempt.path}: the file exists and has content."
+    return Problem(3, message, "Name the text to replace in old_string, or overwrite the file with Write.")
+
+
+def file_exists(attempt: Attempt) -> Problem | None:
+    if attempt.exists or attempt.creating:
+        return None
+    near = near_names(attempt.path, attempt.roots)
+    hint = f"Did you mean {' or '.join(near)}?" if near else "Check the path; an empty old_string creates a file."
+    return Problem(4, f"File does not exist: {attempt.path}", hint, {"near": near})
+
+
+def is_plain_file(attempt: Attempt) -> Problem | None:
+    """Refuse what cannot be written as text; read what can."""
+    if attempt.path.endswith("/") or attempt.is_folder:
+        return Problem(5, f"{attempt.path} is a directory, not a file.", "Name a file in it.", {"reason": "directory"})
+    if attempt.status is None:
+        return None
+    if attempt.status.st_size > SIZE_LIMIT_BYTES:
+        size = f"{attempt.status.st_size / 1e9:.1f} GB"
+        message = f"{attempt.path} has {size}; files up to {SIZE_LIMIT_BYTES // 2**30} GB can be edited."
+        return Problem(5, message, "Use Bash (sed, a script) for it.", {"reason": "size"})
+    attempt.read()
+    if attempt.found():
+        return None
+    encoding = detect(attempt.data)
+    if encoding is None:
+        message = f"{attempt.path} is a binary file; it cannot be edited as text."
+        return Problem(5, message, "Use Bash with a tool made for its format.", {"reason": "binary"})
+    attempt.encoding = encoding
+    return None
+
+
+def is_text(attempt: Attempt) -> Problem | None:
+    if attempt.path.lower().endswith(".ipynb") and attempt.exists and not attempt.is_folder:
+        message = f"{attempt.path} is a Jupyter notebook; editing it as text breaks its JSON."
+        hint = "Read it, then replace it whole with Write, or change its cells with Bash (a script, jq)."
+        return Problem(5, message, hint, {"reason": "notebook"})
+    return is_plain_file(attempt)
+
+
+def was_read(attempt: Attempt) -> Problem | None:
+    if not _has_content(attempt) or attempt.ctx.session.read_state.get(attempt.real) is not None:
+        return None
+    return Problem(6, NOT_READ, f"Read {attempt.path}, then try again.", asks=True)
+
+
+def unchanged_since_read(attempt: Attempt) -> Problem | None:
+    seen = attempt.ctx.session.read_state.get(attempt.real)
+    if not _has_content(attempt) or seen is None or attempt.status is None:
+        return None
+    if seen.untouched(attempt.status) or seen.digest == attempt.digest:
+        return None
+    diff = _what_changed(attempt, seen)
+    attempt.ctx.session.saw(attempt.real, Seen.of(attempt.digest, attempt.status))
+    attempt.ctx.session.keep(SEEN).remember(attempt.digest, attempt.data)
+    shown = f" This is what changed:\n{diff}" if diff else " What it was before is not known any more."
+    hint = "The file counts as read now, as it is: check your change against it and try again."
+    return Problem(7, MODIFIED + shown, hint, {"diff": diff}, asks=True)
+
+
+def _has_content(attempt: Attempt) -> bool:
+    return attempt.status is not None and len(attempt.data) > 0 and not attempt.creating
+
+
+def _what_changed(attempt: Attempt, seen: Seen) -> str:
+    before = attempt.ctx.session.keep(SEEN).get(seen.digest)
+    encoding = detect(before) if before is not None else None
+    if before is None or encoding is None:
+        return ""
+    old, new = encoding.decode(before, "replace"), attempt.encoding.decode(attempt.data, "replace")
+    return text_diff(old, new, attempt.path, limit_lines=_DIFF_LINES)
+
+
+def found_once(attempt: Attempt) -> Problem | None:
+    """Find every text to replace and work out the new bytes."""
+    if attempt.found():
+        attempt.parts = spliced(attempt.data, attempt.splices)
+        return None
+    if len(attempt.wishes) == 1:
+        problem, attempt.splices = _one(attempt, attempt.data, attempt.wishes[0], 0)
+    else:
+        problem = _several(attempt)
+    if problem is None:
+        attempt.parts = spliced(attempt.data, attempt.splices)
+        attempt.keep()
+    return problem
+
+
+def _several(attempt: Attempt) -> Problem | None:
+    current, pieces = attempt.data, Pieces(len(attempt.data))
+    for index, wish in enumerate(attempt.wishes):
+        problem, splices = _one(attempt, current, wish, index)
+        if problem is not None:
+            return problem
+        pieces.apply(splices)
+        current = b"".join(spliced(current, splices))
+    attempt.splices = pieces.splices(len(attempt.data))
+    if not attempt.splices or current == attempt.data:
+        return Problem(1, "the edits cancel each other; the file would stay as it is.", "Send only what shall change.")
+    return None
+
+
+def _one(attempt: Attempt, data: bytes, wish: Replace, index: int) -> tuple[Problem | None, list[Splice]]:
+    if wish.old == "":
+        return _encoded(data, [Span(len(data), len(data))], wish, attempt.encoding, index)
+    for encoding in _encodings(attempt, data):
+        try:
+            spans = find(data, wish.old, encoding, every=wish.all, limit=None if wish.all else 1000)
+        except UnicodeEncodeError:
+            continue  # this encoding has no such character, so the text cannot be there
+        if len(spans) == 1 or (spans and wish.all):
+            attempt.encoding = encoding
+            return _encoded(data, spans, wish, encoding, index)
+        if spans:
+            return _many(data, spans, encoding, index), []
+    return _missed(attempt, data, wish, index), []
+
+
+def _encodings(attempt: Attempt, data: bytes) -> list[Encoding]:
+    return [attempt.encoding] if attempt.encoding.codec == "utf-8" or attempt.encoding.unit > 1 else [*possible(data)]
+
+
+def _encoded(
+    data: bytes, spans: list[Span], wish: Replace, encoding: Encoding, index: int
+) -> tuple[Problem | None, list[Splice]]:
+    try:
+        return None, [replacement(data, span, wish.old, wish.new, encoding) for span in spans]
+    except UnicodeEncodeError as problem:
+        return cannot_hold(wish.new, problem, encoding, {"edit": index}), []
+
+
+def cannot_hold(text: str, problem: UnicodeEncodeError, encoding: Encoding, details: dict[str, Any]) -> Problem:
+    """Return the refusal of a character the file's encoding does not have."""
+    character = text[problem.start] if problem.start < len(text) else "?"
+    message = f"the file is {encoding.label}, which has no {character!r} (U+{ord(character):04X}); nothing was changed."
+    hint = "Use characters the encoding has, or convert the file with Bash (iconv) first."
+    return Problem(5, message, hint, {**details, "reason": "encoding"}, layer=6)
+
+
+def _many(data: bytes, spans: list[Span], encoding: Encoding, index: int) -> Problem:
+    lines, position, line = list[int](), 0, 1
+    for span in spans[:50]:
+        line += line_at(data[position : span.start], span.start - position, encoding) - 1
+        position = span.start
+        lines.append(line)
+    count = f"{len(spans)}" if len(spans) < 1000 else "1000 or more"
+    shown = ", ".join(map(str, lines)) + (", ..." if len(spans) > len(lines) else "")
+    message = f"old_string occurs {count} times (lines {shown}); it must be unique."
+    hint = "Add lines around it until it is unique, or set replace_all to change every occurrence."
+    return Problem(9, message, hint, {"edit": index, "lines": lines, "count": len(spans)})
+
+
+def _missed(attempt: Attempt, data: bytes, wish: Replace, index: int) -> Problem:
+    miss = explain_miss(attempt.encoding.decode(data, "replace"), wish.old, wish.new)
+    details: dict[str, Any] = {"edit": index, "difference": miss.difference}
+    if miss.nearest:
+        details |= {"nearest": miss.nearest, "line": miss.line}
+    return Problem(8, miss.message, miss.hint, details)
+
+
+def content_encoded(attempt: Attempt) -> Problem | None:
+    """Work out the bytes of a whole new content: encoding, BOM and line ends of an existing file are kept."""
+    text = attempt.content or ""
+    encoding = attempt.encoding if attempt.data else UTF8
+    if "\r" not in text and attempt.data:
+        text = text.replace("\n", newline_style(attempt.data, encoding))
+    try:
+        body = encoding.encode(text)
+    except UnicodeEncodeError as problem:
+        return cannot_hold(text, problem, encoding, {})
+    bom = b"" if body.startswith(encoding.bom) else encoding.bom
+    attempt.parts = [part for part in (bom, body) if part]
+    return None
+
+
+EDIT_CHECKS: Final[tuple[Check, ...]] = (
+    Check(1, changes_something),
+    Check(2, path_permitted),
+    Check(3, creation_wanted),
+    Check(4, creation_allowed),
+    Check(5, file_exists),
+    Check(6, is_text),
+    Check(7, was_read),
+    Check(8, unchanged_since_read),
+    Check(9, found_once),
+)
+
+WRITE_CHECKS: Final[tuple[Check, ...]] = (
+    Check(1, changes_something),
+    Check(2, path_permitted),
+    Check(6, is_plain_file),
+    Check(7, was_read),
+    Check(8, unchanged_since_read),
+    Check(6, content_encoded),
+)

@@ -1,0 +1,145 @@
+"""`Undo` and `Redo`: the history through the one door, so that taking back is permitted, recorded and undoable too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.core.args import Args, Field
+from holdfast.core.call import ToolResult, Undo
+from holdfast.core.context import ToolContext
+from holdfast.core.effects import DeletePath, Effect, WritePath
+from holdfast.core.errors import ToolFailure
+from holdfast.core.read_state import Seen
+from holdfast.core.tool import Preview, Tool
+from holdfast.host.history import undo
+from holdfast.host.history.history import HISTORY, Who
+from holdfast.host.history.words import ABSENT, FileChange
+from holdfast.host.paths import readable_roots
+from holdfast.tools.prompts import prompt
+
+
+class UndoArgs(Args):
+    """What to take back; the latest change of the workspace when nothing is named."""
+
+    change_id: str | None = Field(default=None, description="The change to take back, as a result or the log names it")
+    to: str | None = Field(default=None, description="Take back every change after this one")
+    session: str | None = Field(default=None, description="Take back every change of this session")
+    force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
+
+
+class RedoArgs(Args):
+    """What to bring back; the latest undo when nothing is named."""
+
+    change_id: str | None = Field(default=None, description="The undo to reverse, or a change it took back")
+    force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
+
+
+def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> undo.Plan:
+    history = ctx.session.keep(HISTORY)
+    if isinstance(args, RedoArgs):
+        return undo.plan_redo(history, change_id=args.change_id)
+    if sum(each is not None for each in (args.change_id, args.to, args.session)) > 1:
+        raise ToolFailure("name only one of change_id, to and session", code="invalid_args")
+    session_id = args.session
+    if session_id is not None and not session_id.startswith("session_"):
+        session_id = f"session_{session_id}"
+    return undo.plan_undo(history, change_id=args.change_id, to=args.to, session_id=session_id)
+
+
+def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
+    """State every path that would be put back or removed."""
+    try:
+        steps = _plan(args, ctx).steps
+    except ToolFailure:  # nothing to do touches nothing; the check says so
+        return []
+    return [(DeletePath if (step.after or ABSENT).kind == "absent" else WritePath)(step.path) for step in steps]
+
+
+def resources(args: Any, ctx: ToolContext) -> list[str]:
+    return ["history", *(f"file:{effect.path}" for effect in effects(args, ctx) if isinstance(effect, WritePath))]
+
+
+def check(args: Any, ctx: ToolContext) -> None:
+    undo.check(ctx.session.keep(HISTORY), _plan(args, ctx), force=args.force)
+
+
+def preview(args: Any, ctx: ToolContext) -> Preview:
+    plan = _plan(args, ctx)
+    diff = undo.preview(ctx.session.keep(HISTORY), plan)
+    return Preview(f"would {plan.kind} {_named(plan)}", diff, {"changes": list(plan.about), "paths": list(plan.paths)})
+
+
+def run(args: Any, ctx: ToolContext) -> ToolResult:
+    history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
+    tool = "Undo" if plan.kind == "undo" else "Redo"
+    who = Who.of(ctx, tool, f"{tool} {_named(plan)}")
+    diff = undo.preview(history, plan)
+    change_id, done = undo.apply(history, plan, who, lambda path: readable_roots(ctx, path), force=args.force)
+    for step in done:
+        _tell(ctx, tool, change_id, step)
+    lines = [f"  {_verb(step)} {step.path}" for step in done]
+    word = "Undid" if plan.kind == "undo" else "Brought back"
+    data = {
+        "change_id": change_id,
+        "changes": list(plan.about),
+        "paths": [step.path for step in done],
+        "diff": diff,
+    }
+    output = "\n".join([f"{word} {_named(plan)}:", *lines])
+    return ToolResult(data=data, output=output, undo=Undo(change_id, f"reverse this {plan.kind}"))
+
+
+def _named(plan: undo.Plan) -> str:
+    return f"change {plan.about[0]}" if len(plan.about) == 1 else f"{len(plan.about)} changes"
+
+
+def _verb(step: FileChange) -> str:
+    after = step.after or ABSENT
+    return "removed" if after.kind == "absent" else "created" if step.before.kind == "absent" else "restored"
+
+
+def _tell(ctx: ToolContext, tool: str, change_id: str, step: FileChange) -> None:
+    """Keep the read state right: the caller knows what is there now if it had read what stood there before."""
+    after, seen = step.after or ABSENT, ctx.session.read_state.get(step.path)
+    if after.kind == "file" and seen is not None and seen.digest == step.before.digest:
+        ctx.session.saw(step.path, Seen.of(after.digest, os.stat(step.path)))
+    elif after.kind != "file":
+        ctx.session.read_state.forget(step.path)
+    action = "deleted" if after.kind == "absent" else "created" if step.before.kind == "absent" else "changed"
+    ctx.session.emit("file_changed", tool=tool, call_id=ctx.call.id, path=step.path, change_id=change_id, action=action)
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="Undo",
+        description=prompt("undo"),
+        args=UndoArgs,
+        run=run,
+        check=check,
+        preview=preview,
+        effects=effects,
+        resources=resources,
+        search_hint="undo revert take back restore file changes",
+        requires_permission=True,
+        reversible=True,
+        origin="workspace",
+        examples=({}, {"change_id": "12"}),
+    ),
+    Tool(
+        name="Redo",
+        description=prompt("redo"),
+        args=RedoArgs,
+        run=run,
+        check=check,
+        preview=preview,
+        effects=effects,
+        resources=resources,
+        search_hint="redo bring back undone file changes",
+        requires_permission=True,
+        reversible=True,
+        origin="workspace",
+        examples=({},),
+    ),
+)
