@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from holdfast.core.tool import Tool, ToolInfo
 
 NAME, ALIAS, HINT, TEXT = range(4)
-FIELD_WEIGHTS: Final = (8.0, 6.0, 4.0, 1.0)
+FIELD_WEIGHTS: Final = (3.0, 3.0, 2.5, 1.0)
+MATCHED: Final = 2.0**20
+"""Added to a sum for each word of the query that was found, so that one number holds both."""
 WHOLE_NAME: Final = 1000.0
 """What a query that is a tool's very name is worth."""
 WALK_LIMIT: Final = 1000
 """Entries of one word's list that are walked; more of them tell nothing apart."""
 QUERY_WORDS: Final = 24
-FAINT: Final = 0.15
+FAINT: Final = 0.06
 """Matches below this share of the best one are left out."""
+FAINT_ALONE: Final = 0.4
+"""The same for a query of one word: where it stands in names and hints, descriptions that mention it are left out."""
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORDS: Final = re.compile(r"[^\W_]+")
 # Scripts written without blanks between words (and Korean, whose words carry endings): pairs of characters stand in.
@@ -122,10 +126,12 @@ class _Index:
             gained = self._gained(variants, scores if len(scores) >= limit else None)
             for number, worth in gained.items():
                 scores[number] = scores.get(number, 0.0) + worth
-        faint = max(scores.values(), default=0.0) * FAINT
+        best = self._best(scores, len(asked), limit, keep)
         for number in self._named(query):
-            scores[number] = scores.get(number, 0.0) + WHOLE_NAME
-        return self._best(scores, limit, faint, keep)
+            if keep is None or keep(self.names[number]):
+                best[number] = best.get(number, 0.0) + WHOLE_NAME
+        ranked = sorted((-score, number) for number, score in best.items())
+        return [Match(self.names[number], -score) for score, number in ranked[:limit]]
 
     def _terms(self, query: str) -> list[list[tuple[str, float]]]:
         """Return for each word of the query the words of the index that stand for it, with how much each counts."""
@@ -185,7 +191,7 @@ class _Index:
         worths: list[tuple[float, int, str]] = []
         for word, share in variants:
             rarity = share * log(1.0 + len(self.names) / (1 + self._frequency(word)))
-            worths += [(rarity * weight, field, word) for field, weight in enumerate(FIELD_WEIGHTS)]
+            worths += [(MATCHED + rarity * weight, field, word) for field, weight in enumerate(FIELD_WEIGHTS)]
         gained: dict[int, float] = {}
         for worth, field, word in sorted(worths):
             if entries := self.fields[field].get(word):
@@ -212,18 +218,23 @@ class _Index:
         return self._whole_names.get("".join(words(query)), [])
 
     def _best(
-        self, scores: dict[int, float], limit: int, faint: float, keep: Callable[[str], bool] | None
-    ) -> list[Match]:
-        names = self.names
+        self, scores: dict[int, float], terms: int, limit: int, keep: Callable[[str], bool] | None
+    ) -> dict[int, float]:
         if keep is not None:
-            scores = {number: score for number, score in scores.items() if keep(names[number])}
+            scores = {number: score for number, score in scores.items() if keep(self.names[number])}
         if not scores:
-            return []
-        # Few values occur, and often; sorting them first spares sorting thousands of tools.
-        values = sorted(set(scores.values()), reverse=True)[:limit]
-        least = max(values[-1], faint)
-        best = [(-score, number) for number, score in scores.items() if score >= least]
-        return [Match(names[number], -score) for score, number in sorted(best)[:limit]]
+            return {}
+        # Few values occur, and often; working on them first spares working on thousands of tools.
+        worth = {packed: _unpacked(packed, terms) for packed in set(scores.values())}
+        values = sorted(set(worth.values()), reverse=True)[:limit]
+        least = max(values[-1], values[0] * (FAINT_ALONE if terms == 1 else FAINT))
+        return {number: worth[packed] for number, packed in scores.items() if worth[packed] >= least}
+
+
+def _unpacked(packed: float, terms: int) -> float:
+    """Return what a sum is worth: much more when all words of the query were found than when one was."""
+    matched, worth = divmod(packed, MATCHED)
+    return worth * (matched / terms) ** 1.5
 
 
 def _postings(lines: list[str]) -> dict[str, list[int]]:
