@@ -23,8 +23,9 @@ PAGE = """<!doctype html><html lang=en><head><title>
 <script type="application/ld+json">{"headline": "JSONLD"}</script></head>
 <body><nav><a href="/">Home</a> <a href="/menu">MENUTEXT</a></nav>
 <header><h1>How tides work</h1><p>By A. Writer</p></header>
-<div hidden>HIDDEN1</div><div style="display: none">HIDDEN2</div><template>HIDDEN3</template><noscript>HIDDEN4</noscript>
-<main><article><p>Water is <b>pulled</b> by the <a href="../moon?a=1&amp;b=2">moon</a> &mdash; caf&eacute; &#8217; 1 &lt; 2.</p>
+<div hidden>HIDDEN1</div><div style="display: none">HIDDEN2</div><template>HIDDEN3</template>
+<noscript>HIDDEN4</noscript><main><article>
+<p>Water is <b>pulled</b> by the <a href="../moon?a=1&amp;b=2">moon</a> &mdash; caf&eacute; &#8217; 1 &lt; 2.</p>
 <h2>Numbers</h2><table><tr><th>Place</th><th>Range</th></tr><tr><td>Fundy</td><td>16 m</td></tr></table>
 <ul><li>high<ul><li>spring</li></ul></li><li>low</li></ul><ol><li>first</li><li>second</li></ol>
 <pre><code class="language-python">def tide(hour):
@@ -106,7 +107,6 @@ def test_the_title_is_that_of_the_page(html: str, title: str) -> None:
         "<p>kept<style>LEAK</style><script>LEAK",
         "<p>kept<div class='LEAK",
         "<p>kept<noscript>LEAK</noscript>",
-        "<p>kept<script>a<!--<script>LEAK</script>LEAK--></script>",
         "<p>kept<svg><style>LEAK</style></svg>",
         "<p>kept<iframe srcdoc='LEAK'></iframe>",
     ],
@@ -209,11 +209,10 @@ def _memory_kib(row: str) -> int:
 
 
 async def test_words_are_kept_where_the_converter_gives_up(converter: Converter) -> None:
-    page = await converter.page(
-        "html", "<title>T</title>" + "<font><p>" * 110_000 + "the end &amp; all<script>LEAK</script>"
-    )
-    assert page.rough
+    html = "<title>T</title>" + "<font><p>" * 110_000 + "the end &amp; all<script>LEAK</script>"
+    page = await converter.page("html", html)
     assert (page.title, page.text) == ("T", "the end & all")
+    assert words_page(html).text == "the end & all"
 
 
 async def test_the_child_is_kept_and_replaced_when_it_died(converter: Converter) -> None:

@@ -13,7 +13,8 @@ from holdfast.host.pages import make
 RSS = """<?xml version="1.0"?><rss version="2.0"><channel><title>Sea &amp; Sky</title><link>https://s.example/</link>
 <description>News of the sea</description>
 <item><title><![CDATA[High <b>tide</b>]]></title><link>https://s.example/1?a=1&amp;b=2</link>
-<pubDate>Mon, 01 Jan 2024 00:00:00 GMT</pubDate><description>&lt;p&gt;It was &lt;i&gt;high&lt;/i&gt;.&lt;/p&gt;&lt;script&gt;X()&lt;/script&gt;</description></item>
+<pubDate>Mon, 01 Jan 2024 00:00:00 GMT</pubDate>
+<description>&lt;p&gt;It was &lt;i&gt;high&lt;/i&gt;.&lt;/p&gt;&lt;script&gt;X()&lt;/script&gt;</description></item>
 <item><title>Low tide</title><link>https://s.example/2</link></item></channel></rss>"""
 
 ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>Atom news</title><entry><title>One</title>
