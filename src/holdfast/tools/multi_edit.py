@@ -25,7 +25,7 @@ class MultiEditArgs(Args):
     """Which file, and the replacements in their order."""
 
     file_path: str = Field(description="The absolute path to the file to modify")
-    edits: tuple[OneEdit, ...] = Field(
+    edits: list[OneEdit] = Field(
         min_length=1, description="The edits to make in order, each on the result of the one before"
     )
 

@@ -71,7 +71,8 @@ class Log:
 
     def add(self, change: Change) -> str:
         """Add a change and return the id it was given; its own id is not looked at."""
-        row = (change.at, change.session_id, change.call_id, change.tool, change.description, change.kind, change.state)
+        description = change.description.encode("utf-8", "backslashreplace").decode()
+        row = (change.at, change.session_id, change.call_id, change.tool, description, change.kind, change.state)
         cursor = self._database.execute(
             "INSERT INTO change(at, session, call, tool, description, kind, state, about, temporary, files)"
             " VALUES(?,?,?,?,?,?,?,?,?,?)",

@@ -1,0 +1,312 @@
+"""Edit: the nine layers with their numbers, exact bytes, and refusals that say what is different."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from workbench import TOOLS, Workbench, failure
+
+from holdfast.core.effects import WritePath
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Workbench:
+    return Workbench(tmp_path)
+
+
+def refused(bench: Workbench, name: str, old: str, new: str, **more: object) -> tuple[int, int]:
+    problem = failure(lambda: bench.edit(name, old, new, **more))
+    assert problem.code == "precondition_failed"
+    return problem.details["layer"], problem.details["number"]
+
+
+def test_an_edit_changes_the_match_and_nothing_else(bench: Workbench) -> None:
+    path = bench.put("a.py", "def f():\n    return 1\n")
+    result = bench.edit("a.py", "return 1", "return 2")
+    assert path.read_text() == "def f():\n    return 2\n"
+    assert result.data["replacements"] == 1
+    assert "     2\t    return 2" in result.output
+    assert result.data["diff"].splitlines()[2:] == ["@@ -1,2 +1,2 @@", " def f():", "-    return 1", "+    return 2"]
+    assert result.undo is not None
+
+
+def test_the_record_says_what_the_reference_says() -> None:
+    tool = TOOLS["Edit"]
+    info = tool.info()
+    assert (info.aliases, info.read_only, info.concurrency_safe, info.destructive) == (
+        ("FileEdit",),
+        False,
+        False,
+        False,
+    )
+    assert info.level == 2
+    assert info.requires_permission
+    properties = info.input_schema["properties"]
+    assert properties["old_string"]["description"] == "The text to replace"
+    assert properties["replace_all"]["default"] is False
+    assert info.input_schema["required"] == ["file_path", "old_string", "new_string"]
+
+
+def test_effects_and_resources_name_the_file(bench: Workbench) -> None:
+    tool, ctx = TOOLS["Edit"], bench.context("Edit")
+    args = tool.arguments.parse({"file_path": "sub/../a", "old_string": "x", "new_string": "y"})
+    assert tool.effects is not None
+    assert tool.resources is not None
+    assert tool.effects(args, ctx) == [WritePath(bench.path("sub/../a"))]
+    assert list(tool.resources(args, ctx)) == [f"file:{bench.path('a')}"]
+
+
+def test_every_layer_refuses_with_its_number(bench: Workbench, tmp_path: Path) -> None:
+    bench.put("a", "one\ntwo\ntwo\n")
+    bench.put("unread", "text\n", read=False)
+    bench.put("n.ipynb", "{}\n")
+    bench.put("bin", b"\x7fELF\0\0\0")
+    (bench.root / "dir").mkdir()
+    assert refused(bench, "a", "one", "one") == (1, 1)
+    assert refused(bench, "a", "", "new") == (4, 3)
+    assert refused(bench, "missing", "a", "b") == (5, 4)
+    assert refused(bench, "n.ipynb", "{", "[") == (6, 5)
+    assert refused(bench, "bin", "E", "F") == (6, 5)
+    assert refused(bench, "dir", "a", "b") == (6, 5)
+    assert refused(bench, "unread", "text", "x") == (7, 6)
+    assert refused(bench, "a", "three", "x") == (9, 8)
+    assert refused(bench, "a", "two", "x") == (9, 9)
+    bench.put("a", "one\nTWO\n", read=False)
+    assert refused(bench, "a", "one", "x") == (8, 7)
+    (tmp_path / "outside").write_text("secret")
+    os.symlink(tmp_path / "outside", bench.root / "link")
+    problem = failure(lambda: bench.edit("link", "secret", "x"))
+    assert (problem.code, problem.details["layer"], problem.details["number"]) == ("permission_denied", 2, 2)
+    assert (tmp_path / "outside").read_text() == "secret"
+
+
+def test_layers_seven_and_eight_have_the_exact_words_and_ask(bench: Workbench) -> None:
+    bench.put("a", "text\n", read=False)
+    unread = failure(lambda: bench.edit("a", "text", "x"))
+    assert unread.message == "File has not been read yet. Read it first before writing to it."
+    bench.put("b", "text\n")
+    bench.put("b", "changed\n", read=False)
+    modified = failure(lambda: bench.edit("b", "text", "x"))
+    assert modified.message.startswith("File has been modified since read, either by the user or by a linter.")
+    assert unread.details["behavior"] == modified.details["behavior"] == "ask"
+
+
+def test_a_conflict_shows_the_diff_and_counts_as_read(bench: Workbench) -> None:
+    path = bench.put("a", "one\ntwo\n")
+    path.write_text("one\nTWO\n")
+    problem = failure(lambda: bench.edit("a", "one", "1"))
+    assert "-two\n+TWO\n" in problem.details["diff"]
+    bench.edit("a", "one", "1")
+    assert path.read_text() == "1\nTWO\n"
+
+
+def test_a_conflict_in_a_later_process_still_shows_the_diff(tmp_path: Path) -> None:
+    import asyncio
+
+    first = Workbench(tmp_path)
+    path = first.put("a", "one\ntwo\n")
+    seen = first.session.read_state.get(str(path))
+    asyncio.run(first.session.close())
+    path.write_text("one\nTWO\n")
+    second = Workbench(tmp_path)
+    assert seen is not None
+    second.session.read_state.put(str(path), seen)
+    assert "-two\n+TWO\n" in failure(lambda: second.edit("a", "one", "1")).details["diff"]
+
+
+def test_a_touch_is_no_conflict_and_a_faked_time_hides_none(bench: Workbench) -> None:
+    path = bench.put("a", "one\n")
+    os.utime(path, (1, 1))
+    bench.edit("a", "one", "two")
+    status = path.stat()
+    path.write_text("2wo\n")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert refused(bench, "a", "two", "x") == (8, 7)
+
+
+def test_a_file_deleted_or_replaced_since_the_read_is_found(bench: Workbench) -> None:
+    path = bench.put("a", "one\n")
+    path.unlink()
+    assert refused(bench, "a", "one", "x") == (5, 4)
+    path.mkdir()
+    assert refused(bench, "a", "one", "x") == (6, 5)
+
+
+def test_an_empty_old_string_creates_a_file_and_its_folders(bench: Workbench) -> None:
+    result = bench.edit("new/sub/a.txt", "", "hello\n")
+    assert (bench.root / "new/sub/a.txt").read_text() == "hello\n"
+    assert result.data["created"]
+    bench.put("empty", "")
+    bench.edit("empty", "", "filled")
+    assert (bench.root / "empty").read_text() == "filled"
+
+
+def test_replace_all_changes_every_place(bench: Workbench) -> None:
+    path = bench.put("a", "x = 1\ny = x\nx\n")
+    result = bench.edit("a", "x", "z", replace_all=True)
+    assert path.read_text() == "z = 1\ny = z\nz\n"
+    assert result.data["replacements"] == 3
+
+
+def test_several_matches_are_listed_by_line(bench: Workbench) -> None:
+    bench.put("a", "x\n\nx\nx x\n")
+    problem = failure(lambda: bench.edit("a", "x", "y"))
+    assert problem.details["lines"] == [1, 3, 4, 4]
+    assert "lines 1, 3, 4, 4" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "difference", "nearest"),
+    [
+        ("if x:\n\treturn 1\n", "if x:\n    return 1", "tabs", "if x:\n\treturn 1"),
+        ("if x:\n    return 1\n", "if x:\n\treturn 1", "tabs", "if x:\n    return 1"),
+        ("class A:\n        def f(self):\n            pass\n", "    def f(self):\n        pass", "indentation", None),
+        ("a = 1   \nb = 2\n", "a = 1\nb = 2", "trailing_blanks", "a = 1   \nb = 2"),
+        ("say “hello”\n", 'say "hello"', "look_alikes", "say “hello”"),
+        ("a\u00a0b\n", "a b", "look_alikes", "a\u00a0b"),
+        ("x – y\n", "x - y", "look_alikes", "x – y"),
+        ("caf\u0065\u0301\n", "caf\u00e9", "look_alikes", "caf\u0065\u0301"),
+        ("one\ntwo\n", "one\r\ntwo", "line_ends", "one\ntwo"),
+        ("one\ntwo\n", "one\\ntwo", "escapes", "one\ntwo"),
+        ("one\ntwo\n", "     1\tone\n     2\ttwo", "line_numbers", "one\ntwo"),
+        ("Hello World\n", "hello world", "case", "Hello World"),
+        ("f(a,  b)\n", "f(a, b)", "whitespace", "f(a,  b)"),
+        ("def total(items):\n    return sum(items)\n", "def total(item):\n    return sum(item)", "similar", None),
+        ("one\ntwo\n", "\none\ntwo\n\n\n", "blank_lines", "one\ntwo"),
+        ("something else\n", "qqqq zzzz", "absent", None),
+    ],
+)
+def test_a_miss_names_the_difference(bench: Workbench, content: str, old: str, difference: str, nearest: str) -> None:
+    path = bench.put("a", content)
+    problem = failure(lambda: bench.edit("a", old, "NEW"))
+    assert problem.details["difference"] == difference
+    if difference != "absent":
+        exact = problem.details["nearest"]
+        assert nearest in (None, exact)
+        assert exact in content
+        bench.edit("a", exact, "NEW")
+        assert "NEW" in path.read_text()
+
+
+def test_an_edit_made_already_is_told(bench: Workbench) -> None:
+    bench.put("a", "x = 2\n")
+    problem = failure(lambda: bench.edit("a", "y = 1", "x = 2"))
+    assert problem.details["difference"] == "applied"
+    assert "already" in problem.message
+
+
+def test_mode_owner_and_attributes_are_kept(bench: Workbench) -> None:
+    path = bench.put("run.sh", "#!/bin/sh\necho 1\n")
+    path.chmod(0o4751)
+    try:
+        os.setxattr(path, "user.note", b"kept")
+    except OSError:
+        pytest.skip("no extended attributes here")
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 2345)
+        path.chmod(0o4751)
+    bench.edit("run.sh", "echo 1", "echo 2")
+    status = path.stat()
+    assert stat.S_IMODE(status.st_mode) == 0o4751
+    assert os.getxattr(path, "user.note") == b"kept"
+    if os.geteuid() == 0:
+        assert (status.st_uid, status.st_gid) == (1234, 2345)
+
+
+def test_a_link_inside_is_written_through(bench: Workbench) -> None:
+    path = bench.put("real/a", "one\n")
+    os.symlink("real/a", bench.root / "link")
+    bench.edit("link", "one", "two")
+    assert path.read_text() == "two\n"
+    assert (bench.root / "link").is_symlink()
+
+
+def test_other_hard_links_keep_the_old_content_and_it_is_said(bench: Workbench) -> None:
+    path = bench.put("a", "one\n")
+    os.link(path, bench.root / "b")
+    result = bench.edit("a", "one", "two")
+    assert (bench.root / "b").read_text() == "one\n"
+    assert "hard link" in result.output
+
+
+def test_a_character_the_encoding_lacks_is_refused_untouched(bench: Workbench) -> None:
+    data = "première ligne déjà là\n".encode("latin-1")
+    path = bench.put("a", data)
+    assert refused(bench, "a", "ligne", "行") == (6, 5)
+    assert path.read_bytes() == data
+
+
+def test_half_a_character_is_refused(bench: Workbench) -> None:
+    bench.put("a", "x\n")
+    assert refused(bench, "a", "x", "\ud83d") == (1, 1)
+
+
+def test_a_huge_sparse_file_is_refused_at_once(bench: Workbench) -> None:
+    path = bench.put("big", "x\n")
+    os.truncate(path, 10 * 2**30)
+    assert refused(bench, "big", "x", "y") == (6, 5)
+
+
+def test_a_fifo_is_refused_at_once(bench: Workbench) -> None:
+    os.mkfifo(bench.root / "fifo")
+    assert "FIFO" in failure(lambda: bench.edit("fifo", "x", "y")).message
+    assert "FIFO" in failure(lambda: bench.write("fifo", "x")).message
+
+
+def test_odd_names_work(bench: Workbench) -> None:
+    for name in ("two\nlines", "ünïcode ", os.fsdecode(b"caf\xe9"), "-rf", "a" * 255):
+        bench.put(name, "one\n")
+        bench.edit(name, "one", "two")
+        assert (bench.root / name).read_text() == "two\n"
+    assert bench.call("Undo").ok
+
+
+def test_a_dry_run_shows_the_diff_and_writes_nothing(bench: Workbench) -> None:
+    path = bench.put("a", "one\ntwo\n")
+    shown = bench.preview("Edit", file_path="a", old_string="two", new_string="2")
+    assert "-two\n+2\n" in shown.diff
+    assert path.read_text() == "one\ntwo\n"
+    assert bench.history.changes() == []
+    created = bench.preview("Edit", file_path="new/b", old_string="", new_string="x\n")
+    assert "+x" in created.diff
+    assert not (bench.root / "new").exists()
+
+
+def test_an_edit_updates_the_read_state_so_that_edits_follow_each_other(bench: Workbench) -> None:
+    path = bench.put("a", "0\n")
+    for number in range(20):
+        bench.edit("a", f"{number}\n", f"{number + 1}\n")
+    assert path.read_text() == "20\n"
+
+
+def test_a_large_file_is_edited_exactly_and_undone(bench: Workbench) -> None:
+    data = b"".join(b"line %d with some text in it\r\n" % number for number in range(100_000))
+    path = bench.put("big", data)
+    bench.edit("big", "line 70000 with", "LINE seventy thousand with\nand")
+    wanted = data.replace(b"line 70000 with", b"LINE seventy thousand with\r\nand")
+    assert path.read_bytes() == wanted
+    bench.edit("big", "line 5 with", "line five with")
+    bench.call("Undo")
+    assert path.read_bytes() == wanted
+    bench.call("Undo")
+    assert path.read_bytes() == data
+
+
+def test_a_single_line_of_many_megabytes_is_edited(bench: Workbench) -> None:
+    path = bench.put("one-line", b"x" * 20_000_000 + b"needle" + b"y" * 20_000_000)
+    result = bench.edit("one-line", "needle", "pin")
+    assert path.stat().st_size == 40_000_003
+    assert len(result.output) + len(result.data["diff"]) < 300_000
+
+
+def test_without_a_state_folder_everything_works_in_memory(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path, state=False)
+    path = bench.put("a", "one\n")
+    bench.edit("a", "one", "two")
+    bench.call("Undo")
+    assert path.read_text() == "one\n"
+    assert not bench.state.exists()
+    assert os.listdir(bench.root) == ["a"]
