@@ -257,17 +257,25 @@ async def _called(options: Namespace, args: dict[str, Any]) -> Any:
     more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
     async with door.opened(options, tool_allow=csv(options.tool_allow), **more) as app:
         if sys.stderr.isatty():
-            app.bus.subscribe(_show_progress)
+            app.bus.subscribe(_progress_shower())
         if options.dry_run:
             return await app.dry_run(options.name, args)
         return await app.call(options.name, args, source="cli")
 
 
-def _show_progress(event: Any) -> None:
-    if event.kind == "call_progress" and event.data["progress"].text:
-        from holdfast.host.visible import visible
+def _progress_shower() -> Any:
+    """Return a listener that shows the progress of a call once it takes longer than people wait gladly."""
+    from time import monotonic
 
-        render.note(render.paint(visible(event.data["progress"].text), "dim", stream=sys.stderr))
+    from holdfast.host.visible import visible
+
+    patient_until = monotonic() + 1.0
+
+    def show(event: Any) -> None:
+        if event.kind == "call_progress" and event.data["progress"].text and monotonic() > patient_until:
+            render.note(render.paint(visible(event.data["progress"].text), "dim", stream=sys.stderr))
+
+    return show
 
 
 def _print_result(options: Namespace, result: Any) -> None:
