@@ -142,6 +142,9 @@ class LineIndexes:
     def __init__(self) -> None:
         self._kept: OrderedDict[object, LineIndex] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def of(self, status: os.stat_result) -> LineIndex:
         """Return the index of a file in this state, empty at first."""
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -15,6 +15,7 @@ from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import Seen, digest_of
 from holdfast.core.tool import Tool
 from holdfast.host.opening import open_file, open_folder, read_up_to
+from holdfast.host.seen import SEEN
 from holdfast.host.sniff import HEAD_BYTES, sniff, wide_encoding
 from holdfast.host.textfile import decoded
 
@@ -195,7 +196,9 @@ def _read_file(args: ReadFileArgs, ctx: ToolContext) -> ToolResult:
         )
     wide = wide_encoding(content[:HEAD_BYTES])
     text = wide.decode(content, "replace") if wide else decoded(content)[0]
-    ctx.session.saw(source.real, Seen.of(digest_of(content), source.stat))
+    digest = digest_of(content)
+    ctx.session.keep(SEEN).remember(digest, content)
+    ctx.session.saw(source.real, Seen.of(digest, source.stat))
     data = {"path": path, "content": text, "size": len(content)}
     return ToolResult(data=data, output=text, meta={"origin": source.origin})
 

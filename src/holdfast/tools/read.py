@@ -22,6 +22,7 @@ from holdfast.core.session import Kept
 from holdfast.core.tool import Tool
 from holdfast.host.lines import FIRST_CHUNK, FileBytes, HeldBytes, LineIndexes
 from holdfast.host.opening import Source, digest_of_file, open_file, read_up_to
+from holdfast.host.seen import SEEN
 from holdfast.host.sniff import HEAD_BYTES, Found, sniff
 from holdfast.host.textfile import TextFile, TextPage
 from holdfast.tools.prompts import prompt
@@ -84,7 +85,7 @@ def run(args: ReadArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _empty(source: Source, ctx: ToolContext) -> ToolResult:
-    ctx.session.saw(source.real, Seen.of(digest_of(b""), source.stat))
+    _remember(source, ctx, b"")
     return ToolResult(data=_facts(source, "empty") | {"content": ""}, output="File exists but is empty")
 
 
@@ -155,11 +156,12 @@ def _held(source: Source, ctx: ToolContext) -> bytes | None:
     return content if len(content) <= WHOLE_BYTES else None
 
 
-def _remember(source: Source, ctx: ToolContext, held: bytes | None, *, whole: bool) -> None:
+def _remember(source: Source, ctx: ToolContext, held: bytes | None, *, whole: bool = True) -> None:
     """Note in the session what was seen; see the rule above for when the whole file is hashed."""
     before = ctx.session.read_state.get(source.real)
     if held is not None:
         digest = digest_of(held)
+        ctx.session.keep(SEEN).remember(digest, held)
     elif before is not None and before.digest and before.untouched(source.stat):
         digest, whole = before.digest, whole or before.whole
     else:
@@ -182,7 +184,7 @@ def _image(source: Source, ctx: ToolContext) -> ToolResult:
 
     content = _whole(source, images.FILE_BYTES, "image")
     picture = images.prepared(content, source.path)
-    ctx.session.saw(source.real, Seen.of(digest_of(content), source.stat))
+    _remember(source, ctx, content)
     size = f"{picture.original_width} x {picture.original_height} pixels, {source.size:,} bytes"
     shown = f"; shown as {picture.mime_type}, {picture.width} x {picture.height}" if picture.converted else ""
     first = "; the first picture of several" if picture.animated else ""
@@ -230,7 +232,7 @@ def _notebook(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
     text, pictures, count = notebook.rendered(book, args.offset, args.limit, _budget(ctx))
     following = args.offset + count
     more = following < len(book.cells)
-    ctx.session.saw(source.real, Seen.of(digest_of(content), source.stat, whole=args.offset == 0 and not more))
+    _remember(source, ctx, content, whole=args.offset == 0 and not more)
     notes = [f"... {len(book.cells) - following} more cells; read on with offset={following}"] if more else []
     output = "\n\n".join([f"Notebook {source.path}: {len(book.cells)} cells, {book.language}", text, *notes])
     data = _facts(source, "notebook") | {
