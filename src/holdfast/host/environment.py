@@ -1,0 +1,96 @@
+"""The environment a command gets: the user's, without secrets and without what makes a shell do more than told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+SECRET_NAMES: Final = frozenset(
+    {
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "AZURE_OPENAI_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "GITHUB_TOKEN",
+        "AWS_ACCESS_KEY_ID",
+        "SSH_AUTH_SOCK",
+        "GPG_AGENT_INFO",
+        "DATABASE_URL",
+        "PGPASSFILE",
+        "NETRC",
+        "KUBECONFIG",
+    }
+)
+
+# A part of the name, between underscores or at an end of it: KEYBOARD and TOKENIZERS_PARALLELISM are no secrets.
+_SECRET: Final = re.compile(
+    r"(?i)(^|_)(api_?keys?|keys?|access_?key|private_?key|[a-z]*tokens?|[a-z]*secrets?|pass|passwd|[a-z]*password"
+    r"|passphrase|[a-z]*credentials?|creds?|auth|pat|dsn|cookie)(_|$)|(?i:apikey|password|secret|credential)"
+)
+_HARMLESS: Final = re.compile(r"(?i)^(TOKENIZERS_|KEYBOARD|.*_(KEY|TOKEN)_(PATH|FILE|DIR|ID)_ONLY$)|^(XAUTHORITY)$")
+
+# What changes the meaning of a command line behind the back of whoever judged it.
+_MEDDLING: Final = frozenset(
+    [
+        "BASH_ENV",
+        "ENV",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "CDPATH",
+        "GLOBIGNORE",
+        "PROMPT_COMMAND",
+        "PS4",
+        "BASH_XTRACEFD",
+        "RIPGREP_CONFIG_PATH",
+        "GREP_OPTIONS",
+        "LESSOPEN",
+        "LESSCLOSE",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_CONFIG_PARAMETERS",
+        "GIT_CONFIG_COUNT",
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_SSH_COMMAND",
+        "GIT_ASKPASS",
+        "SSH_ASKPASS",
+        "GIT_EDITOR",
+        "GIT_SEQUENCE_EDITOR",
+    ]
+)
+
+SETTLED: Final[Mapping[str, str]] = {
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "HOLDFAST": "1",
+}
+"""Nobody is there to turn a page or to type a password."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a variable of this name is kept from commands."""
+    return name in SECRET_NAMES or (_SECRET.search(name) is not None and _HARMLESS.match(name) is None)
+
+
+def cleaned(environment: Mapping[str, str], extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what a command may see of `environment`, with `extra` on top."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in _MEDDLING
+        and not name.startswith(("BASH_FUNC_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"))
+        and not is_secret_name(name)
+    }
+    kept.update(SETTLED)
+    kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    kept.setdefault("LANG", "C.UTF-8")
+    kept.update(extra or {})
+    return kept

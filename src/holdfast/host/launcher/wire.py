@@ -1,0 +1,39 @@
+"""Messages between the program, the launcher and its seats: marshalled records with descriptors beside them."""
+
+from __future__ import annotations
+
+import _socket
+import array
+import marshal
+
+TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
+if TYPE_CHECKING:
+    from typing import Any
+
+_LIMIT = 65536
+
+
+def pair() -> tuple[_socket.socket, _socket.socket]:
+    """Return two connected ends that keep the borders of messages."""
+    return _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)  # pyright: ignore[reportReturnType]
+
+
+def send(end: _socket.socket, message: Any, descriptors: list[int] | tuple[int, ...] = ()) -> None:
+    """Send one small record; large content goes into a descriptor."""
+    beside = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    end.sendmsg([marshal.dumps(message)], beside)
+
+
+def receive(end: _socket.socket) -> tuple[Any, list[int]] | None:
+    """Return the next record and its descriptors; None when the other end is gone."""
+    try:
+        data, beside, _, _ = end.recvmsg(_LIMIT, _socket.CMSG_SPACE(16 * 4), _socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return None
+    descriptors = array.array("i")
+    for level, kind, content in beside:
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+    if not data:
+        return None
+    return marshal.loads(data), list(descriptors)

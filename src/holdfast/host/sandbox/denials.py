@@ -1,0 +1,99 @@
+"""Recognising in what a failed command printed that the sandbox said no, and saying what would allow it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.host.sandbox.plan import Plan
+
+_PATH: Final = r"['\"‘“]?(?P<path>(?:~|\.{0,2}/|[\w.-]+/?)[^'\"’”:\n]*)['\"’”]?"
+_READ_ONLY: Final = re.compile(_PATH + r":? (?:\([^)]*\))?.{0,40}Read-only file system|Read-only file system|EROFS")
+_DENIED: Final = re.compile(_PATH + r":? .{0,20}Permission denied|Permission denied: " + _PATH.replace("path", "other"))
+_NETWORK: Final = re.compile(
+    r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve host|EAI_AGAIN"
+    r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
+    r"|unable to resolve host|No route to host|dial (?:tcp|udp).*(?:unreachable|server misbehaving)"
+)
+_FORBIDDEN: Final = re.compile(
+    r"(?:mount|unshare|chroot|setns|bpf|ptrace|perf_event|user namespace)[^\n]*(?:not permitted|denied)"
+)
+_MEMORY: Final = re.compile(r"Cannot allocate memory|MemoryError|std::bad_alloc|out of memory|ENOMEM", re.IGNORECASE)
+_PROCESSES: Final = re.compile(r"fork: (?:retry: )?Resource temporarily unavailable|Cannot fork|can't start new thread")
+_SIZE: Final = re.compile(r"File (?:size limit exceeded|too large)|EFBIG")
+
+
+def explain(text: str, plan: Plan, exit_code: int) -> str:
+    """Return which rule of the sandbox the command seems to have met and the setting that would lift it, or nothing."""
+    if not plan.contained:
+        return ""
+    for pattern, say in _TABLE:
+        if (found := pattern.search(text)) and (said := say(found, plan)):
+            return said
+    return _too_large(None, plan) if exit_code == 128 + 25 else ""
+
+
+def _path(found: re.Match[str]) -> str:
+    groups = found.groupdict()
+    return (groups.get("path") or groups.get("other") or "").strip()
+
+
+def _read_only(found: re.Match[str], plan: Plan) -> str:
+    path = _path(found)
+    if ".git/" in path:
+        return (
+            "The sandbox keeps .git/hooks, .git/config and .git/info as they are: what is in them runs as you. "
+            "Change them yourself, outside Holdfast."
+        )
+    where = f"{path} is outside" if path else "that path is outside"
+    return (
+        f"The sandbox lets commands write only in {plan.workspace} and in $TMPDIR; {where}. "
+        'To allow a folder, add it to [sandbox] writable = ["..."] in the settings.'
+    )
+
+
+def _masked(found: re.Match[str], plan: Plan) -> str:
+    path = _path(found).rstrip("/")
+    name = path.rpartition("/")[2]
+    covered = [each for each in plan.masked if each.endswith("/" + name) or path.startswith(each)]
+    if not name or not covered:
+        return ""
+    return f"{covered[0]} holds secrets: the sandbox keeps commands from reading it. Ask the user for what you need."
+
+
+def _no_network(found: re.Match[str], plan: Plan) -> str:
+    if plan.network:
+        return ""
+    return (
+        "The sandbox has no network (its own loopback apart). WebFetch reaches public pages; "
+        "to let commands use the network set [sandbox] network = true in the settings."
+    )
+
+
+def _not_permitted(found: re.Match[str], plan: Plan) -> str:
+    return "The sandbox takes mounts, namespaces and kernel interfaces away from commands; no setting gives them back."
+
+
+def _out_of_memory(found: re.Match[str], plan: Plan) -> str:
+    return f"The sandbox allows {plan.limits['memory'] >> 20} MB of memory; raise [sandbox] memory_mb if it needs more."
+
+
+def _too_many(found: re.Match[str], plan: Plan) -> str:
+    return f"The sandbox allows {plan.limits['processes']} processes; raise [sandbox] processes if it needs more."
+
+
+def _too_large(found: re.Match[str] | None, plan: Plan) -> str:
+    limit = plan.limits["file_size"] >> 20
+    return f"The sandbox allows files of {limit} MB; raise [sandbox] file_size_mb if it needs more."
+
+
+_TABLE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Plan], str]], ...]] = (
+    (_READ_ONLY, _read_only),
+    (_DENIED, _masked),
+    (_NETWORK, _no_network),
+    (_FORBIDDEN, _not_permitted),
+    (_PROCESSES, _too_many),
+    (_MEMORY, _out_of_memory),
+    (_SIZE, _too_large),
+)

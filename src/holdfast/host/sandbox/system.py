@@ -1,0 +1,127 @@
+"""The Linux calls Python has no name for, by ctypes. Imported by the launcher: no heavy import here."""
+
+import ctypes
+import os
+
+MACHINE = os.uname().machine
+
+# Numbers differ by machine only for calls older than 2019.
+_OLD_NUMBERS = {
+    "x86_64": {"clone": 56, "capset": 126, "seccomp": 317},
+    "aarch64": {"clone": 220, "capset": 91, "seccomp": 277},
+}
+NUMBERS: dict[str, int] = {
+    **_OLD_NUMBERS.get(MACHINE, {}),
+    "mount_setattr": 442,
+    "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445,
+    "landlock_restrict_self": 446,
+}
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+SIGCHLD = 17
+
+PR_SET_PDEATHSIG = 1
+PR_CAPBSET_DROP = 24
+PR_SET_SECUREBITS = 28
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+MNT_DETACH = 2
+
+_AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
+_MOUNT_ATTR_RDONLY = 0x1
+
+# PyDLL keeps the interpreter's lock: `clone` must come back in the child with the lock held.
+_libc = ctypes.PyDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def syscall(name: str, *args: "int | bytes | ctypes.Array[ctypes.c_char] | None") -> int:
+    """Make the named system call; raise OSError when it fails or this machine has no number for it."""
+    if (number := NUMBERS.get(name)) is None:
+        raise OSError(38, f"{name} is not known on {MACHINE}")
+    wrapped = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
+    return _checked(_libc.syscall(ctypes.c_long(number), *wrapped), name)
+
+
+def prctl(option: int, argument: int = 0, third: int = 0) -> int:
+    """Change a property of this process."""
+    numbers = [ctypes.c_ulong(value) for value in (argument, third, 0, 0)]
+    return _checked(_libc.prctl(ctypes.c_int(option), *numbers), f"prctl {option}")
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces named by `flags` for new ones."""
+    _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Mount `source` on `target`; the error names the target."""
+    parts = [os.fsencode(text) or None for text in (source, target, kind)]
+    data = os.fsencode(options) or None
+    _checked(_libc.mount(*parts, ctypes.c_ulong(flags), data), f"mount on {target}")
+
+
+def bind(source: str, target: str) -> None:
+    """Make `source` (and what is mounted below it) appear at `target`."""
+    mount(source, target, flags=MS_BIND | MS_REC)
+
+
+def set_read_only(path: str, read_only: bool, *, recursive: bool = True) -> None:
+    """Set or clear read-only on the mount at `path`; works on mounts of this namespace only."""
+    attr_set, attr_clear = (_MOUNT_ATTR_RDONLY, 0) if read_only else (0, _MOUNT_ATTR_RDONLY)
+    attributes = ctypes.create_string_buffer(32)
+    attributes[0:16] = attr_set.to_bytes(8, "little") + attr_clear.to_bytes(8, "little")
+    flags = _AT_RECURSIVE if recursive else 0
+    syscall("mount_setattr", _AT_FDCWD, os.fsencode(path) + b"\0", flags, attributes, 32)
+
+
+def unmount(path: str) -> None:
+    """Take away what is mounted at `path`; what uses it keeps it."""
+    _checked(_libc.umount2(os.fsencode(path), ctypes.c_int(MNT_DETACH)), f"unmount {path}")
+
+
+def clone(flags: int) -> int:
+    """Fork into new namespaces: 0 in the child, its process id in the parent. Only for a process with one thread."""
+    pid = syscall("clone", flags | SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    return pid
+
+
+def keep_capabilities(kept: int) -> None:
+    """Give up every capability outside the bit mask `kept`, for good, here and in every child."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    for number in range(64):
+        if not kept >> number & 1:
+            try:
+                prctl(PR_CAPBSET_DROP, number)
+            except OSError:
+                break  # past the last capability this kernel knows
+    low, high = (kept & 0xFFFFFFFF).to_bytes(4, "little"), (kept >> 32).to_bytes(4, "little")
+    header = (0x20080522).to_bytes(4, "little") + bytes(4)
+    syscall("capset", header, low + low + bytes(4) + high + high + bytes(4))

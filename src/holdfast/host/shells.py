@@ -1,0 +1,206 @@
+"""What a session keeps for its commands: the launcher, a private temp, the files long output goes to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.errors import ToolFailure
+from holdfast.core.session import Kept
+from holdfast.host import locations
+from holdfast.host.environment import cleaned
+from holdfast.host.process import Launcher, LauncherFailure
+from holdfast.host.sandbox import probe
+from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan, secrets_at_top
+from holdfast.host.sandbox.records import Record
+
+if TYPE_CHECKING:
+    from holdfast.core.session import Session
+    from holdfast.core.settings import SandboxSettings
+
+_NO_SANDBOX: Final = (
+    'Set [sandbox] mode = "preferred" to be asked instead, or "off" to run commands as you. '
+    "`holdfast doctor` shows what this system can enforce."
+)
+
+
+class Shells:
+    """Starts the session's launcher on first use, and a new one when the old is gone or no longer fits."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._launcher: Launcher | None = None
+        self._retired: list[Launcher] = []
+        self._starting = asyncio.Lock()
+        self._private_dir = ""
+        self._secrets: frozenset[str] = frozenset()
+        self._record: Record | None = None
+
+    @property
+    def private_dir(self) -> str:
+        """A folder of the session's own for temporary files, gone when it closes."""
+        if not self._private_dir:
+            import tempfile
+
+            self._private_dir = os.path.realpath(tempfile.mkdtemp(prefix="holdfast-"))
+        return self._private_dir
+
+    def environment(self, call_id: str) -> dict[str, str]:
+        """Return the variables a command of this session sees."""
+        own = {"TMPDIR": self.private_dir, "HOLDFAST_SESSION": self.session.id, "HOLDFAST_CALL": call_id}
+        return cleaned(os.environ, {**own, **self.session.environment})
+
+    def output_file(self, name: str) -> str | None:
+        """Return where the whole of a long output goes."""
+        folder = self.session.state_dir and os.path.join(self.session.state_dir, "output")
+        try:
+            return os.path.join(locations.private_dir(folder or os.path.join(self.private_dir, "output")), name)
+        except OSError:
+            return None
+
+    async def launcher(self) -> Launcher:
+        """Return the launcher, started when it must be."""
+        current = self._launcher
+        if current is not None and not current.closed and self._fits():
+            return current
+        async with self._starting:
+            if self._launcher is None or self._launcher.closed or not self._fits():
+                if self._launcher is not None:
+                    self._retired.append(self._launcher)
+                await self._close_idle()
+                self._launcher = await self._start()
+            return self._launcher
+
+    async def _close_idle(self) -> None:
+        """End launchers that were replaced, once their last command is done."""
+        for launcher in [each for each in self._retired if not each.busy]:
+            self._retired.remove(launcher)
+            await launcher.close()
+
+    def _fits(self) -> bool:
+        """A secret that came to lie in the workspace since must be covered too."""
+        launcher = self._launcher
+        return launcher is None or not launcher.plan.namespaces or secrets_at_top(self.session.roots) <= self._secrets
+
+    async def _start(self) -> Launcher:
+        if not _is_folder(self.session.workspace):
+            raise ToolFailure(
+                f"the workspace {self.session.workspace} is no longer there",
+                hint="Make the folder again, or start a session in another one.",
+            )
+        self._secrets = frozenset(secrets_at_top(self.session.roots))
+        mode = self.session.settings.sandbox.mode
+        launcher = await self._contained() if mode != "off" and probe.available() else None
+        if launcher is None:
+            if mode == "required":
+                raise ToolFailure(
+                    f"the sandbox is required and this system cannot contain commands: {probe.abilities().why_not}",
+                    code="tool_unavailable",
+                    hint=_NO_SANDBOX,
+                )
+            launcher = await self._started(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+        self._note(launcher)
+        return launcher
+
+    async def _contained(self) -> Launcher | None:
+        """Start a contained launcher with all the system can; None when that is not enough."""
+        abilities = probe.abilities()
+        if abilities.namespaces:
+            try:
+                return await Launcher.start(self._closed_plan(namespaces=True))
+            except LauncherFailure as failure:
+                probe.note_failure(str(failure))
+        if not probe.abilities().enough:
+            return None
+        return await self._started(self._closed_plan(namespaces=False))
+
+    async def _started(self, plan: Plan) -> Launcher:
+        try:
+            return await Launcher.start(plan)
+        except LauncherFailure as failure:
+            raise ToolFailure(f"commands cannot run here: {failure}", code="tool_unavailable") from failure
+
+    def _closed_plan(self, *, namespaces: bool) -> Plan:
+        session = self.session
+        own = [locations.home(), os.path.dirname(locations.user_settings())]
+        return closed_plan(
+            session.workspace,
+            session.roots[1:],
+            session.settings.sandbox,
+            self.private_dir,
+            namespaces=namespaces,
+            own=own,
+        )
+
+    def _note(self, launcher: Launcher) -> None:
+        """Write down which processes belong to whom, for `holdfast ps` and `holdfast reap`."""
+        if self._record is not None:
+            self._record.remove()
+        if self.session.state_dir is not None:
+            self._record = Record.write(self.session.id, self.session.workspace, launcher.pid, self.private_dir)
+
+    async def close(self) -> None:
+        """End every command and take the private temp away."""
+        for launcher in (self._launcher, *self._retired):
+            if launcher is not None:
+                await launcher.close()
+        if self._record is not None:
+            self._record.remove()
+        if self._private_dir:
+            await asyncio.to_thread(remove_tree, self._private_dir)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder and all in it, also what its owner may not enter; never fails."""
+    import shutil
+
+    def unlock(function: object, name: str, problem: object) -> None:
+        try:
+            os.chmod(os.path.dirname(name), 0o700)
+            os.chmod(name, 0o700)
+            shutil.rmtree(name) if os.path.isdir(name) else os.unlink(name)
+        except OSError:
+            pass
+
+    shutil.rmtree(path, onerror=unlock)
+
+
+def in_force(launcher: Launcher) -> dict[str, Any]:
+    """Return what contains the commands of this launcher, as plain data for results and `doctor`."""
+    plan, facts = launcher.plan, launcher.facts
+    if not plan.contained:
+        return {"active": False}
+    means = [
+        name
+        for name, there in (
+            ("namespaces", facts["namespaces"]),
+            (f"landlock {facts['landlock']}", facts["landlock"]),
+            ("seccomp", facts["seccomp"]),
+            ("limits", True),
+        )
+        if there
+    ]
+    return {
+        "active": True,
+        "by": means,
+        "network": plan.network,
+        "writable": list(plan.writable),
+        "secrets_covered": len(plan.masked) if plan.namespaces else 0,
+        "limits": dict(plan.limits),
+        **({"problems": list(facts["problems"])} if facts["problems"] else {}),
+    }
+
+
+def sandbox_missing(settings: SandboxSettings) -> str:
+    """Return why a preferred sandbox is not to be had here, or an empty text."""
+    if settings.mode != "preferred" or probe.available():
+        return ""
+    return f"no sandbox here: {probe.abilities().why_not}"
+
+
+SHELLS: Final[Kept[Shells]] = Kept("shells", make=Shells, close=Shells.close)

@@ -1,0 +1,258 @@
+"""Commands in the background: started by `Bash`, watched with BashOutput and BashList, ended with BashStop.
+
+They belong to the session. When it closes, or the process dies, so do they.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from holdfast.core.args import Args, Field
+from holdfast.core.call import ToolResult
+from holdfast.core.errors import ToolFailure
+from holdfast.core.session import Kept
+from holdfast.core.tool import Tool
+from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, marked
+from holdfast.host.process import Ended, Run
+from holdfast.host.shells import SHELLS
+
+if TYPE_CHECKING:
+    from holdfast.core.context import ToolContext
+    from holdfast.core.effects import Effect
+    from holdfast.core.session import Session
+    from holdfast.tools.bash import BashArgs
+
+Status = Literal["running", "done", "failed", "cancelled", "timeout"]
+KEPT_TASKS: Final = 100
+"""Ended tasks that are remembered; older ones are forgotten."""
+
+
+class BackgroundTask:
+    """One command in the background."""
+
+    def __init__(self, id: str, command: str, description: str) -> None:
+        self.id = id
+        self.command = command
+        self.description = description
+        self.started = time.time()
+        self.stdout: Stream
+        self.stderr: Stream
+        self.run: Run
+        self.waiting: asyncio.Task[Ended]
+        self._seen = [0, 0]
+
+    @property
+    def status(self) -> Status:
+        ended = self.run.ended
+        if ended is None:
+            return "running"
+        if ended.stopped == "timeout":
+            return "timeout"
+        if ended.stopped:
+            return "cancelled" if self.run.stopped else "failed"
+        return "done" if ended.exit_code == 0 else "failed"
+
+    def news(self) -> tuple[str, str]:
+        """Return what was printed on stdout and stderr since the last time this was asked."""
+        texts: list[str] = []
+        for number, stream in enumerate((self.stdout, self.stderr)):
+            data, lost = stream.since(self._seen[number])
+            if stream.total == self._seen[number] + lost + len(data) and self.status == "running":
+                data = data[: _whole_characters(data)]
+            self._seen[number] += lost + len(data)
+            note = f"[{lost:,} bytes left out here]\n" if lost else ""
+            kind = binary_kind(data[:512], whole=False)
+            texts.append(
+                f"[{kind}, {len(data):,} bytes: not shown]" if kind else note + data.decode("utf-8", "replace")
+            )
+        return texts[0], texts[1]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is worth telling of it, as plain data."""
+        ended = self.run.ended
+        shown: dict[str, Any] = {
+            "task_id": self.id,
+            "kind": "bash",
+            "command": self.command,
+            "description": self.description,
+            "status": self.status,
+            "started": self.started,
+            "exit_code": None if ended is None or ended.stopped else ended.exit_code,
+            "wall_s": round(ended.wall_s if ended else time.time() - self.started, 3),
+        }
+        if ended is not None:
+            shown["usage"] = ended.usage()
+            if ended.stopped:
+                shown["reason"] = ended.stopped
+        for name, stream in (("output_file", self.stdout), ("stderr_file", self.stderr)):
+            if stream.file:
+                shown[name] = stream.file
+        return shown
+
+
+class BackgroundTasks:
+    """The background commands of one session: `get`, `all`, `cancel`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tasks: dict[str, BackgroundTask] = {}
+        self._count = 0
+
+    def all(self) -> list[BackgroundTask]:
+        return list(self._tasks.values())
+
+    def get(self, id: str) -> BackgroundTask:
+        """Return a task; raise ToolFailure, naming those there are, when there is no such one."""
+        if task := self._tasks.get(id):
+            return task
+        known = ", ".join(self._tasks) or "none"
+        raise ToolFailure(f"there is no background task {id}", hint=f"Background tasks of this session: {known}.")
+
+    async def start(self, args: BashArgs, ctx: ToolContext) -> BackgroundTask:
+        """Start a command and return at once."""
+        from holdfast.tools.bash import command_of
+
+        shells = self._session.keep(SHELLS)
+        launcher = await shells.launcher()
+        self._count += 1
+        task = BackgroundTask(f"bg_task_{self._count}", args.command, args.description)
+        name = f"{self._session.id}-{task.id}"
+        task.stdout = Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"))
+        task.stderr = Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"))
+        task.run = launcher.run(command_of(args.command, ctx, shells), task.stdout.feed, task.stderr.feed)
+        task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args.timeout / 1000))
+        self._tasks[task.id] = task
+        self._forget_old()
+        return task
+
+    async def _wait(self, task: BackgroundTask, timeout_s: float) -> Ended:
+        self._tell(task)
+        try:
+            return await task.run.finish(timeout_s)
+        finally:
+            task.stdout.close()
+            task.stderr.close()
+            self._tell(task)
+
+    def _tell(self, task: BackgroundTask) -> None:
+        self._session.emit("task_changed", task_id=task.id, status=task.status, command=task.command)
+
+    def _forget_old(self) -> None:
+        over = len(self._tasks) - KEPT_TASKS
+        for id in [id for id, task in self._tasks.items() if task.run.ended][: max(over, 0)]:
+            del self._tasks[id]
+
+    async def cancel(self, id: str) -> BackgroundTask:
+        """End a task and all it started; return when that is done."""
+        task = self.get(id)
+        task.run.stop("cancelled")
+        await asyncio.shield(task.waiting)
+        return task
+
+    async def close(self) -> None:
+        """End every task."""
+        running = [task for task in self._tasks.values() if task.run.ended is None]
+        for task in running:
+            task.run.stop("the session was closed", 0.5)
+        await asyncio.gather(*(task.waiting for task in running), return_exceptions=True)
+
+
+BACKGROUND: Final[Kept[BackgroundTasks]] = Kept("background", make=BackgroundTasks, close=BackgroundTasks.close)
+
+
+def _whole_characters(data: bytes) -> int:
+    """Return how many bytes at the beginning end with a whole character; the rest may still come."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        need = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        return len(data) - back if need > back else len(data)
+    return len(data)
+
+
+async def start(args: BashArgs, ctx: ToolContext) -> ToolResult:
+    """Start a command for `Bash` and answer with its id."""
+    ctx.session.keep(SHELLS)  # kept first, so that it is closed after the tasks that run in it
+    task = await ctx.session.keep(BACKGROUND).start(args, ctx)
+    text = f"{task.id} runs in the background. BashOutput shows what it prints, BashStop ends it."
+    return ToolResult(data={"task_id": task.id, "status": task.status}, output=text)
+
+
+class TaskArgs(Args):
+    """Which background command."""
+
+    task_id: str = Field(description="The task_id a background Bash call returned, such as bg_task_1")
+
+
+class NoArgs(Args):
+    """Nothing to say."""
+
+
+async def _output(args: TaskArgs, ctx: ToolContext) -> ToolResult:
+    task = ctx.session.keep(BACKGROUND).get(args.task_id)
+    stdout, stderr = task.news()
+    body = "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part) or "(nothing new)"
+    return ToolResult(data=task.facts() | {"stdout": stdout, "stderr": stderr}, output=f"{body}\n[{_line(task)}]")
+
+
+def _line(task: BackgroundTask) -> str:
+    ended = task.run.ended
+    code = f", exit code {ended.exit_code}" if ended is not None and not ended.stopped else ""
+    return f"{task.id}: {task.status}{code}"
+
+
+async def _list(args: NoArgs, ctx: ToolContext) -> ToolResult:
+    tasks = ctx.session.keep(BACKGROUND).all()
+    lines = [f"{_line(task)}: {task.command.splitlines()[0][:100]}" for task in tasks]
+    return ToolResult(
+        data={"tasks": [task.facts() for task in tasks]}, output="\n".join(lines) or "There are no background commands."
+    )
+
+
+async def _stop(args: TaskArgs, ctx: ToolContext) -> ToolResult:
+    tasks = ctx.session.keep(BACKGROUND)
+    if tasks.get(args.task_id).run.ended is not None:
+        return ToolResult(data=tasks.get(args.task_id).facts(), output=f"{_line(tasks.get(args.task_id))} (already)")
+    task = await tasks.cancel(args.task_id)
+    return ToolResult(data=task.facts(), output=_line(task))
+
+
+def _touches_nothing(args: Args, ctx: ToolContext) -> list[Effect]:
+    return []
+
+
+TOOLS: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="BashOutput",
+        description="Returns what a background command has printed since the last look, and its status.",
+        args=TaskArgs,
+        run=_output,
+        read_only=True,
+        concurrency_safe=True,
+        search_hint="background task output status log",
+        effects=_touches_nothing,
+    ),
+    Tool(
+        name="BashList",
+        description="Lists the background commands of this session with their status.",
+        args=NoArgs,
+        run=_list,
+        read_only=True,
+        concurrency_safe=True,
+        search_hint="background tasks list running",
+        effects=_touches_nothing,
+    ),
+    Tool(
+        name="BashStop",
+        description="Ends a background command and everything it started.",
+        args=TaskArgs,
+        run=_stop,
+        requires_permission=False,
+        search_hint="background task cancel kill stop",
+        timeout_s=15,
+        effects=_touches_nothing,
+    ),
+)

@@ -1,0 +1,307 @@
+"""`Bash`: what it answers, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.call import ToolCall, ToolResult
+from holdfast.core.context import ToolContext
+from holdfast.core.effects import Unreadable
+from holdfast.core.errors import ToolFailure
+from holdfast.core.events import Progress
+from holdfast.core.schema import InvalidArguments
+from holdfast.core.session import Session
+from holdfast.core.settings import SandboxSettings, Settings
+from holdfast.host.sandbox import probe
+from holdfast.tools import background
+from holdfast.tools.bash import BASH
+
+
+class Bench:
+    """A session and short ways to call the shell tools in it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.progress: list[Progress] = []
+
+    def context(self, name: str, args: dict[str, Any]) -> ToolContext:
+        options = tool.custom if (tool := self.session.settings.tools.get("Bash")) else {}
+        return ToolContext(ToolCall(name, args), self.session, self.progress.append, options)
+
+    async def __call__(self, command: str, **more: Any) -> ToolResult:
+        args = {"command": command, **more}
+        parsed = BASH.arguments.parse(args)
+        ctx = self.context("Bash", args)
+        assert BASH.check is not None
+        BASH.check(parsed, ctx)
+        return await BASH.run(parsed, ctx)
+
+    async def other(self, name: str, **args: Any) -> ToolResult:
+        tool = next(tool for tool in background.TOOLS if tool.name == name)
+        return await tool.run(tool.arguments.parse(args), self.context(name, args))
+
+
+@pytest.fixture
+async def sh(tmp_path: Path) -> AsyncIterator[Bench]:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    session = Session(str(workspace), settings=Settings(), state_dir=str(tmp_path / "state"))
+    yield Bench(session)
+    await session.close()
+
+
+async def test_a_command_answers_with_output_code_class_usage_and_sandbox(sh: Bench) -> None:
+    result = await sh("echo hi; echo oops >&2")
+    assert result.ok
+    assert result.output == "hi\n[stderr] oops"
+    assert {key: result.data[key] for key in ("exit_code", "stdout", "stderr")} == {
+        "exit_code": 0,
+        "stdout": "hi\n",
+        "stderr": "oops\n",
+    }
+    assert set(result.data["usage"]) == {"cpu_s", "max_rss", "wall_s"}
+    assert result.data["sandbox"]["active"] is probe.available()
+    assert result.data["class"] in ("search", "read", "list", "write", "silent", "general")
+
+
+async def test_a_failing_command_is_an_error_that_keeps_its_output(sh: Bench) -> None:
+    result = await sh("echo before; exit 7")
+    assert not result.ok
+    assert result.error is not None
+    assert (result.error.code, result.data["exit_code"]) == ("execution_error", 7)
+    assert result.output.startswith("before\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["grep x /dev/null", "diff /etc/passwd /dev/null >/dev/null", "test 1 = 2", "[ -e nothing ]", "echo a | grep b"],
+)
+async def test_a_one_that_means_no_is_no_error(sh: Bench, command: str) -> None:
+    result = await sh(command)
+    assert (result.ok, result.error, result.data["exit_code"]) == (True, None, 1)
+
+
+@pytest.mark.parametrize("command", ["false", "grep x /dev/null | false", "ls /nonexistent", "grep x /nonexistent"])
+async def test_other_failures_stay_errors(sh: Bench, command: str) -> None:
+    assert not (await sh(command)).ok
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 600_001])
+def test_a_time_out_out_of_bounds_is_an_invalid_argument(timeout: int) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        BASH.arguments.parse({"command": "true", "timeout": timeout})
+    assert str(timeout) in str(caught.value.faults)
+
+
+@pytest.mark.parametrize("command", ["", "  \n", "echo a\0b", "echo a\r\necho b", "x" * 3_000_000])
+def test_a_command_no_shell_can_read_is_an_invalid_argument(command: str) -> None:
+    with pytest.raises(InvalidArguments):
+        BASH.arguments.parse({"command": command})
+
+
+def test_the_schema_and_the_flags_are_those_of_the_reference() -> None:
+    assert BASH.arguments.schema()["properties"] == {
+        "command": {"type": "string", "description": "The bash command to execute"},
+        "timeout": {"type": "integer", "description": "Timeout in milliseconds (default 120000, max 600000)"},
+        "run_in_background": {
+            "type": "boolean",
+            "description": "Run the command in the background and return a task_id immediately",
+        },
+        "description": {"type": "string", "description": "A description of what this command does"},
+    }
+    assert BASH.arguments.schema()["required"] == ["command"]
+    assert (BASH.destructive, BASH.search_hint, BASH.level) == (True, "shell command execute terminal", 2)
+
+
+async def test_reading_commands_are_read_only_and_safe_together_writing_ones_are_not(sh: Bench) -> None:
+    for command, expected in (("ls -la", True), ("rm x", False), ("echo 'unterminated", False), ("ls > x", False)):
+        parsed = BASH.arguments.parse({"command": command})
+        ctx = sh.context("Bash", {})
+        assert callable(BASH.read_only)
+        assert callable(BASH.concurrency_safe)
+        assert (BASH.read_only(parsed, ctx), BASH.concurrency_safe(parsed, ctx)) == (expected, expected)
+
+
+async def test_an_unterminated_quote_fails_with_the_shells_own_words(sh: Bench) -> None:
+    result = await sh("echo 'unterminated")
+    assert not result.ok
+    assert "unexpected EOF" in result.data["stderr"]
+
+
+async def test_a_time_out_says_so_and_keeps_what_was_printed(sh: Bench) -> None:
+    result = await sh("echo begun; sleep 60", timeout=300)
+    assert result.error is not None
+    assert result.error.code == "timeout"
+    assert "begun" in result.output
+
+
+async def test_a_slow_command_reports_its_time(sh: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.tools.bash.SLOW_S", 0.05)
+    assert "[took 0." in (await sh("sleep 0.1")).output
+
+
+async def test_long_output_names_the_file_that_has_all_of_it_also_when_the_command_fails(sh: Bench) -> None:
+    result = await sh("seq 100000; exit 1")
+    file = Path(result.data["output_file"])
+    assert file.read_text().splitlines() == [str(number) for number in range(1, 100001)]
+    assert str(file) in result.output
+    assert result.data["stdout"].endswith("100000\n")
+    assert len(result.output) < 300 * 1024
+
+
+async def test_binary_output_is_replaced_by_a_note(sh: Bench) -> None:
+    result = await sh("printf '\\x7fELF\\x01\\x02\\x00'; printf 'caf\\xe9' >&2")
+    assert "ELF" in result.data["stdout"]
+    assert "not valid UTF-8" in result.data["stderr"]
+    json.dumps(result.to_dict())
+
+
+async def test_lines_stream_as_progress_without_a_flood(sh: Bench) -> None:
+    await sh("echo first; sleep 0.3; echo second; seq 20000; sleep 0.2")
+    texts = [each.text for each in sh.progress]
+    assert texts[0] == "first"
+    assert len(texts) < 20
+    assert any("second" in text or "20000" in text for text in texts)
+
+
+async def test_secrets_of_the_environment_do_not_reach_a_command(sh: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
+    monkeypatch.setenv("DEPLOY_PASSWORD", "canary-2")
+    sh.session.environment["VISIBLE"] = "yes"
+    output = (await sh("env")).data["stdout"]
+    assert "canary" not in output
+    assert "VISIBLE=yes" in output
+
+
+async def test_a_prompt_for_input_ends_at_once_and_is_explained(sh: Bench) -> None:
+    result = await sh("python3 -c 'input(\"Name? \")'")
+    assert result.error is not None
+    assert "no input" in result.error.hint
+
+
+async def test_what_a_command_leaves_running_ends_with_it_and_is_told(sh: Bench) -> None:
+    result = await sh("sleep 600 & echo up")
+    assert result.ok
+    assert result.data["left_behind"] == 1
+    assert "run_in_background" in result.output
+
+
+async def test_a_working_directory_that_vanished_is_a_clear_error(sh: Bench, tmp_path: Path) -> None:
+    gone = tmp_path / "ws" / "gone"
+    sh.session.cwd = str(gone)
+    result = await sh("pwd")
+    assert result.error is not None
+    assert "gone: No such file or directory" in result.error.message
+
+
+async def test_a_vanished_workspace_is_a_clear_error(tmp_path: Path) -> None:
+    session = Session(str(tmp_path / "nowhere"), settings=Settings(), state_dir=None)
+    with pytest.raises(ToolFailure, match="no longer there"):
+        await Bench(session)("true")
+    await session.close()
+
+
+async def test_a_required_sandbox_that_is_missing_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "abilities", lambda: probe.Abilities(why_not="for a test"))
+    settings = Settings(sandbox=SandboxSettings(mode="required"))
+    session = Session(str(tmp_path), settings=settings, state_dir=None)
+    with pytest.raises(ToolFailure, match="required") as caught:
+        await Bench(session)("true")
+    assert caught.value.code == "tool_unavailable"
+    await session.close()
+
+
+async def test_a_preferred_sandbox_that_is_missing_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "abilities", lambda: probe.Abilities(why_not="for a test"))
+    session = Session(str(tmp_path), settings=Settings(), state_dir=None)
+    bench = Bench(session)
+    assert BASH.effects is not None
+    effects = BASH.effects(BASH.arguments.parse({"command": "ls"}), bench.context("Bash", {})) or ()
+    assert Unreadable("no sandbox here: for a test") in effects
+    assert (await bench("echo ran")).data["sandbox"] == {"active": False}
+    await session.close()
+
+
+async def test_a_session_that_closes_removes_its_private_temp(sh: Bench) -> None:
+    folder = (await sh("echo $TMPDIR; touch $TMPDIR/x")).data["stdout"].strip()
+    assert os.path.exists(f"{folder}/x")
+    await sh.session.close()
+    assert not os.path.exists(folder)
+
+
+async def test_a_background_command_answers_at_once_and_shows_its_output_bit_by_bit(sh: Bench) -> None:
+    began = time.monotonic()
+    result = await sh("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two", run_in_background=True)
+    assert time.monotonic() - began < 5
+    assert result.data == {"task_id": "bg_task_1", "status": "running"}
+    seen = ""
+    while "one" not in seen:
+        seen += (await sh.other("BashOutput", task_id="bg_task_1")).data["stdout"]
+    assert (await sh.other("BashOutput", task_id="bg_task_1")).output.startswith("(nothing new)")
+    Path(sh.session.workspace, "go").touch()
+    news = ""
+    while (latest := await sh.other("BashOutput", task_id="bg_task_1")).data["status"] == "running":
+        news += latest.data["stdout"]
+    assert (news + latest.data["stdout"]) == "two\n"
+    assert (latest.data["status"], latest.data["exit_code"]) == ("done", 0)
+
+
+async def test_background_commands_are_listed_and_stopped(sh: Bench) -> None:
+    await sh("sleep 600", run_in_background=True)
+    await sh("setsid sleep 600 & wait", run_in_background=True)
+    listed = (await sh.other("BashList")).data["tasks"]
+    assert [(task["task_id"], task["status"]) for task in listed] == [
+        ("bg_task_1", "running"),
+        ("bg_task_2", "running"),
+    ]
+    stopped = await sh.other("BashStop", task_id="bg_task_2")
+    assert stopped.data["status"] == "cancelled"
+    assert (await sh.other("BashStop", task_id="bg_task_2")).output.endswith("(already)")
+    with pytest.raises(ToolFailure, match="bg_task_9"):
+        await sh.other("BashStop", task_id="bg_task_9")
+
+
+async def test_a_background_command_ends_at_its_time_out(sh: Bench) -> None:
+    await sh("sleep 600", run_in_background=True, timeout=200)
+    task = sh.session.keep(background.BACKGROUND).get("bg_task_1")
+    await asyncio.wait_for(asyncio.shield(task.waiting), 10)
+    assert task.status == "timeout"
+
+
+async def test_nothing_runs_on_when_the_session_closes(sh: Bench) -> None:
+    await sh("setsid sleep 600 & echo $$ > up; wait", run_in_background=True)
+    while not Path(sh.session.workspace, "up").exists():
+        await asyncio.sleep(0.01)
+    await sh.session.close()
+    marker = f"HOLDFAST_SESSION={sh.session.id}".encode()
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and _has(pid, marker)]
+
+
+def _has(pid: str, marker: bytes) -> bool:
+    try:
+        return marker in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+async def test_a_one_shot_call_refuses_the_background(tmp_path: Path) -> None:
+    session = Session(str(tmp_path), settings=Settings(), state_dir=None, interactive=False)
+    with pytest.raises(ToolFailure, match="one-shot"):
+        await Bench(session)("sleep 1", run_in_background=True)
+    await session.close()
+
+
+async def test_the_engine_outlives_a_fork_bomb(sh: Bench) -> None:
+    if not probe.abilities().namespaces:
+        pytest.skip(f"no namespaces here: {probe.abilities().why_not}")
+    result = await sh("bomb() { bomb | bomb & }; bomb; sleep 2", timeout=3000)
+    assert isinstance(result.ok, bool)
+    assert (await sh("echo alive")).data["stdout"] == "alive\n"
