@@ -64,9 +64,8 @@ class BackgroundTask:
             self._seen[number] += lost + len(data)
             note = f"[{lost:,} bytes left out here]\n" if lost else ""
             kind = binary_kind(data[:512], whole=False)
-            texts.append(
-                f"[{kind}, {len(data):,} bytes: not shown]" if kind else note + data.decode("utf-8", "replace")
-            )
+            text = f"[{kind}, {len(data):,} bytes: not shown]" if kind else data.decode("utf-8", "replace")
+            texts.append(note + text)
         return texts[0], texts[1]
 
     def facts(self) -> dict[str, Any]:
@@ -193,6 +192,7 @@ class NoArgs(Args):
 
 async def _output(args: TaskArgs, ctx: ToolContext) -> ToolResult:
     task = ctx.session.keep(BACKGROUND).get(args.task_id)
+    await asyncio.sleep(0)  # whoever asks again and again must let the output come in
     stdout, stderr = task.news()
     body = "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part) or "(nothing new)"
     return ToolResult(data=task.facts() | {"stdout": stdout, "stderr": stderr}, output=f"{body}\n[{_line(task)}]")
