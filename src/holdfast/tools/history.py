@@ -48,6 +48,10 @@ def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> undo.Plan:
     return undo.plan_undo(history, change_id=args.change_id, to=args.to, session_id=session_id)
 
 
+def _roots(ctx: ToolContext) -> undo.RootsOf:
+    return lambda path: readable_roots(ctx, path)
+
+
 def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
     """State every path that would be put back or removed."""
     try:
@@ -62,28 +66,30 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 
 
 def check(args: Any, ctx: ToolContext) -> None:
-    undo.check(ctx.session.keep(HISTORY), _plan(args, ctx), force=args.force)
+    undo.check(ctx.session.keep(HISTORY), _plan(args, ctx), _roots(ctx), force=args.force)
 
 
 def preview(args: Any, ctx: ToolContext) -> Preview:
     plan = _plan(args, ctx)
-    diff = undo.preview(ctx.session.keep(HISTORY), plan)
-    return Preview(f"would {plan.kind} {_named(plan)}", diff, {"changes": list(plan.about), "paths": list(plan.paths)})
+    diff = undo.preview(ctx.session.keep(HISTORY), plan, _roots(ctx))
+    return Preview(
+        f"would {plan.kind} {_named(plan)}", diff, {"changes": list(plan.originals), "paths": list(plan.paths)}
+    )
 
 
 def run(args: Any, ctx: ToolContext) -> ToolResult:
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     tool = "Undo" if plan.kind == "undo" else "Redo"
     who = Who.of(ctx, tool, f"{tool} {_named(plan)}")
-    diff = undo.preview(history, plan)
-    change_id, done = undo.apply(history, plan, who, lambda path: readable_roots(ctx, path), force=args.force)
+    diff = undo.preview(history, plan, _roots(ctx))
+    change_id, done = undo.apply(history, plan, who, _roots(ctx), force=args.force)
     for step in done:
         _tell(ctx, tool, change_id, step)
     lines = [f"  {_verb(step)} {step.path}" for step in done]
     word = "Undid" if plan.kind == "undo" else "Brought back"
     data = {
         "change_id": change_id,
-        "changes": list(plan.about),
+        "changes": list(plan.originals),
         "paths": [step.path for step in done],
         "diff": diff,
     }
@@ -92,7 +98,8 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
 
 
 def _named(plan: undo.Plan) -> str:
-    return f"change {plan.about[0]}" if len(plan.about) == 1 else f"{len(plan.about)} changes"
+    ids = plan.originals
+    return f"change {ids[0]}" if len(ids) == 1 else f"{len(ids)} changes ({', '.join(ids[:10])})"
 
 
 def _verb(step: FileChange) -> str:

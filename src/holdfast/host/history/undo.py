@@ -16,7 +16,7 @@ from typing import Literal
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host.diff import creation_diff, text_diff
-from holdfast.host.history.disk import put, state_at, state_in
+from holdfast.host.history.disk import put, state_in
 from holdfast.host.history.history import History, Pending, Who
 from holdfast.host.history.words import ABSENT, Change, FileChange, FileState
 from holdfast.host.locks import locked_now
@@ -35,7 +35,8 @@ class Plan:
     steps: tuple[FileChange, ...]
     broken: tuple[str, ...] = ()
     """Paths somebody else changed between the changes to take back."""
-    tools: tuple[str, ...] = ()
+    originals: tuple[str, ...] = ()
+    """The changes of tools that are taken back or brought back in the end."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -86,7 +87,7 @@ def _plan_one(history: History, change: Change) -> Plan:
 def _plan_redo(undo: Change) -> Plan:
     if undo.state != "done":
         raise ToolFailure(f"undo {undo.id} is brought back already", code="precondition_failed")
-    return Plan("redo", (undo.id,), tuple(each.reversed() for each in undo.files), tools=(undo.tool,))
+    return Plan("redo", (undo.id,), tuple(each.reversed() for each in undo.files), originals=undo.about)
 
 
 def _plan_many(changes: Sequence[Change], nothing: str) -> Plan:
@@ -103,8 +104,8 @@ def _plan_many(changes: Sequence[Change], nothing: str) -> Plan:
             if later is not None and later.after is not None and not later.after.same_content(after):
                 broken.append(each.path)
             steps[each.path] = FileChange(each.path, later.before if later else after, each.before)
-    tools = tuple(dict.fromkeys(change.tool for change in changes))
-    return Plan("undo", tuple(each.id for each in changes), tuple(steps.values()), tuple(broken), tools)
+    ids = tuple(each.id for each in changes)
+    return Plan("undo", ids, tuple(steps.values()), tuple(broken), ids)
 
 
 def _open_changes(history: History) -> list[Change]:
@@ -119,11 +120,15 @@ def _known(history: History, id: str) -> Change:
     return change
 
 
-def check(history: History, plan: Plan, *, force: bool) -> None:
+RootsOf = Callable[[str], Sequence[str]]
+"""Says beneath which roots a path may be opened."""
+
+
+def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> None:
     """Raise ToolFailure, with a diff, when a path of the plan was changed by somebody else since."""
     conflicts: list[tuple[FileChange, FileState, bytes | None]] = []
     for step in plan.steps:
-        now, data = state_at(step.path)
+        now, data = _standing(step.path, roots_of)
         if _conflicts(step, now) or (step.path in plan.broken and not now.same_content(step.after or ABSENT)):
             conflicts.append((step, now, data))
     if conflicts and not force:
@@ -169,11 +174,25 @@ def _changed_since(
     )
 
 
-def preview(history: History, plan: Plan) -> str:
+def _standing(path: str, roots_of: RootsOf) -> tuple[FileState, bytes | None]:
+    """Return what stands at a path, reached without following any link."""
+    try:
+        folder, _ = open_folder(os.path.dirname(path), roots_of(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT, None
+    except OSError as problem:
+        raise os_failure(problem, path, "look at") from None
+    try:
+        return state_in(folder, os.path.basename(path))
+    finally:
+        os.close(folder)
+
+
+def preview(history: History, plan: Plan, roots_of: RootsOf) -> str:
     """Return the diff from what is on the disk now to what the plan would leave there."""
     shown: list[str] = []
     for step in plan.steps:
-        _, data = state_at(step.path)
+        _, data = _standing(step.path, roots_of)
         wanted = step.after or ABSENT
         shown.append(_diff(step.path, data, history.content(wanted.digest) if wanted.digest else None))
     return "".join(shown)
@@ -211,14 +230,12 @@ def _diff(path: str, before: bytes | None, after: bytes | None) -> str:
     return shown if shown else f"{path}: only its encoding or BOM differs\n"
 
 
-def apply(
-    history: History, plan: Plan, who: Who, roots_of: Callable[[str], Sequence[str]], *, force: bool
-) -> tuple[str, list[FileChange]]:
+def apply(history: History, plan: Plan, who: Who, roots_of: RootsOf, *, force: bool) -> tuple[str, list[FileChange]]:
     """Do what the plan says, under the locks of all its folders; return the new change's id and what was done."""
     with ExitStack() as stack:
         folders = _open_folders(plan, roots_of, stack)
         stack.enter_context(locked_now(list(folders.values())))
-        check(history, plan, force=force)
+        check(history, plan, roots_of, force=force)
         steps = [_actual(history, step, folders) for step in _in_order(plan.steps)]
         pending = history.begin(who, steps, kind=plan.kind, about=plan.about)
         _do_all(history, steps, folders, pending)
@@ -232,7 +249,7 @@ def apply(
         return pending.id, steps
 
 
-def _open_folders(plan: Plan, roots_of: Callable[[str], Sequence[str]], stack: ExitStack) -> dict[str, int]:
+def _open_folders(plan: Plan, roots_of: RootsOf, stack: ExitStack) -> dict[str, int]:
     opened: dict[str, int] = {}
     for step in _in_order(plan.steps):
         folder = os.path.dirname(step.path)

@@ -1,0 +1,87 @@
+"""`holdfast log`: the changes made in this workspace, newest first."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.cli import render
+
+if TYPE_CHECKING:
+    from holdfast.host.history.history import History
+    from holdfast.host.history.words import Change
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("path", nargs="?", metavar="PATH", help="only changes of this file, or below this folder")
+    parser.add_argument("-n", "--limit", type=int, default=30, metavar="N", help="how many (default 30; 0: all)")
+    parser.add_argument("--of", metavar="SESSION", help="only changes of this session")
+
+
+def run(options: Namespace) -> int:
+    named: str | None = options.path
+    path = None if named is None else os.path.realpath(os.path.join(options.cwd, named))
+    with opened(options) as history:
+        changes = history.changes(limit=options.limit or -1, session_id=session_id(options.of), path=path)
+        dropped = history.dropped()
+    data = {"changes": [change.to_dict() for change in changes], "dropped": dropped}
+    render.facts(options, data, lambda: _table(options, changes, dropped))
+    return 0
+
+
+def session_id(name: str | None) -> str | None:
+    """Return the id of a session named on the command line."""
+    return name if name is None or name.startswith("session_") else f"session_{name}"
+
+
+@contextmanager
+def opened(options: Namespace) -> Generator[History]:
+    """Open the history of the workspace, settled after a crash."""
+    from holdfast.core.settings import HistorySettings
+    from holdfast.host import locations
+    from holdfast.host.history.history import History
+    from holdfast.host.history.recovery import recover
+
+    folder = os.path.join(locations.workspace_state(options.cwd), "history")
+    limit = HistorySettings().limit_mb * 1024 * 1024
+    history = History(folder if os.path.isdir(folder) else None, limit, render.note)
+    try:
+        recover(history)
+        yield history
+    finally:
+        history.close()
+
+
+def _table(options: Namespace, changes: list[Change], dropped: str) -> str:
+    if not changes:
+        return dropped or "No changes yet."
+    rows = [
+        (change.id, _when(change.at), change.tool, _state(change), _files(options, change), change.session_id)
+        for change in changes
+    ]
+    shown = render.table(rows, ("CHANGE", "WHEN", "TOOL", "STATE", "FILES", "SESSION"))
+    return f"{shown}\n{dropped}" if dropped else shown
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _state(change: Change) -> str:
+    if change.kind == "change":
+        return "undone" if change.state == "undone" else "done"
+    return f"{change.kind} of {', '.join(change.about)}"
+
+
+def _files(options: Namespace, change: Change) -> str:
+    from holdfast.host.visible import visible
+
+    signs = {"created": "+", "deleted": "-", "changed": "~"}
+    files = change.to_dict()["files"]
+    names = [f"{signs[each['action']]} {os.path.relpath(each['path'], options.cwd)}" for each in files[:3]]
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return visible(", ".join(names)) + more

@@ -1,0 +1,237 @@
+"""Undo and Redo: one, back to a point, a whole session; never over newer work unless forced."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from workbench import TOOLS, Workbench, failure
+
+from holdfast.core.effects import DeletePath, WritePath
+from holdfast.host.history.words import ABSENT, FileChange
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Workbench:
+    return Workbench(tmp_path)
+
+
+def text(bench: Workbench, name: str = "a") -> str:
+    return (bench.root / name).read_text()
+
+
+def count_up(bench: Workbench, last: int, name: str = "a") -> list[str]:
+    """Edit a file from 0 to `last`; return the ids of the changes."""
+    bench.put(name, "0\n")
+    results = [bench.edit(name, f"{n}\n", f"{n + 1}\n") for n in range(last)]
+    return [result.undo.change_id for result in results if result.undo]
+
+
+def test_undo_goes_back_step_by_step_and_redo_forward(bench: Workbench) -> None:
+    count_up(bench, 3)
+    seen = []
+    for tool in ("Undo", "Undo", "Redo", "Undo", "Undo", "Redo", "Redo", "Redo"):
+        bench.call(tool)
+        seen.append(text(bench).strip())
+    assert seen == ["2", "1", "2", "1", "0", "1", "2", "3"]
+    assert "nothing to redo" in failure(lambda: bench.call("Redo")).message
+
+
+def test_undo_takes_back_the_latest_change_of_any_session(tmp_path: Path) -> None:
+    first, second = Workbench(tmp_path, name="one"), Workbench(tmp_path, name="two")
+    first.write("a", "1")
+    second.write("b", "2")
+    first.call("Undo")
+    assert (first.root / "a").exists()
+    assert not (first.root / "b").exists()
+
+
+def test_undo_to_a_point_takes_back_all_after_it(bench: Workbench) -> None:
+    ids = count_up(bench, 5)
+    bench.write("new", "x")
+    bench.call("Undo", to=ids[1])
+    assert text(bench) == "2\n"
+    assert not (bench.root / "new").exists()
+    bench.call("Redo")
+    assert text(bench) == "5\n"
+    assert text(bench, "new") == "x"
+
+
+def test_undo_of_a_session_leaves_the_others(tmp_path: Path) -> None:
+    one, two = Workbench(tmp_path, name="one"), Workbench(tmp_path, name="two")
+    one.write("a", "1")
+    two.write("b", "2")
+    one.write("c/d", "3")
+    two.call("Undo", session="one")
+    assert sorted(path.name for path in one.root.iterdir()) == ["b"]
+    assert "nothing of session" in failure(lambda: one.call("Undo", session="one")).message
+
+
+def test_undo_of_a_file_changed_since_is_refused_with_a_diff_unless_forced(bench: Workbench) -> None:
+    path = bench.put("a", "one\n")
+    bench.edit("a", "one", "two")
+    path.write_text("two\nmine\n")
+    problem = failure(lambda: bench.call("Undo"))
+    assert problem.code == "precondition_failed"
+    assert "+mine" in problem.details["diff"]
+    assert path.read_text() == "two\nmine\n"
+    bench.call("Undo", force=True)
+    assert path.read_text() == "one\n"
+    bench.call("Redo")
+    assert path.read_text() == "two\nmine\n"
+
+
+def test_one_change_among_later_ones_is_refused(bench: Workbench) -> None:
+    ids = count_up(bench, 3)
+    assert failure(lambda: bench.call("Undo", change_id=ids[0])).code == "precondition_failed"
+    bench.put("b", "x\n")
+    only = bench.edit("b", "x", "y")
+    count_up(bench, 1, "c")
+    assert only.undo is not None
+    bench.call("Undo", change_id=only.undo.change_id)
+    assert text(bench, "b") == "x\n"
+
+
+def test_work_of_somebody_else_between_two_changes_stops_an_undo_over_both(bench: Workbench) -> None:
+    path = bench.put("a", "one\n")
+    first = bench.edit("a", "one", "two")
+    path.write_text("two\nmine\n")
+    bench.read("a")
+    bench.edit("a", "two", "three")
+    assert first.undo is not None
+    before = str(int(first.undo.change_id) - 1)
+    bench.write("other", "x")
+    problem = failure(lambda: bench.call("Undo", session="s"))
+    assert problem.details["paths"] == [str(path)]
+    assert failure(lambda: bench.call("Undo", to=before)).message == f"there is no change {before}"
+
+
+def test_an_undo_is_undone_by_its_own_id(bench: Workbench) -> None:
+    count_up(bench, 1)
+    undone = bench.call("Undo")
+    assert undone.undo is not None
+    redone = bench.call("Undo", change_id=undone.undo.change_id)
+    assert text(bench) == "1\n"
+    assert redone.undo is not None
+    bench.call("Undo", change_id=redone.undo.change_id)
+    assert text(bench) == "0\n"
+
+
+def test_a_change_is_not_undone_twice(bench: Workbench) -> None:
+    [only] = count_up(bench, 1)
+    bench.call("Undo", change_id=only)
+    assert "already" in failure(lambda: bench.call("Undo", change_id=only)).message
+
+
+def test_unknown_and_contradicting_wishes_are_refused(bench: Workbench) -> None:
+    for wish in ("77", "x", "", "9" * 30, "-1", "٣"):
+        assert "there is no change" in failure(lambda wish=wish: bench.call("Undo", change_id=wish)).message
+    assert failure(lambda: bench.call("Undo", change_id="1", to="2")).code == "invalid_args"
+    assert "nothing to undo" in failure(lambda: bench.call("Undo")).message
+
+
+def test_created_files_and_folders_go_and_come_back(bench: Workbench) -> None:
+    bench.write("x/y/z.txt", "z")
+    bench.call("Undo")
+    assert os.listdir(bench.root) == []
+    bench.call("Redo")
+    assert text(bench, "x/y/z.txt") == "z"
+
+
+def test_a_folder_somebody_uses_by_now_stays(bench: Workbench) -> None:
+    bench.write("x/a", "a")
+    (bench.root / "x/mine").write_text("mine")
+    bench.call("Undo")
+    assert os.listdir(bench.root / "x") == ["mine"]
+
+
+def test_what_a_command_did_is_undone_whole(bench: Workbench) -> None:
+    """Files changed, deleted, made executable, links and folders, as a command's recorder reports them."""
+    root = bench.root
+    bench.put("changed", "old\n")
+    bench.put("gone", "gone\n")
+    bench.put("script", "#!/bin/sh\n").chmod(0o644)
+    os.symlink("changed", root / "link")
+    names = ["changed", "gone", "script", "link", "dir", "dir/new"]
+    before = {name: bench.history.keep_path(bench.path(name)) for name in names}
+    (root / "changed").write_text("new\n")
+    (root / "gone").unlink()
+    (root / "script").chmod(0o755)
+    (root / "link").unlink()
+    os.symlink("script", root / "link")
+    (root / "dir").mkdir()
+    (root / "dir/new").write_bytes(b"\0binary")
+    changes = [FileChange(bench.path(name), before[name], bench.history.keep_path(bench.path(name))) for name in names]
+    bench.history.record(changes, call_id="c", tool="Bash", session_id="session_s", description="make a mess")
+    for _ in range(2):
+        bench.call("Undo")
+        assert text(bench, "changed") == "old\n"
+        assert text(bench, "gone") == "gone\n"
+        assert stat.S_IMODE((root / "script").stat().st_mode) == 0o644
+        assert os.readlink(root / "link") == "changed"
+        assert not (root / "dir").exists()
+        bench.call("Redo")
+        assert text(bench, "changed") == "new\n"
+        assert not (root / "gone").exists()
+        assert stat.S_IMODE((root / "script").stat().st_mode) == 0o755
+        assert os.readlink(root / "link") == "script"
+        assert (root / "dir/new").read_bytes() == b"\0binary"
+
+
+def test_a_mode_changed_by_the_user_survives_the_undo_of_an_edit(bench: Workbench) -> None:
+    path = bench.put("a", "one\n")
+    bench.edit("a", "one", "two")
+    path.chmod(0o755)
+    bench.call("Undo")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+def test_effects_and_the_dry_run_name_every_file(bench: Workbench) -> None:
+    count_up(bench, 1)
+    bench.write("new", "x\n")
+    tool, ctx = TOOLS["Undo"], bench.context("Undo")
+    assert tool.effects is not None
+    assert tool.effects(tool.arguments.parse({}), ctx) == [DeletePath(bench.path("new"))]
+    assert tool.effects(tool.arguments.parse({"change_id": "1"}), ctx) == [WritePath(bench.path("a"))]
+    shown = bench.preview("Undo", change_id="1")
+    assert "-1\n+0\n" in shown.diff
+    assert text(bench) == "1\n"
+
+
+def test_after_an_undo_the_session_may_go_on_editing(bench: Workbench) -> None:
+    count_up(bench, 2)
+    bench.call("Undo")
+    bench.edit("a", "1\n", "one\n")
+    assert text(bench) == "one\n"
+
+
+def test_the_log_lists_undo_and_events_are_sent(bench: Workbench) -> None:
+    count_up(bench, 1)
+    bench.call("Undo")
+    kinds = [(change.kind, change.state, change.tool) for change in bench.history.changes()]
+    assert kinds == [("undo", "done", "Undo"), ("change", "undone", "Edit")]
+    changed = [event.data["action"] for event in bench.events if event.kind == "file_changed"]
+    assert changed == ["changed", "changed"]
+
+
+def test_a_link_put_in_the_way_is_not_followed_out(bench: Workbench, tmp_path: Path) -> None:
+    bench.write("dir/a", "1")
+    bench.read("dir/a")
+    bench.write("dir/a", "2")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/a").write_text("secret")
+    (bench.root / "dir").rename(bench.root / "moved")
+    os.symlink(tmp_path / "out", bench.root / "dir")
+    assert "secret" not in str(failure(lambda: bench.call("Undo")).details)
+    assert "secret" not in str(failure(lambda: bench.preview("Undo")).details)
+    failure(lambda: bench.call("Undo", force=True))
+    assert (tmp_path / "out/a").read_text() == "secret"
+
+
+def test_absent_before_and_after_is_harmless(bench: Workbench) -> None:
+    change = FileChange(bench.path("x"), ABSENT, ABSENT)
+    bench.history.record([change], call_id="c", tool="Bash", session_id="session_s")
+    bench.call("Undo")
+    assert not (bench.root / "x").exists()
