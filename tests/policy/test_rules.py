@@ -79,7 +79,7 @@ def test_a_deny_rule_sees_through_what_does_not_change_the_meaning(
     ("rule", "words"),
     [
         ("Bash(rm:*)", ("rmdir", "x")),
-        ("Bash(rm:*)", ("echo", "rm")),
+        ("Bash(rm:*)", ("rm.sh", "x")),
         ("Bash(git push:*)", ("git", "log", "push")),
         ("Bash(git push:*)", ("git", "commit", "-m", "push")),
         ("Bash(rm -rf:*)", ("rm", "-r", "x")),
@@ -88,6 +88,14 @@ def test_a_deny_rule_sees_through_what_does_not_change_the_meaning(
 )
 def test_a_deny_rule_leaves_other_commands_alone(tmp_path: Path, rule: str, words: tuple[str, ...]) -> None:
     assert verdict([f"deny {rule}", "allow Bash"], tmp_path, run(*words), tool="Bash") == "allow"
+
+
+def test_an_unknown_wrapper_around_a_denied_command_asks_under_every_allow_rule(tmp_path: Path) -> None:
+    rules = ["deny Bash(rm:*)", "allow Bash"]
+    assert verdict(rules, tmp_path, run("mywrapper", "--fast", "rm", "-rf", "x"), tool="Bash") == "ask"
+    assert verdict(rules, tmp_path, run("mywrapper", "/bin/rm", "x"), tool="Bash", mode="bypass") == "ask"
+    assert verdict(rules, tmp_path, run("grep", "rm", "x", read_only=True), tool="Bash") == "allow"
+    assert verdict(["allow Bash"], tmp_path, run("mywrapper", "rm"), tool="Bash") == "allow"
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ class Checker:
             return _answer("error", failure.message, hint=failure.hint)
         except HoldfastError as problem:
             return _answer("error", str(problem))
+        except Exception as problem:  # a tool that cannot state its effects must not end a batch, and permits nothing
+            return _answer("error", f"{name} failed to say what it would do: {type(problem).__name__}: {problem}")
         shown = decision.to_dict()
         return {**shown, "commands": _commands(decision.judged)}
 

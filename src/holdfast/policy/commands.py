@@ -46,6 +46,10 @@ class CommandPattern:
             return False
         return self._in_order(plain, words[1:])
 
+    def hidden_in(self, words: tuple[str, ...]) -> bool:
+        """Return whether the words after the first would be such a command: what an unknown wrapper may run."""
+        return bool(self.words) and any(self.forbids(words[start:]) for start in range(1, min(len(words), 64)))
+
     def _in_order(self, wanted: list[str], words: tuple[str, ...]) -> bool:
         """Find the plain words one after the other; only options, and one value after each, may stand between."""
         position = 0

@@ -118,9 +118,11 @@ def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
         return "devices and disks are out of reach"
     if program in _REMOVERS or (program in _OWNERS and _recursive(words)):
         return _targets(words, cwd, roots)
-    if program == "find" and "-delete" in words and not any(_FIND_TESTS.fullmatch(word) for word in words):
+    if program == "find" and "-delete" in words:
         starts = words[: next((index for index, word in enumerate(words) if word.startswith("-")), len(words))]
-        return _targets(starts or (".",), cwd, roots)
+        # `find . -name '*.tmp' -delete` picks inside the workspace; `find /etc -type f -delete` is no pick at all.
+        picks = any(_FIND_TESTS.fullmatch(word) for word in words)
+        return _targets(starts or (".",), cwd, roots, inside_too=not picks)
     return ""
 
 
@@ -138,14 +140,22 @@ def _recursive(words: tuple[str, ...]) -> bool:
     return any(word == "--recursive" or re.fullmatch(r"-[a-zA-Z]*R[a-zA-Z]*", word) for word in words)
 
 
-def _targets(words: tuple[str, ...], cwd: str, roots: Roots) -> str:
+def _targets(words: tuple[str, ...], cwd: str, roots: Roots, *, inside_too: bool = True) -> str:
     for word in words:
         if word.startswith("-") or not word:
             continue
-        bare = re.sub(r"(?<=.)/(\*+|\.\*|\{.*\})$", "", word) if word != "/*" else "/"
-        bare = "." if bare in ("*", "**", ".*", "./*") else bare
-        path = posixpath.normpath(posixpath.join(cwd, os.path.expanduser(bare)))
-        reason = _whole(roots.place(path), roots)
+        path = posixpath.normpath(posixpath.join(cwd, os.path.expanduser(_without_wildcards(word))))
+        place = roots.place(path)
+        reason = "" if place.inside and not inside_too else _whole(place, roots)
         if reason:
             return reason
     return ""
+
+
+def _without_wildcards(word: str) -> str:
+    """Return the folder whose whole content a word means: `~/*` is the home folder, `/c*` as good as the root."""
+    folder, _, last = word.rpartition("/")
+    everything = re.fullmatch(r"\*+|\.\*|\{.*\}|\?\*|\.\?\*", last) is not None
+    if everything or (word.startswith("/") and folder == "" and re.search(r"[*?\[]", last)):
+        return folder or ("/" if word.startswith("/") else ".")
+    return word

@@ -171,6 +171,8 @@ class Judgement:
                 "command", "deny", lambda rule: rule.command is not None and rule.command.forbids(words)
             ),
             ask=self._matching("command", "ask", lambda rule: rule.command is not None and rule.command.forbids(words)),
+            guard=None if effect.read_only else self._wrapped(words),
+            firm=True,
             changes=not effect.read_only,
             allow=allow,
             covered=self.cover,
@@ -178,6 +180,13 @@ class Judgement:
         )
         cover = allow[0] if allow else None
         return [own, *(each for implied in effect.implies for each in self._effect(implied, effect, cover))]
+
+    def _wrapped(self, words: tuple[str, ...]) -> Guard | None:
+        """Return a question for a program that is no known reader and is handed the words of a denied command."""
+        for rule in self.book.of("command", "deny"):
+            if rule.command is not None and self._counts(rule) and rule.command.hidden_in(words):
+                return Guard("ask", f"{words[0]} may run what rule {rule.text} ({rule.origin}) denies", (rule,))
+        return None
 
     def _path(self, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
         roots = self.policy.roots(self.request)
