@@ -20,7 +20,7 @@ LENGTH_LIMIT: Final = 4096
 
 
 def expand(pattern: str) -> list[str]:
-    """Return the plain patterns that a pattern with braces stands for, in order; as in a shell, `{a}` is itself."""
+    """Return the plain patterns that a pattern with braces stands for, in order; `{a}` stands for `a`."""
     if len(pattern) > LENGTH_LIMIT:
         raise ToolFailure(f"the pattern has {len(pattern)} characters; at most {LENGTH_LIMIT}", code="invalid_args")
     done: list[str] = []
@@ -43,7 +43,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def _first_group(text: str) -> tuple[int, list[str], int] | None:
-    """Return begin, options and end of the first `{...,...}`; None when there is none (unclosed, or without comma)."""
+    """Return begin, options and end of the first `{...,...}`; None when there is none (unclosed, or empty)."""
     at = 0
     while at < len(text):
         if text[at] == "\\":
@@ -75,7 +75,7 @@ def _options(text: str, begin: int) -> tuple[list[str], int] | None:
         elif letter == "}":
             depth -= 1
             if depth == 0:
-                return ([*options, text[start:at]], at + 1) if options else None
+                return ([*options, text[start:at]], at + 1) if options or text[start:at] else None
         at += 1
     return None
 

@@ -159,3 +159,14 @@ class _Ranked:
             return -1
         found = self._expression.fullmatch(text)
         return -1 if found is None or found.lastindex is None else self._ranks[found.lastindex - 1]
+
+
+# Braces, backslashes, POSIX classes, unclosed classes, stars that touch other letters, blanks other than a space.
+_OTHERWISE: Final = re.compile(
+    rb"[{}\\\t\r\f\v]|\[:|\[[^\]]*\Z|\[[!^]?\]|[^/]\*\*|\*\*[^/]|//|\A\*\*/?\Z|[\x80-\xff]",
+)
+
+
+def rg_agrees(rule: Rule) -> bool:
+    """Return whether `rg` reads this line as git does; it knows braces, for one, and reads lines as UTF-8."""
+    return _OTHERWISE.search(rule.text) is None

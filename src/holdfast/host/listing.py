@@ -1,0 +1,144 @@
+"""Listing the files a pattern matches, newest first.
+
+A small tree is walked here, links included. A large one is listed by `rg --files` on all cores while the hits are
+looked at here; should a rule file in it say something `rg` reads otherwise than git, the tree is walked here after all.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from holdfast.core.secrets import is_secret, may_be_secret
+from holdfast.host import rg
+from holdfast.host.globbing import Glob
+from holdfast.host.ignore import rg_agrees
+from holdfast.host.ignore_chain import GITIGNORE, folder_at, rules_of
+from holdfast.host.repository import read_plain
+from holdfast.host.search import rg_reads, walk_options
+from holdfast.host.walk import Tally, Walk
+
+SMALL: Final = 3000
+"""Files up to which a tree is walked here."""
+_EXCLUDES: Final = tuple(
+    f"--glob=!{each}" for each in ("node_modules/", "__pycache__/", "vendor/", "dist/", "build/", ".DS_Store", "*.pyc")
+)
+
+
+Hit: TypeAlias = tuple[int, bytes, int]
+"""A file: when it was last changed (ns), its path from the root, its size. A plain tuple: there are many."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """One listing below `walk.root`; `hits` blocks, and ends early when `stop` is set."""
+
+    walk: Walk
+    glob: Glob
+    stop: rg.Stop = field(default_factory=rg.Stop)
+    links_left_out: bool = False
+
+    def hits(self) -> list[Hit]:
+        """Return every file that matches, newest first, then by path."""
+        walk = replace(self.walk, enters=self._enters)
+        found = self._walked(walk, SMALL)
+        if found is None:
+            found = self._listed_by_rg()
+        if found is None:
+            found = self._walked(replace(walk, tally=Tally()), 1 << 60) or []
+        return sorted(found, key=_newest_first)
+
+    def _enters(self, folder: bytes) -> bool:
+        start = self.glob.start
+        on_the_way = not start or (start + b"/").startswith(folder + b"/") or folder.startswith(start + b"/")
+        return on_the_way and self.glob.enters(folder)
+
+    def _walked(self, walk: Walk, limit: int) -> list[Hit] | None:
+        """Walk here; None when the tree is larger than `limit` files."""
+        found: list[Hit] = []
+        fits = self.glob.expression.fullmatch
+        for path, entry in walk.files():
+            if walk.tally.files > limit:
+                return None
+            if self.stop.wanted:
+                break
+            if fits(path):
+                _add(found, path, os.fsencode(entry.path))
+        return found
+
+    def _listed_by_rg(self) -> list[Hit] | None:
+        """List with `rg`; None when it cannot be trusted with the rules of this tree."""
+        walk = self.walk
+        if walk.ignore and not rg_reads(folder_at(walk.root, walk.stop)):
+            return None
+        options = walk_options(walk) if walk.ignore else ["--hidden", "--glob=!.git", "--no-ignore"]
+        run = rg.output(
+            ["--files", "--null", *options, *(_EXCLUDES if walk.excludes else ()), "--", b"."], walk.root, self.stop
+        )
+        found: list[Hit] = []
+        fits, secrets = self.glob.expression.fullmatch, Secrets(walk)
+        top = walk.root.rstrip(b"/") + b"/"
+        self.links_left_out = True
+        for path in _paths(run):
+            if path.endswith(GITIGNORE) and walk.ignore and not _rg_reads_file(top + path):
+                return None
+            if fits(path) and not secrets.holds(path):
+                _add(found, path, top + path)
+        return found
+
+
+class Secrets:
+    """Says fast of many paths whether they are kept out: folders are judged once, names mostly at a glance."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._top = os.fsdecode(walk.root.rstrip(b"/")) + "/"
+        self._keeps_out = walk.keeps_out
+        self._folders: dict[bytes, bool] = {b"": False}
+
+    def holds(self, path: bytes) -> bool:
+        folder, _, name = path.rpartition(b"/")
+        if self._folder(folder):
+            return True
+        if self._keeps_out is is_secret and not may_be_secret(os.fsdecode(name)):
+            return False
+        return self._keeps_out(self._top + os.fsdecode(path))
+
+    def _folder(self, path: bytes) -> bool:
+        known = self._folders.get(path)
+        if known is None:
+            above = path.rpartition(b"/")[0]
+            known = self._folder(above) or self._keeps_out(f"{self._top}{os.fsdecode(path)}/")
+            self._folders[path] = known
+        return known
+
+
+def _paths(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the paths of NUL-separated output, without their leading `./`."""
+    rest = b""
+    for chunk in chunks:
+        *paths, rest = (rest + chunk).split(b"\0")
+        for path in paths:
+            yield path[2:]
+
+
+def _rg_reads_file(path: bytes) -> bool:
+    if os.path.basename(path) != GITIGNORE:
+        return True
+    data = read_plain(path, follow=False)
+    return data is not None and all(map(rg_agrees, rules_of(data, os.fsdecode(path), False).rules))
+
+
+def _add(found: list[Hit], path: bytes, full: bytes) -> None:
+    try:
+        status = os.lstat(full)
+    except OSError:  # gone since it was listed
+        return
+    if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+        found.append((status.st_mtime_ns, path, status.st_size))
+
+
+def _newest_first(hit: Hit) -> tuple[int, bytes]:
+    return -hit[0], hit[1]

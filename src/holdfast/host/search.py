@@ -1,0 +1,397 @@
+"""Searching the files of a tree: the results of `rg`, in one stable order, stopped as soon as there are enough.
+
+How a search goes depends on how large the tree turns out to be:
+
+- A small one is walked here to its end, and its files are searched in this process or named to `rg`.
+- Of a large one the first files are tried: a common pattern fills its result from them. Otherwise one `rg` counts the
+  lines of every file on all cores, which is as much work as finding them; sorted by path the counts say which few
+  files hold the lines asked for, and only those are searched again for their text.
+
+So a cut result is always the beginning of the same list. What `rg` finds is judged again by our own ignore rules,
+which are git's; where a rule means something else to `rg`, the tree is walked here and the files are named to it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from holdfast.core.errors import ToolFailure
+from holdfast.host import rg
+from holdfast.host.ignore import Rules, rg_agrees
+from holdfast.host.ignore_chain import Folder, folder_at
+from holdfast.host.plain_search import Plain, compile_plain, read_small
+from holdfast.host.repository import find_repository
+from holdfast.host.walk import Walk, order
+
+T = TypeVar("T")
+
+SMALL: Final = 600
+"""Files up to which a tree is walked here."""
+PROBE: Final = 24
+"""Files of a large tree that are tried first."""
+DEADLINE_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a result: a match with its places (byte offsets into the text), or a line of context."""
+
+    path: bytes
+    number: int
+    text: bytes
+    places: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_match(self) -> bool:
+        return bool(self.places)
+
+
+def everything(path: bytes) -> bool:
+    """Keep every file."""
+    del path
+    return True
+
+
+@dataclass(slots=True)
+class Search:
+    """One search below `walk.root`; its methods block, and end early when `stop` is set."""
+
+    walk: Walk
+    pattern: rg.Pattern
+    keeps: Callable[[bytes], bool] = everything
+    """Which files (paths from the root) are wanted at all."""
+    narrow: Sequence[str] = ()
+    """Options that tell `rg` to leave out early what `keeps` would refuse."""
+    stop: rg.Stop = field(default_factory=rg.Stop)
+    pcre2: bool = False
+    deadline: float = field(default_factory=lambda: time.monotonic() + DEADLINE_S)
+
+    def lines(self, need: int) -> list[Line]:
+        """Return the first `need` lines in order (all of them when there are fewer)."""
+        walker = self._wanted()
+        first = list(islice(walker, SMALL + 1))
+        if len(first) <= SMALL:
+            return self._lines_here(first, need)
+        found = self._probe(first, walker, need, self._lines_of)
+        if found is not None:
+            return found
+        if not self._rg_walks():
+            return self._lines_of([*first, *walker], need)
+        counted = self._counted_by_rg()
+        return self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
+
+    def counts(self, need: int) -> list[tuple[bytes, int]]:
+        """Return the first `need` files with a match and their numbers of matching lines, in order."""
+        walker = self._wanted()
+        first = list(islice(walker, SMALL + 1))
+        if len(first) <= SMALL:
+            return self._counts_here(first)[:need]
+        found = self._probe(first, walker, need, lambda files, _: self._counted(files))
+        if found is not None:
+            return found[:need]
+        if not self._rg_walks():
+            return self._counted([*first, *walker])[:need]
+        return self._counted_by_rg()[:need]
+
+    def _wanted(self) -> Iterator[bytes]:
+        for path, entry in self.walk.files():
+            if self.stop.wanted:
+                return
+            if self.keeps(path) and entry.is_file(follow_symlinks=False):
+                yield path
+
+    def _probe(
+        self,
+        first: list[bytes],
+        walker: Iterator[bytes],
+        need: int,
+        find: Callable[[Sequence[bytes], int], list[T]],
+    ) -> list[T] | None:
+        """Try the first files of a large tree; None unless they fill the result."""
+        found = find(first[:PROBE], need)
+        tried = PROBE
+        # A pattern found in every few files is worth a second and a third try.
+        while len(found) < need and len(found) * 8 >= tried and tried < 4 * SMALL:
+            more = min(max(tried, tried * need // len(found)), 4 * SMALL) * 5 // 4
+            first += islice(walker, max(0, tried + more - len(first)))
+            found += find(first[tried : tried + more], need - len(found))
+            tried += more
+        return found if len(found) >= need else None
+
+    def _lines_here(self, files: list[bytes], need: int) -> list[Line]:
+        plain = self._plain()
+        if plain is None:
+            return self._lines_of(files, need)
+        found: dict[bytes, list[Line]] = {}
+        left, enough = self._search_here(plain, files, need, found)
+        for line in self._lines_of(left, need):
+            found.setdefault(line.path, []).append(line)
+        return [line for path in files[:enough] for line in found.get(path, ())][:need]
+
+    def _search_here(
+        self, plain: Plain, files: list[bytes], need: int, found: dict[bytes, list[Line]]
+    ) -> tuple[list[bytes], int]:
+        """Search files in this process until there is enough; return those left to `rg`, and how many were taken."""
+        left: list[bytes] = []
+        lines = 0
+        for taken, path in enumerate(files):
+            if lines >= need or self.stop.wanted:
+                return left, taken
+            data = read_small(os.path.join(self.walk.root, path))
+            hits = None if data is None else [] if b"\0" in data and not _is_utf16(data) else plain.search(data)
+            if hits is None:
+                left.append(path)
+            elif hits:
+                lines += len(hits)
+                found[path] = [Line(path, number, text, tuple(places)) for number, text, places in hits]
+        return left, len(files)
+
+    def _counts_here(self, files: list[bytes]) -> list[tuple[bytes, int]]:
+        plain = self._plain()
+        if plain is None:
+            return self._counted(files)
+        found: dict[bytes, list[Line]] = {}
+        left, _ = self._search_here(plain, files, 1 << 60, found)
+        counted = {path: len(lines) for path, lines in found.items()} | dict(self._counted(left))
+        return [(path, counted[path]) for path in files if path in counted]
+
+    def _plain(self) -> Plain | None:
+        if self.pattern.multiline or self.pattern.context or self.pcre2:
+            return None
+        return compile_plain(self.pattern.text, ignore_case=self.pattern.ignore_case)
+
+    def _lines_of(self, files: Sequence[bytes], need: int, expected: Sequence[int] = ()) -> list[Line]:
+        """Return the first `need` lines of files given in order, searched in parts that grow."""
+        found: list[Line] = []
+        at, size = 0, max(PROBE, _files_for(expected, need))
+        while at < len(files) and len(found) < need:
+            part = files[at : at + size]
+            for batch in rg.batches(part):
+                found += self._lines_of_batch(batch, need)
+            at, size = at + size, size * 4
+        return found[:need]
+
+    def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
+        options = ["--json", f"--max-count={need}", *self.context_options()]
+        by_file: dict[bytes, list[Line]] = {}
+        path = b""
+        for kind, data in rg.messages(self.run([*options, "--", *(b"./" + file for file in files)])):
+            if kind == "begin":
+                path = rg.text_bytes(data["path"])[2:]
+                by_file[path] = []
+            elif kind in ("match", "context"):
+                by_file[path] += _lines_in(path, data)
+            elif kind == "end" and data["binary_offset"] is not None:
+                del by_file[path]
+        matches = {path: lines for path, lines in by_file.items() if self._still_counts(path, lines, need)}
+        return [line for path in files for line in matches.get(path, ())]
+
+    def _still_counts(self, path: bytes, lines: list[Line], need: int) -> bool:
+        """Drop a file that is a link by now, and one left before its end that turns out to be binary."""
+        full = os.path.join(self.walk.root, path)
+        left_early = sum(line.is_match for line in lines) >= need
+        return is_regular(full) and not (left_early and has_nul(full))
+
+    def _counted(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
+        found: dict[bytes, int] = {}
+        for batch in rg.batches(files):
+            run = self.run(["--count", "--null", "--with-filename", "--", *(b"./" + file for file in batch)])
+            found |= {path[2:]: number for path, number in rg.counts(run)}
+        root = self.walk.root
+        return [
+            (path, found[path])
+            for path in files
+            if path in found and is_regular(full := os.path.join(root, path)) and not has_nul(full)
+        ]
+
+    def _counted_by_rg(self) -> list[tuple[bytes, int]]:
+        """Count with a walk of `rg`'s own, then drop what our rules leave out."""
+        options = [*walk_options(self.walk), *self.narrow, "--count", "--null", "--with-filename"]
+        run = self.run([*options, "--", b"."])
+        judge = Judge(self.walk)
+        found = ((path.removeprefix(b"./"), number) for path, number in rg.counts(run))
+        kept = [each for each in found if self.keeps(each[0]) and judge.keeps(each[0])]
+        return sorted(kept, key=lambda each: order(each[0]))
+
+    def _rg_walks(self) -> bool:
+        return self.walk.ignore and rg_reads(folder_at(self.walk.root, self.walk.stop))
+
+    def context_options(self) -> list[str]:
+        return [f"--context={self.pattern.context}"] if self.pattern.context else []
+
+    def run(self, arguments: Sequence[str | bytes], stdin: int | None = None) -> Iterator[bytes]:
+        """Run `rg`; a pattern only the other engine understands is given to that, a bad one explained."""
+        try:
+            yield from self._in_time(arguments, stdin)
+        except rg.BadPatternError as problem:
+            if self.pcre2 or not rg.NEEDS_PCRE2.search(self.pattern.text):
+                raise bad_pattern(self.pattern.text, str(problem)) from None
+            if stdin is not None:
+                os.lseek(stdin, 0, os.SEEK_SET)
+            self.pcre2 = True
+            yield from self.run(arguments, stdin)
+
+    def _in_time(self, arguments: Sequence[str | bytes], stdin: int | None) -> Iterator[bytes]:
+        options = self.pattern.options(pcre2=self.pcre2)
+        try:
+            yield from rg.output([*options, *arguments], self.walk.root, self.stop, stdin=stdin, deadline=self.deadline)
+        except rg.TooSlowError:
+            raise too_slow() from None
+
+
+class Judge:
+    """Says of paths in any order whether our rules keep them; folders are looked at once."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self._folders: dict[bytes, Folder | None] = {b"": folder_at(walk.root, walk.stop)}
+
+    def keeps(self, path: bytes) -> bool:
+        folder, _, name = path.rpartition(b"/")
+        inside = self._folder(folder)
+        if inside is None or (self._walk.ignore and inside.ignores(name, False)):
+            return False
+        return not self._walk.keeps_out(os.fsdecode(os.path.join(self._walk.root, path)))
+
+    def _folder(self, path: bytes) -> Folder | None:
+        if path not in self._folders:
+            above, _, name = path.rpartition(b"/")
+            parent = self._folder(above)
+            ignored = parent is None or parent.ignores(name, True)
+            self._folders[path] = None if parent is None or ignored else parent.child(name)
+        return self._folders[path]
+
+
+def rg_reads(folder: Folder) -> bool:
+    """Return whether `rg`, started in `folder`, reads every rule in force there as git does."""
+    if folder.fold or not all(rg_agrees(rule) for rules, _ in folder.chain for rule in rules.rules):
+        return False
+    if not folder.prefix:
+        return True
+    # Rules given as files count from the folder `rg` starts in, and without a repository it would look up to the root.
+    anchored = any(not rule.by_name for rules in _outer(folder) for rule in rules.rules)
+    return not anchored and find_repository(folder.path) is not None
+
+
+def walk_options(walk: Walk) -> list[str]:
+    """Return the options that make `rg` walk by the rules of `walk`: the strongest rule file comes last."""
+    folder = folder_at(walk.root, walk.stop)
+    options = [f"--ignore-file={rules.source}" for rules in reversed(_outer(folder))]
+    return [*rg.BY_GIT_RULES, *options, *([] if folder.prefix else ["--no-ignore-parent"])]
+
+
+def _outer(folder: Folder) -> list[Rules]:
+    """Return the rules in force that come from no `.gitignore` of the tree."""
+    top = os.fsdecode(folder.path[: len(folder.path) - len(folder.prefix)])
+    own = os.path.join(top, ".gitignore")
+    return [rules for rules, skip in folder.chain if skip == 0 and rules.source != own]
+
+
+def _files_for(expected: Sequence[int], need: int) -> int:
+    """Return how many of the first files hold `need` lines, when their numbers are known."""
+    total = 0
+    for at, number in enumerate(expected, 1):
+        total += number
+        if total >= need:
+            return at
+    return len(expected)
+
+
+def _lines_in(path: bytes, data: dict[str, Any]) -> Iterable[Line]:
+    """Yield the lines of one message; a match over several lines is marked on each of them."""
+    places = [(each["start"], each["end"]) for each in data.get("submatches", ())]
+    begin, number = 0, data["line_number"]
+    for text in rg.text_bytes(data["lines"]).removesuffix(b"\n").split(b"\n"):
+        end = begin + len(text)
+        here = tuple(
+            (max(low, begin) - begin, min(high, end) - begin) for low, high in places if low <= end and high >= begin
+        )
+        yield Line(path, number, text.removesuffix(b"\r"), here)
+        begin, number = end + 1, number + 1
+
+
+def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> list[Line] | None:
+    """Return the first lines with matches of one open file, or None when it is binary."""
+    search = Search(Walk(b"/"), pattern, stop=stop)
+    lines: list[Line] = []
+    options = ["--json", f"--max-count={need}", *search.context_options(), "--", "-"]
+    binary = False
+    for kind, data in rg.messages(search.run(options, stdin=fd)):
+        if kind in ("match", "context"):
+            lines += _lines_in(b"", data)
+        elif kind == "end":
+            binary = data["binary_offset"] is not None
+    return None if binary else lines[:need]
+
+
+def is_regular(path: bytes) -> bool:
+    """Return whether `path` is a regular file and no link."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def has_nul(path: bytes) -> bool:
+    """Return whether a file is binary: it has a NUL anywhere and is not UTF-16 with its mark."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            chunk = file.read(rg.CHUNK)
+            if _is_utf16(chunk):
+                return False
+            while chunk:
+                if b"\0" in chunk:
+                    return True
+                chunk = file.read(1 << 20)
+    except OSError:
+        return True
+    return False
+
+
+def _is_utf16(data: bytes) -> bool:
+    return data.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+def too_slow() -> ToolFailure:
+    """Return the error for a search that was ended at its deadline."""
+    return ToolFailure(
+        f"the search took longer than {DEADLINE_S:.0f} s and was stopped",
+        code="timeout",
+        hint="Search a folder below, narrow the files with `glob` or `type`, or use a simpler pattern.",
+    )
+
+
+def bad_pattern(pattern: str, complaint: str) -> ToolFailure:
+    """Return the error for a pattern `rg` cannot read, with the place where the fault is."""
+    reason = next((line for line in complaint.splitlines() if line.startswith("error: ")), "").removeprefix("error: ")
+    reason = reason or complaint.removeprefix("rg: ").splitlines()[0]
+    position = _position(pattern, complaint)
+    shown = "" if position is None else f" at position {position}: {pattern[:position]}>>{pattern[position:]}"
+    return ToolFailure(
+        f"the pattern is not a valid regular expression: {reason}{shown}",
+        code="invalid_args",
+        hint="Set multiline to true to match across lines."
+        if "multiline" in complaint
+        else "Put a backslash before a special character that is meant literally.",
+        details={"pattern": pattern} | ({"position": position} if position is not None else {}),
+    )
+
+
+def _position(pattern: str, complaint: str) -> int | None:
+    """Return where the fault is; Python's reader points at the bracket itself, `rg` sees it in brackets of its own."""
+    try:
+        re.compile(pattern)
+    except re.error as problem:
+        if problem.pos is not None:
+            return problem.pos
+    except (RecursionError, OverflowError):
+        pass
+    caret = next((line for line in complaint.splitlines() if line.startswith("    ") and not line.strip("^ ")), "")
+    return max(0, caret.index("^") - len("    (?:")) if "^" in caret else None

@@ -1,0 +1,234 @@
+"""`Grep`: search the content of files with a regular expression."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from holdfast.core.args import Args, Field
+from holdfast.core.call import ToolResult
+from holdfast.core.effects import ReadPath
+from holdfast.core.errors import ToolFailure
+from holdfast.core.tool import Tool
+from holdfast.tools.prompts import prompt
+
+if TYPE_CHECKING:
+    from holdfast.core.context import ToolContext
+    from holdfast.core.effects import Effect
+    from holdfast.host.rg import Pattern, Stop
+    from holdfast.host.search import Line
+
+HEAD_LIMIT: Final = 250
+PATTERN_LIMIT: Final = 20_000
+
+
+class GrepArgs(Args):
+    """What to search for, where, and how to show it."""
+
+    pattern: str = Field(
+        min_length=1, max_length=PATTERN_LIMIT, description="The regular expression pattern to search for"
+    )
+    path: str | None = Field(default=None, description="File or directory to search in (default: cwd)")
+    glob: str | None = Field(default=None, description="File filter pattern (e.g. *.go, *.{ts,tsx})")
+    type: str | None = Field(default=None, description="File type to search (e.g. py, js, rust); see `rg --type-list`")
+    output_mode: Literal["content", "files_with_matches", "count"] = Field(
+        default="content", description="Output mode: content / files_with_matches / count"
+    )
+    context: int = Field(default=0, ge=0, le=1000, description="Number of surrounding lines to show")
+    case_insensitive: bool = Field(default=False, description="Case insensitive search")
+    multiline: bool = Field(default=False, description="Let the pattern match across lines")
+    head_limit: int = Field(default=HEAD_LIMIT, ge=1, le=100_000, description="Maximum output lines (default 250)")
+    offset: int = Field(default=0, ge=0, description="Output lines to skip, to go on after a cut result")
+
+
+def _effects(args: GrepArgs, ctx: ToolContext) -> list[Effect]:
+    path = ctx.resolve(args.path or ".")
+    return [ReadPath(path, recursive=os.path.isdir(path))]
+
+
+def _check(args: GrepArgs, ctx: ToolContext) -> None:
+    del ctx
+    if "\0" in args.pattern:
+        raise ToolFailure("the pattern contains a NUL character", code="invalid_args", hint="Use \\x00 instead.")
+
+
+async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
+    from holdfast.host.rg import Stop, in_thread
+
+    _check(args, ctx)
+    stop = Stop()
+    return await in_thread(lambda: _search(args, ctx, stop), stop)
+
+
+def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
+    path = ctx.resolve(args.path or ".")
+    search = _search_folder if os.path.isdir(path) else _search_file
+    return search(args, ctx, path, stop)
+
+
+def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
+    from holdfast.host.file_filter import file_filter
+    from holdfast.host.opening import open_folder
+    from holdfast.host.search import Search
+    from holdfast.host.walk import Walk
+
+    place = _Place(ctx.cwd, os.path.normpath(path))
+    with open_folder(path, ctx) as folder:
+        workspace = os.fsencode(os.path.realpath(ctx.session.workspace))
+        walk = Walk(os.fsencode(folder.real), stop=workspace, keeps_out=ctx.session.keeps_out)
+        chosen = file_filter(args.glob, args.type, place.prefix)
+        search = Search(walk, _pattern(args), chosen.keeps, chosen.narrow, stop)
+        need = args.offset + args.head_limit + 1
+        page = _page(search.lines(need) if args.output_mode == "content" else search.counts(need), args)
+    notes = _notes(args, page, walk.tally.secret)
+    if not page.total:
+        notes.insert(0, _nothing(args, place.shown(b""), walk.tally.files, walk.tally.folders))
+    return _result(args, page, place, notes, folder.origin)
+
+
+def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
+    from holdfast.host.opening import open_file
+    from holdfast.host.search import search_open_file
+
+    place = _Place(ctx.cwd, os.path.normpath(path))
+    content = args.output_mode == "content"
+    need = args.offset + args.head_limit + 1 if content else 1 << 31
+    with open_file(path, ctx) as file:
+        lines = search_open_file(file.fd, _pattern(args), need, stop)
+    if lines is None:
+        raise ToolFailure(
+            f"{place.shown(b'')} is a binary file and was not searched",
+            hint="Use Bash (for example `strings` or `xxd`) on it.",
+            details={"path": path},
+        )
+    number = sum(line.is_match for line in lines)
+    page = _page(lines if content else [(b"", number)] if number else [], args)
+    notes = _notes(args, page, 0)
+    if not page.total:
+        notes.insert(0, _nothing(args, place.shown(b""), 1, 0))
+    return _result(args, page, place, notes, file.origin)
+
+
+def _pattern(args: GrepArgs) -> Pattern:
+    from holdfast.host.rg import Pattern
+
+    context = args.context if args.output_mode == "content" else 0
+    return Pattern(args.pattern, args.case_insensitive, args.multiline, context)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a search runs, and how its paths are shown: from the session's directory when they lie below it."""
+
+    cwd: str
+    path: str
+
+    @property
+    def base(self) -> str:
+        below = self.path == self.cwd or self.path.startswith(self.cwd.rstrip("/") + "/")
+        return os.path.relpath(self.path, self.cwd) if below else self.path
+
+    @property
+    def prefix(self) -> bytes:
+        """What comes before a path of the search to make it one from the session's directory."""
+        return b"" if self.base == "." or os.path.isabs(self.base) else os.fsencode(self.base) + b"/"
+
+    def shown(self, path: bytes) -> str:
+        from holdfast.host.shown import shown_name
+
+        base = os.fsencode(self.base)
+        if not path:
+            return shown_name(base)
+        return shown_name(path if base == b"." else os.path.join(base, path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The part of a result that is shown, and what is known of the whole."""
+
+    lines: list[Line]
+    files: list[tuple[bytes, int]]
+    total: int
+    """Lines or files found, only so many as it took to know that there are more."""
+    cut: bool
+
+
+def _page(found: list[Any], args: GrepArgs) -> _Page:
+    end = args.offset + args.head_limit
+    shown = found[args.offset : end]
+    content = args.output_mode == "content"
+    return _Page(shown if content else [], [] if content else shown, len(found), len(found) > end)
+
+
+def _result(args: GrepArgs, page: _Page, place: _Place, notes: list[str], origin: str) -> ToolResult:
+    text, data = _content(page, place) if args.output_mode == "content" else _files(page, place, args.output_mode)
+    data |= {"output_mode": args.output_mode, "truncated": page.cut}
+    if page.cut:
+        data["next_offset"] = args.offset + args.head_limit
+    body = "\n".join([*text, *([""] if text and notes else []), *notes])
+    return ToolResult(data=data, output=body, meta={"origin": origin} | ({"truncated": True} if page.cut else {}))
+
+
+def _content(page: _Page, place: _Place) -> tuple[list[str], dict[str, Any]]:
+    from holdfast.host.shown import marked_line
+
+    text: list[str] = []
+    matches: list[dict[str, Any]] = []
+    names: dict[bytes, str] = {}
+    has_context = any(not line.is_match for line in page.lines)
+    previous: Line | None = None
+    for line in page.lines:
+        name = names.get(line.path) or names.setdefault(line.path, place.shown(line.path))
+        if has_context and previous and (previous.path != line.path or line.number > previous.number + 1):
+            text.append("--")
+        mark = ":" if line.is_match else "-"
+        text.append(f"{name}{mark}{line.number}{mark}{marked_line(line.text, line.places)}")
+        shown = {"path": name, "line": line.number, "text": marked_line(line.text, ())}
+        matches.append(shown if line.is_match else shown | {"context": True})
+        previous = line
+    return text, {"lines": matches, "files": len(names)}
+
+
+def _files(page: _Page, place: _Place, mode: str) -> tuple[list[str], dict[str, Any]]:
+    named = [(place.shown(path), number) for path, number in page.files]
+    data: dict[str, Any] = {
+        "files": [{"path": name, "count": number} for name, number in named],
+    }
+    if mode == "count":
+        return [f"{name}:{number}" for name, number in named], data
+    return [name for name, _ in named], data
+
+
+def _notes(args: GrepArgs, page: _Page, secret: int) -> list[str]:
+    notes: list[str] = []
+    kind = "lines" if args.output_mode == "content" else "files"
+    if page.cut:
+        notes.append(f"(cut at {args.head_limit:,} {kind}; go on with offset={args.offset + args.head_limit})")
+    elif args.offset and args.offset >= page.total > 0:
+        notes.append(f"(nothing at offset={args.offset}: the result has {page.total:,} {kind})")
+    if secret:
+        notes.append(f"({secret:,} secret {'file is' if secret == 1 else 'files or folders are'} not searched)")
+    return notes
+
+
+def _nothing(args: GrepArgs, where: str, files: int, folders: int) -> str:
+    filters = [f"{name}={value}" for name, value in (("glob", args.glob), ("type", args.type)) if value]
+    looked = f"{files:,}{'+' if files > 600 else ''} files" if folders else "1 file"
+    return f"No matches found in {where} ({', '.join([looked, *filters])})"
+
+
+TOOLS: Final = (
+    Tool(
+        name="Grep",
+        description=prompt("grep"),
+        args=GrepArgs,
+        run=_run,
+        check=_check,
+        effects=_effects,
+        read_only=True,
+        concurrency_safe=True,
+        search_hint="search content text regex regular expression find grep ripgrep rg",
+        examples=({"pattern": r"def \w+\(", "type": "py"}, {"pattern": "TODO", "output_mode": "files_with_matches"}),
+    ),
+)
