@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import log
+from math import exp, floor, log
 from typing import Final
 
 _STEP: Final = log(1.04)
@@ -21,7 +21,7 @@ class Sketch:
         self.counts: dict[int, int] = dict(counts or {})
 
     def add(self, seconds: float) -> None:
-        place = int(log(seconds) * _SCALE) if _LEAST < seconds < _MOST else _edge(seconds)
+        place = floor(log(seconds) * _SCALE) if _LEAST < seconds < _MOST else _edge(seconds)
         self.counts[place] = self.counts.get(place, 0) + 1
 
     def quantile(self, share: float) -> float:
@@ -42,11 +42,8 @@ class Sketch:
 
 
 def _edge(seconds: float) -> int:
-    return int(log(_LEAST if seconds < 1 else _MOST) * _SCALE)
+    return floor(log(_LEAST if seconds < 1 else _MOST) * _SCALE)
 
 
 def _value(place: int) -> float:
-    # `int` rounds towards zero: a negative place holds the values below its edge, a positive one those above.
-    from math import exp
-
-    return exp((place + (0.5 if place > 0 else -0.5 if place < 0 else 0.0)) * _STEP)
+    return exp((place + 0.5) * _STEP)

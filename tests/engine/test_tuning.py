@@ -1,0 +1,95 @@
+"""Advice from what was measured, and a tuner that follows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.events import Event
+from holdfast.core.settings import EngineSettings, Settings
+from holdfast.core.tool import tool
+from holdfast.engine.metrics import Metrics, ToolMetrics
+from holdfast.engine.tuning import MOST_AT_ONCE, advise_caching, advise_concurrency, advise_timeout
+from holdfast.testing import scratch_app
+
+
+def measured(seconds: float, calls: int = 50, waited: int = 0) -> ToolMetrics:
+    metrics = Metrics()
+    for number in range(calls):
+        metrics.started("t")
+        metrics.finished("t", seconds, None, queue_s=0.1 if number < waited else 0.0)
+    found = metrics.of("t")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "current", "expected"),
+    [
+        (0.01, 30.0, 5.0),
+        (10.0, 5.0, 30.0),
+        (4.0, 30.0, 12.0),
+        (1000.0, 30.0, 600.0),
+    ],
+)
+def test_the_timeout_is_the_greatest_of_the_three(seconds: float, current: float, expected: float) -> None:
+    advice = advise_timeout(measured(seconds), current)
+    assert advice is not None
+    assert advice.after == pytest.approx(expected, rel=0.05)
+    assert "1.5 x p95" in advice.reason
+
+
+def test_no_advice_on_few_calls_or_small_differences() -> None:
+    assert advise_timeout(measured(0.01, calls=3), 30.0) is None
+    assert advise_timeout(measured(0.01), 5.2) is None
+    assert advise_concurrency(measured(0.01, calls=3), 10) is None
+
+
+@pytest.mark.parametrize(
+    ("waited", "current", "expected"),
+    [(10, 10, 9), (0, 10, 11), (3, 10, None), (10, 1, None), (0, MOST_AT_ONCE, None)],
+)
+def test_the_limit_goes_down_above_a_tenth_and_up_under_a_hundredth(
+    waited: int, current: int, expected: int | None
+) -> None:
+    advice = advise_concurrency(measured(0.01, waited=waited), current)
+    assert (None if advice is None else advice.after) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "calls", "wanted"), [(0.2, 50, True), (0.05, 50, False), (0.2, 10, False), (0.2, 11, True)]
+)
+def test_caching_is_advised_for_slow_and_frequent_tools(seconds: float, calls: int, wanted: bool) -> None:
+    assert (advise_caching(measured(seconds, calls), False) is not None) is wanted
+    assert advise_caching(measured(seconds, calls), True) is None
+
+
+@tool(read_only=True, depends_on=lambda args, ctx: 1)
+async def slow() -> str:
+    "A tool whose results may be kept."
+    return "x"
+
+
+async def test_switched_on_it_changes_limits_says_why_and_is_bounded_by_what_people_chose() -> None:
+    settings = Settings(engine=EngineSettings(tuning=True))
+    heard: list[Event] = []
+    async with scratch_app(tools=[slow], builtin=False, settings=settings) as app:
+        app.bus.subscribe(lambda event: heard.append(event) if event.kind == "tuning_changed" else None)
+        await app.call("slow")
+        for _ in range(50):
+            app.metrics.started("slow")
+            app.metrics.finished("slow", 0.2, None)
+        assert app.tuner is not None
+        kinds = {advice.kind: advice for advice in app.tuner.step()}
+        assert set(kinds) == {"timeout", "concurrency", "caching"}
+        assert app.executor.tuned_timeouts == {"slow": 5.0}
+        assert {event.data["kind"] for event in heard} == set(kinds)
+        assert all(event.data["reason"] for event in heard)
+        first, second = await app.call("slow"), await app.call("slow")
+        assert (first.meta["cached"], second.meta["cached"]) == (False, True)
+
+
+async def test_switched_off_nothing_changes() -> None:
+    async with scratch_app(tools=[slow], builtin=False) as app:
+        assert app.tuner is None
+        await app.call("slow")
+        assert not (await app.call("slow")).meta["cached"]
