@@ -218,6 +218,7 @@ class Extensions:
                 if problem is held.problem:  # the call's own failure, passed through
                     raise
                 self._failed(extension, prepared.tool, problem)
+                held.limit = None
                 return await held()
             finally:
                 _inside.reset(token)
@@ -300,12 +301,12 @@ class _Held:
     The extension's own time is limited, before the call and after it; the call has a limit of its own.
     """
 
-    __slots__ = ("_limit", "_outcome", "_prepared", "_proceed", "_timeout_s", "problem")
+    __slots__ = ("_outcome", "_prepared", "_proceed", "_timeout_s", "limit", "problem")
 
     def __init__(self, prepared: Prepared, proceed: Proceed, limit: asyncio.Timeout, timeout_s: float) -> None:
         self._prepared = prepared
         self._proceed = proceed
-        self._limit = limit
+        self.limit: asyncio.Timeout | None = limit
         self._timeout_s = timeout_s
         self._outcome: asyncio.Future[ToolResult] | None = None
         self.problem: BaseException | None = None
@@ -315,8 +316,7 @@ class _Held:
             return await asyncio.shield(self._outcome)
         loop = asyncio.get_running_loop()
         outcome = self._outcome = loop.create_future()
-        if not self._limit.expired():
-            self._limit.reschedule(None)
+        self._limit_to(None)
         try:
             result = await self._proceed(self._prepared)
         except BaseException as problem:
@@ -328,10 +328,13 @@ class _Held:
                 outcome.exception()  # looked at, so that asyncio does not report it as forgotten
             raise
         finally:
-            if not self._limit.expired():
-                self._limit.reschedule(loop.time() + self._timeout_s)
+            self._limit_to(loop.time() + self._timeout_s)
         outcome.set_result(result)
         return result
+
+    def _limit_to(self, when: float | None) -> None:
+        if self.limit is not None and not self.limit.expired():
+            self.limit.reschedule(when)
 
 
 def _overrides(extension: Extension, hook: str) -> bool:
