@@ -42,7 +42,7 @@ def parse(data: bytes, source: str) -> list[Rule]:
 
 
 def _rule(line: bytes, source: str, number: int) -> Rule | None:
-    text = _without_blanks(line.removesuffix(b"\r").partition(b"\0")[0])
+    text = parse_line(line)
     if not text or text.startswith(b"#"):
         return None
     negated = text.startswith(b"!")
@@ -52,6 +52,11 @@ def _rule(line: bytes, source: str, number: int) -> Rule | None:
     if not pattern.strip(b"/"):
         return None
     return Rule(source, number, text, pattern, negated, only_folders, b"/" not in pattern)
+
+
+def parse_line(line: bytes) -> bytes:
+    """Return what counts of a line: without its end, and without blanks after it."""
+    return _without_blanks(line.removesuffix(b"\r").partition(b"\0")[0])
 
 
 def _without_blanks(text: bytes) -> bytes:
