@@ -18,7 +18,7 @@ import hashlib
 import os
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 SETTLED_NS: Final = 50_000_000
 """File times tick in steps of up to ten milliseconds: a status younger than this proves nothing."""
@@ -49,6 +49,17 @@ class Seen:
         return cls(
             digest, status.st_size, status.st_mtime_ns, whole, status.st_ino, status.st_ctime_ns if settled else 0
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data; `Seen(**data)` is the way back."""
+        return {
+            "digest": self.digest,
+            "size": self.size,
+            "mtime_ns": self.mtime_ns,
+            "whole": self.whole,
+            "inode": self.inode,
+            "ctime_ns": self.ctime_ns,
+        }
 
     def untouched(self, status: os.stat_result) -> bool:
         """Say whether the status alone proves that nothing was written since; False means: look at the bytes."""

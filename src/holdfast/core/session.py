@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.call import new_id
@@ -97,7 +97,7 @@ class Session:
     def saw(self, path: str, seen: Seen) -> None:
         """Remember what was read at `path`, in memory and (through the journal) for later processes."""
         self.read_state.put(path, seen)
-        self.emit("file_read", path=path, **asdict(seen))
+        self.emit("file_read", path=path, **seen.to_dict())
 
     async def close(self) -> None:
         """End everything this session started; safe to call twice."""

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 BLOCK: Final = 64 * 1024
 SCAN: Final = 16 * BLOCK
-FIRST_CHUNK: Final = 2 * BLOCK
+FIRST_CHUNK: Final = 96 * 1024  # under the size from which malloc asks the system for fresh, unmapped pages
 LINE_BYTES: Final = 8_000
 SHORT_LINE: Final = 2_000
 SCAN_LIMIT: Final = 1024 * 1024 * 1024
@@ -163,7 +163,7 @@ class Page:
     left_out: dict[int, int] = field(default_factory=dict[int, int])
     """Of lines longer than LINE_BYTES (by index in `lines`): how many bytes are not here."""
     long_lines: bool = False
-    """Whether any line may be longer than SHORT_LINE bytes."""
+    """Whether any line is longer than SHORT_LINE bytes."""
     more: bool = False
     """Whether anything follows the last line."""
     cut_by_budget: bool = False
@@ -172,14 +172,22 @@ class Page:
 
     held: int = 0
     """Bytes of all lines, as shown."""
+    raw: bytes | None = None
+    """The lines in one piece, where they came in one; spares putting them together again."""
+
+    @property
+    def content(self) -> bytes:
+        """The lines with their line feeds."""
+        return b"\n".join(self.lines) if self.raw is None else self.raw
 
     def add(self, pieces: list[bytes], whole: bytes, size: int) -> None:
         """Take lines, over-long ones shortened. They are the first `size` bytes of `whole`."""
         self.held += size + len(pieces) * (NUMBER_WIDTH + 1)
-        if not _may_be_long(whole, size):
+        self.raw = whole[: size - 1] if not self.lines and len(pieces) > 1 else None
+        if not _has_long(whole, size):
             self.lines += pieces
             return
-        self.long_lines = True
+        self.long_lines, self.raw = True, None
         for piece in pieces:
             kept = self.shortened(piece)
             self.held -= len(piece) - len(kept)
@@ -206,18 +214,22 @@ class Page:
             used += len(line) + NUMBER_WIDTH + 2  # its number, a tab and a line feed
             if used > budget and number:
                 del self.lines[number:]
-                self.more = self.cut_by_budget = True
+                self.raw, self.more, self.cut_by_budget = None, True, True
                 break
         return self
 
 
-def _may_be_long(whole: bytes, size: int) -> bool:
-    """Say whether one of the lines in the first `size` bytes may be over SHORT_LINE bytes; False is certain.
+def _has_long(whole: bytes, size: int) -> bool:
+    """Say whether one of the lines in the first `size` bytes is over SHORT_LINE bytes.
 
-    Every stretch of half that length holds a line feed: a few dozen looks instead of one for each line.
+    From line feed to the last one within reach: a few dozen looks instead of one for each line.
     """
-    half = SHORT_LINE // 2
-    return any(whole.find(b"\n", start, start + half) < 0 for start in range(0, size - half + 1, half))
+    position = 0
+    while size - position > SHORT_LINE:
+        position = whole.rfind(b"\n", position, position + SHORT_LINE + 1) + 1
+        if position == 0:
+            return True
+    return False
 
 
 def chunks(source: Bytes, position: int) -> Iterator[bytes]:
@@ -287,7 +299,8 @@ def numbered(lines: list[bytes], first: int) -> bytes:
     """Return lines in the form of `cat -n`; `first` is the number of the first, from 1."""
     parts = _prefixes(first, len(lines))
     parts[1::2] = lines
-    return b"".join(parts)[1:]
+    parts[0] = parts[0][1:]  # the line feed before the first number
+    return b"".join(parts)
 
 
 def _prefixes(first: int, count: int) -> list[bytes]:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.errors import ToolFailure
-from holdfast.host.paths import is_beneath, missing_failure, open_beneath, os_failure, readable_roots, refuse_special
+from holdfast.host.paths import missing_failure, open_beneath, os_failure, readable_roots, refuse_special, root_of
 
 if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
@@ -19,18 +16,31 @@ if TYPE_CHECKING:
 CHUNK: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
 class Source:
-    """A file or folder held open: reads go through `fd`, so nothing that happens to the name matters any more."""
+    """A file or folder held open: reads go through `fd`, so nothing that happens to the name matters any more.
 
-    fd: int
-    path: str
-    """As it was named, made absolute."""
-    real: str
-    """Where it lies, links resolved."""
-    stat: os.stat_result
-    outside: bool
-    """True when it lies in none of the session's roots."""
+    `with open_file(path, ctx) as source:` closes it, and turns what the system says of a failing read into words.
+    """
+
+    __slots__ = ("fd", "outside", "path", "real", "stat")
+
+    def __init__(self, fd: int, path: str, real: str, status: os.stat_result, outside: bool) -> None:
+        self.fd = fd
+        self.path = path
+        """As it was named, made absolute."""
+        self.real = real
+        """Where it lies, links resolved."""
+        self.stat = status
+        self.outside = outside
+        """True when it lies in none of the session's roots."""
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        os.close(self.fd)
+        if isinstance(problem, OSError):
+            raise os_failure(problem, self.path, "read") from None
 
     @property
     def size(self) -> int:
@@ -42,34 +52,33 @@ class Source:
         return "outside" if self.outside else "workspace"
 
 
-@contextmanager
-def open_file(path: str, ctx: ToolContext) -> Generator[Source]:
+def open_file(path: str, ctx: ToolContext) -> Source:
     """Open the regular file at the absolute `path`; raise ToolFailure for a folder, a device, a missing name."""
-    with _opened(path, ctx) as source:
-        if stat.S_ISDIR(source.stat.st_mode):
-            raise ToolFailure(
-                f"{path} is a directory, not a file",
-                hint="List it with fs.list_dir or Bash `ls`, then read a file in it.",
-                details={"path": path, "reason": "directory"},
-            )
-        yield source
+    source = _opened(path, ctx)
+    if stat.S_ISDIR(source.stat.st_mode):
+        os.close(source.fd)
+        raise ToolFailure(
+            f"{path} is a directory, not a file",
+            hint="List it with fs.list_dir or Bash `ls`, then read a file in it.",
+            details={"path": path, "reason": "directory"},
+        )
+    return source
 
 
-@contextmanager
-def open_folder(path: str, ctx: ToolContext) -> Generator[Source]:
+def open_folder(path: str, ctx: ToolContext) -> Source:
     """Open the folder at the absolute `path`; raise ToolFailure for anything else."""
-    with _opened(path, ctx) as source:
-        if not stat.S_ISDIR(source.stat.st_mode):
-            raise ToolFailure(
-                f"{path} is a file, not a directory",
-                hint="Read it with Read or fs.read_file.",
-                details={"path": path, "reason": "not_a_directory"},
-            )
-        yield source
+    source = _opened(path, ctx)
+    if not stat.S_ISDIR(source.stat.st_mode):
+        os.close(source.fd)
+        raise ToolFailure(
+            f"{path} is a file, not a directory",
+            hint="Read it with Read or fs.read_file.",
+            details={"path": path, "reason": "not_a_directory"},
+        )
+    return source
 
 
-@contextmanager
-def _opened(path: str, ctx: ToolContext) -> Generator[Source]:
+def _opened(path: str, ctx: ToolContext) -> Source:
     roots = readable_roots(ctx, path)
     try:
         fd = open_beneath(path, roots, os.O_RDONLY)
@@ -78,14 +87,13 @@ def _opened(path: str, ctx: ToolContext) -> Generator[Source]:
     except OSError as problem:
         raise os_failure(problem, path, "open") from None
     try:
-        status = refuse_special(fd, path)
-        real = _where(fd, path)
-        outside = not any(is_beneath(real, os.path.realpath(root)) for root in ctx.session.roots)
-        yield Source(fd, path, real, status, outside)
-    except OSError as problem:
-        raise os_failure(problem, path, "read") from None
-    finally:
+        status, real = refuse_special(fd, path), _where(fd, path)
+    except BaseException:
         os.close(fd)
+        raise
+    # Opened beneath the session's own roots it cannot lie outside them.
+    outside = roots is not ctx.session.roots and root_of(real, [*map(os.path.realpath, ctx.session.roots)]) is None
+    return Source(fd, path, real, status, outside)
 
 
 def _where(fd: int, path: str) -> str:

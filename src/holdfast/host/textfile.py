@@ -51,14 +51,14 @@ class TextFile:
             return None
         encoding = self.wide or UTF8
         if offset == 0 and found.lines[0].startswith(_UTF8_MARK):
-            found.lines[0] = found.lines[0][3:]
+            found.lines[0], found.raw = found.lines[0][3:], None
             encoding = encoding if self.wide else Encoding("utf-8", _UTF8_MARK)
         cut = found.long_lines and _cut_long_lines(found)
         numbered = lines.numbered(found.lines, offset + 1)
         if b"\r" in numbered:
-            found.lines = [line.removesuffix(b"\r") for line in found.lines]
+            found.lines, found.raw = [line.removesuffix(b"\r") for line in found.lines], None
             numbered = lines.numbered(found.lines, offset + 1)
-        content = b"\n".join(found.lines)
+        content = found.content
         invalid = 0
         try:
             shown, text = numbered.decode(), content.decode()

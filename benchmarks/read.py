@@ -1,0 +1,107 @@
+"""Read: 2,000 lines at the head and deep inside 200,000, against plain Python that does only that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Harness
+
+LINES = 200_000
+DEEP = 190_000
+TIMES = 20
+
+
+def rows(harness: Harness) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HOLDFAST_HOME"] = os.path.join(folder, "home")
+        path = Path(folder) / "work" / "big.py"
+        path.parent.mkdir()
+        _write(path)
+        loop = asyncio.new_event_loop()
+        try:
+            _measure(harness, loop, path)
+        finally:
+            loop.close()
+
+
+def _write(path: Path) -> None:
+    """Write lines as long as those of source code are."""
+    rng = random.Random(1)
+    words = ["value", "=", "return", "self.items", "(number)", "if", "not", "text:", "for", "in", "range(10)"]
+    with path.open("w") as file:
+        for number in range(LINES):
+            file.write("    " * rng.randrange(4) + " ".join(rng.choices(words, k=rng.randrange(9))) + f"  # {number}\n")
+
+
+def _measure(harness: Harness, loop: asyncio.AbstractEventLoop, path: Path) -> None:
+    from holdfast import Holdfast
+
+    app = Holdfast(path.parent)
+    loop.run_until_complete(app.__aenter__())
+
+    def through_the_door(offset: int) -> Callable[[], object]:
+        async def calls() -> None:
+            for _ in range(TIMES):
+                result = await app.call("Read", {"file_path": str(path), "offset": offset})
+                assert result.data["lines"] == 2000, result.output
+
+        return lambda: loop.run_until_complete(calls())
+
+    harness.compare(
+        "read 2,000 lines at the head",
+        [
+            ("text islice", lambda: [_islice(path) for _ in range(TIMES)]),
+            ("Read, the tool alone", lambda: [_tool(path, 0) for _ in range(TIMES)]),
+            ("Read, through the door", through_the_door(0)),
+        ],
+        goal="<= 1.3",
+        rounds=25,
+    )
+    harness.compare(
+        "read 2,000 lines at 190,000, cold",
+        [("block scan", lambda: _scan(path)), ("Read, new session", lambda: _tool(path, DEEP))],
+        goal="<= 1.2",
+        rounds=25,
+    )
+    harness.compare(
+        "read 2,000 lines at 190,000, warm",
+        [
+            ("block scan", lambda: [_scan(path) for _ in range(TIMES)]),
+            ("Read, through the door", through_the_door(DEEP)),
+        ],
+        goal="<= 0.15",
+    )
+    loop.run_until_complete(app.__aexit__(None, None, None))
+
+
+def _islice(path: Path) -> list[str]:
+    with path.open(encoding="utf-8") as file:
+        return list(islice(file, 2000))
+
+
+def _scan(path: Path) -> int:
+    count = 0
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+    return count
+
+
+def _tool(path: Path, offset: int) -> Any:
+    """Read in a session that has read nothing yet."""
+    from holdfast.core.call import ToolCall
+    from holdfast.core.context import ToolContext
+    from holdfast.core.session import Session
+    from holdfast.core.settings import Settings
+    from holdfast.tools.read import TOOLS
+
+    session = Session(str(path.parent), settings=Settings())
+    ctx = ToolContext(ToolCall("Read"), session, lambda progress: None, {})
+    return TOOLS[0].run(TOOLS[0].arguments.parse({"file_path": str(path), "offset": offset}), ctx)
