@@ -14,10 +14,6 @@ from holdfast.core.effects import ReadPath
 from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import Seen, digest_of
 from holdfast.core.tool import Tool
-from holdfast.host.opening import open_file, open_folder, read_up_to
-from holdfast.host.seen import SEEN
-from holdfast.host.sniff import HEAD_BYTES, sniff, wide_encoding
-from holdfast.host.textfile import decoded
 
 if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
@@ -74,6 +70,8 @@ def _list_effects(args: ListDirArgs, ctx: ToolContext) -> list[Effect]:
 
 
 def _list_dir(args: ListDirArgs, ctx: ToolContext) -> ToolResult:
+    from holdfast.host.opening import open_folder
+
     path = ctx.resolve(args.path)
     with open_folder(path, ctx) as folder:
         walk = _entries(folder.fd, args.max_depth if args.recursive else 1)
@@ -177,6 +175,9 @@ def _read_effects(args: ReadFileArgs, ctx: ToolContext) -> list[Effect]:
 
 
 def _read_file(args: ReadFileArgs, ctx: ToolContext) -> ToolResult:
+    from holdfast.host.opening import open_file, read_up_to
+    from holdfast.host.seen import SEEN
+
     path = ctx.resolve(args.path)
     with open_file(path, ctx) as source:
         content = read_up_to(source.fd, args.max_bytes + 1)
@@ -187,6 +188,19 @@ def _read_file(args: ReadFileArgs, ctx: ToolContext) -> ToolResult:
             hint="Read a part of it with Read (offset, limit), or raise maxBytes.",
             details={"path": path, "size": size, "max_bytes": args.max_bytes},
         )
+    text = _text(content, path)
+    digest = digest_of(content)
+    ctx.session.keep(SEEN).remember(digest, content)
+    ctx.session.saw(source.real, Seen.of(digest, source.stat))
+    data = {"path": path, "content": text, "size": len(content)}
+    return ToolResult(data=data, output=text, meta={"origin": source.origin})
+
+
+def _text(content: bytes, path: str) -> str:
+    """Return the text of a file in whatever encoding; raise ToolFailure for one that is no text."""
+    from holdfast.host.sniff import HEAD_BYTES, sniff, wide_encoding
+    from holdfast.host.textfile import decoded
+
     found = sniff(content[:HEAD_BYTES])
     if found.kind != "text":
         raise ToolFailure(
@@ -195,12 +209,7 @@ def _read_file(args: ReadFileArgs, ctx: ToolContext) -> ToolResult:
             details={"path": path, "reason": "binary", "format": found.format, "size": len(content)},
         )
     wide = wide_encoding(content[:HEAD_BYTES])
-    text = wide.decode(content, "replace") if wide else decoded(content)[0]
-    digest = digest_of(content)
-    ctx.session.keep(SEEN).remember(digest, content)
-    ctx.session.saw(source.real, Seen.of(digest, source.stat))
-    data = {"path": path, "content": text, "size": len(content)}
-    return ToolResult(data=data, output=text, meta={"origin": source.origin})
+    return wide.decode(content, "replace") if wide else decoded(content)[0]
 
 
 def _nothing(args: Args, ctx: ToolContext) -> list[Effect]:

@@ -8,7 +8,7 @@ part was read the status must do, unless it is so young that it proves nothing.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +30,7 @@ from holdfast.tools.prompts import prompt
 if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
     from holdfast.core.effects import Effect
+    from holdfast.host.images import Picture
 
 LINES: Final = 2_000
 WHOLE_BYTES: Final = 1024 * 1024
@@ -197,8 +198,7 @@ def _image(source: Source, ctx: ToolContext) -> ToolResult:
         "original_width": picture.original_width,
         "original_height": picture.original_height,
     }
-    block = Image(base64.b64encode(picture.data).decode("ascii"), picture.mime_type)
-    return ToolResult(data=data, output=text, content=(Text(text), block))
+    return ToolResult(data=data, output=text, content=(Text(text), _block(picture)))
 
 
 def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
@@ -253,7 +253,11 @@ def _picture_block(content: bytes, path: str) -> Image | Text:
         picture = images.prepared(content, path)
     except ToolFailure as problem:
         return Text(f"[{problem.message}]")
-    return Image(base64.b64encode(picture.data).decode("ascii"), picture.mime_type)
+    return _block(picture)
+
+
+def _block(picture: Picture) -> Image:
+    return Image(binascii.b2a_base64(picture.data, newline=False).decode("ascii"), picture.mime_type)
 
 
 def _whole(source: Source, limit: int, what: str) -> bytes:
