@@ -94,11 +94,12 @@ class History:
                 self._database.execute("BEGIN IMMEDIATE")
                 try:
                     yield
+                    self._database.execute("COMMIT")
                 except BaseException:
-                    self._database.execute("ROLLBACK")
+                    if self._database.in_transaction:  # a full disk has rolled it back already
+                        self._database.execute("ROLLBACK")
                     raise
-                self._database.execute("COMMIT")
-            except sqlite3.Error as problem:
+            except (sqlite3.Error, OSError) as problem:
                 raise _unusable(problem) from problem
 
     def begin(

@@ -1,0 +1,141 @@
+"""Several processes at one file, and links swapped under it: nothing is lost silently, nothing leaks out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+
+from workbench import Workbench
+
+from holdfast.core.errors import ToolFailure
+
+
+def edit_together(folder: Path, processes: int, edits: int) -> tuple[int, int]:
+    """Let processes add 1 to one number; return the number in the file and how many edits were accepted."""
+    prepared = Workbench(folder)
+    path = prepared.put("counter", "value 0 end\n")
+    prepared.history.close()
+    pipes: list[int] = []
+    children: list[int] = []
+    for number in range(processes):
+        receive, send = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _count(folder, f"p{number}", edits, send)
+        os.close(send)
+        pipes.append(receive)
+        children.append(child)
+    accepted = 0
+    for receive, child in zip(pipes, children, strict=True):
+        with open(receive) as answer:
+            accepted += int(answer.read() or -(10**9))
+        assert os.waitpid(child, 0)[1] == 0
+    return int(path.read_text().split()[1]), accepted
+
+
+def _count(folder: Path, name: str, edits: int, send: int) -> None:
+    accepted = 0
+    try:
+        bench = Workbench(folder, name=name)
+        for _ in range(edits):
+            bench.read("counter")
+            value = int((bench.root / "counter").read_text().split()[1])
+            try:
+                bench.edit("counter", f"value {value} end", f"value {value + 1} end")
+                accepted += 1
+            except ToolFailure as problem:
+                if problem.details.get("number") not in (7, 8):
+                    raise
+        os.write(send, str(accepted).encode())
+        bench.history.close()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def test_no_update_of_several_processes_is_lost(tmp_path: Path) -> None:
+    value, accepted = edit_together(tmp_path, processes=4, edits=25)
+    assert value == accepted
+    assert accepted > 25
+    assert len(Workbench(tmp_path).history.changes()) == accepted
+
+
+@pytest.mark.slow
+def test_no_update_of_eight_processes_is_lost(tmp_path: Path) -> None:
+    value, accepted = edit_together(tmp_path, processes=8, edits=200)
+    assert value == accepted
+    assert len(Workbench(tmp_path).history.changes()) == accepted
+
+
+def swap_and_write(folder: Path, tries: int) -> dict[str, int]:
+    """Write through a folder that is a link swapped all the time; return how the tries ended."""
+    bench = Workbench(folder, state=False)
+    outside = folder / "outside"
+    for place in (bench.root / "inside", outside):
+        place.mkdir()
+        (place / "a").write_text("0\n")
+    link, spare = bench.root / "link", bench.root / "spare"
+    os.symlink("inside", link)
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            for target in ("inside", str(outside), "../outside", str(bench.root / "inside")):
+                os.symlink(target, spare)
+                os.replace(spare, link)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    ended = {"written": 0, "refused": 0}
+    try:
+        for number in range(tries):
+            try:
+                bench.write("link/a" if number % 2 else f"link/new{number % 50}", f"{number}\n")
+                ended["written"] += 1
+            except ToolFailure:
+                ended["refused"] += 1
+                if (bench.root / "inside/a").exists():
+                    bench.read("inside/a")
+    finally:
+        stop.set()
+        swapper.join()
+    assert (outside / "a").read_text() == "0\n"
+    assert os.listdir(outside) == ["a"]
+    return ended
+
+
+def test_a_link_swapped_while_writing_never_leads_out(tmp_path: Path) -> None:
+    ended = swap_and_write(tmp_path, 600)
+    assert ended["written"] > 0
+    assert ended["refused"] > 0
+
+
+@pytest.mark.slow
+def test_a_link_swapped_while_writing_never_leads_out_in_100_000_tries(tmp_path: Path) -> None:
+    swap_and_write(tmp_path, 100_000)
+
+
+def test_a_live_process_is_not_recovered_by_another(tmp_path: Path) -> None:
+    """A change under way, its folder locked, is left alone by whoever opens the history meanwhile."""
+    from holdfast.host.history.history import Who
+    from holdfast.host.history.recovery import recover
+    from holdfast.host.history.words import ABSENT, FileChange
+    from holdfast.host.locks import locked_now
+
+    bench = Workbench(tmp_path)
+    folder = os.open(bench.root, os.O_RDONLY | os.O_DIRECTORY)
+    with locked_now([folder]):
+        pending = bench.history.begin(Who("Write"), [FileChange(bench.path("a"), ABSENT, None)])
+        other = Workbench(tmp_path, name="other")
+        assert [change.id for change in other.history.log.intents()] == [pending.id]
+    os.close(folder)
+    assert recover(bench.history) == []
+    assert bench.history.log.intents() == []
