@@ -14,6 +14,7 @@ from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan, secrets_at_top
 from holdfast.host.sandbox.records import Record
+from holdfast.host.trees import remove_tree
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
@@ -131,6 +132,7 @@ class Shells:
             self.private_dir,
             namespaces=namespaces,
             own=own,
+            readable=session.settings.permissions.allow,
         )
 
     def _note(self, launcher: Launcher) -> None:
@@ -153,21 +155,6 @@ class Shells:
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(path)
-
-
-def remove_tree(path: str) -> None:
-    """Remove a folder and all in it, also what its owner may not enter; never fails."""
-    import shutil
-
-    def unlock(function: object, name: str, problem: object) -> None:
-        try:
-            os.chmod(os.path.dirname(name), 0o700)
-            os.chmod(name, 0o700)
-            shutil.rmtree(name) if os.path.isdir(name) else os.unlink(name)
-        except OSError:
-            pass
-
-    shutil.rmtree(path, onerror=unlock)
 
 
 def in_force(launcher: Launcher) -> dict[str, Any]:

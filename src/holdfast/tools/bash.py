@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.args import Args, Field
@@ -14,6 +14,7 @@ from holdfast.core.tool import Tool
 from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, marked
 from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, bash
 from holdfast.host.progress import Watcher
+from holdfast.host.sandbox.plan import trespasses
 from holdfast.host.shells import SHELLS, Shells, in_force, sandbox_missing
 from holdfast.tools.prompts import prompt
 
@@ -129,11 +130,15 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     shells = ctx.session.keep(SHELLS)
     launcher = await shells.launcher()
     printed = Printed.of(ctx, shells)
+    absent = launcher.plan.still_absent()
     run = launcher.run(command_of(args.command, ctx, shells), printed.stdout.feed, printed.stderr.feed)
     try:
         ended = await run.finish(args.timeout / 1000)
     finally:
         printed.close()
+        made = trespasses(absent)
+    if made:
+        ended = replace(ended, stopped=f"the sandbox took away what it made where no command may: {', '.join(made)}")
     return _result(args, ctx, launcher, printed, ended)
 
 

@@ -10,7 +10,9 @@ from holdfast.host.sandbox.plan import Plan
 
 _PATH: Final = r"['\"‘“]?(?P<path>(?:~|\.{0,2}/|[\w.-]+/?)[^'\"’”:\n]*)['\"’”]?"
 _READ_ONLY: Final = re.compile(_PATH + r":? (?:\([^)]*\))?.{0,40}Read-only file system|Read-only file system|EROFS")
-_DENIED: Final = re.compile(_PATH + r":? .{0,20}Permission denied|Permission denied: " + _PATH.replace("path", "other"))
+_DENIED: Final = re.compile(
+    _PATH + r"\)?:? .{0,20}Permission denied|Permission denied: " + _PATH.replace("path", "other")
+)
 _NETWORK: Final = re.compile(
     r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve host|EAI_AGAIN"
     r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
@@ -59,7 +61,10 @@ def _masked(found: re.Match[str], plan: Plan) -> str:
     covered = [each for each in plan.masked if each.endswith("/" + name) or path.startswith(each)]
     if not name or not covered:
         return ""
-    return f"{covered[0]} holds secrets: the sandbox keeps commands from reading it. Ask the user for what you need."
+    return (
+        f"{covered[0]} holds secrets: the sandbox keeps commands from reading it. "
+        f"Ask the user for what you need, or for a rule that allows Read({name})."
+    )
 
 
 def _no_network(found: re.Match[str], plan: Plan) -> str:

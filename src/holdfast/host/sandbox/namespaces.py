@@ -108,7 +108,7 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
     """Lay out the mounts of the session; `scratch` is an empty folder to build in. Return what could not be done."""
     problems: list[str] = []
     mount("", "/", flags=MS_REC | MS_PRIVATE)
-    writable = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in plan["writable"]}
+    shown = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (*plan["shown"], *plan["writable"])}
     mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, "mode=700")
     # By descriptor from here on: the folder may lie below one that is covered next.
     held = os.open(scratch, os.O_PATH | os.O_CLOEXEC)
@@ -118,12 +118,16 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
     for path in plan["private"]:
         _make_private(path, scratch, problems)
     _make_devices(scratch)
-    for path, descriptor in writable.items():
+    for path, descriptor in shown.items():
         bind(f"/proc/self/fd/{descriptor}", path)
         os.close(descriptor)
     set_read_only("/", True)
-    for path in (*plan["private"], *plan["writable"], "/dev/shm", "/dev/pts"):
+    for path in plan["private"]:
+        set_read_only(path, False, recursive=False)
+    for path in (*plan["writable"], "/dev/shm", "/dev/pts"):
         _make_writable(path)
+    for path in plan["pinned"]:
+        bind(path, path)
     for path in plan["read_only"]:
         _freeze(path)
     cover(plan["masked"], scratch)
@@ -203,6 +207,9 @@ def lay_over(overlay: dict[str, str], plan: dict[str, Any]) -> None:
     )
     mount("overlay", workspace, "overlay", MS_NOSUID | MS_NODEV, f"{options},userxattr")
     inside = workspace.rstrip("/") + "/"
+    for path in plan["pinned"]:
+        if path.startswith(inside):
+            bind(path, path)
     for path in plan["read_only"]:
         if path.startswith(inside):
             _freeze(path)

@@ -15,6 +15,27 @@ PRIVATE: Final = ("/tmp", "/var/tmp", "/run")
 
 _GIT_FROZEN: Final = ("hooks", "config", "config.worktree", "info")
 _OWN_FOLDER: Final = ".holdfast"
+_START_FILES: Final = (
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".kshrc",
+    ".inputrc",
+    ".gitconfig",
+    ".config/fish",
+    ".config/git",
+    ".config/autostart",
+    ".ssh",
+)
+"""What a login or a shell of the user's reads; in a writable home it stays as it is."""
 _SKIPPED: Final = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", "target"})
 _SCAN_LIMIT: Final = 20_000
 
@@ -31,8 +52,18 @@ class Plan:
     network: bool
     writable: tuple[str, ...]
     read_only: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
+    """Folders that stay where they are, so that what is read-only in them cannot be moved away with them."""
+    forbidden: tuple[str, ...] = ()
+    """Paths that did not exist when the plan was made and that no command may make."""
     masked: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    """Folders that are read-only also where they lie below a folder with a private layer."""
     limits: dict[str, int] = field(default_factory=dict[str, int])
+
+    def still_absent(self) -> list[str]:
+        """Return the forbidden paths nobody has made yet."""
+        return [path for path in self.forbidden if not os.path.lexists(path)]
 
     def to_wire(self) -> dict[str, Any]:
         """Return the plan as the launcher reads it."""
@@ -46,8 +77,10 @@ class Plan:
             "namespaces": self.namespaces,
             "network": self.network,
             "writable": list(self.writable),
+            "shown": [path for path in self.shown if _inside(path, PRIVATE) and not _inside(path, self.writable)],
             "private": [path for path in PRIVATE if os.path.isdir(path) and not os.path.islink(path)],
             "read_only": list(self.read_only),
+            "pinned": list(self.pinned),
             "masked": list(self.masked),
             "landlock": [*self.writable, *PRIVATE, "/dev"] if self.namespaces else [*self.writable, "/dev"],
             "seccomp": self.contained and seccomp.supported(),
@@ -75,16 +108,17 @@ def closed_plan(
 ) -> Plan:
     """Return the plan of a contained session.
 
-    `own` are Holdfast's folders, which stay read-only even inside a writable root. `readable` are secrets a rule
-    allows commands to read.
+    `own` are Holdfast's folders, which stay read-only even inside a writable root. `readable` are allow rules: a
+    secret that one of the form `Read(path)` names stays readable.
     """
     real = _real([workspace, *roots])
     writable = _real([*real, *settings.writable, private_dir])
-    allowed = {os.path.realpath(path) for path in readable}
-    frozen = [path for root in writable for path in frozen_in(root)]
-    frozen += [path for path in _real(own) if _inside(path, writable)]
-    masked = [path for path in secrets_near(real) if path not in allowed]
     git_dirs = linked_git_folders(real[0])
+    repositories = [*git_dirs, *(folder for root in writable for folder in git_folders(root))]
+    kept = [path for root in writable for path in kept_in(root)]
+    kept += [os.path.join(folder, name) for folder in repositories for name in _GIT_FROZEN]
+    kept += [path for path in _real(own) if _inside(path, writable)]
+    masked = [path for path in secrets_near(real) if not _readable(path, real[0], readable)]
     return Plan(
         workspace=real[0],
         roots=real,
@@ -93,12 +127,22 @@ def closed_plan(
         namespaces=namespaces,
         network=settings.network,
         writable=(*writable, *git_dirs),
-        read_only=tuple(
-            dict.fromkeys([*frozen, *(path for each in git_dirs for path in _existing(each, _GIT_FROZEN))])
-        ),
+        read_only=tuple(path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)),
+        pinned=tuple(repositories),
+        forbidden=tuple(path for path in dict.fromkeys(kept) if not os.path.lexists(path)),
         masked=tuple(masked),
+        shown=_real(["~", *own]),
         limits=_limits(settings),
     )
+
+
+def _readable(path: str, workspace: str, rules: Iterable[str]) -> bool:
+    """Tell whether an allow rule names this secret: by its path, from the workspace or the root, or by its name."""
+    from fnmatch import fnmatchcase
+
+    names = (path, os.path.relpath(path, workspace), os.path.basename(path))
+    patterns = (rule[5:-1].removeprefix("./") for rule in rules if rule.startswith("Read(") and rule.endswith(")"))
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
 def _limits(settings: SandboxSettings) -> dict[str, int]:
@@ -118,16 +162,23 @@ def _inside(path: str, folders: Sequence[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def _existing(folder: str, names: Iterable[str]) -> list[str]:
-    return [path for name in names if os.path.lexists(path := os.path.join(folder, name)) and not os.path.islink(path)]
+def kept_in(root: str) -> list[str]:
+    """Return what stays as it is in a writable root, there or not: what shells and Holdfast itself would execute."""
+    kept = [os.path.join(root, _OWN_FOLDER)]
+    home = os.path.realpath(os.path.expanduser("~"))
+    if _inside(home, [root]):
+        kept += [os.path.join(home, name) for name in _START_FILES]
+    return kept
 
 
-def frozen_in(root: str) -> list[str]:
-    """Return what stays read-only in a writable root: what git, shells and Holdfast would execute."""
-    found = _existing(root, [_OWN_FOLDER])
-    for folder in git_folders(root):
-        found += _existing(folder, _GIT_FROZEN)
-    return found
+def trespasses(paths: Iterable[str]) -> list[str]:
+    """Take away what a command made where none may be, and return what that was."""
+    from holdfast.host.trees import remove_tree
+
+    made = [path for path in paths if os.path.lexists(path)]
+    for path in made:
+        remove_tree(path)
+    return made
 
 
 def git_folders(root: str) -> list[str]:

@@ -1,0 +1,367 @@
+"""What the sandbox promises, tried for real: as whoever runs the tests, and as an ordinary user when that is root."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.host.sandbox import probe
+
+ORDINARY = 65534
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(
+    not probe.abilities().namespaces, reason=f"no namespaces here: {probe.abilities().why_not}"
+)
+
+DRIVER = """
+import asyncio, json, sys
+from holdfast.core.call import ToolCall
+from holdfast.core.context import ToolContext
+from holdfast.core.session import Session
+from holdfast.core.settings import Settings
+from holdfast.tools.bash import BASH
+
+async def main():
+    given = json.load(sys.stdin)
+    session = Session(given["workspace"], settings=Settings(sandbox=given["sandbox"]), state_dir=given["state"])
+    results = []
+    for command in given["commands"]:
+        args = {"command": command, "timeout": 20000}
+        result = await BASH.run(BASH.arguments.parse(args), ToolContext(ToolCall("Bash", args), session, print, {}))
+        results.append(result.to_dict())
+    await session.close()
+    json.dump(results, sys.stderr)
+
+asyncio.run(main())
+"""
+
+
+def usable_python() -> str | None:
+    """A Python of this version that any user may start."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for path in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
+        real = os.path.realpath(path)
+        if os.path.exists(real) and all(
+            os.stat(parent).st_mode & 0o005 == 0o005 for parent in [Path(real), *Path(real).parents]
+        ):
+            return path
+    return None
+
+
+@dataclass
+class Box:
+    """A home, a workspace, something outside; and commands run there as a user."""
+
+    base: Path
+    user: int
+    python: str
+    sandbox: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def workspace(self) -> Path:
+        return self.base / "ws"
+
+    @property
+    def home(self) -> Path:
+        return self.base / "home"
+
+    def run(self, *commands: str) -> list[dict[str, Any]]:
+        given = {
+            "workspace": str(self.workspace),
+            "state": str(self.base / "state"),
+            "commands": commands,
+            "sandbox": self.sandbox,
+        }
+        packages = [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
+        environment = {
+            "HOME": str(self.home),
+            "HOLDFAST_HOME": str(self.home / "holdfast"),
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "PYTHONPATH": os.pathsep.join(packages),
+        }
+        change = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"]
+        argv = [*(change if self.user != os.geteuid() else []), self.python, "-c", DRIVER]
+        done = subprocess.run(
+            argv, input=json.dumps(given), capture_output=True, text=True, env=environment, cwd="/", timeout=90
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stderr.splitlines()[-1])
+
+    def one(self, command: str) -> dict[str, Any]:
+        return self.run(command)[0]
+
+    def give_away(self) -> None:
+        if self.user != os.geteuid():
+            for path in [self.base, *self.base.rglob("*")]:
+                os.chown(path, self.user, self.user, follow_symlinks=False)
+
+
+@pytest.fixture(params=["same user", "ordinary user"])
+def box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    user, python = os.geteuid(), sys.executable
+    if request.param == "ordinary user":
+        if user != 0:
+            pytest.skip("the tests already run as an ordinary user")
+        if shutil.which("setpriv") is None or (python := usable_python() or "") == "":
+            pytest.skip("no setpriv, or no Python an ordinary user may start")
+    base = Path(tempfile.mkdtemp(prefix="box-", dir="/var/tmp"))
+    base.chmod(0o755)
+    box = Box(base, user if request.param == "same user" else ORDINARY, python)
+    for folder in (box.workspace / "sub", box.home / ".ssh", box.home / ".aws", box.home / "holdfast", base / "state"):
+        folder.mkdir(parents=True)
+    (box.home / ".ssh" / "id_rsa").write_text("canary")
+    (box.home / ".aws" / "credentials").write_text("canary")
+    (box.home / "notes.txt").write_text("a note")
+    (box.workspace / ".env").write_text("KEY=canary")
+    (box.workspace / "sub" / "server.pem").write_text("canary")
+    (box.workspace / "a.txt").write_text("a")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run([*git, "init", "-q", str(box.workspace)], check=True)
+    subprocess.run([*git, "-C", str(box.workspace), "commit", "-qm", "0", "--allow-empty"], check=True)
+    box.give_away()
+    yield box
+    shutil.rmtree(base, ignore_errors=True)
+
+
+def test_the_disk_is_readable_and_only_the_workspace_and_a_private_temp_are_writable(box: Box) -> None:
+    read, write, temp, *others = box.run(
+        "cat /etc/passwd ~/notes.txt",
+        "echo b > a.txt && mkdir -p deep/er && mv a.txt deep/er && cat deep/er/a.txt",
+        "echo t > $TMPDIR/t && mktemp && cat $TMPDIR/t",
+        "touch /etc/canary",
+        "touch /canary",
+        "touch ~/canary",
+        "chmod 777 ~/notes.txt",
+        "echo x >> ~/.bashrc",
+        "touch $HOLDFAST_HOME/canary; touch ~/holdfast/canary",
+        "rm -f ~/notes.txt",
+        "ln ~/notes.txt stolen",
+        "echo x > /proc/sys/kernel/core_pattern",
+        "echo x > /proc/self/oom_score_adj; dd if=/dev/zero of=/dev/vda count=0",
+    )
+    assert read["ok"]
+    assert write["data"]["stdout"] == "b\n"
+    assert temp["ok"]
+    assert [result["ok"] for result in others] == [False] * len(others)
+    assert (box.home / "notes.txt").read_text() == "a note"
+    box.one(f"touch {box.base}/canary ../canary")
+    assert not list(box.base.glob("**/canary"))
+
+
+def test_the_machines_temp_is_readable_and_what_is_written_there_stays_private(box: Box) -> None:
+    with tempfile.NamedTemporaryFile("w", dir="/tmp", prefix="host-") as file:
+        file.write("of the host")
+        file.flush()
+        os.chmod(file.name, 0o644)
+        read, write, again = box.run(
+            f"cat {file.name}", f"echo changed > {file.name}; echo new > /tmp/canary-new", "cat /tmp/canary-new"
+        )
+        assert read["data"]["stdout"] == "of the host"
+        assert again["data"]["stdout"] == "new\n"
+        assert Path(file.name).read_text() == "of the host"
+    assert write is not None
+    assert not os.path.exists("/tmp/canary-new")
+
+
+def test_a_workspace_below_the_temp_directory_works() -> None:
+    base = Path(tempfile.mkdtemp(prefix="box-", dir="/tmp"))
+    try:
+        box = Box(base, os.geteuid(), sys.executable)
+        for folder in (box.workspace, box.home, base / "state"):
+            folder.mkdir()
+        outside, inside = box.run("echo x > ../canary; cat ../canary", "echo y > f; cat f")
+        assert inside["data"]["stdout"] == "y\n"
+        assert (box.workspace / "f").read_text() == "y\n"
+        assert outside is not None
+        assert not (base / "canary").exists()
+    finally:
+        shutil.rmtree(base)
+
+
+def test_secrets_cannot_be_read_moved_or_replaced(box: Box) -> None:
+    results = box.run(
+        "cat ~/.ssh/id_rsa",
+        "ls ~/.ssh",
+        "cat ~/.aws/credentials",
+        "cat .env",
+        "cat sub/server.pem",
+        "mv .env x; cat x",
+        "mv sub sub2; cat sub2/server.pem",
+        "cp -r . $TMPDIR/copy; cat $TMPDIR/copy/.env",
+        "grep -r canary . ~/.ssh",
+        "cat /etc/shadow",
+        "cat /proc/1/root/etc/shadow /proc/1/environ",
+    )
+    assert "canary" not in json.dumps([result["data"] for result in results])
+    assert [result["ok"] for result in results[:5]] == [False] * 5
+    assert not results[-2]["ok"]
+    assert (box.workspace / ".env").read_text() == "KEY=canary"
+
+
+def test_a_secret_that_appears_later_is_covered_too(box: Box) -> None:
+    (box.workspace / ".env").unlink()
+    made, read = box.run("echo NEW=canary > .env", "cat .env")
+    assert made["ok"]
+    assert "canary" not in read["data"]["stdout"]
+
+
+def test_what_git_would_execute_is_protected_and_commits_still_work(box: Box) -> None:
+    *refused, commit, log = box.run(
+        "echo evil > .git/hooks/pre-commit",
+        "git config core.fsmonitor evil",
+        "echo evil >> .git/config",
+        "rm -rf .git/hooks",
+        "mv .git/hooks .git/other",
+        "mv .git elsewhere",
+        "rm -rf .git/info; echo evil > .git/info/attributes",
+        "echo x >> a.txt && git add -A . && git -c user.name=t -c user.email=t@t commit -qm one && git stash list",
+        "git log --oneline | wc -l",
+    )
+    assert [result["ok"] for result in refused] == [False] * len(refused)
+    assert commit["ok"], commit["output"]
+    assert log["data"]["stdout"] == "2\n"
+    assert "hooks" in refused[0]["error"]["hint"]
+    assert not (box.workspace / ".git/hooks/pre-commit").exists()
+
+
+def test_protected_places_that_did_not_exist_are_taken_away_again(box: Box) -> None:
+    shutil.rmtree(box.workspace / ".git" / "hooks")
+    results = box.run(
+        "mkdir .git/hooks && echo evil > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit",
+        "mkdir .holdfast && echo evil > .holdfast/config.toml",
+    )
+    assert [result["ok"] for result in results] == [False, False]
+    assert "sandbox" in results[0]["error"]["message"]
+    assert not (box.workspace / ".git" / "hooks").exists()
+    assert not (box.workspace / ".holdfast").exists()
+
+
+def test_a_worktree_of_git_can_commit(box: Box) -> None:
+    main = box.base / "main"
+    box.workspace.rename(main)
+    git = ["git", "-C", str(main), "-c", "safe.directory=*"]
+    subprocess.run([*git, "worktree", "add", "-q", str(box.workspace)], check=True)
+    box.give_away()
+    commit = "git -c user.name=t -c user.email=t@t commit -qm one"
+    result, hook = box.run(
+        f"echo x > new && git add -A && {commit} && git log --oneline | wc -l",
+        f"echo evil > {main}/.git/hooks/pre-commit",
+    )
+    assert result["data"]["stdout"] == "2\n", result["output"]
+    assert not hook["ok"]
+
+
+def test_there_is_no_network_but_a_loopback_of_its_own(box: Box) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    connect = "import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"
+    talk = (
+        "from socket import *; s = create_server(('127.0.0.1', 0)); create_connection(s.getsockname(), 3); print('ok')"
+    )
+    outside, host, own, udp = box.run(
+        f'python3 -c "{connect}" 192.0.2.1 80',
+        f'python3 -c "{connect}" 127.0.0.1 {port}',
+        f'python3 -c "{talk}"',
+        "python3 -c \"import socket; socket.socket(2,2).sendto(b'x',('192.0.2.1',53))\"",
+    )
+    server.close()
+    assert not outside["ok"]
+    assert "network = true" in outside["error"]["hint"]
+    assert not host["ok"]
+    assert own["data"]["stdout"] == "ok\n"
+    assert not udp["ok"]
+
+
+def test_sockets_of_the_machine_cannot_be_reached(box: Box) -> None:
+    folder = tempfile.mkdtemp(dir="/tmp")
+    os.chmod(folder, 0o755)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{folder}/s")
+        os.chmod(f"{folder}/s", 0o777)
+        server.listen()
+        result = box.one(f"python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('{folder}/s')\"")
+    shutil.rmtree(folder)
+    assert not result["ok"]
+
+
+def test_the_network_can_be_allowed(box: Box) -> None:
+    box.sandbox["network"] = True
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        result = box.one(f"python3 -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 3)\"")
+    assert result["ok"], result["output"]
+
+
+def test_a_folder_can_be_made_writable(box: Box) -> None:
+    (box.base / "shared").mkdir()
+    box.give_away()
+    box.sandbox["writable"] = [str(box.base / "shared")]
+    assert box.one(f"echo x > {box.base}/shared/f")["ok"]
+    assert (box.base / "shared" / "f").exists()
+
+
+def test_no_privileges_can_be_gained(box: Box) -> None:
+    privileges, *others = box.run(
+        "grep NoNewPrivs /proc/self/status",
+        "mount -t tmpfs none /mnt",
+        "unshare -Ur true",
+        "umount /proc",
+        "mount -o remount,rw /",
+        "chroot / true",
+    )
+    assert privileges["data"]["stdout"].split() == ["NoNewPrivs:", "1"]
+    assert [result["ok"] for result in others] == [False] * len(others)
+
+
+def test_processes_of_the_machine_are_invisible(box: Box) -> None:
+    shown, kill = box.run("ls /proc | grep -c '^[0-9]'; ps -e | wc -l", f"kill -0 {os.getpid()}")
+    assert int(shown["data"]["stdout"].split()[0]) < 8
+    assert not kill["ok"]
+
+
+def test_memory_and_file_size_are_limited_and_the_limit_is_named(box: Box) -> None:
+    box.sandbox.update(memory_mb=256, file_size_mb=1)
+    memory, together, size = box.run(
+        "python3 -c 'bytearray(10**9)'",
+        "for i in 1 2 3 4; do python3 -c 'import time; x = bytearray(10**8); time.sleep(20)' & done; wait",
+        "head -c 3000000 /dev/zero > big",
+    )
+    assert "memory_mb" in memory["error"]["hint"]
+    assert "more than 256 MB" in together["error"]["message"]
+    assert "file_size_mb" in size["error"]["hint"]
+    assert (box.workspace / "big").stat().st_size <= 1 << 20
+
+
+def test_the_number_of_processes_is_limited(box: Box) -> None:
+    box.sandbox["processes"] = 40
+    result = box.one("for i in $(seq 400); do sleep 5 & done; wait")
+    assert not result["ok"]
+    assert result["data"]["usage"]["wall_s"] < 19
+
+
+def test_a_result_says_what_is_in_force(box: Box) -> None:
+    facts = box.one("true")["data"]["sandbox"]
+    assert facts["active"] is True
+    assert "namespaces" in facts["by"]
+    assert "seccomp" in facts["by"]
+    assert facts["network"] is False
+    assert str(box.workspace) in facts["writable"]
+    assert facts["secrets_covered"] >= 4
+
+
+def test_a_denial_names_the_setting_that_would_allow_it(box: Box) -> None:
+    result = box.one("touch /etc/canary")
+    assert "writable" in result["error"]["hint"]
+    assert str(box.workspace) in result["error"]["hint"]
