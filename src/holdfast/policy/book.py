@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from functools import lru_cache
 
+from holdfast.policy.paths import folded
 from holdfast.policy.rules import Kind, Origin, Rule, Verdict
 
+_OPEN = re.compile(r"[*?\[\]{}\\]")
 DEFAULT_RULES = os.path.join(os.path.dirname(__file__), "default_rules.toml")
 
 
 class RuleBook:
     """The rules in force, by kind and verdict. Built-in rules are read on first need."""
 
-    __slots__ = ("_sorted", "rules")
+    __slots__ = ("_naming", "_paths", "_sorted", "rules")
 
     def __init__(self, rules: Sequence[Rule], *, defaults: bool = True) -> None:
         self.rules: tuple[Rule, ...] = (*rules, *(default_rules() if defaults else ()))
         self._sorted: dict[tuple[Kind, Verdict], list[Rule]] = {}
+        self._naming: dict[Verdict, list[Rule]] = {}
+        self._paths: dict[tuple[Kind, Verdict], dict[str, list[Rule]]] = {}
         for rule in self.rules:
             self._sorted.setdefault((rule.kind, rule.verdict), []).append(rule)
+            if rule.kind in ("read", "write"):
+                self._paths.setdefault((rule.kind, rule.verdict), {}).setdefault(last_name(rule.spec), []).append(rule)
+            if rule.kind == "name" or rule.whole:
+                self._naming.setdefault(rule.verdict, []).append(rule)
 
     def of(self, kind: Kind, verdict: Verdict) -> Sequence[Rule]:
         """Return the rules about one kind of effect with one verdict, in the order they were given."""
         return self._sorted.get((kind, verdict), ())
 
-    def named(self, verdict: Verdict) -> Iterable[Rule]:
+    def about_path(self, kind: Kind, verdict: Verdict, names: frozenset[str]) -> list[Rule]:
+        """Return the path rules that may match a path with these components (folded); wildcards always may."""
+        found = self._paths.get((kind, verdict))
+        if not found:
+            return []
+        return [rule for name in (*names, "") if name in found for rule in found[name]]
+
+    def named(self, verdict: Verdict) -> Sequence[Rule]:
         """Return the rules that may be about a tool as a whole."""
-        kinds: tuple[Kind, ...] = ("name", "command", "read", "write", "host", "agent")
-        return (rule for kind in kinds for rule in self.of(kind, verdict))
+        return self._naming.get(verdict, ())
+
+
+def last_name(spec: str) -> str:
+    """Return the component every match of a pattern must have (folded), or nothing when wildcards leave it open."""
+    last = spec.rstrip("/").rpartition("/")[2]
+    return "" if last in (".", "..", "~") or _OPEN.search(last) else folded(last)
 
 
 @lru_cache(maxsize=1)

@@ -69,17 +69,21 @@ def _kept(name: str, roots: Roots) -> str:
     parts = plain.split("/")
     if ".git" in parts:
         return ".git internals are changed by git alone"
-    if ".holdfast" in parts or plain in {folded(f"{root}/holdfast.toml") for root in roots.workspace_names}:
+    if ".holdfast" in parts or (parts[-1] == "holdfast.toml" and _beside_workspace(plain, roots)):
         return "Holdfast's own settings are changed by people alone"
     if _own_state(name, roots):
         return "Holdfast's own state is out of reach"
     if plain.startswith("/dev/") and not _HARMLESS_DEVICE.fullmatch(plain):
         return "devices and disks are out of reach"
-    if any(plain == folded(f"{roots.home}/{start}") for start in _START_FILES):
+    if plain in _start_files(roots.home):
         return "shell start files are changed by people alone"
     if any(below(plain, start) for start in _SYSTEM_START):
         return "shell start files are changed by people alone"
     return ""
+
+
+def _beside_workspace(plain: str, roots: Roots) -> bool:
+    return any(plain == folded(f"{root}/holdfast.toml") for root in roots.workspace_names)
 
 
 def _own_state(name: str, roots: Roots) -> bool:
@@ -88,6 +92,11 @@ def _own_state(name: str, roots: Roots) -> bool:
         if below(name, own) and not any(below(root, own) and below(name, root) for root in (*roots.given, *roots.real)):
             return True
     return False
+
+
+@lru_cache(maxsize=8)
+def _start_files(home: str) -> frozenset[str]:
+    return frozenset(folded(f"{home}/{start}") for start in _START_FILES)
 
 
 @lru_cache(maxsize=8)

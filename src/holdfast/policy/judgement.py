@@ -196,8 +196,8 @@ class Judgement:
         reads = isinstance(effect, ReadPath)
         kind: Kind = "read" if reads else "write"
         deep = effect.recursive and not reads
-        deny = self._matching(kind, "deny", lambda rule: self._forbids(rule, place, deep))
-        ask = self._matching(kind, "ask", lambda rule: self._forbids(rule, place, deep))
+        deny = self._forbidding(kind, "deny", place, deep)
+        ask = self._forbidding(kind, "ask", place, deep)
         allow = self._matching(kind, "allow", lambda rule: self._allows(rule, place))
         chosen = command is not None and deep and removes_by_choice(command)
         inside: tuple[Verdict, str] = ("allow", "inside the workspace")
@@ -321,13 +321,20 @@ class Judgement:
         found = [rule for rule in self.book.of(kind, verdict) if self._counts(rule) and about(rule)]
         if verdict == "allow":
             found += [rule for rule in self.grants if rule.kind == kind and about(rule)]
-        if kind in ("read", "write"):  # `Grep(secrets/**)` binds the paths of that tool alone
-            found += [
-                rule
-                for rule in self.book.of("name", verdict)
-                if rule.spec and self._counts(rule) and rule.names_caller(self.names) and about(rule)
-            ]
+        if kind in ("read", "write"):
+            found += [rule for rule in self._of_this_tool(verdict) if about(rule)]
         return tuple(found)
+
+    def _of_this_tool(self, verdict: Verdict) -> list[Rule]:
+        """Return the rules such as `Grep(secrets/**)`, which bind the paths of that tool alone."""
+        rules = self.book.of("name", verdict)
+        return [rule for rule in rules if rule.spec and self._counts(rule) and rule.names_caller(self.names)]
+
+    def _forbidding(self, kind: Kind, verdict: Verdict, place: Place, deep: bool) -> tuple[Rule, ...]:
+        # What a recursive change takes along is not in the path's own name: every rule is asked.
+        rules = self.book.of(kind, verdict) if deep else self.book.about_path(kind, verdict, place.components)
+        known = [rule for rule in rules if self._counts(rule)] + self._of_this_tool(verdict)
+        return tuple(rule for rule in known if self._forbids(rule, place, deep))
 
     def _pattern(self, spec: str, generous: bool) -> Any:
         return compile_pattern(spec, pattern_key(self.policy.roots(self.request)), generous)

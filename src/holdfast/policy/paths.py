@@ -42,6 +42,11 @@ class Place:
     def names(self) -> tuple[str, ...]:
         return (self.given,) if self.given == self.real else (self.given, self.real)
 
+    @property
+    def components(self) -> frozenset[str]:
+        """Every component of both names, folded."""
+        return frozenset(part for name in self.names for part in folded(name).split("/") if part)
+
 
 class Roots:
     """The folders a session works in, by the names they were given and by where they really are."""
