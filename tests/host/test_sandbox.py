@@ -35,7 +35,8 @@ from holdfast.tools.bash import BASH
 
 async def main():
     given = json.load(sys.stdin)
-    session = Session(given["workspace"], settings=Settings(sandbox=given["sandbox"]), state_dir=given["state"])
+    settings = Settings(sandbox=given["sandbox"], permissions={"allow": given["allow"]})
+    session = Session(given["workspace"], settings=settings, state_dir=given["state"])
     results = []
     for command in given["commands"]:
         args = {"command": command, "timeout": 20000}
@@ -68,6 +69,7 @@ class Box:
     user: int
     python: str
     sandbox: dict[str, Any] = field(default_factory=dict)
+    allow: list[str] = field(default_factory=list)
 
     @property
     def workspace(self) -> Path:
@@ -83,6 +85,7 @@ class Box:
             "state": str(self.base / "state"),
             "commands": commands,
             "sandbox": self.sandbox,
+            "allow": self.allow,
         }
         packages = [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
         environment = {
@@ -127,6 +130,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
     (box.workspace / ".env").write_text("KEY=canary")
     (box.workspace / "sub" / "server.pem").write_text("canary")
     (box.workspace / "a.txt").write_text("a")
+    (box.workspace / ".gitignore").write_text(".env\n*.pem\n")
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
     subprocess.run([*git, "init", "-q", str(box.workspace)], check=True)
     subprocess.run([*git, "-C", str(box.workspace), "commit", "-qm", "0", "--allow-empty"], check=True)
@@ -210,6 +214,13 @@ def test_secrets_cannot_be_read_moved_or_replaced(box: Box) -> None:
     assert (box.workspace / ".env").read_text() == "KEY=canary"
 
 
+def test_a_rule_that_names_a_secret_lets_commands_read_it(box: Box) -> None:
+    box.allow.append("Read(sub/*.pem)")
+    read, other = box.run("cat sub/server.pem", "cat .env")
+    assert read["data"]["stdout"] == "canary"
+    assert "Read(.env)" in other["error"]["hint"]
+
+
 def test_a_secret_that_appears_later_is_covered_too(box: Box) -> None:
     (box.workspace / ".env").unlink()
     made, read = box.run("echo NEW=canary > .env", "cat .env")
@@ -267,9 +278,7 @@ def test_there_is_no_network_but_a_loopback_of_its_own(box: Box) -> None:
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]
     connect = "import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"
-    talk = (
-        "from socket import *; s = create_server(('127.0.0.1', 0)); create_connection(s.getsockname(), 3); print('ok')"
-    )
+    talk = "from socket import *; s = create_server(('127.0.0.1', 0)); create_connection(s.getsockname()); print('ok')"
     outside, host, own, udp = box.run(
         f'python3 -c "{connect}" 192.0.2.1 80',
         f'python3 -c "{connect}" 127.0.0.1 {port}',
