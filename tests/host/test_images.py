@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import resource
 import struct
@@ -79,6 +80,39 @@ def test_the_orientation_a_camera_noted_is_applied(kind: str, orientation: int) 
     red, _, blue = image.convert("RGB").getpixel((x, y))  # type: ignore[misc]
     assert red > 180 > 80 > blue
     assert image.getexif().get(0x0112, 1) == 1
+
+
+# The same two halves, made once with an encoder that is no dependency of ours; the second with orientation 6.
+HEIC = (
+    "AAAAHGZ0eXBoZWljAAAAAG1pZjFoZWljbWlhZgAAAX1tZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAAAAAAAAAAAAAAACJpbG9j"
+    "AAAAAERAAAEAAQAAAAABoQABAAAAAAAAAIcAAAAjaWluZgAAAAAAAQAAABVpbmZlAgAAAAABAABodmMxAAAAAA5waXRtAAAAAAABAAAA/Wlw"
+    "cnAAAADdaXBjbwAAAHZodmNDAQNwAAAAkAAAAAAAHvAA/P34+AAADwNgAAEAGEABDAH//wNwAAADAJAAAAMAAAMAHroCQGEAAQAqQgEBA3AA"
+    "AAMAkAAAAwAAAwAeoCCBBZbq5Ka5uAhoMCAAAAMDIAAAAwAhYgABAAZEAcFzwIkAAAATY29scm5jbHgAAQANAAaAAAAAFGlzcGUAAAAAAAAA"
+    "QAAAAEAAAAAoY2xhcAAAAEAAAAABAAAAIAAAAAEAAAAAAAAAAv///+AAAAACAAAAEHBpeGkAAAAAAwgICAAAABhpcG1hAAAAAAAAAAEAAQWB"
+    "AgMFhAAAAI9tZGF0AAAAgygBrwngPfMi///yPzf//LDOy/vFxFe//8dbw7/Ulg//5BV6YSgwK4fJZOV/OjuvTe0nzRSLF6VXROUsfyV5YE0d"
+    "z5ScPKu0k7mrR5Zm03rO8lbypFTqxOw5etvY1hyVJ2YWxFMxWkiECHU6E8t7/aXrC6g/pw39+aqK+UFz2Mj7hoeO"
+)
+HEIC_TURNED = (
+    "AAAAHGZ0eXBoZWljAAAAAG1pZjFoZWljbWlhZgAAAchtZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAAAAAAAAAAAAAAADRpbG9j"
+    "AAAAAERAAAIAAQAAAAAB7AABAAAAAAAAAIcAAgAAAAACcwABAAAAAAAAACQAAAA4aWluZgAAAAAAAgAAABVpbmZlAgAAAAABAABodmMxAAAA"
+    "ABVpbmZlAgAAAQACAABFeGlmAAAAAA5waXRtAAAAAAABAAABB2lwcnAAAADmaXBjbwAAAHZodmNDAQNwAAAAkAAAAAAAHvAA/P34+AAADwNg"
+    "AAEAGEABDAH//wNwAAADAJAAAAMAAAMAHroCQGEAAQAqQgEBA3AAAAMAkAAAAwAAAwAeoCCBBZbq5Ka5uAhoMCAAAAMDIAAAAwAhYgABAAZE"
+    "AcFzwIkAAAATY29scm5jbHgAAQANAAaAAAAAFGlzcGUAAAAAAAAAQAAAAEAAAAAoY2xhcAAAAEAAAAABAAAAIAAAAAEAAAAAAAAAAv///+AA"
+    "AAACAAAAEHBpeGkAAAAAAwgICAAAAAlpcm90AwAAABlpcG1hAAAAAAAAAAEAAQaBAgMFhIYAAAAaaXJlZgAAAAAAAAAOY2RzYwACAAEAAQAA"
+    "ALNtZGF0AAAAgygBrwngPfMi///yPzf//LDOy/vFxFe//8dbw7/Ulg//5BV6YSgwK4fJZOV/OjuvTe0nzRSLF6VXROUsfyV5YE0dz5ScPKu0"
+    "k7mrR5Zm03rO8lbypFTqxOw5etvY1hyVJ2YWxFMxWkiECHU6E8t7/aXrC6g/pw39+aqK+UFz2Mj7hoeOAAAABkV4aWYAAE1NACoAAAAIAAEB"
+    "EgADAAAAAQAGAAAAAAAA"
+)
+
+
+@pytest.mark.parametrize(("content", "size"), [(HEIC, (64, 32)), (HEIC_TURNED, (32, 64))])
+def test_heic_is_decoded_and_upright(content: str, size: tuple[int, int]) -> None:
+    picture, image = shown(base64.b64decode(content))
+    assert (picture.width, picture.height) == size
+    assert picture.mime_type == "image/jpeg"
+    first, last = image.getpixel((4, 4)), image.getpixel((size[0] - 5, size[1] - 5))
+    assert first == pytest.approx((254, 0, 0), abs=9)
+    assert last == pytest.approx((0, 0, 254), abs=9)
 
 
 def test_large_images_are_scaled_down_and_keep_their_shape() -> None:
