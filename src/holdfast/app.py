@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -33,12 +34,17 @@ from holdfast.registry.loading import FOLDER, Loaded, Loader
 from holdfast.registry.registry import Registry
 
 if TYPE_CHECKING:
+    from holdfast.agent.history import Past
+    from holdfast.agent.loop import Limits, Loop
+    from holdfast.core.model import Model
     from holdfast.core.settings import Mode
     from holdfast.engine.health import HealthMonitor
     from holdfast.engine.tuning import Tuner
     from holdfast.registry.search import SearchIndex
 
 __all__ = ["Holdfast", "builtin_tool"]
+
+_SESSION_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class Holdfast:
@@ -72,6 +78,8 @@ class Holdfast:
         root = os.path.realpath(workspace)
         if not os.path.isdir(root):
             raise SettingsError(f"the workspace {os.fspath(workspace)} is not a folder")
+        if session is not None and not _SESSION_NAME.fullmatch(session):
+            raise SettingsError(f"a session's name is letters, digits, '.', '_' and '-', at most 64; not {session!r}")
         self.trusted = is_trusted(root)
         self.warnings: list[str] = []
         if settings is None:
@@ -126,6 +134,7 @@ class Holdfast:
         self.session.selection = self.selection
         self.tuner: Tuner | None = None
         self._stack = AsyncExitStack()
+        self._journal_path: str | None = None
         if session and state_dir:
             self._continue(os.path.join(locations.private_dir(state_dir), "sessions", f"{session}.jsonl"))
             self._keep_metrics(os.path.join(state_dir, "metrics.db"))
@@ -136,6 +145,7 @@ class Holdfast:
     def _continue(self, path: str) -> None:
         """Take a named session up where its journal ends, and write on."""
         resume(self.session, path)
+        self._journal_path = path
         journal = Journal(path, self.session.id)
         self.bus.subscribe(journal)
         self._stack.callback(journal.close)
@@ -247,6 +257,38 @@ class Holdfast:
     async def dry_run(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
         """Return what a call would do, with its diff and the verdict; nothing is changed."""
         return await self.executor.dry_run(ToolCall(name, args or {}), self.session, self.selection)
+
+    @property
+    def past(self) -> Past:
+        """The conversation so far, as this session's journal has it."""
+        from holdfast.agent import history
+        from holdfast.engine.journal import records
+
+        return history.read(records(self._journal_path)) if self._journal_path else history.Past()
+
+    def conversation(
+        self,
+        model: Model,
+        *,
+        system: str | None = None,
+        limits: Limits | None = None,
+        with_tools: bool = True,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Loop:
+        """Return the agent loop over this application's session, going on where its journal ends."""
+        from holdfast.agent.loop import Loop
+        from holdfast.agent.prompt import system_prompt
+
+        return Loop(
+            model,
+            self.executor,
+            self.session,
+            self.selection if with_tools else None,
+            system=system or system_prompt(self.session),
+            limits=limits,
+            past=self.past,
+            on_text=on_text,
+        )
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make many calls, safe ones together, and return their results in the order of the calls."""

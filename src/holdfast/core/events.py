@@ -30,6 +30,7 @@ EventKind = Literal[
     "subagent_end",
     "session_started",
     "session_closed",
+    "message",
     "note",
 ]
 

@@ -28,6 +28,7 @@ _KEPT: Final = frozenset(
         "task_changed",
         "subagent_start",
         "subagent_end",
+        "message",
         "note",
     }
 )

@@ -1,0 +1,112 @@
+"""`holdfast ask`: one question to a model that may use the tools."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import Any
+
+from holdfast.cli import render
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("question", nargs="*", help="the question; - or nothing reads standard input")
+    parser.add_argument("--with-tools", type=_truth, default=True, nargs="?", const=True, metavar="true|false")
+    parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
+    parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
+    parser.add_argument("--max-turns", type=int, metavar="N")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="tokens of all turns together")
+    parser.add_argument("--max-seconds", type=float, metavar="S")
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def run(options: Namespace) -> int:
+    from holdfast.cli import door
+
+    words = " ".join(options.question)
+    question = sys.stdin.read() if words in ("", "-") else words
+    if not question.strip():
+        render.error("there is no question", 'Try: holdfast ask "what time is it"')
+        return 2
+    return door.run(_ask(options, question))
+
+
+async def _ask(options: Namespace, question: str) -> int:
+    from holdfast.agent.ask import answer
+    from holdfast.cli import door
+    from holdfast.cli.tools import csv
+    from holdfast.core.call import new_id
+    from holdfast.core.model import ModelError
+    from holdfast.models import choose, open_model
+
+    options.session = options.session or new_id("ask")
+    as_json = render.as_json(options)
+    async with door.opened(options, tool_allow=csv(options.tool_allow)) as app:
+        choice = choose(app.settings, options.model)
+        try:
+            model = open_model(app.settings, choice)
+            shown = None if as_json else _Shown(app)
+            loop = app.conversation(model, limits=_limits(options, app), with_tools=options.with_tools, on_text=shown)
+            outcome = await loop.ask(question)
+        except ModelError as problem:
+            return _failed(options, problem)
+        if as_json:
+            render.facts(options, answer(outcome, session=options.session, model=choice.to_dict()), "")
+        else:
+            render.line()
+            if not outcome.answered:
+                render.error(f"stopped: {outcome.stop}", f"Go on with: holdfast ask --session {options.session} ...")
+        return 0 if outcome.answered else 1
+
+
+def _limits(options: Namespace, app: Any) -> Any:
+    from holdfast.agent.loop import Limits
+
+    own = app.settings.model
+    return Limits(
+        turns=options.max_turns or own.max_turns,
+        tokens=options.max_tokens or own.max_total_tokens,
+        seconds=options.max_seconds or own.max_seconds,
+        max_tokens=own.max_tokens,
+    )
+
+
+def _failed(options: Namespace, problem: Any) -> int:
+    if render.as_json(options):
+        error = {"code": "model_error", "message": problem.message, "hint": problem.hint}
+        empty: dict[str, Any] = {"answer": "", "toolCalls": [], "toolResults": [], "toolError": None}
+        render.facts(options, {**empty, "sessionContextUpdated": False, "error": error}, "")
+    else:
+        render.error(problem.message, problem.hint)
+    return 1
+
+
+class _Shown:
+    """Streams the answer to the terminal, and shows calls as they happen."""
+
+    def __init__(self, app: Any) -> None:
+        app.bus.subscribe(self.event)
+
+    def __call__(self, text: str) -> None:
+        from holdfast.host.visible import visible
+
+        render.put(visible(text))
+
+    def event(self, event: Any) -> None:
+        from holdfast.host.visible import visible
+
+        if event.kind == "call_started":
+            args = ", ".join(f"{key}={value!r}" for key, value in event.data["call"].args.items())
+            render.note(
+                render.paint(visible(f"· {event.tool}({render.shortened(args, 90)})"), "cyan", stream=sys.stderr)
+            )
+        elif event.kind == "call_finished" and event.data["result"].error:
+            error = event.data["result"].error
+            render.note(render.paint(visible(f"  {error.code}: {error.message}"), "red", stream=sys.stderr))
+        elif event.kind == "note":
+            render.note(render.paint(visible(str(event.data.get("message", ""))), "dim", stream=sys.stderr))

@@ -1,0 +1,86 @@
+"""Which model is used, and why: the first that is configured, or the one that was named."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.core.model import Model, ModelError
+from holdfast.core.settings import Settings
+from holdfast.host import keys
+
+DEFAULTS: Final = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-5-mini"}
+_SET_UP: Final = "Set one up with `holdfast auth set anthropic`, or see docs/models.md for local models."
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A provider, the model's name, and why this one."""
+
+    provider: str
+    name: str
+    why: str
+
+    def to_dict(self) -> dict[str, str]:
+        return {"provider": self.provider, "name": self.name, "why": self.why}
+
+
+def choose(settings: Settings, wanted: str | None = None) -> Choice:
+    """Return which model to use: what was named, what the settings say, or the first that is configured."""
+    own = settings.model
+    if wanted:
+        provider, separator, name = wanted.partition("/")
+        if separator and provider in ("anthropic", "openai", "local", "offline"):
+            return Choice(provider, name, f"named on the command line: {wanted}")
+        if wanted == "offline":
+            return Choice("offline", "offline", "named on the command line")
+        provider = own.provider or _provider_of(wanted)
+        return Choice(provider, wanted, f"named on the command line: {wanted}")
+    if own.provider:
+        return Choice(own.provider, own.name or DEFAULTS.get(own.provider, own.provider), "set in [model] provider")
+    if own.path:
+        return Choice("local", own.path, "set in [model] path")
+    if own.base_url or os.environ.get("OPENAI_BASE_URL"):
+        where = "[model] base_url" if own.base_url else "OPENAI_BASE_URL"
+        return Choice("openai", own.name or DEFAULTS["openai"], f"{where} is set: an OpenAI-compatible server")
+    for provider in ("anthropic", "openai"):
+        if found := keys.get(provider):
+            return Choice(provider, own.name or DEFAULTS[provider], f"a key for {provider} is in the {found[1]}")
+    return Choice("offline", "offline", f"nothing is configured. {_SET_UP}")
+
+
+def _provider_of(name: str) -> str:
+    if name.startswith("claude"):
+        return "anthropic"
+    return "local" if name.endswith(".gguf") else "openai"
+
+
+def open_model(settings: Settings, choice: Choice) -> Model:
+    """Return the chosen model, ready to speak; its client library is imported here."""
+    own: dict[str, Any] = {"name": choice.name, "base_url": settings.model.base_url}
+    match choice.provider:
+        case "anthropic":
+            from holdfast.providers.anthropic import AnthropicModel
+
+            return AnthropicModel(key=_key("anthropic", settings), **own)
+        case "openai":
+            from holdfast.providers.openai import OpenAIModel
+
+            return OpenAIModel(key=_key("openai", settings), **own)
+        case "local":
+            from holdfast.providers.local import LocalModel
+
+            return LocalModel(settings.model.path or choice.name)
+        case _:
+            from holdfast.providers.offline import OfflineModel
+
+            return OfflineModel()
+
+
+def _key(provider: str, settings: Settings) -> str:
+    if found := keys.get(provider):
+        return found[0]
+    if settings.model.base_url or os.environ.get(f"{provider.upper()}_BASE_URL"):
+        return "none"  # local servers take any key
+    raise ModelError(f"there is no key for {provider}", f"Run `holdfast auth set {provider}`, or set its variable.")
