@@ -85,7 +85,7 @@ def _class_end(text: str, begin: int) -> int:
     at = begin + 1
     at += text[at : at + 1] in ("!", "^")
     end = text.find("]", at + 1)
-    return end + 1 if end >= 0 and not any(letter in text[begin:end] for letter in "{}/") else 0
+    return end + 1 if end >= 0 and "/" not in text[begin:end] else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,226 @@
+"""Ignore rules: every decision the same as git's, on its own cases, on templates, on random trees."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from repositories import git, put, random_pattern, random_tree, repository
+
+from holdfast.host.ignore import Rules, parse, rg_agrees
+from holdfast.host.ignore_chain import Folder, explain
+from holdfast.host.walk import Walk
+
+
+def asked_git(top: Path, paths: list[str]) -> dict[str, tuple[str, str, str]]:
+    """Return git's source, line and pattern for each path."""
+    stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    fields = git(top, "check-ignore", "-v", "-n", "--no-index", "--stdin", "-z", stdin=stdin).split(b"\0")
+    rows = (map(os.fsdecode, fields[at : at + 4]) for at in range(0, len(fields) - 3, 4))
+    return {path: (source, line, pattern) for source, line, pattern, path in rows}
+
+
+def ours(top: Path, path: str) -> tuple[str, str, str]:
+    rule = explain(os.fsencode(top / path)).rule
+    if rule is None:
+        return "", "", ""
+    return rule.source.removeprefix(f"{top}/"), str(rule.line), os.fsdecode(rule.text)
+
+
+def assert_agrees(top: Path, paths: list[str]) -> None:
+    wanted = asked_git(top, paths)
+    assert {path: ours(top, path) for path in paths} == wanted
+
+
+# One line each: the rules, and paths about which git is asked too.
+CASES: list[tuple[str, str]] = [
+    ("*.log\n!keep.log\n", "a.log keep.log d/keep.log d/a.log"),
+    ("build/\n", "build build/x d/build d/build/y"),
+    ("/build\n", "build d/build build/x"),
+    ("doc/*.txt\n", "doc/a.txt doc/s/a.txt x/doc/a.txt"),
+    ("doc/**/*.txt\n", "doc/a.txt doc/s/a.txt doc/s/t/a.txt"),
+    ("**/foo\n", "foo a/foo a/b/foo foo/x"),
+    ("foo/**\n", "foo foo/x foo/y/z a/foo/x"),
+    ("a/**/b\n", "a/b a/x/b a/x/y/b a/xb"),
+    ("a**/b\n", "ab a/b ax/b a/x/b"),
+    ("a**b\n", "ab axb a/b"),
+    ("**foo\n", "foo xfoo a/xfoo"),
+    ("foo**\n", "foo foox foo/x"),
+    ("d/\n!d/keep\n", "d d/keep d/x"),
+    ("d/*\n!d/keep\n", "d d/keep d/x d/keep/x"),
+    ("*\n!*/\n!*.c\n", "a.c d/a.c d/a.h x"),
+    ("foo \nbar\\ \n", "foo bar"),
+    ("foo\t\n", "foo"),
+    ("\\#x\n\\!y\n#z\n", "#x !y #z z"),
+    ("[a-c].txt\n[!a-c].md\n[]x]\n[[:digit:]]\n", "a.txt d.txt a.md d.md ] x 5"),
+    ("[\n[a\na\\\n", "[ [a a a\\"),
+    ("*.{a,b}\n", "x.a x.{a,b}"),
+    ("\ufefffoo\n", "foo"),
+    ("foo\r\nbar\r\n", "foo bar"),
+    ("/\n//\n!\n \n", "a /a"),
+    ("é?\n??\n", "é éa aé ab"),
+    ("a?b\na/?/b\n", "axb a/b a/x/b a//b"),
+    (".*\n!.gitignore\n", ".x .gitignore a"),
+    ("/*\n!/src\n/src/*\n!/src/app\n", "x src/x src/app src/app/y"),
+]
+
+
+@pytest.mark.parametrize(("rules", "paths"), CASES)
+def test_one_file_of_rules_decides_as_git_does(tmp_path: Path, rules: str, paths: str) -> None:
+    top = repository(tmp_path / "r")
+    put(top, ".gitignore", rules)
+    for name in ("build", "foo", "d"):
+        (top / name).mkdir()
+    assert_agrees(top, [path for path in paths.split() if "//" not in path and not path.startswith("/")])
+
+
+def test_deeper_files_come_first_then_the_private_one_then_the_users(tmp_path: Path) -> None:
+    top, home = repository(tmp_path / "r"), Path(os.environ["HOME"])
+    put(home, ".config/git/ignore", "*.user\n*.log\n!*.deep\n")
+    put(top, ".git/info/exclude", "*.private\n!*.user\n")
+    put(top, ".gitignore", "*.log\n!*.private\n")
+    put(top, "a/.gitignore", "!*.log\nx\n")
+    put(top, "a/b/.gitignore", "*.log\n!x\n/y\n")
+    names = ["f.log", "f.user", "f.private", "x", "y", "f.deep"]
+    assert_agrees(top, [f"{folder}{name}" for folder in ("", "a/", "a/b/", "a/b/c/") for name in names])
+
+
+def test_the_users_file_is_the_one_the_configuration_names(tmp_path: Path) -> None:
+    top, home = repository(tmp_path / "r"), Path(os.environ["HOME"])
+    put(home, "my ignores", "*.mine\n")
+    put(home, "included", '[core]\n\texcludesFile = "~/my ignores" ; a comment\n')
+    put(home, ".gitconfig", "[user]\n\tname = x\n[include]\n\tpath = included\n")
+    assert_agrees(top, ["a.mine", "a.yours"])
+    theirs = put(tmp_path, "theirs", "*.yours\n")
+    git(top, "config", "core.excludesFile", str(theirs))
+    assert_agrees(top, ["a.mine", "a.yours"])
+
+
+def test_case_does_not_matter_where_the_configuration_says_so(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    git(top, "config", "core.ignorecase", "true")
+    put(top, ".gitignore", "*.LOG\nFoo/Bar\n[A-C]x\n[D]y\n[[:upper:]]z\n")
+    assert_agrees(top, ["a.log", "A.Log", "foo/bar", "bx", "BX", "dy", "Dy", "qz"])
+
+
+def test_a_worktree_uses_the_rules_of_its_repository(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    put(top, "f", "x")
+    git(top, "add", "f")
+    git(top, "-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-q", "-m", "x")
+    put(top, ".git/info/exclude", "*.private\n")
+    git(top, "worktree", "add", "-q", str(tmp_path / "w"))
+    assert explain(os.fsencode(tmp_path / "w" / "a.private")).ignored
+    assert not explain(os.fsencode(tmp_path / "w" / "b")).ignored
+
+
+def test_a_gitignore_that_is_a_link_a_folder_or_a_fifo_counts_for_nothing(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    put(top, "elsewhere", "*\n")
+    (top / "link").mkdir()
+    (top / "link" / ".gitignore").symlink_to(top / "elsewhere")
+    (top / "folder" / ".gitignore").mkdir(parents=True)
+    (top / "fifo").mkdir()
+    os.mkfifo(top / "fifo" / ".gitignore")
+    for name in ("link/x", "folder/x", "fifo/x"):
+        assert not explain(os.fsencode(top / name)).ignored
+
+
+def test_a_repository_inside_another_follows_its_own_rules(tmp_path: Path) -> None:
+    outer = repository(tmp_path / "outer")
+    put(outer, ".gitignore", "*.log\nhidden/\n")
+    inner = repository(outer / "inner")
+    put(inner, ".gitignore", "*.txt\n")
+    for name in ("a.log", "inner/a.log", "inner/a.txt", "hidden/x"):
+        put(outer, name)
+    found = [path for path, _ in Walk(os.fsencode(outer)).files()]
+    assert found == [b".gitignore", b"inner/.gitignore", b"inner/a.log"]
+
+
+def test_without_a_repository_rules_count_from_the_workspace_down(tmp_path: Path) -> None:
+    put(tmp_path, ".gitignore", "*.above\n")
+    top = tmp_path / "ws"
+    put(top, ".gitignore", "*.log\n")
+    put(top, "d/x.log")
+    put(top, "d/x.above")
+    found = [path for path, _ in Walk(os.fsencode(top / "d"), stop=os.fsencode(top)).files()]
+    assert found == [b"x.above"]
+
+
+def test_a_rule_says_where_it_stands() -> None:
+    rules = parse(b"# c\n\n*.log\n!/keep/\n", ".gitignore")
+    assert [(rule.line, rule.text, rule.negated, rule.only_folders) for rule in rules] == [
+        (3, b"*.log", False, False),
+        (4, b"!/keep/", True, True),
+    ]
+
+
+def test_many_stars_take_no_time() -> None:
+    hard = b"*a" * 60 + b"b\n" + b"/".join([b"**/a*a"] * 20) + b"/x\n"
+    rules = Rules(hard, "x")
+    name = b"a" * 250
+    path = b"/".join([b"aaaaaaaa"] * 200)
+    began = time.monotonic()
+    assert rules.decide(name, path, False) is None
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("line", [b"*.{a,b}", b"a\\b", b"[[:alpha:]]", b"[a", b"a**", b"\xe9", b"foo\t"])
+def test_what_rg_reads_otherwise_is_known(line: bytes) -> None:
+    assert not any(map(rg_agrees, parse(line, "x")))
+
+
+@pytest.mark.parametrize("line", [b"*.log", b"/build/", b"!keep", b"a/**/b", b"**/x", b"x/**", b"[a-c]?", b"# {}"])
+def test_what_rg_reads_alike_is_trusted(line: bytes) -> None:
+    assert all(map(rg_agrees, parse(line, "x")))
+
+
+def random_repository(folder: Path, chance: random.Random) -> tuple[Path, list[str]]:
+    top = repository(folder)
+    if chance.random() < 0.2:
+        git(top, "config", "core.ignorecase", "true")
+    folders = random_tree(top, chance, 12)
+    for each in folders:
+        if not each or chance.random() < 0.4:
+            end = chance.choice(["\n", "\n", "\r\n"])
+            lines = end.join(random_pattern(chance) for _ in range(chance.randint(1, 5)))
+            put(
+                top,
+                os.path.join(each, ".gitignore"),
+                chance.choice(["", "", "\ufeff"]) + lines + chance.choice(["", end]),
+            )
+    there = [str(path.relative_to(top)) for path in top.rglob("*") if ".git" not in path.relative_to(top).parts]
+    other = [os.path.join(chance.choice(folders), random_tree_name(chance)) for _ in range(8)]
+    return top, list(dict.fromkeys(there + other))
+
+
+def random_tree_name(chance: random.Random) -> str:
+    return chance.choice(["a", "foo", "a.log", "b d", "é", "x{a,b}", "new/a", "A"])
+
+
+def compare_random_repositories(folder: Path, seed: int, rounds: int) -> None:
+    chance = random.Random(seed)
+    for number in range(rounds):
+        top, paths = random_repository(folder / str(number), chance)
+        paths = [path for path in paths if not (top / path).parent.is_file()]
+        assert_agrees(top, paths)
+        listed = git(top, "ls-files", "-z", "-o", "--exclude-standard").split(b"\0")
+        assert sorted(path for path, _ in Walk(os.fsencode(top)).files()) == sorted(filter(None, listed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_trees_and_rules_are_decided_as_git_does(tmp_path: Path, seed: int) -> None:
+    compare_random_repositories(tmp_path, seed, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_many_random_trees_and_rules_are_decided_as_git_does(tmp_path: Path, seed: int) -> None:
+    compare_random_repositories(tmp_path, seed, 150)
+
+
+def test_a_folder_without_rules_ignores_nothing() -> None:
+    assert not Folder(b"/", b"", (), False).ignores(b"x", True)
