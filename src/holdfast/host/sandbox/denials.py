@@ -8,11 +8,9 @@ from typing import Final
 
 from holdfast.host.sandbox.plan import Plan
 
-_PATH: Final = r"['\"‘“]?(?P<path>(?:~|\.{0,2}/|[\w.-]+/?)[^'\"’”:\n]*)['\"’”]?"
-_READ_ONLY: Final = re.compile(_PATH + r":? (?:\([^)]*\))?.{0,40}Read-only file system|Read-only file system|EROFS")
-_DENIED: Final = re.compile(
-    _PATH + r"\)?:? .{0,20}Permission denied|Permission denied: " + _PATH.replace("path", "other")
-)
+_QUOTED: Final = re.compile(r"['\"‘“`]([^'\"’”`]+)['\"’”`]")
+_READ_ONLY: Final = re.compile(r"Read-only file system|EROFS")
+_DENIED: Final = re.compile(r"Permission denied|EACCES")
 _NETWORK: Final = re.compile(
     r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve host|EAI_AGAIN"
     r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
@@ -37,8 +35,14 @@ def explain(text: str, plan: Plan, exit_code: int) -> str:
 
 
 def _path(found: re.Match[str]) -> str:
-    groups = found.groupdict()
-    return (groups.get("path") or groups.get("other") or "").strip()
+    """Return the path a message is about: the last one quoted in its line, otherwise what stands before the fault."""
+    text = found.string
+    begin = text.rfind("\n", 0, found.start()) + 1
+    end = text.find("\n", found.end())
+    if quoted := _QUOTED.findall(text[begin : end if end >= 0 else None]):
+        return quoted[-1].strip()
+    words = text[begin : found.start()].rstrip(": ").rpartition(": ")[2].split()
+    return words[-1] if words else ""
 
 
 def _read_only(found: re.Match[str], plan: Plan) -> str:
