@@ -16,7 +16,10 @@ from typing import Any, Final
 from holdfast.host.html import Page
 from holdfast.host.pages import Kind, is_quick, make
 
-PATIENCE_S: Final = 1.4
+CHILD_CPU_S: Final = 0.8
+"""Time of the processor, not of the clock: on a busy machine an honest page must not lose its structure."""
+PATIENCE_S: Final = 15.0
+FAREWELL_S: Final = 0.2
 CHILD_MEMORY_BYTES: Final = 512 * 1024 * 1024
 WORN_OUT_KIB: Final = 160 * 1024
 _BEGIN: Final = "import sys; sys.path[:0] = sys.argv[1:]; from holdfast.host.converting import serve; serve()"
@@ -45,8 +48,14 @@ class Converter:
         child, self._child = self._child, None
         if child is None or child.returncode is not None or self._loop is not asyncio.get_running_loop():
             return
-        child.kill()
-        await child.wait()
+        if child.stdin is not None:
+            child.stdin.close()
+        try:  # an idle child ends by itself; killing one that just did would reap it behind the loop's back
+            async with asyncio.timeout(FAREWELL_S):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
+            await child.wait()
 
     async def _tried(self, kind: Kind, data: bytes, base_url: str) -> Page | None:
         """Return what the child makes of the text, or None when it died of it or took too long."""
@@ -101,13 +110,17 @@ def _import_places() -> list[str]:
 def serve() -> None:
     """Convert page after page from standard input to standard output; runs in the child process."""
     import resource
+    import signal
 
     resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY_BYTES, CHILD_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     last = False
     while not last and (line := sys.stdin.buffer.readline()):
         head = json.loads(line)
-        page = make(head["kind"], sys.stdin.buffer.read(head["bytes"]).decode(), head["base_url"])
+        data = sys.stdin.buffer.read(head["bytes"])
+        signal.setitimer(signal.ITIMER_PROF, CHILD_CPU_S)  # nobody handles its signal: it ends the process
+        page = make(head["kind"], data.decode(), head["base_url"])
+        signal.setitimer(signal.ITIMER_PROF, 0)
         text = page.text.encode("utf-8", "replace")
         last = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > WORN_OUT_KIB  # only an end gives that back
         answer = {"title": page.title[:2000], "bytes": len(text), "rough": page.rough, "last": last}
