@@ -382,3 +382,16 @@ def test_a_plain_call_is_judged_once(tmp_path: Path) -> None:
 
 def test_a_path_with_a_nul_is_denied(tmp_path: Path) -> None:
     assert verdict([], tmp_path, ReadPath(f"{tmp_path}/a\0b"), read_only=True) == "deny"
+
+
+def test_searches_leave_out_secrets_and_what_a_rule_denies(tmp_path: Path) -> None:
+    plain, careful = policy().keeps_out(str(tmp_path)), policy("deny Read(private/**)").keeps_out(str(tmp_path))
+    assert plain(f"{tmp_path}/.env")
+    assert not plain(f"{tmp_path}/private/a")
+    assert careful(f"{tmp_path}/private/a")
+    assert careful(f"{tmp_path}/private/")
+    assert careful(f"{tmp_path}/.env")
+    assert not careful(f"{tmp_path}/public/a")
+    child = policy("deny Read(a)").narrowed([parse_rule("deny", "Read(b)")]).keeps_out(str(tmp_path))
+    assert child(f"{tmp_path}/a")
+    assert child(f"{tmp_path}/b")

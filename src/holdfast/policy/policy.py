@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.effects import Effect, describe
-from holdfast.policy.paths import Roots
+from holdfast.policy.paths import Roots, compile_pattern, pattern_key
 from holdfast.policy.rules import Rule, Verdict
 
 if TYPE_CHECKING:
@@ -192,6 +192,23 @@ class Policy:
 
         return Judgement(self, request).decision()
 
+    def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
+        """Return what searches leave out: secrets, and what a rule denies to read. A folder's path ends in `/`."""
+        from holdfast.core.secrets import is_secret
+
+        denied = [rule for rule in self.own_rules if (rule.kind, rule.verdict) == ("read", "deny")]
+        if not denied:
+            return is_secret
+        if any(rule.whole for rule in denied):
+            return lambda path: True
+        key = pattern_key(Roots(workspace, roots))
+        patterns = [compile_pattern(rule.spec, key, True) for rule in denied]
+
+        def left_out(path: str) -> bool:
+            return is_secret(path) or any(pattern.matches(path.rstrip("/")) for pattern in patterns)
+
+        return left_out
+
     def narrowed(self, rules: Sequence[Rule], *, mode: Mode | None = None) -> Both:
         """Return a policy that permits what both this one and `rules` permit; `mode` is the child's, never freer."""
         return Both(self, Policy(rules, public_hosts=self.allowed_hosts, capable=self.capable), mode)
@@ -209,6 +226,10 @@ class Both(Policy):
     @property
     def rules(self) -> tuple[Rule, ...]:
         return tuple(dict.fromkeys((*self.parent.rules, *self.child.rules)))
+
+    def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
+        above, own = self.parent.keeps_out(workspace, roots), self.child.keeps_out(workspace, roots)
+        return above if above is own else lambda path: above(path) or own(path)
 
     def judge(self, request: Request) -> Decision:
         above = self.parent.judge(request)
