@@ -318,7 +318,7 @@ def test_a_session_grant_allows_and_a_deny_rule_still_wins(tmp_path: Path) -> No
 
 def test_a_child_policy_never_permits_more_than_its_parent(tmp_path: Path) -> None:
     parent = policy("deny Bash(curl:*)", "ask Bash(make:*)")
-    child = parent.narrowed([parse_rule("allow", "Bash"), parse_rule("deny", "Edit")], mode="bypass")
+    child = parent.narrowed([parse_rule("allow", "Bash"), parse_rule("deny", "Edit")], ceiling="default")
     assert isinstance(child, Both)
 
     def judged(*words: str, mode: Mode = "default") -> str:
@@ -327,6 +327,7 @@ def test_a_child_policy_never_permits_more_than_its_parent(tmp_path: Path) -> No
     assert judged("curl", "x") == "deny"
     assert judged("make") == "ask"
     assert judged("touch", "x") == "ask"
+    assert judged("touch", "x", mode="bypass") == "ask"
     assert child.judge(request(tmp_path, WritePath(str(tmp_path / "a")), mode="accept-edits")).verdict == "deny"
 
 
@@ -392,6 +393,6 @@ def test_searches_leave_out_secrets_and_what_a_rule_denies(tmp_path: Path) -> No
     assert careful(f"{tmp_path}/private/")
     assert careful(f"{tmp_path}/.env")
     assert not careful(f"{tmp_path}/public/a")
-    child = policy("deny Read(a)").narrowed([parse_rule("deny", "Read(b)")]).keeps_out(str(tmp_path))
+    child = policy("deny Read(a)").narrowed([parse_rule("deny", "Read(b)")], ceiling="default").keeps_out(str(tmp_path))
     assert child(f"{tmp_path}/a")
     assert child(f"{tmp_path}/b")

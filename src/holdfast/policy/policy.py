@@ -209,19 +209,22 @@ class Policy:
 
         return left_out
 
-    def narrowed(self, rules: Sequence[Rule], *, mode: Mode | None = None) -> Both:
-        """Return a policy that permits what both this one and `rules` permit; `mode` is the child's, never freer."""
-        return Both(self, Policy(rules, public_hosts=self.allowed_hosts, capable=self.capable), mode)
+    def narrowed(self, rules: Sequence[Rule] = (), *, ceiling: Mode) -> Both:
+        """Return the policy of a sub-agent: what both this one and `rules` permit, in no freer mode than `ceiling`."""
+        return Both(self, Policy(rules, public_hosts=self.allowed_hosts, capable=self.capable), ceiling)
 
 
 class Both(Policy):
-    """The intersection of two policies: the stricter verdict of the two, whatever either says."""
+    """The intersection of two policies: the stricter verdict of the two, whatever either says.
 
-    def __init__(self, parent: Policy, child: Policy, mode: Mode | None = None) -> None:
+    `ceiling` is the parent's mode; a request in a freer one is judged as if it were in this.
+    """
+
+    def __init__(self, parent: Policy, child: Policy, ceiling: Mode) -> None:
         super().__init__(child.own_rules, public_hosts=child.allowed_hosts, capable=child.capable)
         self.parent = parent
         self.child = child
-        self.mode: Mode | None = mode
+        self.ceiling: Mode = ceiling
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -232,19 +235,15 @@ class Both(Policy):
         return above if above is own else lambda path: above(path) or own(path)
 
     def judge(self, request: Request) -> Decision:
+        if _FREEDOM.index(request.mode) > _FREEDOM.index(self.ceiling):
+            from dataclasses import replace
+
+            request = replace(request, mode=self.ceiling)
         above = self.parent.judge(request)
         if above.verdict == "deny":
             return above
-        own = self.child.judge(_in_mode(request, self.mode))
-        return own if STRICTNESS[own.verdict] > STRICTNESS[above.verdict] else above
-
-
-def _in_mode(request: Request, mode: Mode | None) -> Request:
-    if mode is None:
-        return request
-    from dataclasses import replace
-
-    return replace(request, mode=narrower_mode(request.mode, mode))
+        own = self.child.judge(request)
+        return own if STRICTNESS[own.verdict] >= STRICTNESS[above.verdict] else above
 
 
 def narrower_mode(first: Mode, second: Mode) -> Mode:
