@@ -118,6 +118,7 @@ class ToolsetSettings(Record):
     """Which tools a model session sees."""
 
     tool_allow: tuple[str, ...] = Field(default=(), description="Names, aliases or globs; empty means all.")
+    keep_tasks: bool = Field(default=False, description="Keep the task list on disk for later sessions.")
     deferred_threshold: int = Field(ge=0, default=15, description="Above it only the core is shown.")
 
 

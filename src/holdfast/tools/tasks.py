@@ -1,0 +1,174 @@
+"""`TaskCreate`, `TaskList`, `TaskUpdate`, and `TaskOutput` and `TaskStop` for what runs: one board for all of it.
+
+Held in memory; kept on disk for later sessions where `[toolset] keep_tasks` says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.args import Args, Field
+from holdfast.core.call import ToolResult
+from holdfast.core.session import Kept
+from holdfast.core.tasks import STATUSES, Status, Task, TaskBoard, task_from_dict
+from holdfast.core.tool import Tool
+
+if TYPE_CHECKING:
+    from holdfast.core.context import ToolContext
+    from holdfast.core.effects import Effect
+    from holdfast.core.session import Session
+
+
+def _board(session: Session) -> TaskBoard:
+    kept = session.settings.toolset.keep_tasks and session.state_dir is not None
+    path = os.path.join(session.state_dir or "", "tasks.json")
+
+    def changed(task: Task) -> None:
+        session.emit("task_changed", task_id=task.id, status=task.status, title=task.title, task_kind=task.kind)
+        if kept:
+            _save(board, path)
+
+    board = TaskBoard(changed)
+    if kept:
+        _load(board, path)
+    return board
+
+
+BOARD: Final[Kept[TaskBoard]] = Kept("tasks", make=_board)
+
+
+def _save(board: TaskBoard, path: str) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump([task.to_dict() for task in board.all()], file)
+    os.replace(temporary, path)
+
+
+def _load(board: TaskBoard, path: str) -> None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows: Any = json.load(file)
+        for row in rows:
+            board.restore(task_from_dict(row))
+    except FileNotFoundError:
+        return
+    except (ValueError, TypeError, AttributeError):
+        os.replace(path, f"{path}.damaged")  # kept for a person to look at; the board starts empty
+
+
+class CreateArgs(Args):
+    """A to-do."""
+
+    title: str = Field(min_length=1, description="Task title")
+    description: str = Field(default="", description="Task description")
+
+
+class NoArgs(Args):
+    """Nothing to say."""
+
+
+class UpdateArgs(Args):
+    """A move of a to-do."""
+
+    id: str = Field(description="Task ID")
+    status: Status = Field(description="New status: pending/in_progress/done/failed/cancelled")
+
+
+class WhichArgs(Args):
+    """A task that runs."""
+
+    id: str = Field(description="Task ID of a background command or agent, such as bg_task_1")
+
+
+def _line(task: Task) -> str:
+    kind = "" if task.kind == "todo" else f" ({task.kind})"
+    return f"{task.id} [{task.status}]{kind} {task.title.splitlines()[0][:120]}"
+
+
+async def _create(args: CreateArgs, ctx: ToolContext) -> ToolResult:
+    task = ctx.session.keep(BOARD).create(args.title, args.description)
+    return ToolResult(data=task.to_dict(), output=f"Created {_line(task)}")
+
+
+async def _list(args: NoArgs, ctx: ToolContext) -> ToolResult:
+    tasks = ctx.session.keep(BOARD).all()
+    text = "\n".join(map(_line, tasks)) or "There are no tasks."
+    return ToolResult(data={"tasks": [task.to_dict() for task in tasks]}, output=text)
+
+
+async def _update(args: UpdateArgs, ctx: ToolContext) -> ToolResult:
+    task = ctx.session.keep(BOARD).update(args.id, args.status)
+    return ToolResult(data=task.to_dict(), output=f"Updated {_line(task)}")
+
+
+async def _output(args: WhichArgs, ctx: ToolContext) -> ToolResult:
+    board = ctx.session.keep(BOARD)
+    text = board.running(args.id).output().rstrip("\n") or "(nothing new)"
+    task = board.get(args.id)
+    return ToolResult(data=task.to_dict() | {"output": text}, output=f"{text}\n[{task.id}: {task.status}]")
+
+
+async def _stop(args: WhichArgs, ctx: ToolContext) -> ToolResult:
+    board = ctx.session.keep(BOARD)
+    running = board.running(args.id)
+    already = " already" if board.get(args.id).status != "in_progress" else ""
+    await running.stop()
+    task = board.get(args.id)
+    return ToolResult(data=task.to_dict(), output=f"{task.id} is{already} {task.status}.")
+
+
+def _touches_nothing(args: Args, ctx: ToolContext) -> list[Effect]:
+    return []
+
+
+def _tool(name: str, description: str, args: type[Args], run: Any, hint: str, **more: Any) -> Tool:
+    return Tool(
+        name=name,
+        description=description,
+        args=args,
+        run=run,
+        search_hint=hint,
+        concurrency_safe=True,
+        requires_permission=False,
+        effects=_touches_nothing,
+        **more,
+    )
+
+
+TOOLS: Final[tuple[Tool, ...]] = (
+    _tool("TaskCreate", "Adds a task to the session's task list.", CreateArgs, _create, "todo task create add plan"),
+    _tool(
+        "TaskList",
+        "Lists all tasks: to-dos, background commands and agents.",
+        NoArgs,
+        _list,
+        "todo task list background running agents",
+        read_only=True,
+    ),
+    _tool(
+        "TaskUpdate",
+        f"Moves a to-do to another status ({', '.join(STATUSES)}).",
+        UpdateArgs,
+        _update,
+        "todo task update status done",
+    ),
+    _tool(
+        "TaskOutput",
+        "Returns what a background command or agent has said since the last look, and its status.",
+        WhichArgs,
+        _output,
+        "background output log status agent",
+        read_only=True,
+    ),
+    _tool(
+        "TaskStop",
+        "Ends a background command or agent and everything it started.",
+        WhichArgs,
+        _stop,
+        "background stop cancel kill agent",
+        timeout_s=15,
+    ),
+)
