@@ -198,6 +198,27 @@ def test_a_bomb_is_refused_before_a_pixel_is_decoded(width: int, height: int) ->
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
 
+@pytest.mark.parametrize("side", [12_000, 65_535])
+def test_a_frame_larger_than_its_screen_is_judged_by_its_own_size(side: int) -> None:
+    screen = b"GIF89a" + struct.pack("<HH", 10, 10) + b"\x80\0\0" + b"\0\0\0\xff\xff\xff"
+    frame = b"," + struct.pack("<HHHH", 0, 0, side, side) + b"\0" + b"\x02\x02D\x01\0;"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ToolFailure, match="refused"):
+        prepared(screen + frame, "/x.gif")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
+
+
+def test_the_settings_of_the_library_stay_as_they_were(recwarn: pytest.WarningsRecorder) -> None:
+    from PIL import PngImagePlugin
+
+    before = (Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_MEMORY)
+    with pytest.raises(ToolFailure):
+        prepared(png(10_000, 10_000, b""), "/x.png")
+    prepared(encoded("PNG"), "/x.png")
+    assert before == (Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_MEMORY)
+    assert not recwarn.list
+
+
 def test_a_bomb_in_a_text_chunk_is_refused() -> None:
     body = b"key\0\0" + zeros(50_000_000)
     chunk = struct.pack(">I", len(body)) + b"zTXt" + body + struct.pack(">I", zlib.crc32(b"zTXt" + body))

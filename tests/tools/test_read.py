@@ -9,7 +9,10 @@ import json
 import os
 import resource
 import socket
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +276,68 @@ def test_a_page_of_a_file_that_changed_is_not_taken_from_an_old_index(ctx: ToolC
     assert read(ctx, path, offset=900_000, limit=1).output.startswith("900001\ta")
     path.write_text("bb\n" * 1_000_000)
     assert read(ctx, path, offset=900_000, limit=1).data["content"] == "bb"
+
+
+def test_pages_read_at_the_same_time_in_one_session_are_all_right(tmp_path: Path) -> None:
+    rows = [f"{number} {'z' * (number % 61)}" for number in range(80_000)]
+    (tmp_path / "a.txt").write_text("\n".join(rows))
+    offsets = [79_000, 100, 50_000, 20_000, 65_000, 1, 33_333, 79_999] * 2
+
+    def content(ctx: ToolContext, offset: int) -> list[str]:
+        return read(ctx, "a.txt", offset=offset, limit=9).data["content"].split("\n")
+
+    for _ in range(5):
+        with ThreadPoolExecutor(8) as threads:
+            found = threads.map(content, [context(tmp_path)] * len(offsets), offsets)
+        assert list(found) == [rows[offset : offset + 9] for offset in offsets]
+
+
+SWAPPER = """
+import os, sys
+inside, outside, name = sys.argv[1:]
+print("ready", flush=True)
+number = 0
+while True:
+    number += 1
+    os.symlink(outside if number % 2 else inside, name + ".new")
+    os.replace(name + ".new", name)
+"""
+
+
+def swapped_reads(tmp_path: Path, tries: int) -> dict[str, int]:
+    """Read a file through a folder that is a link, swapped all the time between inside and outside."""
+    work, outside = tmp_path / "work", tmp_path / "outside"
+    for folder, text in ((work / "real", "inside"), (outside, "OUTSIDE")):
+        folder.mkdir(parents=True)
+        (folder / "file.txt").write_text(text)
+    ctx, counts = context(work), {"inside": 0, "refused": 0}
+    command = [sys.executable, "-c", SWAPPER, str(work / "real"), str(outside), str(work / "link")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as swapper:
+        assert swapper.stdout is not None
+        swapper.stdout.readline()
+        try:
+            for _ in range(tries):
+                try:
+                    said, outcome = read(ctx, "link/file.txt").output, "inside"
+                except ToolFailure as problem:
+                    said, outcome = problem.message + problem.hint, "refused"
+                assert "OUTSIDE" not in said
+                counts[outcome] += 1
+        finally:
+            swapper.kill()
+    return counts
+
+
+def test_a_link_swapped_while_reading_never_shows_a_byte_from_outside(tmp_path: Path) -> None:
+    counts = swapped_reads(tmp_path, 1_500)
+    assert counts["inside"] > 20
+    assert counts["refused"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_link_swapped_while_reading_never_shows_a_byte_from_outside_in_many_tries(tmp_path: Path) -> None:
+    assert sum(swapped_reads(tmp_path, 100_000).values()) == 100_000
 
 
 def digest(path: Path) -> str:

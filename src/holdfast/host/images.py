@@ -10,8 +10,11 @@ The size a header claims is judged before a pixel is decoded: a file of a few ki
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.core.errors import ToolFailure
@@ -28,7 +31,8 @@ PIXEL_LIMIT: Final = 64_000_000
 # suspiciously small: photographs and screenshots stay far under this ratio, bombs reach a thousand and more.
 FREE_BYTES: Final = 64 * 1024 * 1024
 RATIO_LIMIT: Final = 200
-TEXT_CHUNK_BYTES: Final = 1024 * 1024
+TEXT_BYTES: Final = 1024 * 1024
+_ONE_AT_A_TIME: Final = Lock()
 
 ACCEPTED: Final = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif", "WEBP": "image/webp"}
 READABLE: Final = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "HEIF", "AVIF", "BMP", "MPO")
@@ -59,13 +63,14 @@ def prepared(content: bytes, path: str) -> Picture:
     """Return the picture in `content`; raise ToolFailure for one that is broken, too large or a bomb."""
     from PIL import Image, UnidentifiedImageError
 
-    _teach_pillow(Image)
     try:
-        with Image.open(io.BytesIO(content), formats=READABLE) as image:
+        with _guarded(), Image.open(io.BytesIO(content), formats=READABLE) as image:
             _judge(image, len(content), path)
             return _prepared(image, content)
     except UnidentifiedImageError:
         raise broken(path, "it is no image that can be read") from None
+    except Image.DecompressionBombError as problem:
+        raise _too_large(path, str(problem)) from None
     except ToolFailure:
         raise
     except MemoryError:
@@ -83,30 +88,43 @@ def broken(path: str, why: str) -> ToolFailure:
     )
 
 
-def _teach_pillow(module: Any) -> None:
-    """Set up the decoders once: HEIC, and tight limits on compressed text inside PNG."""
-    if "HEIF" in module.OPEN:
-        return
+@contextmanager
+def _guarded() -> Generator[None]:
+    """Decode one picture at a time, without warnings on stderr and with little room for text hidden in a PNG.
+
+    Both are settings of the whole process that others may rely on, so they are set back.
+    """
     from importlib import import_module
 
-    from PIL import PngImagePlugin
+    from PIL import Image, PngImagePlugin
 
-    PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = TEXT_CHUNK_BYTES
-    module.MAX_IMAGE_PIXELS = None  # judged here, more strictly, and without a warning on stderr
-    module.preinit()
-    import_module("pi_heif").register_heif_opener(thumbnails=False)
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if "HEIF" not in Image.OPEN:
+            Image.preinit()
+            import_module("pi_heif").register_heif_opener(thumbnails=False)
+        before = PngImagePlugin.MAX_TEXT_MEMORY
+        PngImagePlugin.MAX_TEXT_MEMORY = TEXT_BYTES
+        try:
+            yield
+        finally:
+            PngImagePlugin.MAX_TEXT_MEMORY = before
 
 
 def _judge(image: Image, file_bytes: int, path: str) -> None:
     width, height = image.size
     needed = _memory(image)
     if needed > PIXEL_LIMIT * 4 or (needed > FREE_BYTES and needed > file_bytes * RATIO_LIMIT):
-        raise ToolFailure(
-            f"{path} is refused: an image of {width:,} x {height:,} pixels in a file of {file_bytes:,} bytes",
-            hint=f"Scale it down first; at most {PIXEL_LIMIT // 1_000_000} megapixels are decoded, "
-            "fewer from a file that is far too small for its picture.",
-            details={"path": path, "reason": "image_too_large", "width": width, "height": height},
-        )
+        raise _too_large(path, f"an image of {width:,} x {height:,} pixels in a file of {file_bytes:,} bytes")
+
+
+def _too_large(path: str, why: str) -> ToolFailure:
+    return ToolFailure(
+        f"{path} is refused: {why}",
+        hint=f"Scale it down first; at most {PIXEL_LIMIT // 1_000_000} megapixels are decoded, "
+        "fewer from a file that is far too small for its picture.",
+        details={"path": path, "reason": "image_too_large"},
+    )
 
 
 def _memory(image: Image) -> int:

@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from threading import Lock
 from typing import Final, Protocol
 
 BLOCK: Final = 64 * 1024
@@ -87,12 +88,16 @@ class HeldBytes:
 
 
 class LineIndex:
-    """Where lines begin, found as far as anybody asked: the number of line feeds before every block."""
+    """Where lines begin, found as far as anybody asked: the number of line feeds before every block.
 
-    __slots__ = ("_counts", "feeds")
+    Calls that read the same file at the same time share it.
+    """
+
+    __slots__ = ("_counts", "_lock", "feeds")
 
     def __init__(self) -> None:
         self._counts = array("Q", (0,))
+        self._lock = Lock()
         self.feeds: int | None = None
         """All line feeds of the file, once it has been scanned to its end."""
 
@@ -100,18 +105,20 @@ class LineIndex:
         """Return the position where `line` (from 0) begins; None when the file has fewer line feeds."""
         if line == 0:
             return 0
-        while self._counts[-1] < line:
-            if self.feeds is not None:
-                return None
-            self._scan(source)
+        with self._lock:
+            while self._counts[-1] < line:
+                if self.feeds is not None:
+                    return None
+                self._scan(source)
         block = bisect_left(self._counts, line) - 1
         return block * BLOCK + _after_feed(source.read(block * BLOCK, BLOCK), line - self._counts[block])
 
     def all_feeds(self, source: Bytes) -> int:
         """Return how many line feeds the whole file has."""
-        while self.feeds is None:
-            self._scan(source)
-        return self.feeds
+        with self._lock:
+            while self.feeds is None:
+                self._scan(source)
+            return self.feeds
 
     def _scan(self, source: Bytes) -> None:
         """Count through the next stretch of blocks."""
@@ -137,10 +144,11 @@ def _after_feed(block: bytes, number: int) -> int:
 class LineIndexes:
     """The indexes a session keeps, by what identifies a file's state (its status); the latest used stay."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_kept", "_lock")
 
     def __init__(self) -> None:
         self._kept: OrderedDict[object, LineIndex] = OrderedDict()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -148,10 +156,11 @@ class LineIndexes:
     def of(self, status: os.stat_result) -> LineIndex:
         """Return the index of a file in this state, empty at first."""
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        index = self._kept.pop(key, None) or LineIndex()
-        self._kept[key] = index
-        if len(self._kept) > KEPT_INDEXES:
-            self._kept.popitem(last=False)
+        with self._lock:
+            index = self._kept.pop(key, None) or LineIndex()
+            self._kept[key] = index
+            if len(self._kept) > KEPT_INDEXES:
+                self._kept.popitem(last=False)
         return index
 
 

@@ -183,7 +183,7 @@ def _cut(more: bool) -> dict[str, Any]:
 def _image(source: Source, ctx: ToolContext) -> ToolResult:
     from holdfast.host import images
 
-    content = _whole(source, images.FILE_BYTES, "image")
+    content = _whole(source, images.FILE_BYTES, "an image")
     picture = images.prepared(content, source.path)
     _remember(source, ctx, content)
     size = f"{picture.original_width} x {picture.original_height} pixels, {source.size:,} bytes"
@@ -227,7 +227,7 @@ def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
 def _notebook(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
     from holdfast.host import notebook
 
-    content = _whole(source, notebook.FILE_BYTES, "notebook")
+    content = _whole(source, notebook.FILE_BYTES, "a notebook")
     book = notebook.parsed(content, source.path)
     text, pictures, count = notebook.rendered(book, args.offset, args.limit, _budget(ctx))
     following = args.offset + count
@@ -264,7 +264,7 @@ def _whole(source: Source, limit: int, what: str) -> bytes:
     content = read_up_to(source.fd, limit + 1)
     if len(content) > limit:
         raise ToolFailure(
-            f"{source.path} is an {what} of {source.size:,} bytes; at most {limit:,} are read",
+            f"{source.path} is {what} of {source.size:,} bytes; at most {limit:,} are read",
             hint="Make it smaller first.",
             details={"path": source.path, "reason": "too_large", "size": source.size},
         )
