@@ -79,7 +79,7 @@ def _number(node: Node) -> int | None:
     parts = node["Parts"]
     if len(parts) != 1 or parts[0].get("Type") != "Lit":
         return None
-    text: str = parts[0]["Value"]
+    text: str = parts[0].get("Value", "")
     if not _NUMBER.fullmatch(text) or len(text) > 18:
         return None
     return int(text, 16) if text[:2] in ("0x", "0X") else int(text, 8 if text[0] == "0" else 10)

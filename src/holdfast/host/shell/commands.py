@@ -121,6 +121,7 @@ class Walk:
         if not command:
             return staying(scope.places)
         if node.get("Background") or node.get("Coprocess"):
+            self.note("runs in the background")
             self._command(command, scope.copy(), place)
             return staying(scope.places)
         flow = self._command(command, scope, place)
@@ -249,7 +250,7 @@ class Walk:
     def function(self, node: Node, scope: Scope, place: Place) -> Flow:
         for each in [child(node, "Name"), *children(node, "Names")]:
             if each:
-                simple.define(self, str(each["Value"]), child(node, "Body"))
+                simple.define(self, str(each.get("Value", "")), child(node, "Body"))
         body = scope.copy()
         self._forget_assigned(node, body)
         self.statement(child(node, "Body"), body, place.inside())
@@ -347,10 +348,12 @@ class Walk:
             op: str = node["Op"]
             if op in ("<<", "<<-"):
                 parts = children(child(node, "Word"), "Parts")
-                quoted = any(part["Type"] != "Lit" or "\\" in part["Value"] for part in parts)
+                quoted = any(part["Type"] != "Lit" or "\\" in part.get("Value", "") for part in parts)
                 place = replace(place, fed=self._decoder.heredoc(node.get("Hdoc"), quoted, scope.variables))
+                self._keep_redirect(node, op, self._decoder.value(node["Word"], {}), scope)
             elif op == "<<<":
                 place = replace(place, fed=self._decoder.value(node["Word"], scope.variables))
+                self._keep_redirect(node, op, place.fed or Word(""), scope)
             else:
                 self._redirection(node, op, scope)
         return place
@@ -359,11 +362,13 @@ class Walk:
         target = self._decoder.value(node["Word"], scope.variables)
         if has_glob(node["Word"]):
             target = Word(target.text, "glob")
-        fd = text(node, "N")
-        if fd.startswith("{"):
+        if text(node, "N").startswith("{"):
             self.note("a redirection assigns a variable")
-            self.assign(fd.strip("{}"), None, scope)
-        self.redirects.append(FoundRedirect(op, fd, target, scope.places))
+            self.assign(text(node, "N").strip("{}"), None, scope)
+        self._keep_redirect(node, op, target, scope)
+
+    def _keep_redirect(self, node: Node, op: str, target: Word, scope: Scope) -> None:
+        self.redirects.append(FoundRedirect(op, text(node, "N"), target, scope.places))
 
     def substitutions(self, node: object, scope: Scope, place: Place) -> None:
         """Walk every command and process substitution below a node, wherever expansions may stand."""

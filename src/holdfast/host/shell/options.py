@@ -7,7 +7,7 @@ The description (see `readonly_table.py`) is a list of tokens:
     -c?  --color?   takes a value only when glued to it
     -#              a number, as in `head -5`
     @read           what the operands are (`readonly.py` lists the kinds)
-    *               no option of this command changes anything, so that an unknown one is no danger
+    *               no option of this command changes anything, so that a glob that finds `-x` is no danger
 """
 
 from __future__ import annotations

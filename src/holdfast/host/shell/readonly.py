@@ -86,7 +86,7 @@ def _open_ended(name: str, verdict: Verdict) -> Verdict:
 
 
 def _named(name: str, words: Sequence[Word]) -> Verdict:
-    if name in VERSIONED and len(words) == 1 and words[0].literal and words[0].text in VERSION_FLAGS:
+    if len(words) == 1 and words[0].text in VERSION_FLAGS and (name in VERSIONED or name in READ_ONLY):
         return Verdict()
     if tuple(word.text for word in words) in EXACT.get(name, ()):
         return Verdict()

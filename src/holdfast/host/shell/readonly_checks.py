@@ -155,6 +155,19 @@ def _jq(words: Sequence[Word]) -> Verdict:
     return by_table("jq", words, options.flags(READ_ONLY["jq"]))
 
 
+def _shell(words: Sequence[Word]) -> Verdict:
+    """Judge `bash -c SCRIPT`; the script is judged by itself. A login or interactive shell runs start files first."""
+    rest = iter(words)
+    for word in rest:
+        if word.literal and word.text == "-o":
+            next(rest, None)
+        elif word.literal and re.fullmatch(r"-[eux]*c[eux]*", word.text):
+            return Verdict()
+        elif not word.literal or not re.fullmatch(r"-[eux]+", word.text):
+            break
+    return Verdict("a shell that runs more than a script in its words")
+
+
 _TAR_LIST = re.compile(r"-?[tvzjJa]*t[tvzjJa]*f?")
 
 
@@ -268,6 +281,9 @@ CHECKS: dict[str, Check] = {
     "tar": _tar,
     "gtar": _tar,
     "git": _git,
+    "bash": _shell,
+    "sh": _shell,
+    "dash": _shell,
     "command": lambda words: by_table("command", words, options.flags("-vVp @text")),
     "unzip": _listing("unzip", "-l -Z -v -t -p", "-lZvtpqC12 @one"),
     "gzip": _listing("gzip", "-l -t -c", "-ltcdvqkf --list --test --stdout --decompress --verbose @read"),

@@ -6,7 +6,7 @@ options count only when spelled out: an abbreviation may stand for an option tha
 
 Operands: `@read` files, `@list` files or else the current directory, `@walk` trees or else the current directory,
 `@pattern` a pattern and then files, `@filter` a program text and then files, `@text` no files, `@none` must be absent,
-`@one` at most one file.
+`@one` at most one file, `@anything` any words at all, those that are not literal too.
 """
 
 from __future__ import annotations
@@ -220,14 +220,14 @@ READ_ONLY: dict[str, str] = {
     "printenv": "-0 --null * @text",
     "tput": "@text",
     "sleep": "@text",
-    "true": "* @text",
-    "false": "* @text",
+    "true": "* @anything",
+    "false": "* @anything",
     ":": "* @anything",
     "echo": "-neE * @anything",
     "seq": "-f: -s: -w --format: --separator: --equal-width -# * @text",
-    "expr": "* @text",
-    "factor": "* @text",
-    "yes": "* @text",
+    "expr": "* @anything",
+    "factor": "* @anything",
+    "yes": "* @anything",
     "bc": "-lqsw --mathlib --quiet --standard --warn @read",
     "man": "-kfwaWiI -s: -S: --apropos --whatis --where --path --all --sections: @names",
     "apropos": "-ae -s: @text",

@@ -20,6 +20,7 @@ from holdfast.host.shell.verdict import Verdict
 from holdfast.host.shell.word import Word
 
 _READS = frozenset(("<", "<>"))
+_TEXTS = frozenset(("<<", "<<-", "<<<"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>", ">&", ">!", ">>!"))
 
 
@@ -87,6 +88,8 @@ def understand(command: str, cwd: str, *, home: str | None = None) -> ShellRepor
         return _unreadable(str(error))
     except RecursionError:
         return _unreadable("the command is nested too deeply to be read")
+    except (KeyError, IndexError, TypeError) as error:  # the tree is another program's data
+        return _unreadable(f"the parser's tree has a shape that is not understood ({error!r})")
     if problem := unseen_character(command):
         walk.fault(problem)
     return _report(walk)
@@ -170,6 +173,8 @@ def _touches(found: Found, verdict: Verdict) -> Iterator[Touch]:
 def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
     target, op = redirect.target, redirect.op
     text = target.text
+    if op in _TEXTS:
+        return
     if op in (">&", "<&") and target.literal and (text.rstrip("-").isdigit() or text == "-"):
         return
     if not target.literal or op == "<&":

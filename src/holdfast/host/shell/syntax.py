@@ -24,15 +24,19 @@ class SyntaxFault(Exception):
 
 def parse(command: str) -> Node:
     """Return the tree of `command`; raise `SyntaxFault` with the position of the fault."""
+    source = _encoded(command)
     tree = parse_plain(command)
-    return tree if tree is not None else parse_full(command)
+    return tree if tree is not None else _parse(source)
 
 
 def parse_full(command: str) -> Node:
     """Return the tree as the parser process prints it."""
+    return _parse(_encoded(command))
+
+
+def _parse(source: bytes) -> Node:
     import json
 
-    source = _encoded(command)
     printed = _run_parser(source)
     try:
         tree: Node = json.loads(printed)

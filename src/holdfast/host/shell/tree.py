@@ -94,7 +94,7 @@ def pipeline_parts(node: Node) -> list[Node]:
 
 def has_glob(word: Node) -> bool:
     """Whether unquoted text of a word holds a character that the shell would match against files."""
-    bare = "".join(str(part["Value"]) for part in children(word, "Parts") if part["Type"] == "Lit")
+    bare = "".join(str(part.get("Value", "")) for part in children(word, "Parts") if part["Type"] == "Lit")
     return re.search(r"(?<!\\)[*?\[{]", bare) is not None
 
 

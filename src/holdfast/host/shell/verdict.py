@@ -33,9 +33,10 @@ def by_table(name: str, words: Sequence[Word], known: Flags) -> Verdict:
         return Verdict(f"a word of `{name}` is not literal: {opaque.text}", unreadable=True)
     parsed = options.parse(words, known)
     for word in parsed.unknown:
+        if word.literal:
+            return Verdict(f"`{name} {word.text}` is not known to only read")
         if not known.all_harmless:
-            kind = "could be an option" if not word.literal else "is not known to only read"
-            return Verdict(f"`{name} {word.text}` {kind}")
+            return Verdict(f"`{name} {word.text}` could be an option")
     return _operands(name, parsed, known)
 
 

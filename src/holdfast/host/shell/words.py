@@ -48,7 +48,7 @@ class Decoder:
         """Return the words one word of the source becomes (several after brace expansion)."""
         parts: list[Node] = node["Parts"]
         if len(parts) == 1 and parts[0]["Type"] == "Lit":
-            text: str = parts[0]["Value"]
+            text: str = parts[0].get("Value", "")
             if _SPECIAL.search(text) is None:
                 return [Word(text)]
         atoms = list(self._atoms(parts, names))
@@ -72,7 +72,7 @@ class Decoder:
         pieces: list[Atom] = []
         for part in node["Parts"]:
             if part["Type"] == "Lit":
-                pieces.append(Piece(part["Value"] if quoted else undo_heredoc(part["Value"])))
+                pieces.append(Piece(part.get("Value", "") if quoted else undo_heredoc(part.get("Value", ""))))
             else:
                 pieces += self._part(part, names, in_quotes=True, splits=False)
         return self._finish(pieces, node, names)
@@ -130,7 +130,7 @@ class Decoder:
     def _part(self, part: Node, names: Mapping[str, Word | None], in_quotes: bool, splits: bool) -> Iterator[Atom]:
         kind = part["Type"]
         if kind == "Lit":
-            yield from [Piece(undo_double(part["Value"]))] if in_quotes else _bare(part["Value"])
+            yield from [Piece(undo_double(part.get("Value", "")))] if in_quotes else _bare(part.get("Value", ""))
         elif kind == "SglQuoted":
             yield self._single(part)
         elif kind == "DblQuoted":
@@ -148,8 +148,8 @@ class Decoder:
 
     def _single(self, part: Node) -> Piece:
         if not part.get("Dollar"):
-            return Piece(part["Value"])
-        text = undo_ansi(part["Value"])
+            return Piece(part.get("Value", ""))
+        text = undo_ansi(part.get("Value", ""))
         return Piece("", "opaque") if text is None else Piece(text)
 
     def _running(self, part: Node) -> Piece:
@@ -225,6 +225,8 @@ def _bare(text: str) -> Iterator[Atom]:
             escaped = True
         else:
             yield character
+    if escaped:  # nothing follows the last backslash: it stands for itself
+        yield Piece("\\")
 
 
 def _globs(atoms: list[Atom]) -> bool:
