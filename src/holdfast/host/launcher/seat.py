@@ -56,7 +56,7 @@ def make(plan: dict[str, Any], overlay: dict[str, str] | None = None) -> Seat:
     pid = system.clone(flags) if flags else os.fork()
     if pid == 0:
         try:
-            _close_all_but(keeper_end.fileno(), command_end.fileno())
+            _close_all_but(keeper_end.fileno(), command_end.fileno(), *plan["root_folders"].values())
             _Keeper(plan, overlay).serve(keeper_end, command_end)
         finally:
             os._exit(70)
@@ -125,7 +125,7 @@ class _Keeper:
             return
         status = _socket.socket(fileno=order[1][0])
         if len(order[1]) > 1:
-            self.journal = Journal(self.plan["roots"], order[1][1])
+            self.journal = Journal(self.plan["root_folders"], order[1][1])
         self._watch(orders, status, ours)
         left = self._end_all()
         self._report(status, left)
@@ -320,4 +320,5 @@ def _exec(order: dict[str, Any], payload: int, out: int, err: int, script: list[
     nothing = os.open("/dev/null", os.O_RDONLY)
     for source, target in ((nothing, 0), (out, 1), (err, 2), *((each, _EXTRA) for each in script)):
         os.dup2(source, target)
+        os.set_inheritable(target, True)  # a copy onto itself copies nothing, and would close with the exec
     os.execve(command["argv"][0], command["argv"], command["env"])
