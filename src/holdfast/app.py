@@ -179,8 +179,19 @@ class Holdfast:
     def _load_plugins(self) -> None:
         """Load tools of installed packages, and the workspace's own once the user trusts it."""
         self.loader.load_entry_points()
+        made = os.path.join(self.session.state_dir or "", "made_tools")
+        if self.session.state_dir is not None and os.path.isdir(made):
+            self._take_up_made_tools(made)
         if self.trusted:
             self.loader.load_folder(os.path.join(self.session.workspace, FOLDER))
+
+    def _take_up_made_tools(self, folder: str) -> None:
+        """Register the tools that were made in this workspace before; the user agreed to each of them."""
+        from holdfast.tools.made_tools import kept_in, tool_of
+
+        for made in kept_in(folder):
+            if made.current and made.name not in self.registry:
+                self.registry.register(tool_of(made))
 
     @cached_property
     def loader(self) -> Loader:
