@@ -16,6 +16,8 @@ from typing import Final
 SIZE_LIMIT: Final = 256 << 10
 LINE_LIMITS: Final = (SIZE_LIMIT, 2000, 300)
 """The longest line a pattern with so many open-ended repeats is tried on: backtracking grows with its power."""
+MARKS: Final = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
+"""How files begin that `rg` decodes first."""
 _SPECIAL: Final = frozenset("\\.^$*+?{}[]()|")
 _PUNCTUATION: Final = frozenset("!\"#%&',-/:;=@_`~ <>") | _SPECIAL
 _ESCAPES: Final = {
@@ -47,12 +49,12 @@ class Plain:
 
     def search(self, data: bytes) -> list[tuple[int, bytes, list[tuple[int, int]]]] | None:
         """Return number, text and matched places of each line with a match; None when `rg` has to do it."""
+        if data.startswith(MARKS):
+            return None
         if self.literal is not None:
             if self.literal not in data:
                 return []
-        elif not data.isascii():
-            return None
-        if data.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")) or (self.literal is None and b"\r" in data):
+        elif not data.isascii() or b"\r" in data:
             return None
         if self.repeats and max(map(len, data.split(b"\n"))) > LINE_LIMITS[self.repeats]:
             return None

