@@ -424,6 +424,19 @@ def test_a_notebook_is_shown_by_cells_with_outputs_and_pictures(ctx: ToolContext
     assert "offset=1" in read(ctx, "a.ipynb", limit=1).output
 
 
+def test_a_notebook_that_is_broken_is_shown_as_text(ctx: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text('<<<<<<< HEAD\n{"cells": []}\n')
+    result = read(ctx, "a.ipynb")
+    assert result.output.startswith("     1\t<<<<<<< HEAD\n")
+    assert "no valid notebook" in result.output
+
+
+@pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
+def test_a_file_of_nothing_but_a_byte_order_mark_is_empty(ctx: ToolContext, tmp_path: Path, mark: bytes) -> None:
+    (tmp_path / "a.txt").write_bytes(mark)
+    assert read(ctx, "a.txt").output == "File exists but is empty"
+
+
 def test_a_file_outside_the_workspace_is_labelled_and_a_link_out_is_refused(tmp_path: Path) -> None:
     inside = tmp_path / "work"
     inside.mkdir()

@@ -163,8 +163,9 @@ def wide_encoding(head: bytes) -> Encoding | None:
         return None
     whole = len(head) - len(head) % 4
     # The head may end inside a pair of surrogates; one unit less then makes it whole.
-    found = detect(head[:whole]) or detect(head[: whole - 2]) or detect(head)
-    if found is None or found.unit == 1:
+    parts = (head[:whole], head[: whole - 2], head)
+    found = next((each for part in parts if (each := detect(part)) and each.unit > 1), None)
+    if found is None:
         return None
     # Almost any two bytes are a character of UTF-16: without a mark, blanks or line ends must prove that it is text.
     return found if found.bom or any(blank in found.decode(head, "ignore") for blank in " \n\r") else None

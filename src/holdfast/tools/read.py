@@ -11,6 +11,7 @@ from __future__ import annotations
 import binascii
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.args import Args, Field
@@ -79,14 +80,14 @@ def run(args: ReadArgs, ctx: ToolContext) -> ToolResult:
         elif found.kind == "binary":
             raise _binary(source, found)
         elif path.lower().endswith(".ipynb"):
-            result = _notebook(source, args, ctx)
+            result = _notebook(source, head, args, ctx)
         else:
             result = _text(source, head, args, ctx)
     return result.with_meta(origin=source.origin)
 
 
-def _empty(source: Source, ctx: ToolContext) -> ToolResult:
-    _remember(source, ctx, b"")
+def _empty(source: Source, ctx: ToolContext, held: bytes | None = b"") -> ToolResult:
+    _remember(source, ctx, held)
     return ToolResult(data=_facts(source, "empty") | {"content": ""}, output="File exists but is empty")
 
 
@@ -108,6 +109,8 @@ def _text(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> Tool
     bytes_ = FileBytes(source.fd, source.size) if held is None else HeldBytes(held)
     file = TextFile(bytes_, head, ctx.session.keep(INDEXES).of(source.stat))
     page = file.page(args.offset, args.limit, _budget(ctx))
+    if page is None and args.offset == 0:  # nothing but a byte order mark
+        return _empty(source, ctx, held)
     if page is None:
         raise _past_the_end(source, args.offset, file.total())
     _remember(source, ctx, held, whole=page.whole)
@@ -205,7 +208,7 @@ def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
     from holdfast.host import pdf
 
     first, last = pdf.page_range(args.pages) if args.pages else (args.offset + 1, args.offset + args.limit)
-    found = pdf.read_pdf(source.fd, source.path, first, last)
+    found = pdf.read_pdf(source.fd, source.path, first, last, min(pdf.CHARACTERS, _budget(ctx)))
     whole = len(found.pages) == found.count and not any(page.cut for page in found.pages)
     _remember(source, ctx, None, whole=whole)
     title = f", title {found.title!r}" if found.title else ""
@@ -224,11 +227,15 @@ def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
     return ToolResult(data=data, output="\n\n".join(parts), meta=_cut(more))
 
 
-def _notebook(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
+def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> ToolResult:
     from holdfast.host import notebook
 
-    content = _whole(source, notebook.FILE_BYTES, "a notebook")
-    book = notebook.parsed(content, source.path)
+    try:
+        content = _whole(source, notebook.FILE_BYTES, "a notebook")
+        book = notebook.parsed(content, source.path)
+    except ToolFailure as problem:  # with a merge conflict in it, say: to be mended it must be seen
+        plain = _text(source, head, args, ctx)
+        return replace(plain, output=f"{plain.output}\n\n(shown as text: {problem.message})")
     text, pictures, count = notebook.rendered(book, args.offset, args.limit, _budget(ctx))
     following = args.offset + count
     more = following < len(book.cells)
