@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from policy_requests import judge, verdict
+from policy_requests import judge, policy, request, verdict
 
 from holdfast.core.effects import Connect, DeletePath, ReadPath, RemoteCall, RunCommand, StartAgent, WritePath
 from holdfast.core.errors import RuleError
@@ -246,8 +246,18 @@ def test_an_unknown_verdict_names_the_three() -> None:
         parse_rule("permit", "Bash", Origin("user", "x.toml", 3))
 
 
-def test_the_built_in_rules_keep_their_own_examples() -> None:
-    assert len(read_rules(DEFAULT_RULES, "built-in", check=True)) > 50
+def test_the_built_in_rules_keep_their_own_examples_and_are_all_about_writing() -> None:
+    rules = read_rules(DEFAULT_RULES, "built-in", check=True)
+    assert len(rules) > 50
+    assert {(rule.kind, rule.verdict, rule.whole) for rule in rules} == {("write", "ask", False)}
+
+
+def test_the_built_in_rules_are_listed_before_and_after_a_write(tmp_path: Path) -> None:
+    plain = policy("deny Read(x)")
+    before = plain.rules
+    plain.judge(request(tmp_path, WritePath(str(tmp_path / "a"))))
+    assert plain.rules == before
+    assert len(before) > 50
 
 
 def test_a_failing_example_names_file_and_line(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ looked at, no network is used, nobody is asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from holdfast.core.call import ToolCall
@@ -77,7 +76,7 @@ class Checker:
         call = ToolCall(name, cast("Mapping[str, Any]", args))
         tool = self.tools.get(name)
         request = self._remote(name) if tool is None else self._known(tool, call)
-        return self.policy.judge(replace(request, mode=chosen))
+        return self.policy.judge(request._replace(mode=chosen))
 
     def _known(self, tool: Tool, call: ToolCall) -> Request:
         settings = self.session.settings.tools.get(tool.name)

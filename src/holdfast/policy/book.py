@@ -15,28 +15,50 @@ DEFAULT_RULES = os.path.join(os.path.dirname(__file__), "default_rules.toml")
 
 
 class RuleBook:
-    """The rules in force, by kind and verdict. Built-in rules are read on first need."""
+    """The rules in force, by kind and verdict.
 
-    __slots__ = ("_naming", "_paths", "_sorted", "rules")
+    The built-in rules are all about writing; they are read on the first write, or when all rules are wanted.
+    """
+
+    __slots__ = ("_naming", "_own", "_paths", "_sorted", "_wants_defaults", "_with_defaults")
 
     def __init__(self, rules: Sequence[Rule], *, defaults: bool = True) -> None:
-        self.rules: tuple[Rule, ...] = (*rules, *(default_rules() if defaults else ()))
+        self._own = tuple(rules)
+        self._with_defaults = defaults
+        self._wants_defaults = defaults
         self._sorted: dict[tuple[Kind, Verdict], list[Rule]] = {}
         self._naming: dict[Verdict, list[Rule]] = {}
         self._paths: dict[tuple[Kind, Verdict], dict[str, list[Rule]]] = {}
-        for rule in self.rules:
+        self._sort(self._own)
+
+    def _sort(self, rules: Sequence[Rule]) -> None:
+        for rule in rules:
             self._sorted.setdefault((rule.kind, rule.verdict), []).append(rule)
             if rule.kind in ("read", "write"):
                 self._paths.setdefault((rule.kind, rule.verdict), {}).setdefault(last_name(rule.spec), []).append(rule)
             if rule.kind == "name" or rule.whole:
                 self._naming.setdefault(rule.verdict, []).append(rule)
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Every rule, built-in ones last."""
+        return (*self._own, *(default_rules() if self._with_defaults else ()))
+
     def of(self, kind: Kind, verdict: Verdict) -> Sequence[Rule]:
         """Return the rules about one kind of effect with one verdict, in the order they were given."""
+        if kind == "write":
+            self._add_defaults()
         return self._sorted.get((kind, verdict), ())
+
+    def _add_defaults(self) -> None:
+        if self._wants_defaults:
+            self._sort(default_rules())
+            self._wants_defaults = False
 
     def about_path(self, kind: Kind, verdict: Verdict, names: frozenset[str]) -> list[Rule]:
         """Return the path rules that may match a path with these components (folded); wildcards always may."""
+        if kind == "write":
+            self._add_defaults()
         found = self._paths.get((kind, verdict))
         if not found:
             return []
@@ -59,10 +81,4 @@ def default_rules() -> tuple[Rule, ...]:
     from holdfast.policy.files import read_rules
 
     rules = read_rules(DEFAULT_RULES, "built-in", check=False)
-    return tuple(_without_path(rule) for rule in rules)
-
-
-def _without_path(rule: Rule) -> Rule:
-    from dataclasses import replace
-
-    return replace(rule, origin=Origin("built-in", "default_rules.toml", rule.origin.line))
+    return tuple(rule._replace(origin=Origin("built-in", "default_rules.toml", rule.origin.line)) for rule in rules)

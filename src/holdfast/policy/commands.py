@@ -9,17 +9,14 @@ names. A rule that allows does not.
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
-import shlex
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _PROGRAM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 _LONG_NAMES = {"r": "--recursive", "R": "--recursive", "f": "--force", "v": "--verbose", "i": "--interactive"}
 
 
-@dataclass(frozen=True, slots=True)
-class CommandPattern:
+class CommandPattern(NamedTuple):
     """The words of a rule; `open_end` lets more words follow."""
 
     words: tuple[str, ...]
@@ -85,6 +82,8 @@ def parse_command(text: str) -> CommandPattern:
 
 
 def _words(text: str) -> tuple[str, ...]:
+    import shlex
+
     try:
         return tuple(shlex.split(text, posix=True))
     except ValueError:
@@ -92,7 +91,11 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _same(wanted: str, word: str) -> bool:
-    return wanted == word or ("*" in wanted and fnmatch.fnmatchcase(word, wanted))
+    if wanted == word or "*" not in wanted:
+        return wanted == word
+    import fnmatch
+
+    return fnmatch.fnmatchcase(word, wanted)
 
 
 def _same_program(wanted: str, word: str) -> bool:

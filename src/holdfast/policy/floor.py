@@ -31,21 +31,18 @@ _START_FILES = _words(
     ".config/fish/config.fish"
 )
 _SYSTEM_START = ("/etc/profile", "/etc/profile.d", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh", "/etc/environment")
-_HARMLESS_DEVICE = re.compile(
-    r"/dev/(null|zero|full|tty|stdin|stdout|stderr|ptmx|fd(/.*)?|shm(/.*)?|pts(/.*)?|u?random)"
-)
-_DISK = re.compile(
-    r"/dev/(?!(?:null|zero|full|tty\d*|stdin|stdout|stderr|ptmx|fd|shm|pts|u?random|net|loop-control)(?:/|$)).+"
-)
+_HARMLESS_DEVICE = r"/dev/(null|zero|full|tty|stdin|stdout|stderr|ptmx|fd(/.*)?|shm(/.*)?|pts(/.*)?|u?random)"
+_DISK = r"/dev/(?!(?:null|zero|full|tty\d*|stdin|stdout|stderr|ptmx|fd|shm|pts|u?random|net|loop-control)(?:/|$)).+"
 
 _REMOVERS = frozenset({"rm", "shred", "srm", "unlink", "rmdir", "mv", "trash", "rimraf", "del"})
 _OWNERS = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl"})
-_DISK_WRITERS = re.compile(
+_DISK_WRITERS = (
     r"mkfs(\..+)?|mke2fs|mkswap|wipefs|[cs]?g?fdisk|sfdisk|parted|blkdiscard|badblocks|shred|dd|dcfldd|tee|cp|mv|install|"
     r"cryptsetup|pvcreate|vgcreate|zpool|mdadm|newfs(_.+)?|diskutil|format|truncate|nvme|hdparm|sgdisk"
 )
-_FIND_TESTS = re.compile(
-    r"-(i?name|i?path|i?regex|type|[acm](time|min)|newer.*|size|empty|user|group|perm|uid|gid|maxdepth|mindepth|links|inum)"
+_FIND_TESTS = (
+    r"-(i?name|i?path|i?regex|type|[acm](time|min)|newer.*|size|empty|user|group|perm|uid|gid|maxdepth|mindepth|"
+    r"links|inum)"
 )
 
 
@@ -73,7 +70,7 @@ def _kept(name: str, roots: Roots) -> str:
         return "Holdfast's own settings are changed by people alone"
     if _own_state(name, roots):
         return "Holdfast's own state is out of reach"
-    if plain.startswith("/dev/") and not _HARMLESS_DEVICE.fullmatch(plain):
+    if plain.startswith("/dev/") and not re.fullmatch(_HARMLESS_DEVICE, plain):
         return "devices and disks are out of reach"
     if plain in _start_files(roots.home):
         return "shell start files are changed by people alone"
@@ -123,14 +120,16 @@ def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
         return ""
     program = posixpath.basename(command.words[0]).lower()
     words = command.words[1:]
-    if _DISK_WRITERS.fullmatch(program) and any(_DISK.match(posixpath.normpath(_value(word))) for word in words):
+    if re.fullmatch(_DISK_WRITERS, program) and any(
+        re.match(_DISK, posixpath.normpath(_value(word))) for word in words
+    ):
         return "devices and disks are out of reach"
     if program in _REMOVERS or (program in _OWNERS and _recursive(words)):
         return _targets(words, cwd, roots)
     if program == "find" and "-delete" in words:
         starts = words[: next((index for index, word in enumerate(words) if word.startswith("-")), len(words))]
         # `find . -name '*.tmp' -delete` picks inside the workspace; `find /etc -type f -delete` is no pick at all.
-        picks = any(_FIND_TESTS.fullmatch(word) for word in words)
+        picks = any(re.fullmatch(_FIND_TESTS, word) for word in words)
         return _targets(starts or (".",), cwd, roots, inside_too=not picks)
     return ""
 

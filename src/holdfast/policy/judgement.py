@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.effects import (
     Connect,
@@ -35,8 +33,7 @@ _NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 _SPEAKING = (WritePath, DeletePath, Connect, RemoteCall, Unreadable, RunCommand, StartAgent)
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """A protection that holds by default: what it says, and why."""
 
     verdict: Verdict
@@ -226,6 +223,8 @@ class Judgement:
             if not reads:
                 return None if meant else Guard("ask", f"{place.given} holds secrets")
             return Guard("ask" if meant else "deny", f"{place.given} holds secrets")
+        if reads and ".git" in place.components:
+            return Guard("ask" if meant else "deny", "git's own files are read through git")
         if deny:
             return Guard("ask" if meant else "deny", _by(deny[0]), deny)
         if ask and not meant:
@@ -266,6 +265,8 @@ class Judgement:
         )
 
     def _agent(self, effect: StartAgent, profile: str) -> JudgedEffect:
+        import fnmatch
+
         def about(rule: Rule) -> bool:
             return rule.whole or fnmatch.fnmatchcase(profile, rule.spec)
 

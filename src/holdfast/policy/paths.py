@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 # File systems that ignore these inside names would open `.git` for `.g<ZWNJ>it`.
-_IGNORABLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
+_IGNORABLE = (
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufe00-\ufe0f\ufeff]"
 )
 
 
@@ -26,11 +26,12 @@ def folded(text: str) -> str:
     """Return `text` as the most forgiving file system would compare it: case, form and invisible characters aside."""
     if text.isascii():
         return text.lower()
-    return _IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).casefold()
+    import unicodedata
+
+    return re.sub(_IGNORABLE, "", unicodedata.normalize("NFKC", text)).casefold()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One path of an effect: as it was given (made plain), and where it really leads."""
 
     given: str
@@ -82,8 +83,7 @@ def below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
 
 
-@dataclass(frozen=True, slots=True)
-class PathPattern:
+class PathPattern(NamedTuple):
     """A compiled pattern. `generous` ones belong to rules that forbid or ask."""
 
     text: str

@@ -7,8 +7,7 @@ ask); the strictest verdict over all effects is the call's. Nothing here runs, r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.effects import Effect, describe
 from holdfast.policy.paths import Roots, compile_pattern, pattern_key
@@ -23,8 +22,7 @@ STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 _FREEDOM: tuple[str, ...] = ("plan", "default", "accept-edits", "bypass")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One call, as facts: which tool, what it touches, and where it stands."""
 
     tool: str
@@ -54,8 +52,7 @@ class Request:
         return (self.tool, *self.aliases, full, f"mcp__{self.module}")
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedRule:
+class MatchedRule(NamedTuple):
     """A rule that matched some effect; `decided` when it is the reason for the verdict."""
 
     rule: Rule
@@ -65,8 +62,7 @@ class MatchedRule:
         return self.rule.to_dict() | {"decided": self.decided}
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedEffect:
+class JudgedEffect(NamedTuple):
     """The verdict on one effect; `effect` is None for the tool as a whole."""
 
     effect: Effect | None
@@ -80,8 +76,7 @@ class JudgedEffect:
         return shown | {"verdict": self.verdict, "why": self.reason}
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The verdict on a call, why, and every rule that had a say."""
 
     verdict: Verdict
@@ -101,8 +96,7 @@ class Decision:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(NamedTuple):
     """Something about the rules a person should know: where, and what."""
 
     where: str
@@ -236,9 +230,7 @@ class Both(Policy):
 
     def judge(self, request: Request) -> Decision:
         if _FREEDOM.index(request.mode) > _FREEDOM.index(self.ceiling):
-            from dataclasses import replace
-
-            request = replace(request, mode=self.ceiling)
+            request = request._replace(mode=self.ceiling)
         above = self.parent.judge(request)
         if above.verdict == "deny":
             return above

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from holdfast.core.call import ToolCall
 from holdfast.core.tool import Preview
@@ -16,8 +13,7 @@ AnswerKind = Literal["once", "session", "always", "no"]
 SHOWN_LIMIT = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """One call that needs permission, and all a person needs to judge it."""
 
     call: ToolCall
@@ -47,8 +43,7 @@ class Question:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What the approver said. `args` are changed arguments, judged again; `rule` is what to remember instead of the
     suggestion."""
 
@@ -76,5 +71,8 @@ class Approver(Protocol):
 
 def digest(tool: str, version: str, args: Mapping[str, Any], cwd: str) -> str:
     """Return the digest an approval is bound to; anything that differs in what runs makes another one."""
+    import hashlib
+    import json
+
     facts = json.dumps([tool, version, args, cwd], sort_keys=True, ensure_ascii=True, default=repr)
     return hashlib.sha256(facts.encode()).hexdigest()

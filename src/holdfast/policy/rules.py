@@ -11,12 +11,10 @@ A name alone (`Bash`, `Edit`, `time.now`) is every call of that tool, and for `R
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from holdfast.core.errors import RuleError
 from holdfast.policy.commands import CommandPattern, parse_command
@@ -50,8 +48,7 @@ _TOOLS_OF: dict[Kind, tuple[str, ...]] = {
 _SHAPE = re.compile(r"(?P<name>[^()\s][^()]*?)\s*(?:\((?P<spec>.*)\))?", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a rule was written."""
 
     source: RuleSource = "user"
@@ -63,8 +60,7 @@ class Origin:
         return f"{self.source}, {place}" if place else self.source
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One rule: a verdict, what it is about, and where it came from."""
 
     verdict: Verdict
@@ -77,7 +73,7 @@ class Rule:
     reason: str = ""
     untrusted_only: bool = False
     """Counts only once text from the web, a remote tool or outside has entered the session."""
-    command: CommandPattern | None = field(default=None, compare=False)
+    command: CommandPattern | None = None
 
     @property
     def whole(self) -> bool:
@@ -116,6 +112,8 @@ def _name_matches(pattern: str, name: str) -> bool:
     if pattern == name:
         return True
     if "*" in pattern or "?" in pattern:
+        import fnmatch
+
         return fnmatch.fnmatchcase(name, pattern)
     # `mcp__github` is the whole server, at the `__` boundary: not `mcp__git`, not `mcp__github2`.
     return pattern.startswith("mcp__") and pattern.count("__") == 1 and name.startswith(pattern + "__")

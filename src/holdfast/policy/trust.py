@@ -6,15 +6,12 @@ under Holdfast's home, never in the folder.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from holdfast.core.errors import StateError
 from holdfast.host import locations
@@ -27,8 +24,7 @@ FILE_LIMIT = 2000
 SIZE_LIMIT = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(NamedTuple):
     """How a folder stands: its state, the files that would count, and which of them changed since it was trusted."""
 
     workspace: str
@@ -121,6 +117,8 @@ def _fingerprint(path: str) -> str:
     if not stat.S_ISREG(status.st_mode) or status.st_size > SIZE_LIMIT:
         os.close(descriptor)
         return f"not a plain file: {target}"
+    import hashlib
+
     with os.fdopen(descriptor, "rb") as file:
         return f"{target}:{status.st_mode & 0o111:o}:{hashlib.sha256(file.read()).hexdigest()}"
 
@@ -143,6 +141,8 @@ def _load() -> dict[str, dict[str, Any]]:
 
 
 def _change(edit: Callable[[dict[str, dict[str, Any]]], object]) -> None:
+    import fcntl
+
     locations.private_dir(locations.home())
     path = _store()
     with open(f"{path}.lock", "w") as lock:
