@@ -37,12 +37,20 @@ class Block:
     new: list[str]
 
 
-def splice_diff(data: bytes, splices: Sequence[Splice], encoding: Encoding, path: str) -> str:
-    """Return the unified diff of `splices`, read from the lines they touch and three around."""
+def splice_diff(
+    data: bytes, splices: Sequence[Splice], encoding: Encoding, path: str, *, first_line: int | None = None
+) -> str:
+    """Return the unified diff of `splices`, read from the lines they touch and three around.
+
+    `first_line` is the number of the line the first splice begins in, where the caller knows it: counting lines is
+    what costs most in a large file.
+    """
     blocks = list(_blocks(data, splices, encoding))
     shown, left = blocks[:HUNK_LIMIT], len(blocks) - HUNK_LIMIT
     lines = [f"--- {path}", f"+++ {path}"]
     shift = counted = number = 0
+    if first_line is not None and splices:
+        counted, number = _line_start(data, splices[0].start, encoding), first_line - 1
     for group in _near(data, shown, encoding):
         above = _lines_before(data, group[0].start, encoding)
         number += _line_ends(data, counted, group[0].start, encoding)
@@ -76,14 +84,26 @@ def creation_diff(text: str, path: str) -> str:
     return "\n".join(["--- /dev/null", f"+++ {path}", f"@@ -0,0 +{_range(1, len(lines))} @@", *shown]) + "\n"
 
 
-def snippet(data: bytes, start: int, end: int, encoding: Encoding, *, context: int = 4, limit: int = 24) -> str:
-    """Return the lines round the bytes from `start` to `end` with their numbers (`cat -n`)."""
+def snippet(
+    data: bytes,
+    start: int,
+    end: int,
+    encoding: Encoding,
+    *,
+    context: int = 4,
+    limit: int = 24,
+    first_line: int | None = None,
+) -> str:
+    """Return the lines round the bytes from `start` to `end` with their numbers (`cat -n`).
+
+    `first_line` is the number of the line that holds `start`, where the caller knows it.
+    """
     above = _lines_before(data, start, encoding, context)
     first = _line_start(data, start, encoding)
     last = _line_stop(data, max(start, end - 1), encoding)
     middle = _split(_text(data, first, last, encoding))
     lines = [*above, *middle, *_lines_after(data, last, encoding, context)]
-    number = line_at(data, first, encoding) - len(above)
+    number = (line_at(data, first, encoding) if first_line is None else first_line) - len(above)
     shown = [f"{number + index:6}\t{line.rstrip(chr(13) + chr(10))}" for index, line in enumerate(lines)]
     if len(shown) > limit:
         half = limit // 2

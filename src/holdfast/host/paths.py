@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -79,8 +80,25 @@ def open_beneath(path: str, roots: Sequence[str], flags: int, mode: int = 0o666)
 
 
 def real_path(path: str) -> str:
-    """Return where `path` leads: absolute, no links, no `..`; what does not exist keeps its name."""
+    """Return where `path` leads: absolute, no links, no `..`; what does not exist keeps its name.
+
+    Only a name: what is opened by it is checked again by the kernel. Where there is a /proc, the kernel is asked,
+    which costs two calls instead of one for each folder on the way.
+    """
     plain_name(path)
+    if sys.platform == "linux" and not path.startswith("/proc"):
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            return os.path.realpath(path)
+        try:
+            real = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            real = ""
+        finally:
+            os.close(fd)
+        if real.startswith("/") and not real.endswith(" (deleted)"):
+            return real
     return os.path.realpath(path)
 
 
@@ -107,7 +125,10 @@ def readable_roots(ctx: ToolContext, path: str) -> tuple[str, ...]:
     real = real_path(path)
     if root_of(name, real_roots) is not None or root_of(real, real_roots) is not None:
         return (*roots, *real_roots)
-    return (os.path.dirname(real),)
+    folder = os.path.dirname(real)
+    while not os.path.isdir(folder):  # folders still to be made hold nothing that could leak
+        folder = os.path.dirname(folder)
+    return (folder,)
 
 
 def open_folder(path: str, roots: Sequence[str], *, make: bool = False) -> tuple[int, list[str]]:
@@ -116,8 +137,7 @@ def open_folder(path: str, roots: Sequence[str], *, make: bool = False) -> tuple
     With `make`, missing folders are created on the way, beneath the roots only.
     """
     made: list[str] = []
-    real_roots = [os.path.realpath(root) for root in roots]
-    root = root_of(path, real_roots)
+    root = root_of(path, roots) or root_of(path, [os.path.realpath(root) for root in roots])
     if root is None:
         raise OutsideRoots(path)
     try:
@@ -135,6 +155,8 @@ def open_folder(path: str, roots: Sequence[str], *, make: bool = False) -> tuple
 def refuse_special(fd: int, path: str) -> os.stat_result:
     """Return the status of `fd`; raise ToolFailure unless it is a regular file or a folder."""
     status = os.fstat(fd)
+    if status.st_size and stat.S_ISREG(status.st_mode):
+        return status
     for is_kind, kind in _KINDS:
         if is_kind(status.st_mode):
             raise special_failure(path, kind)

@@ -2,7 +2,8 @@
 
 The new bytes go to a temporary file in the same folder, are flushed to the disk, and take the name by `rename`. Mode,
 owner, extended attributes and access lists of the old file are kept; where the owner cannot be kept, nothing is
-replaced. A new file takes its name by `link`, which refuses to overwrite one that appeared meanwhile.
+replaced. A new file takes its name by `link`, which refuses to overwrite one that appeared meanwhile. The folder is not
+flushed: after a power cut the old file may be back, whole.
 
 Hard links: the file gets new bytes under this one name; other names of the old file keep the old bytes. Writing
 through them would tear on a crash, and would reach files outside the workspace (package stores link everything).
@@ -29,13 +30,20 @@ def temporary_name(change_id: str) -> str:
 
 
 def replace_file(
-    folder: int, name: str, temporary: str, parts: Sequence[bytes | memoryview], like: int
+    folder: int,
+    name: str,
+    temporary: str,
+    parts: Sequence[bytes | memoryview],
+    like: int,
+    mode: int | None = None,
 ) -> os.stat_result:
-    """Put `parts` in the place of the file `name` (open as `like`), keeping its attributes."""
+    """Put `parts` in the place of the file `name` (open as `like`), keeping its attributes; `mode` changes that one."""
     fd = _create(folder, temporary, 0o600)
     try:
         write_all(fd, parts)
         keep_attributes(like, fd)
+        if mode is not None:
+            os.fchmod(fd, mode)
         os.fsync(fd)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         return os.fstat(fd)
@@ -63,15 +71,6 @@ def create_file(
         raise
     finally:
         os.close(fd)
-
-
-def sync_folder(folder: int) -> None:
-    """Make a rename in `folder` last through a power cut, where the file system can."""
-    try:
-        os.fsync(folder)
-    except OSError as problem:
-        if problem.errno not in (errno.EINVAL, errno.EROFS, errno.EBADF):
-            raise
 
 
 def write_all(fd: int, parts: Sequence[bytes | memoryview]) -> None:

@@ -86,16 +86,20 @@ def _nothing_to_do(attempt: Attempt) -> ToolResult:
 
 def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.stat_result, str]:
     """Write the change down, replace the file, confirm it."""
-    before = _state_before(attempt)
+    before, known = _state_before(attempt), _state_after(attempt)
     folders = [FileChange(path, ABSENT, FileState("directory", "", 0o777)) for path in attempt.made]
-    verb = "Change" if attempt.exists else "Create"
-    who = Who.of(attempt.ctx, tool, f"{verb} {attempt.path}")
-    old = attempt.data if attempt.exists else None
-    pending = history.begin(who, [FileChange(attempt.real, before, None), *folders], before=old)
+    who = Who.of(attempt.ctx, tool, f"{'Change' if attempt.exists else 'Create'} {attempt.path}")
+    pending = history.begin(
+        who,
+        [FileChange(attempt.real, before, known), *folders],
+        before=attempt.data if attempt.exists else None,
+        after=attempt.parts,
+        splices=attempt.splices,
+    )
     try:
         if attempt.status is not None:
             history.adopt(pending, attempt.folder, attempt.name, attempt.data, attempt.status.st_nlink)
-        status, digest = _put(attempt, pending)
+        status, digest = _put(attempt, pending, known)
     except BaseException as problem:
         history.abandon(pending, attempt.folder, attempt.name)
         if isinstance(problem, FileExistsError):
@@ -103,10 +107,21 @@ def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.st
         if isinstance(problem, OSError):
             raise os_failure(problem, attempt.path, "write to") from None
         raise
-    after = FileState("file", digest, stat.S_IMODE(status.st_mode), status.st_size)
-    files = [FileChange(attempt.real, before, after), *folders]
-    history.commit(pending, files, after=attempt.parts, base=before.digest, splices=attempt.splices)
+    if known is not None:
+        history.commit(pending)
+    else:
+        after = FileState("file", digest, stat.S_IMODE(status.st_mode), status.st_size)
+        files = [FileChange(attempt.real, before, after), *folders]
+        history.complete(pending, files, attempt.parts, attempt.splices)
     return pending.id, status, digest
+
+
+def _state_after(attempt: Attempt) -> FileState | None:
+    """Return what the file will be, where that is known before: not for a new one's mode, nor for a large hash."""
+    size = sum(len(part) for part in attempt.parts)
+    if attempt.status is None or size >= _BESIDE_BYTES:
+        return None
+    return FileState("file", digest_parts(attempt.parts), stat.S_IMODE(attempt.status.st_mode), size)
 
 
 def _state_before(attempt: Attempt) -> FileState:
@@ -115,10 +130,11 @@ def _state_before(attempt: Attempt) -> FileState:
     return FileState("file", attempt.digest, stat.S_IMODE(attempt.status.st_mode), len(attempt.data))
 
 
-def _put(attempt: Attempt, pending: Pending) -> tuple[os.stat_result, str]:
+def _put(attempt: Attempt, pending: Pending, known: FileState | None) -> tuple[os.stat_result, str]:
+    """Put the new bytes in place; a hash not known yet is worked out on the side."""
     found: list[str] = []
     hashing = None
-    if sum(len(part) for part in attempt.parts) >= _BESIDE_BYTES:
+    if known is None:
         hashing = threading.Thread(target=lambda: found.append(digest_parts(attempt.parts)))
         hashing.start()
     try:
@@ -129,7 +145,7 @@ def _put(attempt: Attempt, pending: Pending) -> tuple[os.stat_result, str]:
     finally:
         if hashing is not None:
             hashing.join()
-    return status, found[0] if found else digest_parts(attempt.parts)
+    return status, known.digest if known is not None else found[0]
 
 
 def _appeared(attempt: Attempt) -> ToolFailure:
@@ -151,7 +167,7 @@ def _remove_made(attempt: Attempt) -> None:
 
 
 def _result(attempt: Attempt, tool: str, change_id: str, status: os.stat_result, digest: str) -> ToolResult:
-    session, created = attempt.ctx.session, not attempt.exists
+    session, created, line = attempt.ctx.session, not attempt.exists, _first_line(attempt)
     session.saw(attempt.real, Seen.of(digest, status))
     session.emit(
         "file_changed",
@@ -168,15 +184,15 @@ def _result(attempt: Attempt, tool: str, change_id: str, status: os.stat_result,
         "change_id": change_id,
         "size": status.st_size,
         "encoding": attempt.encoding.label,
-        "diff": _diff(attempt, _RESULT_DIFF_LINES),
+        "diff": _diff(attempt, _RESULT_DIFF_LINES, line),
     }
     if attempt.content is None:
         data["replacements"] = len(attempt.splices)
     undo = Undo(change_id, f"{'remove' if created else 'restore'} {attempt.path}")
-    return ToolResult(data=data, output=_said(attempt, created), undo=undo)
+    return ToolResult(data=data, output=_said(attempt, created, line), undo=undo)
 
 
-def _said(attempt: Attempt, created: bool) -> str:
+def _said(attempt: Attempt, created: bool, line: int) -> str:
     if created:
         return f"Created {attempt.path} ({sum(len(part) for part in attempt.parts)} bytes)."
     links = attempt.status.st_nlink if attempt.status else 1
@@ -185,27 +201,26 @@ def _said(attempt: Attempt, created: bool) -> str:
         return f"Replaced the content of {attempt.path}.{note}"
     count = len(attempt.splices)
     many = f" in {count} places" if count > 1 else ""
-    return f"Edited {attempt.path}{many}.{note} The changed lines now read:\n{_changed_lines(attempt)}"
+    return f"Edited {attempt.path}{many}.{note} The changed lines now read:\n{_changed_lines(attempt, line)}"
 
 
-def _changed_lines(attempt: Attempt) -> str:
+def _changed_lines(attempt: Attempt, line: int) -> str:
     """Return the lines round the first change as they are now, from a window of the file alone."""
     splice, data = attempt.splices[0], attempt.data
-    first = max(0, splice.start - _SNIPPET_BYTES)
-    head, tail = data[first : splice.start], data[splice.end : splice.end + _SNIPPET_BYTES]
-    shown = snippet(head + splice.new + tail, len(head), len(head) + len(splice.new), attempt.encoding)
-    skipped = line_at(data, first, attempt.encoding) - 1
-    return shown if not skipped else "\n".join(_renumbered(line, skipped) for line in shown.split("\n"))
+    head = data[max(0, splice.start - _SNIPPET_BYTES) : splice.start]
+    tail = data[splice.end : splice.end + _SNIPPET_BYTES]
+    window = head + splice.new + tail
+    return snippet(window, len(head), len(head) + len(splice.new), attempt.encoding, first_line=line)
 
 
-def _renumbered(line: str, skipped: int) -> str:
-    number, tab, text = line.partition("\t")
-    return f"{int(number) + skipped:6}\t{text}" if tab else line
+def _first_line(attempt: Attempt) -> int:
+    """Return the number of the line the first change begins in."""
+    return line_at(attempt.data, attempt.splices[0].start, attempt.encoding) if attempt.splices else 1
 
 
-def _diff(attempt: Attempt, limit_lines: int | None) -> str:
+def _diff(attempt: Attempt, limit_lines: int | None, line: int | None = None) -> str:
     if attempt.content is None and attempt.exists:
-        return splice_diff(attempt.data, attempt.splices, attempt.encoding, attempt.path)
+        return splice_diff(attempt.data, attempt.splices, attempt.encoding, attempt.path, first_line=line)
     after = attempt.encoding.decode(b"".join(attempt.parts), "replace")
     if not attempt.exists:
         return creation_diff(after, attempt.path)

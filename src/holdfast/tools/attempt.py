@@ -136,13 +136,10 @@ class Attempt:
         if kept is not None:
             self.data, self.digest = kept.data, kept.digest
             return
-        parts: list[bytes] = []
         try:
-            while part := os.read(self.fd, max(self.status.st_size - sum(map(len, parts)), 0) + 1):
-                parts.append(part)
+            self.data = _all_bytes(self.fd, self.status.st_size)
         except OSError as problem:
             raise os_failure(problem, self.path, "read") from None
-        self.data = parts[0] if len(parts) == 1 else b"".join(parts)
         seen = self.ctx.session.read_state.get(self.real)
         known = seen is not None and seen.digest and seen.untouched(self.status)
         self.digest = seen.digest if seen is not None and known else digest_of(self.data)
@@ -171,3 +168,14 @@ class Attempt:
     def _examined(self) -> Examined | None:
         kept = self.ctx.session.keep(EXAMINED).get(self.real)
         return kept if kept is not None and self.status is not None and kept.seen.untouched(self.status) else None
+
+
+def _all_bytes(fd: int, size: int) -> bytes:
+    """Read to the end of a file that has (or had) `size` bytes; asking for one more spares a second call."""
+    data = os.read(fd, size + 1)
+    if len(data) == size:
+        return data
+    parts = [data]
+    while part := os.read(fd, 1024 * 1024):
+        parts.append(part)
+    return b"".join(parts)

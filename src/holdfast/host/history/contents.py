@@ -33,7 +33,6 @@ SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS content(
     digest TEXT PRIMARY KEY, form TEXT NOT NULL, size INTEGER NOT NULL, stored INTEGER NOT NULL,
     base TEXT, depth INTEGER NOT NULL DEFAULT 0, body BLOB);
-CREATE INDEX IF NOT EXISTS content_stored ON content(stored);
 CREATE INDEX IF NOT EXISTS content_fresh ON content(form) WHERE form IN ('raw', 'file');
 """
 _INSERT: Final = "INSERT OR IGNORE INTO content(digest, form, size, stored, base, depth, body) VALUES(?,?,?,?,?,?,?)"
@@ -45,12 +44,16 @@ class Contents:
     def __init__(self, database: sqlite3.Connection, folder: str | None) -> None:
         self._database = database
         self._folder = folder
+        self.known: dict[str, int] = {}
+        """Contents known to be here, with the length of the chain they stand on."""
 
     def has(self, digest: str) -> bool:
         return self._database.execute("SELECT 1 FROM content WHERE digest=?", (digest,)).fetchone() is not None
 
     def keep(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:
         """Keep a content given in parts."""
+        if digest in self.known:
+            return
         size = sum(len(part) for part in parts)
         if size <= SMALL_BYTES or self._folder is None:
             self._database.execute(_INSERT, (digest, "raw", size, size, None, 0, b"".join(parts)))
@@ -71,16 +74,31 @@ class Contents:
         except OSError:
             self._put(digest, [data])
 
-    def keep_delta(self, digest: str, base: str, splices: Sequence[Splice], size: int) -> bool:
-        """Keep a content as splices on another; False when that would make a chain too long."""
-        found = self._database.execute("SELECT depth FROM content WHERE digest=?", (base,)).fetchone()
-        if found is None or found[0] >= DELTA_DEPTH or digest == base:
+    def keep_after(
+        self, digest: str, base: str, splices: Sequence[Splice], parts: Sequence[bytes | memoryview]
+    ) -> None:
+        """Keep a content that came of `splices` on another: as those, unless that would make a chain too long."""
+        if not splices or not self._keep_delta(digest, base, splices, sum(len(part) for part in parts)):
+            self.keep(digest, parts)
+
+    def _keep_delta(self, digest: str, base: str, splices: Sequence[Splice], size: int) -> bool:
+        depth = self._depth(base)
+        if depth is None or depth >= DELTA_DEPTH or digest == base:
             return False
         body = b"".join(_HEAD.pack(each.start, each.end, len(each.new)) + each.new for each in splices)
         if len(body) > max(size // 2, 4096):
             return False
-        self._database.execute(_INSERT, (digest, "delta", size, len(body), base, found[0] + 1, body))
+        if self._database.execute(_INSERT, (digest, "delta", size, len(body), base, depth + 1, body)).rowcount == 1:
+            self.known[digest] = depth + 1
         return True
+
+    def _depth(self, digest: str) -> int | None:
+        if digest in self.known:
+            return self.known[digest]
+        found = self._database.execute("SELECT depth FROM content WHERE digest=?", (digest,)).fetchone()
+        if found is not None:
+            self.known[digest] = found[0]
+        return found[0] if found else None
 
     def get(self, digest: str) -> bytes | None:
         """Return a content, or None when it is not (or no longer) there as it was."""
@@ -98,6 +116,7 @@ class Contents:
 
     def forget(self, digests: Iterable[str]) -> None:
         """Drop contents nobody refers to."""
+        self.known.clear()
         for digest in digests:
             self._database.execute("DELETE FROM content WHERE digest=?", (digest,))
             if self._folder is not None:

@@ -1,8 +1,8 @@
 """`History`: what tools use to write a change down before it happens and to confirm it afterwards.
 
-    pending = history.begin(who, [FileChange(path, before, None)], before=data)
+    pending = history.begin(who, [FileChange(path, before, after)], before=data, after=parts)
     ...replace the file through `pending.temporary`, under the folder's lock...
-    change_id = history.commit(pending, [FileChange(path, before, after)], after=parts)
+    change_id = history.commit(pending)
 
 A tool that finds out afterwards what changed (a command) keeps the contents with `keep_bytes` or `keep_path` and
 writes all down with `record`.
@@ -10,6 +10,7 @@ writes all down with `record`.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -71,6 +72,8 @@ class History:
         self._note = note
         self._lock = threading.RLock()
         self._recorded = 0
+        self._confirmed: list[str] = []
+        self._version = 0
         self._database, trouble = self._connected(folder)
         self.contents = Contents(self._database, None if folder is None else os.path.join(folder, "contents"))
         self.log = Log(self._database)
@@ -93,8 +96,10 @@ class History:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
                 try:
+                    self._catch_up()
                     yield
                     self._database.execute("COMMIT")
+                    self._confirmed.clear()
                 except BaseException:
                     if self._database.in_transaction:  # a full disk has rolled it back already
                         self._database.execute("ROLLBACK")
@@ -102,24 +107,37 @@ class History:
             except (sqlite3.Error, OSError) as problem:
                 raise _unusable(problem) from problem
 
+    def _catch_up(self) -> None:
+        """Write down what is confirmed so far, and forget what another process may have changed."""
+        version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            self._version = version
+            self.contents.known.clear()
+        if self._confirmed:
+            self.log.confirm(self._confirmed)
+
     def begin(
         self,
         who: Who,
         files: Sequence[FileChange],
         *,
         before: bytes | None = None,
+        after: Sequence[bytes | memoryview] | None = None,
+        splices: Sequence[Splice] = (),
         kind: ChangeKind = "change",
         about: Sequence[str] = (),
     ) -> Pending:
-        """Write down that a change begins. `before` is the old content of the only file, unless it is kept already."""
+        """Write down that a change begins. `before` and `after` are contents of the first file not yet kept."""
         temporary = temporary_name(os.urandom(6).hex())
-        digest, linked = files[0].before.digest, ""
+        first, linked = files[0], ""
         change = _entry(who, files, kind, about, temporary)
         with self.transaction():
             if before is not None and len(before) >= LINK_BYTES and self._folder is not None:
-                linked = digest if self.contents.announce(digest, len(before)) else ""
+                linked = first.before.digest if self.contents.announce(first.before.digest, len(before)) else ""
             elif before is not None:
-                self.contents.keep(digest, [before])
+                self.contents.keep(first.before.digest, [before])
+            if after is not None and first.after is not None:
+                self.contents.keep_after(first.after.digest, first.before.digest, splices, after)
             return Pending(self.log.add(change), temporary, linked)
 
     def adopt(self, pending: Pending, folder: int, name: str, data: bytes, links: int) -> None:
@@ -134,31 +152,44 @@ class History:
         except OSError as problem:
             raise _unusable(problem) from problem
 
-    def commit(
+    def commit(self, pending: Pending) -> str:
+        """Confirm a change that has happened as it was written down; return its id.
+
+        The confirmation itself is written with the next change, or when somebody looks: until then the file, which
+        holds what was written down for it, says the same.
+        """
+        with self._lock:
+            self._confirmed.append(pending.id)
+        self._bound()
+        return pending.id
+
+    def complete(
         self,
         pending: Pending,
         files: Sequence[FileChange],
-        *,
-        after: Sequence[bytes | memoryview] | None = None,
-        base: str = "",
+        after: Sequence[bytes | memoryview],
         splices: Sequence[Splice] = (),
     ) -> str:
-        """Confirm a change that has happened and return its id; `splices` on `base` say how `after` came about.
+        """Confirm a change whose new content was not known when it began; return its id.
 
         Never fails: the files are changed already. What cannot be confirmed now is settled at the next opening.
         """
-        state = files[0].after
+        first = files[0]
         try:
             with self.transaction():
-                if after is not None and state is not None:
-                    small = splices and self.contents.keep_delta(state.digest, base, splices, state.size)
-                    if not small:
-                        self.contents.keep(state.digest, after)
+                if first.after is not None:
+                    self.contents.keep_after(first.after.digest, first.before.digest, splices, after)
                 self.log.finish(pending.id, files)
-        except (ToolFailure, OSError) as problem:
+        except ToolFailure as problem:
             self._note(f"change {pending.id} is made but not yet confirmed in the history: {problem}")
         self._bound()
         return pending.id
+
+    def settle(self) -> None:
+        """Write down what is confirmed only in memory."""
+        if self._confirmed:
+            with self.transaction():
+                pass
 
     def abandon(self, pending: Pending, folder: int, name: str) -> None:
         """Take back what was written down of a change that did not happen."""
@@ -212,6 +243,7 @@ class History:
 
     def change(self, id: str) -> Change | None:
         """Return a change by its id."""
+        self.settle()
         with self._lock:
             return self.log.get(id)
 
@@ -220,6 +252,7 @@ class History:
         condition, values = "state != 'intent'", list[str]()
         if session_id is not None:
             condition, values = condition + " AND session = ?", [session_id]
+        self.settle()
         with self._lock:
             found = self.log.select(condition, values, limit=-1 if path else limit)
         if path is None:
@@ -260,7 +293,7 @@ class History:
     def _tidy(self) -> None:
         try:
             with self.transaction():
-                self.contents.compress(budget_s=0.25)
+                self.contents.compress(budget_s=0.25)  # and what is confirmed is written down
             self._keep_to_limit()
         except (ToolFailure, OSError) as problem:
             self._note(str(problem))
@@ -317,9 +350,11 @@ def _entry(who: Who, files: Sequence[FileChange], kind: ChangeKind, about: Seque
 
 
 def _unusable(problem: Exception) -> ToolFailure:
+    number = getattr(problem, "errno", None)
     return ToolFailure(
         f"the history cannot be written: {problem}",
         hint="Nothing was changed. Free some space or check the state folder (`holdfast doctor` names it).",
+        details={"errno": errno.errorcode.get(number, str(number))} if number else None,
     )
 
 

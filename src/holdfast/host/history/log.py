@@ -76,7 +76,7 @@ class Log:
         cursor = self._database.execute(
             "INSERT INTO change(at, session, call, tool, description, kind, state, about, temporary, files)"
             " VALUES(?,?,?,?,?,?,?,?,?,?)",
-            (*row, json.dumps(change.about), change.temporary, _packed(change.files)),
+            (*row, json.dumps(change.about) if change.about else "[]", change.temporary, _packed(change.files)),
         )
         return str(cursor.lastrowid)
 
@@ -84,6 +84,12 @@ class Log:
         """Confirm a change that was begun."""
         self._database.execute(
             "UPDATE change SET state='done', temporary='', files=? WHERE number=?", (_packed(files), int(id))
+        )
+
+    def confirm(self, ids: Sequence[str]) -> None:
+        """Confirm changes that happened as they were written down, unless somebody else has settled them by now."""
+        self._database.executemany(
+            "UPDATE change SET state='done', temporary='' WHERE number=? AND state='intent'", [(int(id),) for id in ids]
         )
 
     def set_state(self, ids: Sequence[str], state: str) -> None:

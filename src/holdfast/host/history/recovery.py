@@ -20,6 +20,7 @@ from holdfast.host.locks import try_lock
 def recover(history: History) -> list[str]:
     """Settle every change whose process is gone; return the ids of those that turned out to have happened."""
     settled: list[str] = []
+    history.settle()
     for change in history.log.intents():
         with ExitStack() as stack:
             folders = _folders(change, stack)

@@ -18,6 +18,7 @@ from holdfast.core.errors import ToolFailure
 from holdfast.host.diff import creation_diff, text_diff
 from holdfast.host.history.disk import put, state_in
 from holdfast.host.history.history import History, Pending, Who
+from holdfast.host.history.recovery import recover
 from holdfast.host.history.words import ABSENT, Change, FileChange, FileState
 from holdfast.host.locks import locked_now
 from holdfast.host.paths import open_folder, os_failure
@@ -47,6 +48,7 @@ def plan_undo(
     history: History, *, change_id: str | None = None, to: str | None = None, session_id: str | None = None
 ) -> Plan:
     """Plan to take back one change, all after `to`, all of a session, or (by default) the latest of the workspace."""
+    recover(history)  # a change of another process that was only begun, or not confirmed yet
     if change_id is not None:
         return _plan_one(history, _known(history, change_id))
     if to is not None:
@@ -62,6 +64,7 @@ def plan_undo(
 
 def plan_redo(history: History, *, change_id: str | None = None) -> Plan:
     """Plan to bring back what the latest undo (or the one named, by its own id or by what it took back) took away."""
+    recover(history)
     undos = [each for each in history.changes() if each.kind == "undo" and each.state == "done"]
     if change_id is not None:
         _known(history, change_id)
@@ -239,7 +242,7 @@ def apply(history: History, plan: Plan, who: Who, roots_of: RootsOf, *, force: b
         steps = [_actual(history, step, folders) for step in _in_order(plan.steps)]
         pending = history.begin(who, steps, kind=plan.kind, about=plan.about)
         _do_all(history, steps, folders, pending)
-        history.commit(pending, steps)
+        history.commit(pending)
         with history.transaction():
             history.log.set_state(plan.about, "undone")
             if plan.kind == "redo":
