@@ -13,7 +13,8 @@ import sys
 import time
 from typing import Any
 
-MEMORY_BYTES = 64 * 1024 * 1024
+MEMORY_BYTES = 32 * 1024 * 1024
+INTERPRETER_BYTES = 32 * 1024 * 1024
 CPU_S = 2
 SOFT_S = 1.5
 PASSWORD_ERROR = 4
@@ -27,8 +28,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     import pypdfium2
 
-    # After the import: only what the document needs is counted.
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    limit = _held() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
         document: Any = pypdfium2.PdfDocument(os.fdopen(int(fd), "rb"))
         found = _read(document, int(first), int(last), int(budget))
@@ -38,6 +39,15 @@ def main() -> None:
     except MemoryError:
         found = {"error": "memory"}
     sys.stdout.write(json.dumps(found))
+
+
+def _held() -> int:
+    """Return the bytes this process holds before it looks at the document."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[5]) * resource.getpagesize()
+    except OSError:
+        return INTERPRETER_BYTES
 
 
 def _read(document: Any, first: int, last: int, budget: int) -> dict[str, Any]:

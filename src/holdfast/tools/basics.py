@@ -77,9 +77,9 @@ def _list_dir(args: ListDirArgs, ctx: ToolContext) -> ToolResult:
         walk = _entries(folder.fd, args.max_depth if args.recursive else 1)
         entries = [entry for _, entry in zip(range(ENTRY_LIMIT), walk, strict=False)]
         cut = len(entries) == ENTRY_LIMIT and next(walk, None) is not None
-    data = {"path": path, "entries": entries, "truncated": cut}
+    data = {"path": folder.real, "entries": entries, "truncated": cut}
     meta: dict[str, Any] = {"origin": folder.origin} | ({"truncated": True} if cut else {})
-    return ToolResult(data=data, output=_listing(path, entries, cut), meta=meta)
+    return ToolResult(data=data, output=_listing(folder.real, entries, cut), meta=meta)
 
 
 def _listing(path: str, entries: list[dict[str, Any]], cut: bool) -> str:
