@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 SMALL: Final = 600
 """Files up to which a tree is walked here."""
+BYTES_HERE: Final = 4 << 20
+LINES_HERE: Final = 5000
+"""How much is searched in this process before `rg` takes over: enough to be worth it, too little to be felt."""
 PROBE: Final = 24
 """Files of a large tree that are tried first."""
 DEADLINE_S: Final = 20.0
@@ -140,12 +143,15 @@ class Search:
     ) -> tuple[list[bytes], int]:
         """Search files in this process until there is enough; return those left to `rg`, and how many were taken."""
         left: list[bytes] = []
-        lines = 0
+        lines = size = 0
         for taken, path in enumerate(files):
             if lines >= need or self.stop.wanted:
                 return left, taken
+            if lines > LINES_HERE or size > BYTES_HERE:
+                return left + files[taken:], len(files)
             data = read_small(os.path.join(self.walk.root, path))
             hits = None if data is None else [] if b"\0" in data and not _is_utf16(data) else plain.search(data)
+            size += len(data or b"")
             if hits is None:
                 left.append(path)
             elif hits:

@@ -39,7 +39,7 @@ def _place(args: GlobArgs, ctx: ToolContext) -> tuple[str, str]:
     """Return the folder to look in and the pattern below it; an absolute pattern brings its own folder."""
     from holdfast.host.globbing import split_pattern
 
-    root = ctx.resolve(args.path or ".")
+    root = ctx.resolve(args.path) if args.path and args.path != "." else ctx.cwd
     folder, pattern = split_pattern(os.path.expanduser(args.pattern))
     return os.path.join(root, folder) if folder else root, pattern
 

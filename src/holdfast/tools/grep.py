@@ -42,8 +42,12 @@ class GrepArgs(Args):
     offset: int = Field(default=0, ge=0, description="Output lines to skip, to go on after a cut result")
 
 
+def _path(args: GrepArgs, ctx: ToolContext) -> str:
+    return ctx.resolve(args.path) if args.path and args.path != "." else ctx.cwd
+
+
 def _effects(args: GrepArgs, ctx: ToolContext) -> list[Effect]:
-    path = ctx.resolve(args.path or ".")
+    path = _path(args, ctx)
     return [ReadPath(path, recursive=os.path.isdir(path))]
 
 
@@ -62,7 +66,7 @@ async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
-    path = ctx.resolve(args.path or ".")
+    path = _path(args, ctx)
     search = _search_folder if os.path.isdir(path) else _search_file
     return search(args, ctx, path, stop)
 

@@ -1,0 +1,244 @@
+"""Grep: what is found, how it is shown, where it is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+from searching import TOOLS, Desk
+
+from holdfast.core.effects import ReadPath
+from holdfast.core.errors import ToolFailure
+from holdfast.host import search
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path / "ws")
+    desk.put("a.py", "import os\n\ndef first():\n    return os\n")
+    desk.put("src/b.py", "import sys\nimport os.path\n")
+    desk.put("src/c.txt", "nothing\nimport this\n")
+    return desk
+
+
+def test_the_record_says_what_the_reference_says() -> None:
+    info = TOOLS["Grep"].info()
+    assert (info.read_only, info.concurrency_safe, info.destructive, info.level) == (True, True, False, 0)
+    properties = info.input_schema["properties"]
+    assert info.input_schema["required"] == ["pattern"]
+    described = {
+        "pattern": "The regular expression pattern to search for",
+        "path": "File or directory to search in (default: cwd)",
+        "glob": "File filter pattern (e.g. *.go, *.{ts,tsx})",
+        "output_mode": "Output mode: content / files_with_matches / count",
+        "context": "Number of surrounding lines to show",
+        "case_insensitive": "Case insensitive search",
+        "head_limit": "Maximum output lines (default 250)",
+    }
+    assert {name: properties[name]["description"] for name in described} == described
+    assert properties["output_mode"]["enum"] == ["content", "files_with_matches", "count"]
+
+
+async def test_matches_are_marked_and_named_by_path_and_line(desk: Desk) -> None:
+    result = await desk.call("Grep", pattern=r"import \w+")
+    assert result.output == (
+        "a.py:1:>>import os<<\nsrc/b.py:1:>>import sys<<\nsrc/b.py:2:>>import os<<.path\nsrc/c.txt:2:>>import this<<"
+    )
+    assert result.data["lines"][2] == {"path": "src/b.py", "line": 2, "text": "import os.path"}
+    assert result.data["truncated"] is False
+
+
+async def test_context_lines_stand_between_dashes(desk: Desk) -> None:
+    result = await desk.call("Grep", pattern="def|this", context=1)
+    assert result.output == (
+        "a.py-2-\na.py:3:>>def<< first():\na.py-4-    return os\n--\nsrc/c.txt-1-nothing\nsrc/c.txt:2:import >>this<<"
+    )
+
+
+async def test_files_and_counts(desk: Desk) -> None:
+    files = await desk.call("Grep", pattern="import", output_mode="files_with_matches")
+    assert files.output.split("\n") == ["a.py", "src/b.py", "src/c.txt"]
+    counts = await desk.call("Grep", pattern="import", output_mode="count")
+    assert counts.output.split("\n") == ["a.py:1", "src/b.py:2", "src/c.txt:1"]
+    assert counts.data["files"][1] == {"path": "src/b.py", "count": 2}
+
+
+async def test_one_file_can_be_searched(desk: Desk) -> None:
+    assert (await desk.call("Grep", pattern="import", path="src/b.py")).output == (
+        "src/b.py:1:>>import<< sys\nsrc/b.py:2:>>import<< os.path"
+    )
+    assert (await desk.call("Grep", pattern="import", path="src/b.py", output_mode="count")).output == "src/b.py:2"
+    nothing = await desk.call("Grep", pattern="zebra", path="src/b.py")
+    assert nothing.output == "No matches found in src/b.py (1 file)"
+
+
+@pytest.mark.parametrize("small", [600, 5])
+async def test_a_cut_result_says_how_to_go_on(desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    monkeypatch.setattr(search, "SMALL", small)
+    for number in range(30):
+        desk.put(f"many/{number:02}.txt", f"pear {number}\n" * 3)
+    whole = await desk.call("Grep", pattern="pear")
+    assert len(whole.output.split("\n")) == 90
+    pages: list[str] = []
+    offset = 0
+    while True:
+        page = await desk.call("Grep", pattern="pear", head_limit=40, offset=offset)
+        pages += page.output.split("\n\n(cut")[0].split("\n")
+        if not page.data["truncated"]:
+            break
+        offset = page.data["next_offset"]
+        assert page.output.endswith(f"(cut at 40 lines; go on with offset={offset})")
+        assert page.meta["truncated"] is True
+    assert pages == whole.output.split("\n")
+    files = await desk.call("Grep", pattern="pear", output_mode="files_with_matches", head_limit=10, offset=10)
+    assert files.output.startswith("many/10.txt\n")
+    assert files.output.endswith("(cut at 10 files; go on with offset=20)")
+    beyond = await desk.call("Grep", pattern="pear", offset=1000)
+    assert beyond.output == "(nothing at offset=1000: the result has 90 lines)"
+
+
+async def test_250_lines_come_back_unless_said(desk: Desk) -> None:
+    desk.put("long.txt", "plum\n" * 1000)
+    result = await desk.call("Grep", pattern="plum")
+    assert result.output.count("plum") == 250
+    assert result.output.endswith("(cut at 250 lines; go on with offset=250)")
+
+
+async def test_a_long_line_is_cut_round_its_match(desk: Desk) -> None:
+    desk.put("wide.txt", "x" * 4000 + "needle" + "y" * 4000 + "\n" + "é" * 600 + "\n")
+    result = await desk.call("Grep", pattern="needle|^é")
+    first, second = result.output.split("\n")
+    assert ">>needle<<" in first
+    assert first.startswith("wide.txt:1:[3753 characters] ...xxx")
+    assert first.endswith("yyy... [3753 characters]")
+    assert len(first) < 600
+    assert second.startswith("wide.txt:2:>>é<<é")
+    desk.put("all.txt", "z" * 2000 + "\n")
+    widest = await desk.call("Grep", pattern="z+", path="all.txt")
+    assert widest.output == "all.txt:1:>>" + "z" * 500 + "<<... [1500 characters]"
+
+
+async def test_binary_files_are_skipped_and_a_named_one_is_an_error(desk: Desk) -> None:
+    desk.put("x.bin", b"import\n\0\n")
+    desk.put("late.bin", b"import x\n" * 20_000 + b"\0")
+    files = await desk.call("Grep", pattern="import", output_mode="files_with_matches")
+    assert "bin" not in files.output
+    with pytest.raises(ToolFailure, match="binary file"):
+        await desk.call("Grep", pattern="import", path="x.bin")
+
+
+async def test_secrets_are_not_searched_and_that_does_not_depend_on_the_pattern(desk: Desk) -> None:
+    desk.put(".env", "KEY=hunter2\n")
+    desk.put("keys/server.pem", "hunter2\n")
+    desk.put(".ssh/config", "hunter2\n")
+    desk.put(".env.example", "KEY=hunter2\n")
+    found = await desk.call("Grep", pattern="hunter2")
+    assert found.output == ".env.example:1:KEY=>>hunter2<<\n\n(3 secret files or folders are not searched)"
+    other = await desk.call("Grep", pattern="zebra")
+    assert "(3 secret files or folders are not searched)" in other.output
+
+
+@pytest.mark.parametrize("small", [600, 2])
+async def test_what_the_policy_closes_gives_no_matches(desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    monkeypatch.setattr(search, "SMALL", small)
+    desk.put("closed/x.txt", "import\n")
+    desk.session.keeps_out = lambda path: path.startswith(str(desk.root / "closed"))
+    result = await desk.call("Grep", pattern="import", output_mode="files_with_matches")
+    assert "closed" not in result.output
+    assert "src/b.py" in result.output
+
+
+async def test_globs_count_from_the_directory_of_the_session(desk: Desk) -> None:
+    async def files(**more: str) -> list[str]:
+        result = await desk.call("Grep", pattern="import", output_mode="files_with_matches", **more)
+        return [] if result.output.startswith("No") else result.output.split("\n")
+
+    assert await files(glob="*.py") == ["a.py", "src/b.py"]
+    assert await files(glob="src/*.{py,txt}") == ["src/b.py", "src/c.txt"]
+    assert await files(glob="src/*.py", path="src") == ["src/b.py"]
+    assert await files(glob="!*.py") == ["src/c.txt"]
+    assert await files(type="py") == ["a.py", "src/b.py"]
+    assert await files(type="js") == []
+
+
+async def test_ignored_files_are_left_out_whatever_the_glob_says(desk: Desk) -> None:
+    desk.put(".gitignore", "*.log\nout/\n")
+    desk.put("a.log", "import\n")
+    desk.put("out/x.py", "import\n")
+    desk.put("node_modules/y.py", "import\n")
+    result = await desk.call("Grep", pattern="import", glob="*.{log,py}", output_mode="files_with_matches")
+    assert result.output.split("\n") == ["a.py", "node_modules/y.py", "src/b.py"]
+    inside = await desk.call("Grep", pattern="import", path="out")
+    assert inside.output == "out/x.py:1:>>import<<"
+
+
+async def test_multiline_patterns_and_the_hint_to_ask_for_them(desk: Desk) -> None:
+    result = await desk.call("Grep", pattern=r"sys\nimport", multiline=True)
+    assert result.output == "src/b.py:1:import >>sys<<\nsrc/b.py:2:>>import<< os.path"
+    with pytest.raises(ToolFailure) as refused:
+        await desk.call("Grep", pattern=r"sys\nimport")
+    assert refused.value.code == "invalid_args"
+    assert "multiline" in refused.value.hint
+
+
+async def test_odd_names_and_texts_are_shown_safely(desk: Desk) -> None:
+    desk.put("two\nlines.txt", "grape\n")
+    desk.put(os.fsdecode(b"\xff.txt"), b"grape \xfe\n")
+    result = await desk.call("Grep", pattern="grape")
+    assert result.output.split("\n") == [
+        '"two\\nlines.txt":1:>>grape<<',
+        '"\\377.txt":1:>>grape<< \ufffd',
+    ]
+    result.output.encode()
+
+
+async def test_a_link_is_not_followed_and_a_path_outside_is_stated(desk: Desk, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.txt").write_text("import\n")
+    (desk.root / "way").symlink_to(outside)
+    (desk.root / "file.txt").symlink_to(outside / "x.txt")
+    result = await desk.call("Grep", pattern="import", output_mode="files_with_matches")
+    assert result.output.split("\n") == ["a.py", "src/b.py", "src/c.txt"]
+    with pytest.raises(ToolFailure) as refused:
+        await desk.call("Grep", pattern="import", path="way")
+    assert refused.value.code == "permission_denied"
+    assert desk.effects("Grep", pattern="x") == [ReadPath(str(desk.root), recursive=True)]
+    assert desk.effects("Grep", pattern="x", path="a.py") == [ReadPath(str(desk.root / "a.py"))]
+
+
+async def test_a_missing_path_names_what_is_near(desk: Desk) -> None:
+    with pytest.raises(ToolFailure, match="does not exist") as refused:
+        await desk.call("Grep", pattern="x", path="src/b.pi")
+    assert "src/b.py" in refused.value.hint
+
+
+async def test_special_files_are_refused_at_once(desk: Desk) -> None:
+    os.mkfifo(desk.root / "pipe")
+    began = time.monotonic()
+    with pytest.raises(ToolFailure, match="FIFO"):
+        await desk.call("Grep", pattern="x", path="pipe")
+    assert (await desk.call("Grep", pattern="import", glob="pipe")).data["lines"] == []
+    assert time.monotonic() - began < 2
+
+
+async def test_the_event_loop_goes_on_while_a_search_runs(desk: Desk) -> None:
+    for number in range(200):
+        desk.put(f"big/{number}.txt", "some words in a line\n" * 1000)
+    widest = 0.0
+
+    async def beat() -> None:
+        nonlocal widest
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            widest = max(widest, time.perf_counter() - before)
+
+    beating = asyncio.create_task(beat())
+    await desk.call("Grep", pattern="zebra")
+    await desk.call("Grep", pattern=r"wor\w+ in", output_mode="count")
+    beating.cancel()
+    assert widest < 0.2  # the figure is 20 ms; a busy machine gets some slack
