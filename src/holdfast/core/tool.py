@@ -129,6 +129,8 @@ class Tool:
     timeout_s: float | Callable[[Any], float | None] | None = None
     examples: tuple[Mapping[str, Any], ...] = ()
     reversible: bool = False
+    preview_when_asked: bool = True
+    """Whether a question about a call shows its preview; no where the preview may take long, and is only offered."""
     where: Where | None = None
     origin: str | None = None
     effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None

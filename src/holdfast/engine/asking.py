@@ -102,7 +102,7 @@ class Asking:
         """Ask about a call. Returns None to go on, or changed arguments; raises when the answer is no."""
         call, session = ctx.call, ctx.session
         try:
-            shown = await self.preview(tool, args, ctx, workers)
+            shown = await self.preview(tool, args, ctx, workers) if tool.preview_when_asked else None
         except ToolFailure as failure:
             shown = Preview(f"(no preview: {failure.message})")
         question = Question(

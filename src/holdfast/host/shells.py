@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.errors import ToolFailure
@@ -33,6 +34,7 @@ class Shells:
         self.session = session
         self._launcher: Launcher | None = None
         self._retired: list[Launcher] = []
+        self._trials: Launcher | None = None
         self._starting = asyncio.Lock()
         self._private_dir = ""
         self._secrets: frozenset[str] = frozenset()
@@ -59,6 +61,39 @@ class Shells:
             return os.path.join(locations.private_dir(folder or os.path.join(self.private_dir, "output")), name)
         except OSError:
             return None
+
+    async def trial_launcher(self) -> Launcher | None:
+        """Return a launcher for trying commands: contained and without network whatever the session allows.
+
+        None where the system has no namespaces; nothing else keeps a trial off the workspace.
+        """
+        current = await self.launcher()
+        if current.plan.namespaces and not current.plan.network:
+            return current
+        if self._trials is not None and not self._trials.closed:
+            return self._trials
+        if not probe.abilities().namespaces:
+            return None
+        try:
+            self._trials = await Launcher.start(replace(self._closed_plan(namespaces=True), network=False))
+        except LauncherFailure as failure:
+            probe.note_failure(str(failure))
+            return None
+        return self._trials
+
+    def trial_folder(self, call_id: str) -> str:
+        """Return where the layer of a trial goes; it must not exist yet."""
+        return os.path.join(self.private_dir, "trials", call_id)
+
+    def journal(self, call_id: str) -> str | None:
+        """Return a new folder for what a command's files held before; None where none can be made."""
+        base = self.session.state_dir or self.private_dir
+        folder = os.path.join(base, "journals", call_id)
+        try:
+            locations.private_dir(folder)
+        except OSError:
+            return None
+        return folder
 
     async def launcher(self) -> Launcher:
         """Return the launcher, started when it must be."""
@@ -144,7 +179,7 @@ class Shells:
 
     async def close(self) -> None:
         """End every command and take the private temp away."""
-        for launcher in (self._launcher, *self._retired):
+        for launcher in (self._launcher, self._trials, *self._retired):
             if launcher is not None:
                 await launcher.close()
         if self._record is not None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.args import Args, Field
-from holdfast.core.call import ToolError, ToolResult
+from holdfast.core.call import ToolError, ToolResult, Undo
 from holdfast.core.effects import Unreadable
 from holdfast.core.errors import ToolFailure
-from holdfast.core.tool import Tool
+from holdfast.core.tool import Preview, Tool
 from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, marked
-from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, bash
+from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, Run, bash
 from holdfast.host.progress import Watcher
+from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.plan import trespasses
 from holdfast.host.shells import SHELLS, Shells, in_force, sandbox_missing
+from holdfast.host.trees import remove_tree
 from holdfast.tools.prompts import prompt
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.context import ToolContext
     from holdfast.core.effects import Effect
+    from holdfast.host.command_changes import Recorded
     from holdfast.host.shell import ShellReport
 
 DEFAULT_MS: Final = 120_000
@@ -56,6 +60,10 @@ _ONE_MEANS_NO: Final = frozenset(
 _GIT_ONE_MEANS_NO: Final = frozenset(
     {"grep", "diff", "diff-index", "diff-files", "merge-base", "check-ignore", "show-ref"}
 )
+
+
+_RAISES: Final = frozenset({"sudo", "su", "doas", "pkexec", "newgrp", "mount", "umount", "fusermount", "ping", "at"})
+"""Programs that need the privileges of their owner, which a process under a journal does not get."""
 
 
 def _as_in_the_source(schema: dict[str, Any]) -> None:
@@ -131,15 +139,43 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     launcher = await shells.launcher()
     printed = Printed.of(ctx, shells)
     absent = launcher.plan.still_absent()
-    run = launcher.run(command_of(args.command, ctx, shells), printed.stdout.feed, printed.stderr.feed)
+    journal = shells.journal(ctx.call.id) if _may_be_journalled(args, ctx, launcher) else None
+    command = command_of(args.command, ctx, shells)
+    run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
+    recorded: Recorded | None = None
     try:
         ended = await run.finish(args.timeout / 1000)
     finally:
         printed.close()
         made = trespasses(absent)
+        if journal is not None:
+            recorded = await asyncio.shield(asyncio.to_thread(_record, ctx, args, journal, run))
     if made:
         ended = replace(ended, stopped=f"the sandbox took away what it made where no command may: {', '.join(made)}")
-    return _result(args, ctx, launcher, printed, ended)
+    return _result(args, ctx, launcher, printed, ended, recorded)
+
+
+def _may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> bool:
+    """Tell whether a command's changes are kept: not where it only reads, or needs privileges a journal takes away."""
+    if _read_only(args, ctx) or not probe.abilities().seccomp:
+        return False
+    raises = any(command.name in _RAISES for command in understood(args, ctx).commands)
+    return launcher.plan.contained or not raises
+
+
+def _record(ctx: ToolContext, args: BashArgs, journal: str, run: Run) -> Recorded | None:
+    """Bring what the command changed into the history."""
+    from holdfast.host.command_changes import record
+    from holdfast.host.history.history import HISTORY, Who
+
+    try:
+        if run.ended is None or run.ended.journal is None:
+            return None
+        count, lost = run.ended.journal["count"], run.ended.journal["lost"]
+        who = Who.of(ctx, "Bash", args.description or args.command[:200])
+        return record(ctx.session.keep(HISTORY), journal, who, lost) if count else None
+    finally:
+        remove_tree(journal)
 
 
 def command_of(text: str, ctx: ToolContext, shells: Shells) -> Command:
@@ -173,10 +209,25 @@ class Printed:
         self.stderr.close()
 
 
-def _result(args: BashArgs, ctx: ToolContext, launcher: Launcher, printed: Printed, ended: Ended) -> ToolResult:
+def _result(
+    args: BashArgs,
+    ctx: ToolContext,
+    launcher: Launcher,
+    printed: Printed,
+    ended: Ended,
+    recorded: Recorded | None,
+) -> ToolResult:
     stdout, stderr = printed.stdout.show(), printed.stderr.show()
     data = _data(args, ctx, launcher, stdout, stderr, ended)
     notes = _notes(ended)
+    undo: Undo | None = None
+    if recorded is not None:
+        data["changes"] = recorded.to_dict()
+        undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths")
+        if recorded.lost:
+            notes.append(f"its changes cannot all be undone: {recorded.lost}")
+        for each in recorded.files[:100]:
+            ctx.session.emit("file_changed", tool="Bash", call_id=ctx.call.id, path=each.path, change_id=undo.change_id)
     error = _error(args, ctx, launcher, stdout, stderr, ended)
     if error is not None and error.hint:
         notes.append(error.hint)
@@ -184,7 +235,7 @@ def _result(args: BashArgs, ctx: ToolContext, launcher: Launcher, printed: Print
     if ended.exit_code > 0 or ended.stopped:
         notes.insert(0, error.message if error else f"exit code {ended.exit_code}, which here means no")
     output = "\n".join([body or "(no output)", *(f"[{note}]" for note in notes)])
-    return ToolResult(ok=error is None, data=data, output=output, error=error)
+    return ToolResult(ok=error is None, data=data, output=output, error=error, undo=undo)
 
 
 def _data(
@@ -255,6 +306,13 @@ def _means_no(report: ShellReport) -> bool:
     return last.name in _ONE_MEANS_NO or (last.name == "git" and not _GIT_ONE_MEANS_NO.isdisjoint(last.words[1:]))
 
 
+async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
+    """Run the command for real on a layer over the workspace, without network, and show what it would change."""
+    from holdfast.tools.bash_trial import tried
+
+    return await tried(args.command, args.timeout / 1000, ctx)
+
+
 BASH: Final = Tool(
     name="Bash",
     description=prompt("bash"),
@@ -265,8 +323,11 @@ BASH: Final = Tool(
     destructive=True,
     requires_permission=True,
     search_hint="shell command execute terminal",
+    reversible=True,
     timeout_s=lambda args: args.timeout / 1000 + 10,
     effects=_effects,
+    preview=_preview,
+    preview_when_asked=False,
     check=_check,
     examples=({"command": "git status --short"}, {"command": "pytest -q", "timeout": 300_000}),
 )

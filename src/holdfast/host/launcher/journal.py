@@ -60,8 +60,9 @@ _UNLINKS = {"unlink", "unlinkat"}
 class Journal:
     """Path → what was there before the call, content kept as numbered files in a folder the program gave us."""
 
-    def __init__(self, roots: list[str], folder: int) -> None:
+    def __init__(self, roots: dict[str, int], folder: int) -> None:
         self.roots = tuple(root.rstrip("/") + "/" for root in roots)
+        self._roots = roots
         self._folders: dict[str, str] = {}
         self.begin(folder)
 
@@ -108,16 +109,18 @@ class Journal:
         if name == "fchmod":
             self._note(os.readlink(f"/proc/{pid}/fd/{arguments[0] & 0xFFFFFFFF}"), content=False)
             return
+        found_paths: list[str] = []
         for position, (folder, path, follow) in enumerate(_NAMES.get(name, ())):
             at = _AT_CWD if folder is None else arguments[folder] & 0xFFFFFFFF
             if not (found := self._resolve(pid, at, _text(pid, arguments[path]), follow)):
                 continue
+            found_paths.append(found)
             moved = name in _RENAMES and position == 0
             self._note(
                 found, content=name not in _KEEPS_CONTENT, link=name in _UNLINKS or (name in _RENAMES and not moved)
             )
-            if moved:
-                self._note_below(found)
+        if name in _RENAMES and found_paths:
+            self._note_below(found_paths[0], found_paths[-1])
         if name in _MOVES_FOLDERS:
             self._folders.clear()
 
@@ -138,7 +141,8 @@ class Journal:
             found = f"{real.rstrip('/')}/{name}"
             if follow and os.path.islink(found):
                 found = os.path.realpath(found)
-        return found if found.startswith(self.roots) else ""
+        # What git keeps for itself is git's to take back.
+        return found if found.startswith(self.roots) and "/.git/" not in found + "/" else ""
 
     def _note(self, path: str, *, content: bool, link: bool = False) -> None:
         """Remember what is at `path` unless it is known already; its content too when that is about to go."""
@@ -153,13 +157,15 @@ class Journal:
         if content and entry[0] == "file" and entry[3] is None:
             entry[3] = self._copy(path, link and entry[4] == 1)
 
-    def _note_below(self, path: str) -> None:
-        """Remember everything in a folder that is about to be moved away."""
+    def _note_below(self, path: str, target: str) -> None:
+        """Remember everything in a folder that is about to be moved, where it is and where it will be."""
         if not os.path.isdir(path) or os.path.islink(path):
             return
         for folder, folders, files in os.walk(path):
             for name in (*folders, *files):
                 self._note(f"{folder}/{name}", content=True)
+                if target != path:
+                    self._note(f"{target}{folder[len(path) :]}/{name}", content=True)
             if self.lost:
                 return
 
@@ -168,7 +174,7 @@ class Journal:
         kept = str(len(self.entries)) + "-" + str(self.bytes)
         if may_link:
             try:
-                os.link(path, kept, dst_dir_fd=self.folder)
+                self._link(path, kept)
                 return kept
             except OSError:
                 pass  # another file system, or a file of somebody else
@@ -188,6 +194,17 @@ class Journal:
         finally:
             os.close(source)
         return kept
+
+    def _link(self, path: str, kept: str) -> None:
+        """Give a file a second name, through the mounts outside the sandbox: no link goes from mount to mount."""
+        root = next(each for each in self._roots if path.startswith(each.rstrip("/") + "/"))
+        os.link(
+            os.path.relpath(path, root),
+            kept,
+            src_dir_fd=self._roots[root],
+            dst_dir_fd=self.folder,
+            follow_symlinks=False,
+        )
 
 
 def _look(path: str) -> list[Any]:

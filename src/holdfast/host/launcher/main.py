@@ -36,6 +36,8 @@ class Launcher:
         """Enter the namespaces of the plan; return what is in force."""
         plan = self.plan
         facts: dict[str, Any] = {"namespaces": False, "problems": []}
+        # Held from before the namespaces: these lead to the folders as the program sees them.
+        plan["root_folders"] = {root: os.open(root, os.O_PATH | os.O_CLOEXEC) for root in plan["roots"]}
         if plan["namespaces"]:
             plan["capabilities"] = namespaces.kept_capabilities(plan["workspace"])
             namespaces.enter(network=bool(plan["network"]))
