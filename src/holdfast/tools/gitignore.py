@@ -26,7 +26,7 @@ class GitignoreArgs(Args):
 
     action: Literal["add", "check"] = Field(description="add: append patterns; check: is a path ignored, and why")
     dir: str = Field(default=".", description="The directory whose .gitignore is meant, or from which `path` is meant")
-    patterns: tuple[str, ...] = Field(default=(), description="For add: the patterns, one line each")
+    patterns: list[str] = Field(default_factory=list[str], description="For add: the patterns, one line each")
     path: str | None = Field(default=None, description="For check: the path to ask about; it need not exist")
 
 

@@ -1,0 +1,183 @@
+"""Glob: the files git would name, newest first, and what is left out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from searching import TOOLS, Desk
+
+from holdfast.core.effects import ReadPath
+from holdfast.core.errors import ToolFailure
+from holdfast.host import listing
+from holdfast.tools import glob as glob_tool
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path / "ws")
+    for age, name in enumerate(["a.py", "src/b.py", "src/deep/c.ts", ".hidden/d.py", "e.md"]):
+        path = desk.put(name, "x" * age)
+        os.utime(path, (2_000_000_000 - age, 2_000_000_000 - age))
+    return desk
+
+
+async def names(desk: Desk, pattern: str, **more: object) -> list[str]:
+    result = await desk.call("Glob", pattern=pattern, **more)
+    return [file["path"] for file in result.data["files"]]
+
+
+def test_the_record_says_what_the_reference_says() -> None:
+    info = TOOLS["Glob"].info()
+    assert (info.read_only, info.concurrency_safe, info.destructive, info.level) == (True, True, False, 0)
+    properties = info.input_schema["properties"]
+    assert info.input_schema["required"] == ["pattern"]
+    assert properties["pattern"]["description"] == (
+        "The glob pattern to match files against (e.g. **/*.go, src/**/*.ts)"
+    )
+    assert properties["path"]["description"] == "The directory to search in. Defaults to the current working directory."
+    assert properties["include_ignored"]["description"] == (
+        "Force include files that are normally ignored by .gitignore (default false)"
+    )
+    assert properties["include_ignored"]["default"] is False
+
+
+async def test_files_come_newest_first_with_their_sizes(desk: Desk) -> None:
+    result = await desk.call("Glob", pattern="**/*.py")
+    assert result.output == "a.py (0 bytes)\nsrc/b.py (1 bytes)\n.hidden/d.py (3 bytes)"
+    assert result.data["files"][1] == {"path": "src/b.py", "size": 1, "mtime": 1_999_999_999.0}
+    assert (result.data["total"], result.data["truncated"]) == (3, False)
+
+
+@pytest.mark.parametrize("small", [3000, 1])
+async def test_patterns_work_in_trees_of_any_size(desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    monkeypatch.setattr(listing, "SMALL", small)
+    assert await names(desk, "*.py") == ["a.py"]
+    assert await names(desk, "src/**") == ["src/b.py", "src/deep/c.ts"]
+    assert await names(desk, "**/*.{ts,md}") == ["src/deep/c.ts", "e.md"]
+    assert await names(desk, "*.py", path="src") == ["src/b.py"]
+    assert await names(desk, "[a-c].py") == ["a.py"]
+    assert await names(desk, str(desk.root / "src" / "*.py")) == ["src/b.py"]
+
+
+@pytest.mark.parametrize("small", [3000, 1])
+async def test_ignored_and_excluded_files_are_left_out(desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    monkeypatch.setattr(listing, "SMALL", small)
+    desk.put(".gitignore", "*.log\n!keep.log\n/only/\n")
+    excluded = ["node_modules/m.js", "__pycache__/a.x", "z.pyc", "vendor/v.c", "p/dist/d.js", "build/b.o", ".DS_Store"]
+    ignored = ["x.log", "only/o.c"]
+    for name in (*excluded, *ignored, "keep.log", "p/only/o.c", "vendor.c", ".git/HEAD", ".git/config"):
+        desk.put(name)
+    kept = {
+        ".gitignore",
+        "keep.log",
+        "p/only/o.c",
+        "vendor.c",
+        "a.py",
+        "src/b.py",
+        "src/deep/c.ts",
+        ".hidden/d.py",
+        "e.md",
+    }
+    assert set(await names(desk, "**")) == kept
+    assert set(await names(desk, "**", include_ignored=True)) == kept | set(excluded) | set(ignored)
+
+
+@pytest.mark.parametrize("small", [3000, 1])
+async def test_secrets_are_not_listed(desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    monkeypatch.setattr(listing, "SMALL", small)
+    for name in (".env", "k/server.pem", ".ssh/known_hosts", ".env.example"):
+        desk.put(name)
+    for include_ignored in (False, True):
+        found = await names(desk, "**", include_ignored=include_ignored)
+        assert ".env.example" in found
+        assert not {".env", "k/server.pem", ".ssh/known_hosts"} & set(found)
+    desk.session.keeps_out = lambda path: "/src/" in path
+    assert not [name for name in await names(desk, "**") if name.startswith("src/")]
+
+
+async def test_a_pattern_that_matches_nothing_says_what_was_looked_at(desk: Desk) -> None:
+    desk.put(".gitignore", "*.log\n")
+    desk.put("x.log")
+    result = await desk.call("Glob", pattern="**/*.log")
+    assert result.output == (
+        "No files match **/*.log in ./ (looked at 6 files in 4 folders; 1 ignored entries left out, "
+        "include_ignored=true shows them)"
+    )
+    assert result.ok
+
+
+async def test_a_long_list_is_cut_and_says_so(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glob_tool, "LIMIT", 3)
+    result = await desk.call("Glob", pattern="**")
+    assert [file["path"] for file in result.data["files"]] == ["a.py", "src/b.py", "src/deep/c.ts"]
+    assert result.output.endswith("(cut at 3 of 5 files, the newest; use a narrower pattern)")
+    assert (result.data["total"], result.meta["truncated"]) == (5, True)
+
+
+async def test_links_are_listed_and_not_followed(desk: Desk, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.py").write_text("x")
+    (desk.root / "way").symlink_to(outside)
+    (desk.root / "loop").symlink_to(desk.root)
+    found = await names(desk, "**")
+    assert {"way", "loop"} <= set(found)
+    assert not [name for name in found if "secret" in name]
+    with pytest.raises(ToolFailure) as refused:
+        await names(desk, "*", path="way")
+    assert refused.value.code == "permission_denied"
+
+
+async def test_odd_names_are_shown_safely(desk: Desk) -> None:
+    desk.put("two\nlines.c")
+    desk.put(os.fsdecode(b"\xff.c"))
+    desk.put('quo"te.c')
+    assert sorted(await names(desk, "*.c")) == ['"\\377.c"', '"quo\\"te.c"', '"two\\nlines.c"']
+
+
+async def test_the_root_of_a_pattern_is_what_the_policy_judges(desk: Desk) -> None:
+    assert desk.effects("Glob", pattern="**/*.py") == [ReadPath(str(desk.root), recursive=True)]
+    assert desk.effects("Glob", pattern="/etc/**") == [ReadPath("/etc", recursive=True)]
+    assert desk.effects("Glob", pattern="../x/*") == [ReadPath(f"{desk.root}/../x", recursive=True)]
+
+
+async def test_what_cannot_be_a_pattern_is_refused(desk: Desk) -> None:
+    for pattern in ("a\0b", "{a,b}" * 40, "src/*/../x"):
+        with pytest.raises(ToolFailure) as refused:
+            await names(desk, pattern)
+        assert refused.value.code == "invalid_args"
+    with pytest.raises(ToolFailure, match="does not exist"):
+        await names(desk, "*", path="nowhere")
+    with pytest.raises(ToolFailure, match="not a directory"):
+        await names(desk, "*", path="a.py")
+
+
+@pytest.mark.parametrize("small", [3000, 1])
+async def test_a_whole_repository_is_listed_as_git_lists_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(listing, "SMALL", small)
+    subprocess.run(["git", "init", "-q"], cwd=desk.root, check=True)
+    desk.put(".gitignore", "*.o\n/gen/*\n!/gen/keep\nlogs/\n{a,b}.x\n[[:digit:]]y\n")
+    desk.put("lib/.gitignore", "!*.o\n/skip\n")
+    for name in (
+        "a.o",
+        "lib/b.o",
+        "gen/x",
+        "gen/keep",
+        "logs/l",
+        "lib/logs/l",
+        "lib/skip",
+        "lib/s/skip",
+        "a.x",
+        "1y",
+        "zy",
+    ):
+        desk.put(name)
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=desk.root, capture_output=True, check=True
+    )
+    assert set(await names(desk, "**")) == set(listed.stdout.decode().split())
