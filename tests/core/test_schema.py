@@ -8,7 +8,8 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from holdfast import Tool, ToolContext, tool
-from holdfast.core.schema import InvalidArguments, docstring_text, parameter_texts, schema_problems
+from holdfast.core.docstrings import docstring_text, parameter_texts
+from holdfast.core.schema import InvalidArguments, schema_problems
 
 
 class Address(BaseModel):

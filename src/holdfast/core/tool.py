@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from holdfast.core.context import ToolContext
+from holdfast.core.docstrings import docstring_text
 from holdfast.core.effects import Effect
 from holdfast.core.names import full_name
 from holdfast.core.record import Record
@@ -26,7 +27,6 @@ from holdfast.core.schema import (
     ModelArguments,
     RecordArguments,
     Schema,
-    docstring_text,
 )
 
 if TYPE_CHECKING:
