@@ -54,7 +54,8 @@ class Holdfast:
             result = await app.call("Read", {"file_path": "README.md"})
 
     `approver` answers questions; without one, what needs permission is refused. `allow` holds further allow rules,
-    `session` names a session that continues in later processes, `tool_allow` narrows which tools exist at all.
+    `session` names a session that continues in later processes, `tool_allow` narrows which tools exist at all,
+    `record` names a file that every call is written to, for replay.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Holdfast:
         interactive: bool = True,
         keep_state: bool = True,
         plugins: bool = True,
+        record: str | None = None,
     ) -> None:
         root = os.path.realpath(workspace)
         if not os.path.isdir(root):
@@ -137,7 +139,9 @@ class Holdfast:
         self._journal_path: str | None = None
         if session and state_dir:
             self._continue(os.path.join(locations.private_dir(state_dir), "sessions", f"{session}.jsonl"))
-            self._keep_metrics(os.path.join(state_dir, "metrics.db"))
+            self._keep_metrics(os.path.join(state_dir, "metrics.sqlite"))
+        if record:
+            self._record(record)
         self._surround()
         if plugins:
             self._load_plugins()
@@ -150,6 +154,14 @@ class Holdfast:
         self.bus.subscribe(journal)
         self._stack.callback(journal.close)
         self.session.emit("session_started", workspace=self.session.workspace)
+
+    def _record(self, path: str) -> None:
+        """Write every call and its result to a file that can be replayed."""
+        from holdfast.engine.replay import Recorder
+
+        recorder = Recorder(path, self.session)
+        self.bus.subscribe(recorder)
+        self._stack.callback(recorder.close)
 
     def _keep_metrics(self, path: str) -> None:
         """Add what this process measures to what others have measured in this workspace."""

@@ -20,9 +20,10 @@ from holdfast.app import Holdfast
 from holdfast.core.call import ToolResult
 from holdfast.core.settings import Settings
 from holdfast.core.tool import Tool
+from holdfast.engine.faults import Faults, Playback
 from holdfast.policy.approval import Answer, Question
 
-__all__ = ["Says", "holdfast_app", "run_tool", "scratch_app"]
+__all__ = ["Faults", "Playback", "Says", "holdfast_app", "holdfast_faults", "run_tool", "scratch_app"]
 
 
 class Says:
@@ -68,3 +69,10 @@ else:
         """An application over `tmp_path` in which every question is answered with yes."""
         async with scratch_app(tmp_path) as app:
             yield app
+
+    @pytest.fixture
+    def holdfast_faults(holdfast_app: Holdfast) -> Faults:  # pyright: ignore[reportUntypedFunctionDecorator]
+        """Faults for the tools of `holdfast_app`: `holdfast_faults.inject("WebFetch", "timeout")`."""
+        faults = Faults()
+        holdfast_app.extend(faults)
+        return faults

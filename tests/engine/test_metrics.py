@@ -222,5 +222,5 @@ async def test_a_named_session_keeps_its_metrics_for_later_processes(tmp_path: P
     for _ in range(2):
         async with scratch_app(tmp_path, tools=[hello], builtin=False, session="work", keep_state=True) as app:
             await app.call("hello")
-            path = f"{app.session.state_dir}/metrics.db"
+            path = f"{app.session.state_dir}/metrics.sqlite"
     assert MetricsStore(path).load()["hello"].calls == 2

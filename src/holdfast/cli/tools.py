@@ -255,6 +255,8 @@ async def _called(options: Namespace, args: dict[str, Any]) -> Any:
     from holdfast.cli import door
 
     more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
+    if options.record:
+        more["record"] = options.record
     async with door.opened(options, tool_allow=csv(options.tool_allow), **more) as app:
         if sys.stderr.isatty():
             app.bus.subscribe(_progress_shower())

@@ -186,6 +186,16 @@ class Executor:
         )
         return ToolResult(data=data, output=text, meta=meta)
 
+    def verdict(self, call: ToolCall, session: Session, view: View) -> tuple[str, str]:
+        """Return the policy's verdict on a call and why, without running or asking; `error` for one that cannot run."""
+        try:
+            tool = self._resolve(call, view)
+            ctx, args, _ = self._validated(call, tool, session)
+            decision = self.policy.judge(self.asking.request(tool, args, ctx))
+        except ToolFailure as failure:
+            return "error", failure.message
+        return decision.verdict, decision.reason
+
     def cancel(self, call_id: str) -> bool:
         """Stop one running call; it reports `cancelled`. False when no such call runs."""
         work = self._running.get(call_id)

@@ -215,7 +215,8 @@ class Extensions:
                 async with limit:
                     result = await extension.around(prepared.tool, prepared.call, held)
             except Exception as problem:
-                if problem is held.problem:  # the call's own failure, passed through
+                # The call's own failure, passed through, or a veto.
+                if problem is held.problem or isinstance(problem, ToolFailure):
                     raise
                 self._failed(extension, prepared.tool, problem)
                 held.limit = None

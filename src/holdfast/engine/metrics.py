@@ -9,7 +9,7 @@ told apart, and no figure is better than a made-up one (`measured_calls` says ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Final
 
@@ -121,6 +121,8 @@ class Record:
     pane: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Calls, bottlenecks and seconds of the current 60 s; `pane_before` of the 60 s before it."""
     pane_before: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    busiest: float = 0.0
+    """The most calls that ended within one pane."""
 
     def merge(self, other: Record) -> None:
         for name in _SUMS:
@@ -132,7 +134,8 @@ class Record:
         self.sketch.merge(other.sketch)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is worth keeping: no running calls, no window."""
+        """Return what is worth keeping: no running calls, and of the window only how busy it was at most."""
+        self.busiest = max(self.busiest, self.pane[0])
         kept: dict[str, Any] = {name: getattr(self, name) for name in (*_SUMS, *_PEAKS)}
         return kept | {"errors": self.errors, "sketch": {str(place): n for place, n in self.sketch.counts.items()}}
 
@@ -145,6 +148,7 @@ class Record:
     def turn(self, now: float) -> None:
         """Begin a new pane of the window."""
         late = now - self.pane_began >= 2 * WINDOW_S
+        self.busiest = max(self.busiest, self.pane[0])
         self.pane_before = [0.0, 0.0, 0.0] if late else self.pane
         self.pane = [0.0, 0.0, 0.0]
         self.pane_began = now if late else self.pane_began + WINDOW_S
@@ -173,7 +177,7 @@ _SUMS: Final = (
     "cache_hits",
     "cache_misses",
 )
-_PEAKS: Final = ("max_s", "max_running", "max_queue_s", "memory_peak")
+_PEAKS: Final = ("max_s", "max_running", "max_queue_s", "memory_peak", "busiest")
 
 
 class Metrics:
@@ -273,6 +277,13 @@ class Metrics:
         """Return how long a call of this tool may take, by its average so far; 0 when nothing is known."""
         record = self.records.get(tool)
         return record.total_s / record.calls if record is not None and record.calls else 0.0
+
+
+def kept_figures(tool: str, record: Record) -> ToolMetrics:
+    """Return the figures of a record that was kept; the busiest 60 s stand for the window."""
+    found = figures(tool, record, record.pane_began)
+    share = record.bottlenecks / record.calls if record.calls else 0.0
+    return replace(found, window=Window(record.busiest, record.busiest * share, found.execution.avg_ms))
 
 
 def figures(tool: str, record: Record, now: float) -> ToolMetrics:

@@ -1,0 +1,40 @@
+"""`holdfast health`: check tools, all or some, and say how each is."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from holdfast.cli import render
+
+if TYPE_CHECKING:
+    from holdfast.engine.health import HealthReport
+
+_COLOURS = {"healthy": "green", "unhealthy": "yellow", "error": "red", "not_found": "red"}
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("tools", nargs="*", metavar="TOOL", help="which tools; all when left out")
+
+
+def run(options: Namespace) -> int:
+    from holdfast.cli import door
+
+    reports = door.run(_checked(options))
+    render.facts(options, [report.to_dict() for report in reports], lambda: _table(reports))
+    return 0 if all(report.status == "healthy" for report in reports) else 1
+
+
+async def _checked(options: Namespace) -> list[HealthReport]:
+    from holdfast.cli import door
+
+    async with door.opened(options) as app:
+        return await app.health.check_all(options.tools or None)
+
+
+def _table(reports: list[HealthReport]) -> str:
+    rows = [
+        (report.tool, render.paint(report.status, _COLOURS[report.status]), report.state, report.message)
+        for report in reports
+    ]
+    return render.table(rows, ("TOOL", "HEALTH", "STATE", "MESSAGE"))
