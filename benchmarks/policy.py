@@ -1,9 +1,10 @@
-"""The policy: judging calls against resolving one path, the least a judgement of it can cost, and `policy check --batch` in calls a second."""
+"""The policy: a judgement against resolving one path, the least it can cost; `policy check --batch` in calls a second."""
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -90,7 +91,14 @@ def _batch(harness: Harness, workspace: str) -> None:
     file.write_text("\n".join(lines))
     run = process(str(Path(sys.executable).parent / "holdfast"), "policy", "check", "--batch", str(file))
     run()
-    started = time.perf_counter()
+    started, spent = time.perf_counter(), _children_cpu()
     run()
-    rate = len(lines) / (time.perf_counter() - started)
-    harness.fact("policy check --batch", "calls a second", rate, ">= 500", f"{len(lines)} calls")
+    wall, cpu = time.perf_counter() - started, _children_cpu() - spent
+    note = f"{len(lines)} calls"
+    harness.fact("policy check --batch", "calls a second", len(lines) / wall, ">= 500", note)
+    harness.fact("policy check --batch", "calls a second of CPU", len(lines) / cpu, "", note)
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
