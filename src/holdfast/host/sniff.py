@@ -138,7 +138,8 @@ def signature(head: bytes) -> Found | None:
     for magic, found in _BY_FIRST_BYTE.get(head[:1], ()):
         if head.startswith(magic) and (not magic.isalnum() or has_control(head[:64])):
             return _office(head) or found if found is ZIP else found
-    return next((found for look in _LOOKS if (found := look(head))), None)
+    looks = (*_LOOKS_BY_FIRST_BYTE.get(head[:1], ()), _pdf, _tar)
+    return next((found for look in looks if (found := look(head))), None)
 
 
 def has_control(head: bytes) -> bool:
@@ -218,4 +219,9 @@ def _cafe_babe(head: bytes) -> Found | None:
     return JAVA if int.from_bytes(head[4:8], "big") >= 40 else MACH_O_FAT
 
 
-_LOOKS: Final[tuple[Callable[[bytes], Found | None], ...]] = (_pdf, _riff, _bmp, _tar, _boxes, _cafe_babe)
+_LOOKS_BY_FIRST_BYTE: Final[dict[bytes, tuple[Callable[[bytes], Found | None], ...]]] = {
+    b"R": (_riff,),
+    b"B": (_bmp,),
+    b"\0": (_boxes,),
+    b"\xca": (_cafe_babe,),
+}
