@@ -113,6 +113,14 @@ class WebSettings(Record):
     searxng_url: str | None = None
     google_engine: str | None = None
 
+    @property
+    def opened_hosts(self) -> tuple[str, ...]:
+        """Hosts that may be reached though not public: those allowed, and the user's own SearXNG."""
+        from urllib.parse import urlsplit
+
+        own = urlsplit(self.searxng_url or "").hostname
+        return (*self.allowed_hosts, own) if own else self.allowed_hosts
+
 
 class ToolsetSettings(Record):
     """Which tools a model session sees."""

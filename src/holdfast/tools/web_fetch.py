@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote_plus
 
 from holdfast.core.args import Args, Field
 from holdfast.core.call import Image, Text, ToolResult
@@ -34,7 +32,6 @@ KEPT_PAGES: Final = 16
 KEPT_CHARS: Final = 4_000_000
 NOTE_CHARS: Final = 2_000
 ERROR_CHARS: Final = 2_000
-SECRET_CHARS: Final = 8
 
 _MARK: Final = "[WebFetch]"
 _FORGED: Final = re.compile(r"\[(\s*Web\s*Fetch\s*)\]", re.I)
@@ -95,22 +92,10 @@ def effects(args: WebFetchArgs, ctx: ToolContext) -> list[Effect]:
 
 def check(args: WebFetchArgs, ctx: ToolContext) -> None:
     """Refuse an address that carries a secret of this machine."""
+    from holdfast.host.secrets_sent import refuse_secrets
+
     del ctx
     refuse_secrets(args.url)
-
-
-def refuse_secrets(text: str) -> None:
-    """Raise ToolFailure when a text on its way out holds the value of a secret environment variable."""
-    from holdfast.host.environment import is_secret_name
-
-    shown = (text, unquote_plus(text))
-    for name, value in os.environ.items():
-        if len(value) >= SECRET_CHARS and is_secret_name(name) and any(value in each for each in shown):
-            raise ToolFailure(
-                f"the request would carry the value of the environment variable {name}",
-                code="permission_denied",
-                hint="Leave the secret out; nothing secret is sent by this tool.",
-            )
 
 
 def web_fetch(resolve: Resolve | None = None) -> Tool:
