@@ -1,4 +1,4 @@
-"""The policy: a judgement against resolving one path, the least it can cost; `policy check --batch` in calls a second."""
+"""The policy: a judgement against resolving one path, the least it can cost, and `policy check --batch`."""
 
 from __future__ import annotations
 
