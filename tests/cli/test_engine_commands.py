@@ -11,40 +11,51 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.main import main
 from holdfast.cli.stats import spread
 from holdfast.engine.sketch import Sketch
 
 
-def holdfast(folder: Path, *words: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "--cwd", str(folder), *words], capture_output=True, text=True, timeout=60
-    )
-    return done.returncode, done.stdout, done.stderr
+class Command:
+    """The command line over one folder, run in this process."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._folder = folder
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        code = main(["--cwd", str(self._folder), *words])
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+    def facts(self, *words: str) -> Any:
+        _, out, err = self(*words)
+        assert out, err
+        return json.loads(out)
 
 
-def facts(folder: Path, *words: str) -> Any:
-    _, out, err = holdfast(folder, *words)
-    assert out, err
-    return json.loads(out)
+@pytest.fixture
+def holdfast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(tmp_path, capsys)
 
 
-def test_stats_adds_up_what_named_sessions_measured(tmp_path: Path) -> None:
-    assert facts(tmp_path, "stats") == []
+def test_stats_adds_up_what_named_sessions_measured(holdfast: Command) -> None:
+    assert holdfast.facts("stats") == []
     for _ in range(2):
-        holdfast(tmp_path, "tools", "invoke", "tools.echo", "--args", '{"text": "x"}', "--session", "work")
-    holdfast(tmp_path, "tools", "invoke", "tools.echo", "--args", "{}", "--session", "work")
-    (row,) = facts(tmp_path, "stats")
+        holdfast("tools", "invoke", "tools.echo", "--args", '{"text": "x"}', "--session", "work")
+    holdfast("tools", "invoke", "tools.echo", "--args", "{}", "--session", "work")
+    (row,) = holdfast.facts("stats")
     assert row["tool"] == "tools.echo"
     assert row["execution"]["totalCalls"] == 3
     assert row["errors"]["validationErrors"] == 1
-    assert facts(tmp_path, "stats", "--advice")["advice"] == []
-    _, text, _ = holdfast(tmp_path, "stats", "--prometheus")
+    assert holdfast.facts("stats", "--advice")["advice"] == []
+    _, text, _ = holdfast("stats", "--prometheus")
     assert 'holdfast_tool_calls_total{tool="tools.echo",outcome="success"} 2' in text
-    code, _, err = holdfast(tmp_path, "stats", "nothing")
+    code, _, err = holdfast("stats", "nothing")
     assert code == 1
     assert "tools.echo" in err
-    facts(tmp_path, "stats", "--clear")
-    assert facts(tmp_path, "stats") == []
+    holdfast.facts("stats", "--clear")
+    assert holdfast.facts("stats") == []
 
 
 def test_a_spread_is_drawn_from_fast_to_slow() -> None:
@@ -57,39 +68,39 @@ def test_a_spread_is_drawn_from_fast_to_slow() -> None:
     assert spread(Sketch()) == ""
 
 
-def test_health_checks_all_tools_or_some(tmp_path: Path) -> None:
-    rows = facts(tmp_path, "health")
+def test_health_checks_all_tools_or_some(holdfast: Command) -> None:
+    rows = holdfast.facts("health")
     assert {row["status"] for row in rows} == {"healthy"}
     assert "tools.echo" in {row["tool"] for row in rows}
-    code, out, _ = holdfast(tmp_path, "health", "tools.echo", "nobody")
+    code, out, _ = holdfast("health", "tools.echo", "nobody")
     assert code == 1
     assert [row["status"] for row in json.loads(out)] == ["healthy", "not_found"]
 
 
-def test_a_recorded_call_is_replayed_and_differences_are_told(tmp_path: Path) -> None:
+def test_a_recorded_call_is_replayed_and_differences_are_told(tmp_path: Path, holdfast: Command) -> None:
     file = tmp_path / "calls.jsonl"
     (tmp_path / "a.txt").write_text("one")
     for name, args in (("fs.read_file", '{"path": "a.txt"}'), ("time.now", "{}")):
-        holdfast(tmp_path, "tools", "invoke", name, "--args", args, "--record", str(file))
+        holdfast("tools", "invoke", name, "--args", args, "--record", str(file))
     code, out, _ = holdfast(
-        tmp_path, "replay", str(file), "--ignore", "data.timestamp", "--ignore", "data.iso", "--ignore", "output"
+        "replay", str(file), "--ignore", "data.timestamp", "--ignore", "data.iso", "--ignore", "output"
     )
     assert (code, json.loads(out)["different"]) == (0, 0)
     (tmp_path / "a.txt").write_text("two")
-    code, out, _ = holdfast(tmp_path, "replay", str(file))
+    code, out, _ = holdfast("replay", str(file))
     told = json.loads(out)
     assert code == 1
     assert told["results"][0]["differences"][0]["path"] == "data.content"
-    code, out, _ = holdfast(tmp_path, "replay", str(file), "--judge")
+    code, out, _ = holdfast("replay", str(file), "--judge")
     assert code == 0
     assert [row["after"] for row in json.loads(out)["verdicts"]] == ["allow", "allow"]
-    code, _, err = holdfast(tmp_path, "replay", str(tmp_path / "a.txt"))
+    code, _, err = holdfast("replay", str(tmp_path / "a.txt"))
     assert code == 2
     assert "no line of a recording" in err
 
 
-def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path) -> None:
-    told = facts(tmp_path, "tools", "new", "first_words")
+def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path, holdfast: Command) -> None:
+    told = holdfast.facts("tools", "new", "first_words")
     assert told["tool"] == ".holdfast/tools/first_words.py"
     test = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", told["test"]],
@@ -100,22 +111,22 @@ def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path) -> None
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert "2 passed" in test.stdout, test.stdout + test.stderr
-    assert holdfast(tmp_path, "trust", "--yes")[0] == 0
-    result = facts(tmp_path, "tools", "invoke", "first_words", "--args", '{"text": "a b"}')
+    assert holdfast("trust", "--yes")[0] == 0
+    result = holdfast.facts("tools", "invoke", "first_words", "--args", '{"text": "a b"}')
     assert result["data"] == {"count": 2, "first": ["a", "b"]}
-    assert "first_words" in {row["name"] for row in facts(tmp_path, "tools", "list")}
+    assert "first_words" in {row["name"] for row in holdfast.facts("tools", "list")}
 
 
 @pytest.mark.parametrize("name", ["two words", "class", "1st", "näme", "../x"])
-def test_a_name_that_is_no_function_is_refused_with_a_better_one(tmp_path: Path, name: str) -> None:
-    code, _, err = holdfast(tmp_path, "tools", "new", name)
+def test_a_name_that_is_no_function_is_refused_with_a_better_one(holdfast: Command, name: str) -> None:
+    code, _, err = holdfast("tools", "new", name)
     assert code == 2
     assert "Try '" in err
 
 
-def test_a_tool_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
-    holdfast(tmp_path, "tools", "new", "mine")
+def test_a_tool_that_is_there_is_not_overwritten(tmp_path: Path, holdfast: Command) -> None:
+    holdfast("tools", "new", "mine")
     path = tmp_path / ".holdfast" / "tools" / "mine.py"
     path.write_text("changed")
-    assert holdfast(tmp_path, "tools", "new", "mine")[0] == 1
+    assert holdfast("tools", "new", "mine")[0] == 1
     assert path.read_text() == "changed"
