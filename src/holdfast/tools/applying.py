@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from holdfast.core.call import ToolResult, Undo
 from holdfast.core.errors import ToolFailure
@@ -23,15 +23,10 @@ from holdfast.host.text import line_at
 from holdfast.tools.attempt import Attempt
 from holdfast.tools.edit_checks import Check, run_checks
 
-if TYPE_CHECKING:
-    from holdfast.core.context import ToolContext
-
 _BESIDE_BYTES: Final = 1_000_000
 """From this size on the hash of the new bytes is worked out while they are written."""
 _SNIPPET_BYTES: Final = 8 * 1024
 _RESULT_DIFF_LINES: Final = 200
-
-Begin = Callable[["ToolContext"], Attempt]
 
 
 def checked(attempt: Attempt, checks: tuple[Check, ...]) -> Attempt:
@@ -87,6 +82,7 @@ def _nothing_to_do(attempt: Attempt) -> ToolResult:
 def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.stat_result, str]:
     """Write the change down, replace the file, confirm it."""
     before, known = _state_before(attempt), _state_after(attempt)
+    hashed = None if known is not None else _Hashed(attempt.parts)
     folders = [FileChange(path, ABSENT, FileState("directory", "", 0o777)) for path in attempt.made]
     who = Who.of(attempt.ctx, tool, f"{'Change' if attempt.exists else 'Create'} {attempt.path}")
     pending = history.begin(
@@ -99,7 +95,7 @@ def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.st
     try:
         if attempt.status is not None:
             history.adopt(pending, attempt.folder, attempt.name, attempt.data, attempt.status.st_nlink)
-        status, digest = _put(attempt, pending, known)
+        status = _put(attempt, pending)
     except BaseException as problem:
         history.abandon(pending, attempt.folder, attempt.name)
         if isinstance(problem, FileExistsError):
@@ -107,13 +103,13 @@ def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.st
         if isinstance(problem, OSError):
             raise os_failure(problem, attempt.path, "write to") from None
         raise
-    if known is not None:
+    if hashed is None:
         history.commit(pending)
-    else:
-        after = FileState("file", digest, stat.S_IMODE(status.st_mode), status.st_size)
-        files = [FileChange(attempt.real, before, after), *folders]
-        history.complete(pending, files, attempt.parts, attempt.splices)
-    return pending.id, status, digest
+        return pending.id, status, known.digest if known else ""
+    after = FileState("file", hashed.result(), stat.S_IMODE(status.st_mode), status.st_size)
+    files = [FileChange(attempt.real, before, after), *folders]
+    history.complete(pending, files, attempt.parts, attempt.splices)
+    return pending.id, status, after.digest
 
 
 def _state_after(attempt: Attempt) -> FileState | None:
@@ -130,22 +126,30 @@ def _state_before(attempt: Attempt) -> FileState:
     return FileState("file", attempt.digest, stat.S_IMODE(attempt.status.st_mode), len(attempt.data))
 
 
-def _put(attempt: Attempt, pending: Pending, known: FileState | None) -> tuple[os.stat_result, str]:
-    """Put the new bytes in place; a hash not known yet is worked out on the side."""
-    found: list[str] = []
-    hashing = None
-    if known is None:
-        hashing = threading.Thread(target=lambda: found.append(digest_parts(attempt.parts)))
-        hashing.start()
-    try:
-        if attempt.exists:
-            status = replace_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, attempt.fd)
+def _put(attempt: Attempt, pending: Pending) -> os.stat_result:
+    if attempt.exists:
+        return replace_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, attempt.fd)
+    return create_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, None)
+
+
+class _Hashed:
+    """The digest of a content, worked out beside whatever else happens; a small one at once."""
+
+    def __init__(self, parts: Sequence[bytes | memoryview]) -> None:
+        self._found = ""
+        self._thread = threading.Thread(target=self._work, args=(parts,))
+        if sum(len(part) for part in parts) >= _BESIDE_BYTES:
+            self._thread.start()
         else:
-            status = create_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, None)
-    finally:
-        if hashing is not None:
-            hashing.join()
-    return status, known.digest if known is not None else found[0]
+            self._work(parts)
+
+    def _work(self, parts: Sequence[bytes | memoryview]) -> None:
+        self._found = digest_parts(parts)
+
+    def result(self) -> str:
+        if self._thread.ident is not None:
+            self._thread.join()
+        return self._found
 
 
 def _appeared(attempt: Attempt) -> ToolFailure:

@@ -32,7 +32,7 @@ _HEAD: Final = struct.Struct("<QQQ")
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS content(
     digest TEXT PRIMARY KEY, form TEXT NOT NULL, size INTEGER NOT NULL, stored INTEGER NOT NULL,
-    base TEXT, depth INTEGER NOT NULL DEFAULT 0, body BLOB);
+    base TEXT, depth INTEGER NOT NULL DEFAULT 0, body BLOB) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS content_fresh ON content(form) WHERE form IN ('raw', 'file');
 """
 _INSERT: Final = "INSERT OR IGNORE INTO content(digest, form, size, stored, base, depth, body) VALUES(?,?,?,?,?,?,?)"

@@ -58,6 +58,7 @@ def _opened(path: str) -> sqlite3.Connection:
 def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=NORMAL")
+    database.execute("PRAGMA wal_autocheckpoint=4000")
     if database.execute("PRAGMA user_version").fetchone()[0] == 0:
         database.executescript(SCHEMA + contents.SCHEMA + "PRAGMA user_version=1;")
     return database
