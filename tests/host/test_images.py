@@ -126,7 +126,7 @@ def test_large_images_are_scaled_down_and_keep_their_shape() -> None:
 
 
 def test_noise_is_bounded_in_bytes() -> None:
-    noise = Image.effect_noise((1500, 1500), 200).convert("RGB")
+    noise = Image.effect_noise((1200, 1200), 200).convert("RGB")
     buffer = io.BytesIO()
     noise.save(buffer, "PNG")
     assert len(buffer.getvalue()) > 1_000_000
@@ -194,7 +194,7 @@ def test_a_bomb_is_refused_before_a_pixel_is_decoded(width: int, height: int) ->
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ToolFailure, match="pixels"):
         prepared(content, "/x.png")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
 
