@@ -19,7 +19,8 @@ from holdfast.core.errors import ToolFailure
 from holdfast.core.events import Progress
 from holdfast.core.schema import InvalidArguments
 from holdfast.core.session import Session
-from holdfast.core.settings import SandboxSettings, Settings
+from holdfast.core.settings import SandboxSettings, Settings, ToolSettings
+from holdfast.host.history.history import HISTORY
 from holdfast.host.sandbox import probe
 from holdfast.tools import background
 from holdfast.tools.bash import BASH
@@ -118,7 +119,7 @@ def test_the_schema_and_the_flags_are_those_of_the_reference() -> None:
         "description": {"type": "string", "description": "A description of what this command does"},
     }
     assert BASH.arguments.schema()["required"] == ["command"]
-    assert (BASH.destructive, BASH.search_hint) == (True, "shell command execute terminal")
+    assert (BASH.destructive, BASH.search_hint, BASH.level) == (True, "shell command execute terminal", 2)
 
 
 async def test_reading_commands_are_read_only_and_safe_together_writing_ones_are_not(sh: Bench) -> None:
@@ -304,3 +305,115 @@ async def test_the_engine_outlives_a_fork_bomb(sh: Bench) -> None:
     result = await sh("bomb() { bomb | bomb & }; bomb; sleep 2", timeout=3000)
     assert isinstance(result.ok, bool)
     assert (await sh("echo alive")).data["stdout"] == "alive\n"
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Bench]:
+    (tmp_path / "ws" / "sub").mkdir(parents=True)
+    settings = Settings(tools={"Bash": ToolSettings(custom={"persistent": True})})
+    session = Session(str(tmp_path / "ws"), settings=settings, state_dir=str(tmp_path / "state"))
+    yield Bench(session)
+    await session.close()
+
+
+async def test_directory_and_variables_carry_over_in_a_shell_with_memory(memory: Bench) -> None:
+    await memory("cd sub; export GREETING=hello; plain=world; f() { echo from f; }")
+    result = await memory("pwd; echo $GREETING $plain; f; bash -c 'echo $GREETING $plain'")
+    assert result.data["stdout"].splitlines() == [f"{memory.session.workspace}/sub", "hello world", "from f", "hello"]
+    assert memory.session.cwd == f"{memory.session.workspace}/sub"
+
+
+async def test_each_command_of_a_shell_with_memory_has_its_own_output_and_code(memory: Bench) -> None:
+    first = await memory("echo one; echo err >&2; false")
+    second = await memory("echo two")
+    assert (first.data["stdout"], first.data["stderr"], first.data["exit_code"]) == ("one\n", "err\n", 1)
+    assert (second.data["stdout"], second.data["stderr"], second.data["exit_code"]) == ("two\n", "", 0)
+
+
+async def test_leaving_the_workspace_is_noticed_and_brought_back(memory: Bench) -> None:
+    result = await memory("cd /usr; pwd")
+    assert result.data["stdout"] == "/usr\n"
+    assert "outside the workspace" in result.output
+    assert (await memory("pwd")).data["stdout"] == f"{memory.session.workspace}\n"
+
+
+@pytest.mark.parametrize("command", ["exit 5", "exec bash -c 'exit 5'", "set -e; bash -c 'exit 5'; echo never"])
+async def test_a_shell_that_exits_is_followed_by_a_new_one(memory: Bench, command: str) -> None:
+    await memory("cd sub; export GONE=1")
+    result = await memory(command)
+    assert result.data["exit_code"] == 5
+    assert "shell ended" in result.output
+    after = await memory("pwd; echo ${GONE-unset}")
+    assert after.data["stdout"].splitlines() == [f"{memory.session.workspace}/sub", "unset"]
+
+
+async def test_a_time_out_in_a_shell_with_memory_ends_it_whole(memory: Bench) -> None:
+    result = await memory("echo begun; setsid sleep 600 & while :; do :; done", timeout=300)
+    assert result.error is not None
+    assert result.error.code == "timeout"
+    assert (await memory("echo again")).data["stdout"] == "again\n"
+
+
+async def test_a_syntax_error_leaves_the_shell_alive(memory: Bench) -> None:
+    await memory("export KEPT=1")
+    assert not (await memory("echo 'unterminated")).ok
+    assert (await memory("echo $KEPT")).data["stdout"] == "1\n"
+
+
+async def test_commands_of_a_shell_with_memory_see_none_of_its_lines(memory: Bench) -> None:
+    result = await memory("ls /proc/self/fd; cat <&10; echo x >&11; echo $?")
+    assert "10" not in result.data["stdout"].split()
+    assert result.data["stdout"].endswith("1\n")
+
+
+async def test_what_a_command_changes_is_in_the_history_and_can_be_undone(sh: Bench) -> None:
+    for name in ("a", "b"):
+        Path(sh.session.workspace, name).write_text(name)
+    result = await sh("echo more >> a; rm b; mkdir d; echo n > d/n")
+    assert result.undo is not None
+    root = sh.session.workspace
+    assert {each["path"]: each["action"] for each in result.data["changes"]} == {
+        f"{root}/a": "changed",
+        f"{root}/b": "deleted",
+        f"{root}/d": "created",
+        f"{root}/d/n": "created",
+    }
+    change = sh.session.keep(HISTORY).change(result.undo.change_id)
+    assert change is not None
+    kept = {
+        file.path: sh.session.keep(HISTORY).content(file.before.digest) for file in change.files if file.before.digest
+    }
+    assert kept == {f"{root}/a": b"a", f"{root}/b": b"b"}
+
+
+async def test_a_command_that_fails_or_is_ended_is_in_the_history_too(sh: Bench) -> None:
+    Path(sh.session.workspace, "a").write_text("a")
+    failed = await sh("echo changed > a; exit 1")
+    ended = await sh("echo again > a; sleep 60", timeout=300)
+    assert failed.undo is not None
+    assert ended.undo is not None
+
+
+@pytest.mark.parametrize("command", ["touch a", "cat a", "cp a b; rm b", "mv a b; mv b a", "echo x > $TMPDIR/x"])
+async def test_a_command_that_changes_nothing_in_the_end_is_not_in_the_history(sh: Bench, command: str) -> None:
+    Path(sh.session.workspace, "a").write_text("a")
+    result = await sh(command)
+    assert result.ok
+    assert result.undo is None
+
+
+async def test_changes_in_a_shell_with_memory_are_told_apart_by_command(memory: Bench) -> None:
+    first = await memory("echo 1 > one")
+    await memory("ls")
+    second = await memory("echo 2 > two")
+    root = memory.session.workspace
+    assert [each["path"] for each in first.data["changes"]] == [f"{root}/one"]
+    assert [each["path"] for each in second.data["changes"]] == [f"{root}/two"]
+
+
+async def test_changes_without_a_sandbox_are_in_the_history_too(tmp_path: Path) -> None:
+    session = Session(str(tmp_path), settings=Settings(sandbox=SandboxSettings(mode="off")), state_dir=None)
+    result = await Bench(session)("echo x > x")
+    assert result.undo is not None
+    assert result.data["sandbox"] == {"active": False}
+    await session.close()

@@ -44,12 +44,13 @@ Feed = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A program to start; `script` (when given) is readable by it as /dev/fd/10."""
+    """A program to start; `script` (when given) is readable by it as /dev/fd/10, `descriptors` follow from there."""
 
     argv: Sequence[str]
     cwd: str
     environment: Mapping[str, str]
     script: bytes | None = None
+    descriptors: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +255,7 @@ class Run:
             sent.append(os.open(journal, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         if command.script is not None:
             sent.append(_in_memory(command.script))
+        sent += [os.dup(each) for each in command.descriptors]
         order = {
             "id": self.number,
             "journal": journal is not None,
@@ -366,9 +368,8 @@ class Run:
             timer.cancel()
         self._loop.remove_reader(self._status.fileno())
         self._status.close()
+        self.drain()
         for reader in list(self._feeds):
-            while reader in self._feeds and self._read(reader):
-                pass
             self._forget(reader)
         self._launcher.forget(self)
         for answer in self._answers:
@@ -391,6 +392,12 @@ class Run:
         if len(data) == _CHUNK:
             _widen(reader)
         return True
+
+    def drain(self) -> None:
+        """Take everything that has been printed so far."""
+        for reader in list(self._feeds):
+            while reader in self._feeds and self._read(reader):
+                pass
 
     def _forget(self, reader: int) -> None:
         if self._feeds.pop(reader, None) is not None:

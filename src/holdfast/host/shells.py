@@ -15,6 +15,7 @@ from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan, secrets_at_top
 from holdfast.host.sandbox.records import Record
+from holdfast.host.shell_with_memory import ShellWithMemory
 from holdfast.host.trees import remove_tree
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Shells:
         self._launcher: Launcher | None = None
         self._retired: list[Launcher] = []
         self._trials: Launcher | None = None
+        self._memory: ShellWithMemory | None = None
+        self.turn = asyncio.Lock()
+        """Held by the one command that uses the shell with memory."""
         self._starting = asyncio.Lock()
         self._private_dir = ""
         self._secrets: frozenset[str] = frozenset()
@@ -61,6 +65,17 @@ class Shells:
             return os.path.join(locations.private_dir(folder or os.path.join(self.private_dir, "output")), name)
         except OSError:
             return None
+
+    async def shell_with_memory(self) -> ShellWithMemory:
+        """Return the shell that remembers directory and variables; a new one when the last is gone."""
+        launcher = await self.launcher()
+        if self._memory is None or not self._memory.alive or self._memory.launcher is not launcher:
+            if self._memory is not None:
+                await self._memory.close()
+            folder = locations.private_dir(os.path.join(self.private_dir, "shell"))
+            environment = self.environment("shell")
+            self._memory = ShellWithMemory(launcher, folder, self.session.cwd, environment)
+        return self._memory
 
     async def trial_launcher(self) -> Launcher | None:
         """Return a launcher for trying commands: contained and without network whatever the session allows.
@@ -179,6 +194,8 @@ class Shells:
 
     async def close(self) -> None:
         """End every command and take the private temp away."""
+        if self._memory is not None:
+            await self._memory.close()
         for launcher in (self._launcher, self._trials, *self._retired):
             if launcher is not None:
                 await launcher.close()

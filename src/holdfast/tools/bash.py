@@ -13,10 +13,10 @@ from holdfast.core.effects import Unreadable
 from holdfast.core.errors import ToolFailure
 from holdfast.core.tool import Preview, Tool
 from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, marked
-from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, Run, bash
+from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, bash
 from holdfast.host.progress import Watcher
 from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.plan import trespasses
+from holdfast.host.sandbox.plan import inside, trespasses
 from holdfast.host.shells import SHELLS, Shells, in_force, sandbox_missing
 from holdfast.host.trees import remove_tree
 from holdfast.tools.prompts import prompt
@@ -140,38 +140,94 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     printed = Printed.of(ctx, shells)
     absent = launcher.plan.still_absent()
     journal = shells.journal(ctx.call.id) if _may_be_journalled(args, ctx, launcher) else None
-    command = command_of(args.command, ctx, shells)
-    run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
-    recorded: Recorded | None = None
+    remembers = bool(ctx.options.get("persistent")) and not _raises(args, ctx)
+    outcome, recorded = Outcome(), None
     try:
-        ended = await run.finish(args.timeout / 1000)
+        await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, journal, outcome)
     finally:
         printed.close()
         made = trespasses(absent)
         if journal is not None:
-            recorded = await asyncio.shield(asyncio.to_thread(_record, ctx, args, journal, run))
+            recorded = await asyncio.shield(asyncio.to_thread(_record, ctx, args, journal, outcome))
     if made:
-        ended = replace(ended, stopped=f"the sandbox took away what it made where no command may: {', '.join(made)}")
-    return _result(args, ctx, launcher, printed, ended, recorded)
+        outcome.stopped(f"the sandbox took away what it made where no command may: {', '.join(made)}")
+    return _result(args, ctx, launcher, printed, outcome, recorded)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a command ended, known bit by bit: also a cancelled one has a journal to bring in."""
+
+    ended: Ended | None = None
+    note: str = ""
+
+    def stopped(self, why: str) -> None:
+        self.ended = replace(self.ended or Ended(-1), stopped=why)
+
+
+async def _once(
+    args: BashArgs,
+    ctx: ToolContext,
+    shells: Shells,
+    launcher: Launcher,
+    printed: Printed,
+    journal: str | None,
+    outcome: Outcome,
+) -> None:
+    """Run the command in a shell of its own."""
+    command = command_of(args.command, ctx, shells)
+    run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
+    try:
+        await run.finish(args.timeout / 1000)
+    finally:
+        outcome.ended = run.ended
+
+
+async def _in_memory(
+    args: BashArgs,
+    ctx: ToolContext,
+    shells: Shells,
+    launcher: Launcher,
+    printed: Printed,
+    journal: str | None,
+    outcome: Outcome,
+) -> None:
+    """Run the command in the session's shell; its directory becomes the session's while it stays inside."""
+    session = ctx.session
+    async with shells.turn:
+        shell = await shells.shell_with_memory()
+        feeds = (printed.stdout.feed, printed.stderr.feed)
+        step = await shell.run(args.command, session.cwd, *feeds, args.timeout / 1000, journal)
+    outcome.ended = step.ended
+    if not step.cwd:
+        outcome.note = "the shell ended with this command: its variables are gone, the next starts anew"
+    elif step.cwd != session.cwd:
+        if inside(step.cwd, session.roots):
+            session.cwd = step.cwd
+        else:
+            outcome.note = f"{step.cwd} is outside the workspace: the next command starts in {session.cwd} again"
 
 
 def _may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> bool:
     """Tell whether a command's changes are kept: not where it only reads, or needs privileges a journal takes away."""
     if _read_only(args, ctx) or not probe.abilities().seccomp:
         return False
-    raises = any(command.name in _RAISES for command in understood(args, ctx).commands)
-    return launcher.plan.contained or not raises
+    return launcher.plan.contained or not _raises(args, ctx)
 
 
-def _record(ctx: ToolContext, args: BashArgs, journal: str, run: Run) -> Recorded | None:
+def _raises(args: BashArgs, ctx: ToolContext) -> bool:
+    return any(command.name in _RAISES for command in understood(args, ctx).commands)
+
+
+def _record(ctx: ToolContext, args: BashArgs, journal: str, outcome: Outcome) -> Recorded | None:
     """Bring what the command changed into the history."""
     from holdfast.host.command_changes import record
     from holdfast.host.history.history import HISTORY, Who
 
     try:
-        if run.ended is None or run.ended.journal is None:
+        if outcome.ended is None or outcome.ended.journal is None:
             return None
-        count, lost = run.ended.journal["count"], run.ended.journal["lost"]
+        count, lost = outcome.ended.journal["count"], outcome.ended.journal["lost"]
         who = Who.of(ctx, "Bash", args.description or args.command[:200])
         return record(ctx.session.keep(HISTORY), journal, who, lost) if count else None
     finally:
@@ -214,12 +270,15 @@ def _result(
     ctx: ToolContext,
     launcher: Launcher,
     printed: Printed,
-    ended: Ended,
+    outcome: Outcome,
     recorded: Recorded | None,
 ) -> ToolResult:
+    ended = outcome.ended or Ended(-1, stopped="it was never started")
     stdout, stderr = printed.stdout.show(), printed.stderr.show()
     data = _data(args, ctx, launcher, stdout, stderr, ended)
     notes = _notes(ended)
+    if outcome.note:
+        notes.append(outcome.note)
     undo: Undo | None = None
     if recorded is not None:
         data["changes"] = recorded.to_dict()

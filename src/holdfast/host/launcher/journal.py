@@ -74,12 +74,15 @@ class Journal:
         self.lost = ""
 
     def finish(self) -> dict[str, Any]:
-        """Write the list where the content is; return how it went."""
+        """Write the list where the content is; return how it went. Changes that follow belong to no list."""
+        if self.folder < 0:
+            return {"count": 0, "lost": ""}
         listing = [[os.fsencode(path), *entry] for path, entry in self.entries.items()]
         descriptor = os.open("list", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=self.folder)
         with os.fdopen(descriptor, "wb") as file:
             file.write(marshal.dumps(listing))
-        count, self.entries = len(self.entries), {}
+        os.close(self.folder)
+        self.folder, count, self.entries = -1, len(self.entries), {}
         return {"count": count, "lost": self.lost}
 
     def answer(self, listener: int) -> bool:

@@ -24,7 +24,7 @@ else:
 _TERM, _KILL = 15, 9
 _WATCH_MS = 250
 _EXTRA = 10
-"""The descriptor under which a command too long for an argument is read."""
+"""The first descriptor a command gets beside its three: a script too long for an argument, lines of a shell."""
 
 
 class Seat:
@@ -312,13 +312,13 @@ def _exec(order: dict[str, Any], payload: int, out: int, err: int, script: list[
     command = marshal.loads(os.pread(payload, os.fstat(payload).st_size, 0))
     os.chdir(command["cwd"])
     if order["journal"]:
-        if not order["contained"]:
+        if not order["contained"] and os.geteuid() != 0:
             system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
         listener = seccomp.report_changes()
         wire.send(keeper, ("listen",), [listener])
         os.close(listener)
     nothing = os.open("/dev/null", os.O_RDONLY)
-    for source, target in ((nothing, 0), (out, 1), (err, 2), *((each, _EXTRA) for each in script)):
+    for source, target in ((nothing, 0), (out, 1), (err, 2), *((each, _EXTRA + at) for at, each in enumerate(script))):
         os.dup2(source, target)
         os.set_inheritable(target, True)  # a copy onto itself copies nothing, and would close with the exec
     os.execve(command["argv"][0], command["argv"], command["env"])

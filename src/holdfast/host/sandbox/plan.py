@@ -77,7 +77,7 @@ class Plan:
             "namespaces": self.namespaces,
             "network": self.network,
             "writable": list(self.writable),
-            "shown": [path for path in self.shown if _inside(path, PRIVATE) and not _inside(path, self.writable)],
+            "shown": [path for path in self.shown if inside(path, PRIVATE) and not inside(path, self.writable)],
             "private": [path for path in PRIVATE if os.path.isdir(path) and not os.path.islink(path)],
             "read_only": list(self.read_only),
             "pinned": list(self.pinned),
@@ -117,7 +117,7 @@ def closed_plan(
     repositories = [*git_dirs, *(folder for root in writable for folder in git_folders(root))]
     kept = [path for root in writable for path in kept_in(root)]
     kept += [os.path.join(folder, name) for folder in repositories for name in _GIT_FROZEN]
-    kept += [path for path in _real(own) if _inside(path, writable)]
+    kept += [path for path in _real(own) if inside(path, writable)]
     masked = [path for path in secrets_near(real) if not _readable(path, real[0], readable)]
     return Plan(
         workspace=real[0],
@@ -158,7 +158,8 @@ def _real(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in real if os.path.exists(path)))
 
 
-def _inside(path: str, folders: Sequence[str]) -> bool:
+def inside(path: str, folders: Iterable[str]) -> bool:
+    """Tell whether a path is one of the folders or lies in one; both are taken by their names."""
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
@@ -166,7 +167,7 @@ def kept_in(root: str) -> list[str]:
     """Return what stays as it is in a writable root, there or not: what shells and Holdfast itself would execute."""
     kept = [os.path.join(root, _OWN_FOLDER)]
     home = os.path.realpath(os.path.expanduser("~"))
-    if _inside(home, [root]):
+    if inside(home, [root]):
         kept += [os.path.join(home, name) for name in _START_FILES]
     return kept
 
@@ -222,12 +223,12 @@ def secrets_near(roots: Sequence[str]) -> list[str]:
             continue
         path = pattern.rstrip("/")
         path = path if path.startswith("/") else os.path.join(home, path)
-        if os.path.lexists(path) and not _inside(path, roots):
+        if os.path.lexists(path) and not inside(path, roots):
             found[os.path.realpath(path)] = None
     for root in roots:
         found.update(dict.fromkeys(secrets_below(root)))
     names = list(found)
-    return [path for path in names if os.path.exists(path) and not _inside(os.path.dirname(path), names)]
+    return [path for path in names if os.path.exists(path) and not inside(os.path.dirname(path), names)]
 
 
 def secrets_at_top(roots: Iterable[str]) -> set[str]:

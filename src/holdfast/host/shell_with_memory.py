@@ -1,0 +1,173 @@
+"""A shell with memory: one bash for many commands, so that `cd` and exported variables carry over.
+
+The shell reads a command from a file, in itself, and then reports its exit code and directory on a descriptor that
+no command sees. Nothing is forked for it, which makes it an order of magnitude faster than a new shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.host.process import Command, Ended, Feed, Launcher, Run, bash
+
+# 10 brings orders, 11 takes reports; both are closed while a command runs.
+_LOOP: Final = """
+while IFS= read -r -u 10 REPLY; do
+  . "$__holdfast_script" 10<&- 11>&-
+  printf '%s\\0%s\\0' "$?" "$PWD" >&11
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How one command ended, and where the shell is now; `cwd` is empty when the shell is gone."""
+
+    ended: Ended
+    cwd: str
+
+
+class ShellWithMemory:
+    """One bash of a session. `alive` turns false when it exits or has to be ended."""
+
+    def __init__(self, launcher: Launcher, folder: str, cwd: str, environment: Mapping[str, str]) -> None:
+        self.launcher = launcher
+        self._script = os.path.join(folder, "command")
+        self._cwd = cwd
+        self._outlets: tuple[Feed, Feed] = (_nobody, _nobody)
+        self._reports = b""
+        self._reported: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        orders, self._orders = os.pipe()
+        self._reader, reports = os.pipe()
+        os.set_blocking(self._reader, False)
+        command = Command(
+            (bash(), "-c", _LOOP),
+            cwd,
+            {**environment, "__holdfast_script": self._script},
+            descriptors=(orders, reports),
+        )
+        self._run: Run = launcher.run(command, self._out, self._err, journal=folder)
+        os.close(orders)
+        os.close(reports)
+        self._loop.add_reader(self._reader, self._hear)
+        self._ended = self._loop.create_task(self._run.finish())
+        self._ended.add_done_callback(self._over)
+        self._pid = 0
+        self._quiet = False
+
+    @property
+    def alive(self) -> bool:
+        return self._run.ended is None and not self._run.stopped
+
+    def _out(self, data: bytes) -> None:
+        self._outlets[0](data)
+
+    def _err(self, data: bytes) -> None:
+        self._outlets[1](data)
+
+    async def run(
+        self, text: str, cwd: str, stdout: Feed, stderr: Feed, timeout_s: float, journal: str | None = None
+    ) -> Step:
+        """Run one command in the shell, in `cwd`."""
+        began, cpu = time.monotonic(), self._cpu_s()
+        self._outlets = (stdout, stderr)
+        self._reported = self._loop.create_future()
+        self._reports = b""
+        _write(self._script, text if cwd == self._cwd else f"cd -- {_quoted(cwd)}\n{text}")
+        if journal is not None:
+            await self._begin_journal(journal)
+        elif not self._quiet:
+            await self._run.ask(("journalled",))  # nothing is to be kept of what it does unasked
+        self._quiet = True
+        timer = self._loop.call_later(timeout_s, self._run.stop, "timeout")
+        try:
+            os.write(self._orders, b"\n")
+            await self._reported
+        except BrokenPipeError:
+            await asyncio.shield(self._ended)
+        except asyncio.CancelledError:
+            self._run.stop("cancelled", 1.5)
+            await asyncio.shield(self._ended)
+            raise
+        finally:
+            timer.cancel()
+            self._run.drain()
+            self._outlets = (_nobody, _nobody)
+        wall = time.monotonic() - began
+        if self._run.ended is not None:
+            return Step(_with_wall(self._run.ended, wall), "")
+        facts = (await self._run.ask(("journalled",)))[1] if journal is not None else None
+        return self._step(wall, self._cpu_s() - cpu, facts)
+
+    def _step(self, wall_s: float, cpu_s: float, facts: Mapping[str, Any] | None) -> Step:
+        code, cwd, _ = self._reports.split(b"\0", 2)
+        self._cwd = os.fsdecode(cwd)
+        return Step(Ended(exit_code=int(code), cpu_s=max(cpu_s, 0.0), wall_s=wall_s, journal=facts), self._cwd)
+
+    async def _begin_journal(self, folder: str) -> None:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            await self._run.ask(("journal",), [descriptor])
+        finally:
+            os.close(descriptor)
+
+    def _hear(self) -> None:
+        try:
+            data = os.read(self._reader, 65536)
+        except BlockingIOError:
+            return
+        self._reports += data
+        if not data:
+            self._loop.remove_reader(self._reader)
+        elif self._reports.count(b"\0") >= 2 and self._reported is not None and not self._reported.done():
+            self._reported.set_result(None)
+
+    def _over(self, ended: asyncio.Task[Ended]) -> None:
+        if self._reported is not None and not self._reported.done():
+            self._reported.set_result(None)
+
+    def _cpu_s(self) -> float:
+        """Return the processor time of the shell and of what it waited for."""
+        try:
+            if not self._pid and self._run.keeper:
+                with open(f"/proc/{self._run.keeper}/task/{self._run.keeper}/children", encoding="ascii") as children:
+                    self._pid = int(children.read().split()[0])
+            with open(f"/proc/{self._pid}/stat", "rb") as stat:
+                ticks = stat.read().rpartition(b")")[2].split()[11:15]
+        except (OSError, IndexError, ValueError):
+            return 0.0
+        return sum(int(each) for each in ticks) / os.sysconf("SC_CLK_TCK")
+
+    async def close(self) -> None:
+        """End the shell and what runs in it."""
+        self._run.stop("the session was closed", 0.5)
+        await asyncio.gather(self._ended, return_exceptions=True)
+        self._loop.remove_reader(self._reader)
+        os.close(self._reader)
+        os.close(self._orders)
+
+
+def _with_wall(ended: Ended, wall_s: float) -> Ended:
+    from dataclasses import replace
+
+    return replace(ended, wall_s=wall_s)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+        file.write("\n")
+
+
+def _quoted(path: str) -> str:
+    return "'" + path.replace("'", "'\\''") + "'"
+
+
+def _nobody(data: bytes) -> None:
+    """Output between two commands belongs to nobody."""
