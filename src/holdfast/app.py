@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -172,6 +173,11 @@ class Holdfast:
 
     def _surround(self) -> None:
         """Set up what the settings ask for around every call: shell hooks, tuning, traces."""
+        # Somebody who listens has imported the SDK or set its variables; otherwise nothing of it is looked at.
+        if "opentelemetry.sdk" in sys.modules or any(name.startswith("OTEL_") for name in os.environ):
+            from holdfast.engine.tracing import tracing
+
+            self.executor.tracing = tracing(self.settings)
         for number, hook in enumerate(self.settings.hooks, 1):
             from holdfast.engine.shell_hooks import ShellHook
 
