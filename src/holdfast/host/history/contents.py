@@ -44,6 +44,8 @@ class Contents:
     def __init__(self, database: sqlite3.Connection, folder: str | None) -> None:
         self._database = database
         self._folder = folder
+        self.added = 0
+        """Bytes kept since somebody last looked at the limit."""
         self.known: dict[str, int] = {}
         """Contents known to be here, with the length of the chain they stand on."""
 
@@ -55,6 +57,7 @@ class Contents:
         if digest in self.known:
             return
         size = sum(len(part) for part in parts)
+        self.added += size
         if size <= SMALL_BYTES or self._folder is None:
             self._database.execute(_INSERT, (digest, "raw", size, size, None, 0, b"".join(parts)))
         elif not self.has(digest):
@@ -63,6 +66,7 @@ class Contents:
 
     def announce(self, digest: str, size: int) -> bool:
         """Write down that a file of this content will be linked or copied in; False when it is kept already."""
+        self.added += size
         return self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None)).rowcount == 1
 
     def adopt(self, digest: str, folder_fd: int, name: str, data: bytes) -> None:

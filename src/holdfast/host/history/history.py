@@ -300,7 +300,8 @@ class History:
 
     def _bound(self) -> None:
         self._recorded += 1
-        if self._recorded % _CHECK_EVERY == 0:
+        if self._recorded % _CHECK_EVERY == 0 or self.contents.added > self._limit_bytes // 10:
+            self.contents.added = 0
             self._keep_to_limit()
 
     def _keep_to_limit(self) -> None:
@@ -311,8 +312,10 @@ class History:
         dropped = 0
         with self.transaction():
             while self.contents.total() > self._limit_bytes * 0.9:
-                oldest = self.log.select("state != 'intent'", (), limit=_CHECK_EVERY // 4, oldest_first=True)
-                if not oldest:
+                # An eighth at a time; the newest stays, so that numbers are never given twice.
+                count = self.log.count()
+                oldest = self.log.select("state != 'intent'", (), limit=max(1, count // 8), oldest_first=True)
+                if count <= 1 or not oldest:
                     break
                 self.log.remove([each.id for each in oldest])
                 dropped += len(oldest)
@@ -322,6 +325,8 @@ class History:
             text = f"{count} older changes were dropped: the history is limited to {megabytes} MB (history.limit_mb)"
             self.log.set_fact("dropped_count", str(count))
             self.log.set_fact("dropped", text)
+        with self._lock:
+            self._database.execute("PRAGMA incremental_vacuum").fetchall()
         if dropped:
             self._note(text)
 

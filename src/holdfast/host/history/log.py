@@ -56,6 +56,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
+    database.execute("PRAGMA auto_vacuum=INCREMENTAL")  # heard only by a new database
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=NORMAL")
     database.execute("PRAGMA wal_autocheckpoint=4000")
@@ -116,6 +117,10 @@ class Log:
         order = "ASC" if oldest_first else "DESC"
         query = f"SELECT {_COLUMNS} FROM change WHERE {condition} ORDER BY number {order} LIMIT ?"
         return [_change(row) for row in self._database.execute(query, (*values, limit))]
+
+    def count(self) -> int:
+        """Return how many changes there are."""
+        return self._database.execute("SELECT COUNT(*) FROM change").fetchone()[0]
 
     def digests(self) -> set[str]:
         """Return every content a change refers to."""
