@@ -396,3 +396,21 @@ def test_searches_leave_out_secrets_and_what_a_rule_denies(tmp_path: Path) -> No
     child = policy("deny Read(a)").narrowed([parse_rule("deny", "Read(b)")], ceiling="default").keeps_out(str(tmp_path))
     assert child(f"{tmp_path}/a")
     assert child(f"{tmp_path}/b")
+
+
+def test_git_asks_before_it_looks_into_a_repository_that_runs_programs(tmp_path: Path) -> None:
+    for folder in (tmp_path / "sub", tmp_path):
+        (folder / ".git").mkdir(parents=True)
+        (folder / ".git" / "config").write_text("[core]\n\tbare = false\n")
+    look = RunCommand(("git", "log", "-p"), True)
+    assert verdict([], tmp_path, look, tool="Bash") == "allow"
+    (tmp_path / "sub" / ".git" / "config").write_text('[diff "x"]\n\ttextconv = touch pwn\n')
+    assert verdict([], tmp_path, look, tool="Bash") == "allow"
+    assert verdict([], tmp_path, RunCommand(("git", "-C", "sub", "log"), True), tool="Bash") == "ask"
+    assert verdict([], tmp_path, RunCommand(("cd", "sub"), True), look, tool="Bash") == "ask"
+    (tmp_path / ".git" / "config").write_text("[core]\n\tfsmonitor = ./x\n")
+    decision = judge([], tmp_path, look, tool="Bash")
+    assert decision.verdict == "ask"
+    assert "fsmonitor" in decision.reason
+    assert verdict(["allow Bash(git log:*)"], tmp_path, look, tool="Bash") == "allow"
+    assert verdict([], tmp_path, RunCommand(("ls",), True), tool="Bash") == "allow"

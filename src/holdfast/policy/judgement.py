@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -168,8 +171,8 @@ class Judgement:
                 "command", "deny", lambda rule: rule.command is not None and rule.command.forbids(words)
             ),
             ask=self._matching("command", "ask", lambda rule: rule.command is not None and rule.command.forbids(words)),
-            guard=None if effect.read_only else self._wrapped(words),
-            firm=True,
+            guard=self._wrapped(words) if not effect.read_only else None if allow else self._repository(words),
+            firm=not effect.read_only,
             changes=not effect.read_only,
             allow=allow,
             covered=self.cover,
@@ -184,6 +187,24 @@ class Judgement:
             if rule.command is not None and self._counts(rule) and rule.command.hidden_in(words):
                 return Guard("ask", f"{words[0]} may run what rule {rule.text} ({rule.origin}) denies", (rule,))
         return None
+
+    def _repository(self, words: tuple[str, ...]) -> Guard | None:
+        """Return a question for a git command that looks, in a repository that makes git run programs while looking."""
+        if not words or posixpath.basename(words[0]) != "git":
+            return None
+        from holdfast.host.git_programs import configured_programs
+
+        folders = [self.request.cwd, *(os.path.join(self.request.cwd, folder) for folder in self._visited(words))]
+        found = dict.fromkeys(name for folder in folders for name in configured_programs(os.path.normpath(folder)))
+        if not found:
+            return None
+        return Guard("ask", f"this repository's own git settings run programs ({', '.join(found)})")
+
+    def _visited(self, words: tuple[str, ...]) -> list[str]:
+        """Return the folders git may be in: by `-C`, and by every `cd` of the line."""
+        named = [word for option, word in itertools.pairwise(words) if option == "-C"]
+        moves = [each.words for each in self.request.effects or () if isinstance(each, RunCommand)]
+        return [*named, *(each[-1] for each in moves if len(each) > 1 and each[0] in ("cd", "pushd"))]
 
     def _path(self, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
         roots = self.policy.roots(self.request)

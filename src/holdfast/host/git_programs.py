@@ -1,0 +1,75 @@
+"""Programs a repository's own configuration makes git run, also in commands that only look.
+
+`git status`, `diff`, `log -p` and `blame` run what `.git/config` names: file system monitors, hooks, text conversions,
+external diffs, filters. The user's own configuration is the user's; a repository's may be anybody's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_LIMIT = 1 << 20
+_RUNS = re.compile(
+    rb"(?im)(?:^|\])[ \t]*(fsmonitor|hookspath|textconv|external|command|clean|smudge|process|program)"
+    rb"[ \t]*(?:=[ \t]*(.*))?$"
+)
+_INCLUDES = re.compile(rb"(?im)^\s*\[\s*include(?:if)?\b")
+_HARMLESS = re.compile(rb"(?i)(true|false|yes|no|on|off|0|1|git-lfs .*)?\s*")
+
+
+def configured_programs(folder: str) -> tuple[str, ...]:
+    """Return the settings of the repository around `folder` that run a program; read generously, git is never run."""
+    git = _git_folder(folder)
+    if git is None:
+        return ()
+    common = (_read(os.path.join(git, "commondir")) or b"").strip()
+    shared = os.path.normpath(os.path.join(git, os.fsdecode(common))) if common else git
+    found = [name for place in dict.fromkeys((git, shared)) for name in _in_folder(place)]
+    return tuple(dict.fromkeys(found))
+
+
+def _in_folder(git: str) -> list[str]:
+    found: list[str] = []
+    for name in ("config", "config.worktree"):
+        path = os.path.join(git, name)
+        text = _read(path)
+        if text is None:
+            found += [f"{name}, which cannot be read"] if os.path.lexists(path) else []
+            continue
+        found += ["include"] if _INCLUDES.search(text) else []
+        found += [
+            match[1].decode().lower()
+            for match in _RUNS.finditer(text)
+            if not _HARMLESS.fullmatch((match[2] or b"").strip().strip(b'"'))
+        ]
+    return found
+
+
+def _git_folder(folder: str) -> str | None:
+    """Return the git folder of the repository `folder` lies in, a worktree's by its pointer."""
+    while True:
+        git = os.path.join(folder, ".git")
+        if os.path.isdir(git):
+            return git
+        if os.path.isfile(git):
+            pointer = _read(git) or b""
+            return os.path.normpath(os.path.join(folder, os.fsdecode(pointer.removeprefix(b"gitdir:").strip())))
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        data = os.read(descriptor, _LIMIT)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return data if len(data) < _LIMIT else None
