@@ -37,6 +37,7 @@ from holdfast.registry.registry import Registry
 if TYPE_CHECKING:
     from holdfast.agent.history import Past
     from holdfast.agent.loop import Limits, Loop
+    from holdfast.core.agents import AgentRunner
     from holdfast.core.model import Model
     from holdfast.core.settings import Mode
     from holdfast.engine.health import HealthMonitor
@@ -308,6 +309,8 @@ class Holdfast:
         from holdfast.agent.loop import Loop
         from holdfast.agent.prompt import system_prompt
 
+        if with_tools:
+            self.session.agents = self._subagents(model, limits)
         return Loop(
             model,
             self.executor,
@@ -317,6 +320,25 @@ class Holdfast:
             limits=limits,
             past=self.past,
             on_text=on_text,
+        )
+
+    def _subagents(self, model: Model, limits: Limits | None) -> AgentRunner:
+        from holdfast.agent import profiles
+        from holdfast.agent.subagents import Subagents
+        from holdfast.models import choose, open_model
+        from holdfast.tools.tasks import BOARD
+
+        known, problems = profiles.load(self.session.workspace, trusted=self.trusted)
+        for problem in problems:
+            self.session.emit("note", message=f"a sub-agent's profile was left out: {problem}")
+        return Subagents(
+            executor=self.executor,
+            session=self.session,
+            selection=self.selection,
+            open_model=lambda name: open_model(self.settings, choose(self.settings, name)) if name else model,
+            profiles=known,
+            board=BOARD,
+            limits=limits,
         )
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:

@@ -74,8 +74,6 @@ class Loop:
         self.limits = limits or Limits()
         self.messages: list[Message] = list(past.messages) if past else []
         self._unsettled = past.settled if past else None
-        self.notices: list[str] = []
-        """What happened beside the conversation (a background agent ended); told to the model with the next message."""
         self._on_text: Callable[[str], None] = on_text or _silent
 
     async def ask(self, text: str) -> Outcome:
@@ -172,7 +170,7 @@ class Loop:
         self.session.emit("message", message=message)
 
     def _with_notices(self, text: str) -> str:
-        told, self.notices = "\n\n".join(self.notices), []
+        told, self.session.notices = "\n\n".join(self.session.notices), []
         return f"{told}\n\n{text}".strip() if told else text
 
 

@@ -12,6 +12,7 @@ from holdfast.core.read_state import ReadState, Seen
 from holdfast.core.secrets import is_secret
 
 if TYPE_CHECKING:
+    from holdfast.core.agents import AgentRunner
     from holdfast.core.settings import Mode, Settings
     from holdfast.core.view import Selection
 
@@ -65,6 +66,10 @@ class Session:
         self.activated: set[str] = set()
         self.selection: Selection | None = None
         """The tools this session sees; set by whoever opens it."""
+        self.agents: AgentRunner | None = None
+        """Who runs sub-agents for this session; set by whoever opens a conversation."""
+        self.notices: list[str] = []
+        """What happened beside the conversation (a background agent ended); told to the model with the next message."""
         self.grants: list[str] = []
         """Allow rules given for this session by an approver."""
         self.origins: set[str] = set()
@@ -81,6 +86,10 @@ class Session:
     def emit(self, kind: EventKind, *, tool: str = "", call_id: str = "", **data: Any) -> None:
         """Send an event to everyone who listens."""
         self._emit(Event(kind, self.id, call_id, tool, data))
+
+    def forward(self, event: Event) -> None:
+        """Pass on an event of a session below this one."""
+        self._emit(event)
 
     def keep(self, key: Kept[T]) -> T:
         """Return what is kept under `key`, made on first use."""

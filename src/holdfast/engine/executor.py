@@ -239,7 +239,7 @@ class Executor:
 
         def report(progress: Progress) -> None:
             if bus.heard:
-                bus.emit(Event("call_progress", session.id, call.id, tool.name, {"progress": progress}))
+                session.forward(Event("call_progress", session.id, call.id, tool.name, {"progress": progress}))
 
         def permits(effect: Any) -> bool:
             return self.asking.permits(tool, effect, session)
@@ -276,7 +276,7 @@ class Executor:
     async def _invoke(self, prepared: Prepared, session: Session) -> ToolResult:
         tool, call = prepared.tool, prepared.call
         if self.bus.heard:
-            self.bus.emit(Event("call_started", session.id, call.id, tool.name, {"call": call}))
+            session.forward(Event("call_started", session.id, call.id, tool.name, {"call": call}))
         self.meter.started(tool.name)
         pipeline = self._pipelines.get(tool) or self._composed(tool, prepared.settings)
         life = self.lifecycle.life(tool.name)
@@ -374,7 +374,7 @@ class Executor:
             self.meter.used(name, use, duration)
         if self.bus.heard:
             data = {"call": call, "result": result, "decision": prepared.decision if prepared else None, "bug": bug}
-            self.bus.emit(Event("call_finished", session.id, call.id, name, data))
+            session.forward(Event("call_finished", session.id, call.id, name, data))
         return result
 
 

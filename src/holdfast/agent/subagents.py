@@ -1,0 +1,255 @@
+"""Running sub-agents: a child session, a narrowed selection, the parent's rights, and a place in the registry.
+
+A child never has more than its parent by construction: its selection lies within the parent's, the same executor
+judges its calls with the same policy, mode and grants, and its roots are the parent's or a worktree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import time
+from typing import Any, Final
+
+from holdfast.agent.loop import Limits, Loop, Outcome
+from holdfast.agent.prompt import system_prompt
+from holdfast.core.agents import AgentOrder, Profile
+from holdfast.core.call import ToolResult
+from holdfast.core.context import ToolContext
+from holdfast.core.errors import ToolFailure
+from holdfast.core.events import Event
+from holdfast.core.model import Model, ModelError
+from holdfast.core.session import Kept, Session
+from holdfast.core.tasks import Status, TaskBoard
+from holdfast.core.view import Selection
+from holdfast.engine.executor import Executor
+from holdfast.host import git
+
+OpenModel = Callable[[str | None], Model]
+
+
+@dataclass(slots=True)
+class Agent:
+    """One running (or ended) sub-agent, as a monitor sees it."""
+
+    id: str
+    profile: str
+    description: str
+    depth: int
+    state: Status = "in_progress"
+    tool_calls: int = 0
+    tokens: int = 0
+    last_activity: float = field(default_factory=time)
+    task: asyncio.Task[ToolResult] | None = None
+    news: list[str] = field(default_factory=list[str])
+
+    def output(self) -> str:
+        told, self.news = "\n".join(self.news), []
+        return told
+
+    async def stop(self) -> None:
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+            await asyncio.wait({self.task})
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("id", "profile", "description", "depth", "state", "tool_calls", "tokens", "last_activity")
+        return {name: getattr(self, name) for name in names}
+
+
+class AgentRegistry:
+    """All sub-agents of one application: who runs, and how many may."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.agents: dict[str, Agent] = {}
+        self._count = 0
+
+    def running(self) -> list[Agent]:
+        return [agent for agent in self.agents.values() if agent.state == "in_progress"]
+
+    def add(self, profile: str, description: str, depth: int) -> Agent:
+        if len(self.running()) >= self.limit:
+            raise ToolFailure(f"{self.limit} sub-agents run already", hint="Wait for one to end, or stop one.")
+        self._count += 1
+        agent = Agent(f"agent_{self._count}", profile, description, depth)
+        self.agents[agent.id] = agent
+        ended = [id for id, each in self.agents.items() if each.state != "in_progress"]
+        for id in ended[: max(0, len(self.agents) - 10 * self.limit)]:
+            del self.agents[id]
+        return agent
+
+    async def close(self) -> None:
+        for agent in self.running():
+            await agent.stop()
+
+
+AGENTS: Final[Kept[AgentRegistry]] = Kept(
+    "agents", make=lambda session: AgentRegistry(session.settings.agents.max_running), close=AgentRegistry.close
+)
+
+
+class Subagents:
+    """Runs sub-agents for one session; the session's `agents`."""
+
+    def __init__(
+        self,
+        *,
+        executor: Executor,
+        session: Session,
+        selection: Selection,
+        open_model: OpenModel,
+        profiles: Sequence[Profile],
+        board: Kept[TaskBoard],
+        limits: Limits | None = None,
+        depth: int = 0,
+        registry: AgentRegistry | None = None,
+    ) -> None:
+        self.executor = executor
+        self.session = session
+        self.selection = selection
+        self.open_model = open_model
+        self.board = board
+        self.limits = limits or Limits()
+        self.depth = depth
+        self.registry = registry or session.keep(AGENTS)
+        self._profiles = tuple(profiles)
+
+    def profiles(self) -> Sequence[Profile]:
+        return self._profiles
+
+    async def run(self, order: AgentOrder, ctx: ToolContext) -> ToolResult:
+        """Run a sub-agent as ordered: wait for its answer, leave it in the background, or give it a worktree."""
+        if self.depth >= self.session.settings.agents.max_depth:
+            raise ToolFailure(
+                f"sub-agents may be {self.session.settings.agents.max_depth} deep, not deeper", hint="Do it yourself."
+            )
+        profile = next((each for each in self._profiles if each.name == order.profile), self._profiles[0])
+        agent = self.registry.add(profile.name, order.description or order.prompt[:80], self.depth + 1)
+        if order.mode == "background":
+            return self._in_background(agent, profile, order)
+        if order.mode == "worktree":
+            return await self._in_worktree(agent, profile, order)
+        return await self._converse(agent, profile, order, self._child(agent, self.session.workspace))
+
+    def _in_background(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
+        child = self._child(agent, self.session.workspace)
+        # Owned by the registry, which the session closes: it cannot outlive either.
+        agent.task = asyncio.get_running_loop().create_task(self._converse(agent, profile, order, child))
+        agent.task.add_done_callback(lambda task: self._ended(agent, task))
+        self.session.keep(self.board).join(agent.id, agent.description, "agent", agent)
+        text = f"{agent.id} works in the background. You get a notice when it ends; TaskStop ends it."
+        return ToolResult(data={"task_id": agent.id, "agent_id": agent.id, "status": "in_progress"}, output=text)
+
+    def _ended(self, agent: Agent, task: asyncio.Task[ToolResult]) -> None:
+        if task.cancelled():
+            agent.state = "cancelled"
+            said = "was stopped"
+        else:
+            problem = task.exception()
+            said = f"failed: {problem}" if problem else f"{agent.state}: {task.result().output}"
+        agent.news.append(said)
+        self.session.notices.append(f"[notice] Background agent {agent.id} ({agent.description}) {said}")
+
+    async def _in_worktree(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
+        try:
+            worktree = await git.add_worktree(self.session.workspace, order.branch_name, f"{agent.id}-{int(time())}")
+        except ToolFailure:
+            agent.state = "failed"
+            raise
+        result: ToolResult | None = None
+        try:
+            result = await self._converse(agent, profile, order, self._child(agent, worktree.path))
+        finally:
+            changed, commits = await git.changes(worktree)
+            if not changed and not commits:
+                await git.remove_worktree(worktree)
+        data = {
+            **result.data,
+            "branch": worktree.branch,
+            "worktree": worktree.path,
+            "changes": changed,
+            "commits": commits,
+        }
+        if not changed and not commits:
+            data |= {"branch": None, "worktree": None}
+            return ToolResult(data=data, output=f"{result.output}\n\n[no changes; the worktree was removed]")
+        listed = "\n".join(f"  {line}" for line in changed[:50])
+        where = f"branch {worktree.branch}, {commits} commit(s), in {worktree.path}"
+        return ToolResult(data=data, output=f"{result.output}\n\n[{where}]\n{listed}")
+
+    def _child(self, agent: Agent, workspace: str) -> Session:
+        """Return the session of a sub-agent: its events reach the parent's stream, attributed."""
+        parent = self.session
+
+        def forward(event: Event) -> None:
+            agent.last_activity = event.at
+            agent.tool_calls += event.kind == "call_started"
+            parent.forward(event)
+            parent.emit("subagent_event", subagent_id=agent.id, event=event)
+
+        same = workspace == parent.workspace
+        child = Session(
+            workspace,
+            settings=parent.settings,
+            roots=parent.roots[1:] if same else (),
+            state_dir=parent.state_dir,
+            emit=forward,
+            parent=parent,
+            interactive=parent.interactive,
+        )
+        child.mode, child.grants = parent.mode, list(parent.grants)
+        child.origins, child.environment = set(parent.origins), dict(parent.environment)
+        return child
+
+    async def _converse(self, agent: Agent, profile: Profile, order: AgentOrder, child: Session) -> ToolResult:
+        selection = self.selection.narrowed(profile.tools, session=child)
+        child.selection = selection
+        child.agents = Subagents(
+            executor=self.executor,
+            session=child,
+            selection=selection,
+            open_model=self.open_model,
+            profiles=self._profiles,
+            board=self.board,
+            limits=self.limits,
+            depth=self.depth + 1,
+            registry=self.registry,
+        )
+        self.session.emit(
+            "subagent_start", subagent_id=agent.id, profile=profile.name, prompt=order.prompt, depth=agent.depth
+        )
+        outcome = Outcome(stop="failed")
+        agent.state = "in_progress"
+        ended: Status = "failed"
+        try:
+            model = self.open_model(order.model or profile.model)
+            system = f"{profile.prompt}\n\n{system_prompt(child)}".strip()
+            loop = Loop(model, self.executor, child, selection, system=system, limits=self.limits)
+            outcome = await loop.ask(order.prompt)
+            ended = "done" if outcome.answered else "failed"
+        except ModelError as problem:
+            raise ToolFailure(f"the sub-agent's model failed: {problem.message}", hint=problem.hint) from problem
+        except asyncio.CancelledError:
+            ended = "cancelled"
+            raise
+        finally:
+            agent.tokens, agent.state = outcome.usage.total, ended
+            self.session.origins |= child.origins
+            await child.close()
+            self.session.emit("subagent_end", subagent_id=agent.id, state=ended, usage=outcome.usage.to_dict())
+        return _result(agent, outcome)
+
+
+def _result(agent: Agent, outcome: Outcome) -> ToolResult:
+    data = {
+        "agent_id": agent.id,
+        "state": agent.state,
+        "stop": outcome.stop,
+        "turns": outcome.turns,
+        "tool_calls": len(outcome.calls),
+        "usage": outcome.usage.to_dict(),
+    }
+    text = outcome.text or f"(the sub-agent ended without an answer: {outcome.stop})"
+    return ToolResult(data=data, output=text)

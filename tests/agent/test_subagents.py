@@ -1,0 +1,336 @@
+"""Sub-agents: their own session, never more rights, seen by their parent; and worktrees that leave the parent alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Event, Holdfast, Settings, tool
+from holdfast.agent.profiles import load, parsed
+from holdfast.agent.subagents import AGENTS
+from holdfast.core.errors import SettingsError
+from holdfast.core.model import ModelRequest
+from holdfast.providers.scripted import ScriptedModel
+from holdfast.testing import Says, scratch_app
+from holdfast.tools.tasks import BOARD
+
+
+def by_prompt(**scripts: list[Any]) -> Any:
+    """A model that answers each conversation by the first word of its first message."""
+
+    def step(request: ModelRequest) -> Any:
+        return scripts[request.messages[0].text.split()[0]].pop(0)
+
+    return ScriptedModel(*[step] * 400)
+
+
+async def test_a_sub_agent_answers_and_its_parent_sees_the_answer() -> None:
+    model = by_prompt(main=[[("Agent", {"prompt": "child: say hi"})], "done"], **{"child:": ["hi from below"]})
+    async with scratch_app() as app:
+        outcome = await app.conversation(model).ask("main go")
+    assert outcome.results[0].output == "hi from below"
+    assert outcome.results[0].data["state"] == "done"
+    assert outcome.text == "done"
+
+
+async def test_a_sub_agent_without_a_conversation_is_refused() -> None:
+    async with scratch_app() as app:
+        result = await app.call("Agent", {"prompt": "x"})
+    assert result.error is not None
+    assert "no model" in result.error.message
+
+
+async def test_the_alias_of_the_first_document_works() -> None:
+    model = by_prompt(main=[[("Task", {"prompt": "child: x"})], "done"], **{"child:": ["yes"]})
+    async with scratch_app() as app:
+        assert (await app.conversation(model).ask("main go")).results[0].output == "yes"
+
+
+async def test_an_unknown_profile_lists_those_there_are() -> None:
+    model = by_prompt(main=[[("Agent", {"prompt": "x", "subagent_type": "pirate"})], "done"])
+    async with scratch_app() as app:
+        outcome = await app.conversation(model).ask("main go")
+    assert outcome.results[0].error is not None
+    assert "explorer" in outcome.results[0].error.hint
+
+
+async def test_a_profile_with_a_tool_filter_hides_and_refuses_the_others(tmp_path: Path) -> None:
+    requests: list[ModelRequest] = []
+
+    def child(request: ModelRequest) -> Any:
+        requests.append(request)
+        return [("Write", {"file_path": "x", "content": "y"})]
+
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: x", "subagent_type": "explorer"})], "done"], **{"child:": [None, "gave up"]}
+    )
+    script = model._script
+    model._script = [lambda request: child(request) if _first_child(request) else script[0](request) for _ in script]
+
+    def _first_child(request: ModelRequest) -> bool:
+        return request.messages[0].text.startswith("child:") and len(request.messages) == 1
+
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        events: list[Event] = []
+        app.bus.subscribe(events.append)
+        await app.conversation(model).ask("main go")
+    assert "Write" not in [info.name for info in requests[0].tools]
+    refused = [e for e in events if e.kind == "call_finished" and e.tool == "Write"]
+    assert refused[0].data["result"].error.code == "tool_unavailable"
+    assert not (tmp_path / "x").exists()
+
+
+async def test_a_sub_agent_is_asked_about_like_its_parent_and_a_no_holds(tmp_path: Path) -> None:
+    approver = Says("no", "not below either")
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: x"})], "done"],
+        **{"child:": [[("Write", {"file_path": "x", "content": "y"})], "was refused"]},
+    )
+    async with scratch_app(tmp_path, approver=approver) as app:
+        outcome = await app.conversation(model).ask("main go")
+    assert outcome.results[0].output == "was refused"
+    assert len(approver.asked) == 1
+    assert not (tmp_path / "x").exists()
+
+
+async def test_events_of_a_sub_agent_reach_the_parents_stream_attributed() -> None:
+    model = by_prompt(main=[[("Agent", {"prompt": "child: x"})], "done"], **{"child:": [[("time.now", {})], "late"]})
+    events: list[Event] = []
+    async with scratch_app() as app:
+        app.bus.subscribe(events.append)
+        await app.conversation(model).ask("main go")
+        mine = [event for event in events if event.session_id == app.session.id]
+        agent = app.session.keep(AGENTS).agents["agent_1"]
+    kinds = [event.kind for event in mine if event.kind.startswith("subagent")]
+    assert kinds[0] == "subagent_start"
+    assert kinds[-1] == "subagent_end"
+    inner = [event.data["event"].kind for event in mine if event.kind == "subagent_event"]
+    assert "call_started" in inner
+    assert {event.data["subagent_id"] for event in mine if event.kind.startswith("subagent")} == {"agent_1"}
+    assert (agent.tool_calls, agent.state) == (1, "done")
+    assert agent.tokens > 0
+
+
+async def test_depth_is_limited() -> None:
+    below = [[("Agent", {"prompt": "child: deeper"})] for _ in range(5)] + ["up"] * 5
+    model = by_prompt(main=[[("Agent", {"prompt": "child: x"})], "done"], **{"child:": below})
+    async with scratch_app(settings=Settings.parse({"agents": {"max_depth": 2}})) as app:
+        events: list[Event] = []
+        app.bus.subscribe(events.append)
+        await app.conversation(model).ask("main go")
+    errors = [e.data["result"].error for e in events if e.kind == "call_finished" and e.tool == "Agent"]
+    assert any(error is not None and "2 deep" in error.message for error in errors)
+
+
+async def test_a_background_agent_returns_at_once_and_reports_with_the_next_message() -> None:
+    gate = asyncio.Event()
+
+    @tool(read_only=True)
+    async def wait_for_gate() -> str:
+        "Waits."
+        await gate.wait()
+        return "open"
+
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: x", "mode": "background", "description": "waiter"})], "started", "noted"],
+        **{"child:": [[("wait_for_gate", {})], "the gate is open"]},
+    )
+    async with scratch_app(tools=[wait_for_gate]) as app:
+        loop = app.conversation(model)
+        outcome = await loop.ask("main go")
+        assert outcome.results[0].data["task_id"] == "agent_1"
+        assert "agent_1 [in_progress] (agent) waiter" in (await app.call("TaskList")).output
+        gate.set()
+        agent = app.session.keep(AGENTS).agents["agent_1"]
+        assert agent.task is not None
+        await asyncio.wait({agent.task})
+        await asyncio.sleep(0)
+        assert "the gate is open" in (await app.call("TaskOutput", {"id": "agent_1"})).output
+        await loop.ask("main and now?")
+    assert "Background agent agent_1 (waiter) done: the gate is open" in model.requests[-1].messages[-1].text
+
+
+async def test_fifty_background_agents_at_once_lose_nothing() -> None:
+    starts = [("Agent", {"prompt": f"child: {n}", "mode": "background"}) for n in range(50)]
+
+    def step(request: ModelRequest) -> Any:
+        if request.messages[0].text.startswith("main"):
+            return starts if len(request.messages) == 1 else "all started"
+        return [("time.now", {})] if len(request.messages) == 1 else "ok"
+
+    model = ScriptedModel(*[step] * 200)
+    events: list[Event] = []
+    async with scratch_app(settings=Settings.parse({"engine": {"repeat_limit": 0}})) as app:
+        app.bus.subscribe(events.append)
+        await app.conversation(model).ask("main go")
+        agents = app.session.keep(AGENTS).agents.values()
+        await asyncio.wait({agent.task for agent in agents if agent.task})
+        await asyncio.sleep(0)
+        told = "\n".join([*(message.text for message in model.requests[-1].messages), *app.session.notices])
+        told += "\n".join(message.text for request in model.requests for message in request.messages)
+        assert all(f"Background agent agent_{number} " in told for number in range(1, 51))
+        assert [task.status for task in app.session.keep(BOARD).all()] == ["done"] * 50
+    ends = [event.data["subagent_id"] for event in events if event.kind == "subagent_end"]
+    assert sorted(ends) == sorted(f"agent_{n}" for n in range(1, 51))
+    started = {
+        e.data["subagent_id"] for e in events if e.kind == "subagent_event" and e.data["event"].kind == "call_started"
+    }
+    assert len(started) == 50
+
+
+async def test_a_session_that_closes_ends_its_background_agents() -> None:
+    cleaned: list[bool] = []
+
+    @tool(read_only=True)
+    async def for_ever() -> None:
+        "Never ends."
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cleaned.append(True)
+
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: x", "mode": "background"})], "started"], **{"child:": [[("for_ever", {})]]}
+    )
+    started = asyncio.Event()
+    async with scratch_app(tools=[for_ever]) as app:
+        app.bus.subscribe(lambda e: started.set() if e.kind == "call_started" and e.tool == "for_ever" else None)
+        await app.conversation(model).ask("main go")
+        await started.wait()
+    assert cleaned == [True]
+
+
+def repository(path: Path) -> Path:
+    run = ["git", "-c", "user.name=t", "-c", "user.email=t@example.invalid"]
+    subprocess.run([*run, "init", "-q", str(path)], check=True)
+    (path / "a.txt").write_text("one\n")
+    subprocess.run([*run, "-C", str(path), "add", "."], check=True)
+    subprocess.run([*run, "-C", str(path), "commit", "-qm", "first"], check=True)
+    return path
+
+
+def snapshot(path: Path) -> dict[str, bytes]:
+    return {
+        str(each.relative_to(path)): each.read_bytes()
+        for each in sorted(path.rglob("*"))
+        if each.is_file() and ".git" not in each.parts
+    }
+
+
+async def test_a_worktree_agent_works_on_a_branch_and_leaves_its_parents_files_alone(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    (repo / "dirty.txt").write_text("not committed\n")
+    before = snapshot(repo)
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: x", "mode": "worktree", "branch_name": "try/it"})], "done"],
+        **{
+            "child:": [
+                [("Read", {"file_path": "a.txt"}), ("Bash", {"command": "pwd"})],
+                [("Edit", {"file_path": "a.txt", "old_string": "one", "new_string": "two"})],
+                [("Write", {"file_path": str(repo / "a.txt"), "content": "outside"})],
+                "changed a.txt",
+            ]
+        },
+    )
+    async with Holdfast(repo, mode="accept-edits") as app:
+        results: list[Any] = []
+        app.bus.subscribe(lambda e: results.append(e.data["result"]) if e.kind == "call_finished" else None)
+        outcome = await app.conversation(model).ask("main go")
+    data = outcome.results[0].data
+    assert snapshot(repo) == before
+    assert data["branch"] == "try/it"
+    assert data["changes"] == ["M a.txt"]
+    assert Path(data["worktree"], "a.txt").read_text() == "two\n"
+    assert results[1].output.strip() == data["worktree"]
+    outside = next(result for result in results if result.meta["tool"] == "Write")
+    assert outside.error is not None
+    subprocess.run(["git", "-C", str(repo), "worktree", "remove", "--force", data["worktree"]], check=True)
+    os.rmdir(os.path.dirname(data["worktree"]))
+
+
+async def test_an_empty_worktree_is_removed_with_its_branch(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: x", "mode": "worktree"})], "done"], **{"child:": ["nothing to do"]}
+    )
+    async with Holdfast(repo) as app:
+        outcome = await app.conversation(model).ask("main go")
+    assert outcome.results[0].data["branch"] is None
+    listed = subprocess.run(["git", "-C", str(repo), "worktree", "list"], capture_output=True, text=True, check=True)
+    assert len(listed.stdout.splitlines()) == 1
+    branches = subprocess.run(["git", "-C", str(repo), "branch"], capture_output=True, text=True, check=True)
+    assert "agent/" not in branches.stdout
+
+
+@pytest.mark.parametrize(
+    ("make", "branch", "word"),
+    [
+        ("none", "", "not in a git repository"),
+        ("empty", "", "no commit"),
+        ("full", "main..bad", "cannot be the name"),
+        ("full", "-x", "cannot be the name"),
+        ("full", "taken", "exists already"),
+    ],
+)
+async def test_a_worktree_that_cannot_be_made_says_why(tmp_path: Path, make: str, branch: str, word: str) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    if make == "empty":
+        subprocess.run(["git", "init", "-q", str(repo)], check=True)
+    elif make == "full":
+        repository(repo)
+        subprocess.run(["git", "-C", str(repo), "branch", "taken"], check=True)
+    args = {"prompt": "child: x", "mode": "worktree", "branch_name": branch}
+    model = by_prompt(main=[[("Agent", args)], "done"])
+    async with Holdfast(repo) as app:
+        outcome = await app.conversation(model).ask("main go")
+    assert outcome.results[0].error is not None
+    assert word in outcome.results[0].error.message
+
+
+PROFILE = """---
+name: reviewer
+description: "Reads a change."
+tools:
+  - Read
+  - fs.*
+model: small
+---
+You review.
+"""
+
+
+def test_a_profile_is_markdown_with_front_matter() -> None:
+    profile = parsed(PROFILE, "x.md")
+    assert (profile.name, profile.description, profile.tools, profile.model, profile.prompt) == (
+        "reviewer",
+        "Reads a change.",
+        ("Read", "fs.*"),
+        "small",
+        "You review.",
+    )
+    assert parsed(PROFILE.replace("\n  - Read\n  - fs.*", " [Read, Grep]"), "x.md").tools == ("Read", "Grep")
+
+
+@pytest.mark.parametrize(
+    "text", ["no front", "---\nname: x\n---\n", "---\nname: x\ndescription: y\ncolour: red\n---\n"]
+)
+def test_a_broken_profile_says_what_is_wrong(text: str) -> None:
+    with pytest.raises(SettingsError):
+        parsed(text, "x.md")
+
+
+def test_profiles_of_a_workspace_count_once_it_is_trusted(tmp_path: Path) -> None:
+    folder = tmp_path / ".holdfast" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "reviewer.md").write_text(PROFILE)
+    (folder / "broken.md").write_text("nothing")
+    assert "reviewer" not in [profile.name for profile in load(str(tmp_path), trusted=False)[0]]
+    found, problems = load(str(tmp_path), trusted=True)
+    assert "reviewer" in [profile.name for profile in found]
+    assert "broken.md" in problems[0]
