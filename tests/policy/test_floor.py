@@ -9,6 +9,7 @@ import pytest
 from policy_requests import judge, verdict
 
 from holdfast.core.effects import DeletePath, ReadPath, RunCommand, WritePath
+from holdfast.host import locations
 
 ALLOW = ["allow Bash", "allow Bash(*)", "allow Edit", "allow Read", "allow Tool"]
 MODES = ["default", "accept-edits", "bypass"]
@@ -142,3 +143,13 @@ def test_work_goes_on_in_a_worktree_below_the_state_folder() -> None:
 def test_lookalike_names_are_no_floor(tmp_path: Path) -> None:
     for name in (".gitignore", ".github/CODEOWNERS", "src/git/x", "holdfast/x", "sub/holdfast.toml.md", "dev/sda"):
         assert verdict([], tmp_path, WritePath(str(tmp_path / name)), mode="accept-edits") == "allow"
+
+
+def test_the_kept_output_of_a_command_is_read_and_nothing_else_of_the_state(tmp_path: Path) -> None:
+    state = Path(locations.workspace_state(str(tmp_path)))
+    (state / "output").mkdir(parents=True)
+    assert verdict([], tmp_path, ReadPath(str(state / "output" / "1.txt")), read_only=True) == "allow"
+    assert verdict(["allow Read"], tmp_path, ReadPath(str(state / "output" / ".." / "x")), read_only=True) == "deny"
+    assert verdict([], tmp_path, ReadPath(locations.user_settings()), read_only=True) == "deny"
+    assert verdict([], tmp_path, WritePath(str(state / "output" / "1.txt")), mode="bypass") == "deny"
+    assert verdict([], tmp_path / "other", ReadPath(str(state / "output" / "1.txt")), read_only=True) != "allow"

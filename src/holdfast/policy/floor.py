@@ -68,7 +68,7 @@ def _kept(name: str, roots: Roots) -> str:
         return ".git internals are changed by git alone"
     if ".holdfast" in parts or (parts[-1] == "holdfast.toml" and _beside_workspace(plain, roots)):
         return "Holdfast's own settings are changed by people alone"
-    if _own_state(name, roots):
+    if own_state(name, roots):
         return "Holdfast's own state is out of reach"
     if plain.startswith("/dev/") and not re.fullmatch(_HARMLESS_DEVICE, plain):
         return "devices and disks are out of reach"
@@ -83,7 +83,8 @@ def _beside_workspace(plain: str, roots: Roots) -> bool:
     return any(plain == folded(f"{root}/holdfast.toml") for root in roots.workspace_names)
 
 
-def _own_state(name: str, roots: Roots) -> bool:
+def own_state(name: str, roots: Roots) -> bool:
+    """Return whether a path lies in Holdfast's own state or settings."""
     for own in _own_folders(os.environ.get("HOLDFAST_HOME"), roots.home):
         # A worktree that lives below the state folder is a root of its own, and work goes on inside it.
         if below(name, own) and not any(below(root, own) and below(name, root) for root in (*roots.given, *roots.real)):
@@ -101,6 +102,12 @@ def _own_folders(chosen: str | None, home: str) -> tuple[str, ...]:
     del chosen, home  # the key: what the answer depends on
     folders = (locations.home(), os.path.dirname(locations.user_settings()))
     return tuple(dict.fromkeys(each for folder in folders for each in (folder, os.path.realpath(folder))))
+
+
+@lru_cache(maxsize=64)
+def kept_output(workspace: str) -> str:
+    """Return where the long output of this workspace's commands is kept for later reads; all else there is not read."""
+    return os.path.realpath(os.path.join(locations.workspace_state(workspace), "output"))
 
 
 def _whole(place: Place, roots: Roots) -> str:

@@ -20,9 +20,9 @@ from holdfast.core.effects import (
     WritePath,
 )
 from holdfast.core.secrets import is_secret
-from holdfast.policy.floor import command_floor, path_floor, removes_by_choice
+from holdfast.policy.floor import command_floor, kept_output, own_state, path_floor, removes_by_choice
 from holdfast.policy.hosts import host_guard, plain_host
-from holdfast.policy.paths import Place, compile_pattern, folded, pattern_key
+from holdfast.policy.paths import Place, below, compile_pattern, folded, pattern_key
 from holdfast.policy.policy import STRICTNESS, Decision, JudgedEffect, MatchedRule
 from holdfast.policy.rules import Kind, Rule, Verdict, grant
 
@@ -74,7 +74,11 @@ class Judgement:
         if not judged:
             return Decision("allow", "it touches nothing")
         worst = max(judged, key=lambda each: STRICTNESS[each.verdict])
-        deciding = {rule for each in judged if each.verdict == worst.verdict for rule in each.rules[:1]}
+        deciding = {
+            each.rules[0]
+            for each in judged
+            if each.verdict == worst.verdict and each.rules and each.rules[0].verdict == worst.verdict
+        }
         every = dict.fromkeys(rule for each in judged for rule in each.rules)
         return Decision(
             worst.verdict,
@@ -212,6 +216,8 @@ class Judgement:
         if place.given in _NEUTRAL and not isinstance(effect, DeletePath):
             return JudgedEffect(effect, "allow", f"{place.given} is no file")
         reads = isinstance(effect, ReadPath)
+        if reads and not place.inside and below(place.real, kept_output(self.request.workspace)):
+            return JudgedEffect(effect, "allow", "it is the kept output of a command of this workspace")
         kind: Kind = "read" if reads else "write"
         deep = effect.recursive and not reads
         deny = self._forbidding(kind, "deny", place, deep)
@@ -244,6 +250,8 @@ class Judgement:
             if not reads:
                 return None if meant else Guard("ask", f"{place.given} holds secrets")
             return Guard("ask" if meant else "deny", f"{place.given} holds secrets")
+        if reads and any(own_state(name, self.policy.roots(self.request)) for name in place.names):
+            return Guard("deny", "Holdfast's own state is out of reach")
         if reads and ".git" in place.components:
             return Guard("ask" if meant else "deny", "git's own files are read through git")
         if deny:
