@@ -1,0 +1,69 @@
+"""`holdfast doctor`: what works here and what does not, found out by doing it. A list of sections; add yours."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.cli import render
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: whether it is well, and what was found."""
+
+    name: str
+    ok: bool
+    found: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading, the checks under it, and facts for programs."""
+
+    title: str
+    checks: tuple[Check, ...]
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def sandbox(options: Namespace) -> Section:
+    """Say what the sandbox really enforces here."""
+    from holdfast.cli.doctor_sandbox import examine
+
+    return examine(options.cwd)
+
+
+SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (sandbox,)
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("section", nargs="?", help=f"only one of: {', '.join(each.__name__ for each in SECTIONS)}")
+
+
+def run(options: Namespace) -> int:
+    chosen = [each for each in SECTIONS if options.section in (None, each.__name__)]
+    if not chosen:
+        render.error(f"there is no section {options.section!r}", "`holdfast doctor --help` lists them.")
+        return 2
+    sections = [each(options) for each in chosen]
+    render.facts(options, [_data(each) for each in sections], lambda: "\n\n".join(_text(each) for each in sections))
+    return 0 if all(check.ok for section in sections for check in section.checks) else 1
+
+
+def _data(section: Section) -> dict[str, Any]:
+    checks = [{"name": c.name, "ok": c.ok, "found": c.found, "hint": c.hint} for c in section.checks]
+    return {"section": section.title, "checks": checks, **section.facts}
+
+
+def _text(section: Section) -> str:
+    lines = [render.paint(section.title, "bold")]
+    width = max((len(check.name) for check in section.checks), default=0)
+    for check in section.checks:
+        mark = render.paint("ok", "green") if check.ok else render.paint("--", "yellow")
+        lines.append(f"  {mark}  {check.name.ljust(width)}  {check.found}")
+        if check.hint and not check.ok:
+            lines.append(f"      {check.hint}")
+    return "\n".join(lines)
