@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SIZE_LIMIT: Final = 256 << 10
+WORD_SIZE_LIMIT: Final = 2 << 20
 LINE_LIMITS: Final = (SIZE_LIMIT, 2000, 300)
 """The longest line a pattern with so many open-ended repeats is tried on: backtracking grows with its power."""
 MARKS: Final = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
@@ -46,6 +47,13 @@ class Plain:
     literal: bytes | None
     """The pattern itself when it is a plain word; the same to everybody in any text."""
     repeats: int
+    needles: tuple[bytes, ...] = ()
+    """Words of which every line with a match has one; empty when none is known."""
+
+    @property
+    def size_limit(self) -> int:
+        """How large a file may be: looking for a plain word costs next to nothing."""
+        return SIZE_LIMIT if self.literal is None else WORD_SIZE_LIMIT
 
     def search(self, data: bytes) -> list[tuple[int, bytes, list[tuple[int, int]]]] | None:
         """Return number, text and matched places of each line with a match; None when `rg` has to do it."""
@@ -54,11 +62,25 @@ class Plain:
         if self.literal is not None:
             if self.literal not in data:
                 return []
-        elif not data.isascii() or b"\r" in data:
+        elif b"\r" in data or not (data.isascii() or self._plain_where_it_matters(data)):
             return None
         if self.repeats and max(map(len, data.split(b"\n"))) > LINE_LIMITS[self.repeats]:
             return None
         return _lines(self.expression, data)
+
+    def _plain_where_it_matters(self, data: bytes) -> bool:
+        """Return whether every line that can match is ASCII, though the text as a whole is not."""
+        if not self.needles:
+            return False
+        for needle in self.needles:
+            at = data.find(needle)
+            while at >= 0:
+                end = data.find(b"\n", at)
+                end = len(data) if end < 0 else end
+                if not data[data.rfind(b"\n", 0, at) + 1 : end].isascii():
+                    return False
+                at = data.find(needle, end)
+        return True
 
 
 def _lines(expression: re.Pattern[bytes], data: bytes) -> list[tuple[int, bytes, list[tuple[int, int]]]]:
@@ -76,8 +98,8 @@ def _lines(expression: re.Pattern[bytes], data: bytes) -> list[tuple[int, bytes,
     return found
 
 
-def read_small(path: bytes) -> bytes | None:
-    """Return the content of a small regular file, following no link; None for anything else."""
+def read_small(path: bytes, limit: int) -> bytes | None:
+    """Return the content of a regular file, following no link; nothing for what is no such file, None if too large."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -86,7 +108,7 @@ def read_small(path: bytes) -> bytes | None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             return b""
-        return os.read(fd, SIZE_LIMIT + 1) if 0 < status.st_size <= SIZE_LIMIT else None if status.st_size else b""
+        return os.read(fd, status.st_size) if status.st_size <= limit else None
     except OSError:
         return b""
     finally:
@@ -103,43 +125,60 @@ def compile_plain(pattern: str, *, ignore_case: bool) -> Plain | None:
     if not pattern.isascii():
         return None
     try:
-        text, at, repeats, least = _alternatives(pattern, 0, 0)
-        if at != len(pattern) or repeats >= len(LINE_LIMITS) or least == 0:
+        whole, at = _alternatives(pattern, 0, 0)
+        if at != len(pattern) or whole.repeats >= len(LINE_LIMITS) or whole.least == 0:
             return None
-        expression = re.compile(text.encode(), re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
+        expression = re.compile(whole.text.encode(), re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
     except (_NotPlainError, re.error):  # what both engines refuse is for `rg` to explain
         return None
-    return Plain(expression, None, repeats)
+    needles = () if ignore_case or not all(whole.words) else tuple(word.encode() for word in whole.words)
+    return Plain(expression, None, whole.repeats, needles)
 
 
-def _alternatives(text: str, at: int, depth: int) -> tuple[str, int, int, int]:
-    """Read alternatives up to a closing bracket; return expression, place, repeats and the least length of a match."""
-    branches: list[str] = []
-    repeats, least = 0, 1 << 30
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a pattern: its expression, open-ended repeats, least length, and a word each alternative must have."""
+
+    text: str
+    repeats: int = 0
+    least: int = 1
+    words: tuple[str, ...] = ("",)
+
+
+def _alternatives(text: str, at: int, depth: int) -> tuple[_Part, int]:
+    """Read alternatives up to a closing bracket; return them and the place after them."""
+    branches: list[_Part] = []
     while True:
-        branch, at, more, shortest = _sequence(text, at, depth)
+        branch, at = _sequence(text, at, depth)
         branches.append(branch)
-        repeats, least = max(repeats, more), min(least, shortest)
         if text[at : at + 1] != "|":
-            return "|".join(branches), at, repeats, least
+            break
         at += 1
+    joined = "|".join(each.text for each in branches)
+    words = tuple(word for each in branches for word in each.words)
+    return _Part(joined, max(each.repeats for each in branches), min(each.least for each in branches), words), at
 
 
-def _sequence(text: str, at: int, depth: int) -> tuple[str, int, int, int]:
-    parts: list[str] = []
-    repeats = least = 0
+def _sequence(text: str, at: int, depth: int) -> tuple[_Part, int]:
+    parts: list[_Part] = []
+    words = [""]
     while at < len(text) and text[at] not in "|)":
-        atom, at, more, shortest = _atom(text, at, depth)
+        part, at = _atom(text, at, depth)
         quantifier = _QUANTIFIER.match(text, at)
         if quantifier:
-            if more or shortest != 1 or atom.startswith("("):
+            if part.repeats or part.least != 1 or part.text.startswith("("):
                 raise _NotPlainError
             at = quantifier.end()
-            more, shortest = _repeated(quantifier)
-            atom += quantifier[0]
-        parts.append(atom)
-        repeats, least = repeats + more, least + shortest
-    return "".join(parts), at, repeats, least
+            repeats, least = _repeated(quantifier)
+            part = _Part(part.text + quantifier[0], repeats, least)
+        parts.append(part)
+        if part.text == re.escape(part.text[-1:]):
+            words[-1] += part.text[-1]
+        else:
+            words.append("")
+    expression = "".join(part.text for part in parts)
+    longest = max(words, key=len)
+    return _Part(expression, sum(part.repeats for part in parts), sum(part.least for part in parts), (longest,)), at
 
 
 def _repeated(quantifier: re.Match[str]) -> tuple[int, int]:
@@ -155,8 +194,8 @@ def _repeated(quantifier: re.Match[str]) -> tuple[int, int]:
     return int(high - low > 8), low
 
 
-def _atom(text: str, at: int, depth: int) -> tuple[str, int, int, int]:
-    """Read one unit; return it as for `_alternatives`."""
+def _atom(text: str, at: int, depth: int) -> tuple[_Part, int]:
+    """Read one unit and return it with the place after it."""
     letter, following = text[at], text[at + 1 : at + 2]
     if letter == "(":
         return _group(text, at + 1, depth)
@@ -164,26 +203,26 @@ def _atom(text: str, at: int, depth: int) -> tuple[str, int, int, int]:
         end = text.find("]", at + 2)
         if end < 0:
             raise _NotPlainError
-        return _class(text[at + 1 : end]), end + 1, 0, 1
+        return _Part(_class(text[at + 1 : end])), end + 1
     if letter == "\\" and following in ("b", "B"):
-        return "\\" + following, at + 2, 0, 0
+        return _Part("\\" + following, least=0), at + 2
     if letter == "\\":
-        return _escape(following), at + 2, 0, 1
+        return _Part(_escape(following)), at + 2
     if letter in "*+?{}]":
         raise _NotPlainError
     if letter in "^$":
-        return letter, at + 1, 0, 0
-    return "[^\\n]" if letter == "." else re.escape(letter), at + 1, 0, 1
+        return _Part(letter, least=0), at + 1
+    return _Part("[^\\n]" if letter == "." else re.escape(letter)), at + 1
 
 
-def _group(text: str, at: int, depth: int) -> tuple[str, int, int, int]:
+def _group(text: str, at: int, depth: int) -> tuple[_Part, int]:
     at += 2 if text.startswith("?:", at) else 0
     if depth > 3 or text[at : at + 1] == "?":
         raise _NotPlainError
-    inside, at, repeats, least = _alternatives(text, at, depth + 1)
+    inside, at = _alternatives(text, at, depth + 1)
     if text[at : at + 1] != ")":
         raise _NotPlainError
-    return f"(?:{inside})", at + 1, repeats, least
+    return _Part(f"(?:{inside.text})", inside.repeats, inside.least), at + 1
 
 
 def _escape(letter: str) -> str:

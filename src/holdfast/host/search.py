@@ -149,7 +149,7 @@ class Search:
                 return left, taken
             if lines > LINES_HERE or size > BYTES_HERE:
                 return left + files[taken:], len(files)
-            data = read_small(os.path.join(self.walk.root, path))
+            data = read_small(os.path.join(self.walk.root, path), plain.size_limit)
             hits = None if data is None else [] if b"\0" in data and not _is_utf16(data) else plain.search(data)
             size += len(data or b"")
             if hits is None:

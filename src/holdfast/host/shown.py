@@ -33,6 +33,8 @@ def _escaped(letter: str) -> str:
 
 def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = LINE_LIMIT) -> str:
     """Return a line with `>> <<` round each match; what is over the limit is cut, the first match staying in sight."""
+    if len(text) <= limit:
+        return _text(_marked(text, places))
     pieces: list[tuple[str, bool]] = []
     at = 0
     for begin, end in places:
@@ -45,6 +47,17 @@ def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = L
     before = f"[{low} characters] ..." if low else ""
     after = f"... [{total - high} characters]" if high < total else ""
     return before + shown + after
+
+
+def _marked(text: bytes, places: tuple[tuple[int, int], ...]) -> bytes:
+    if not places:
+        return text
+    parts: list[bytes] = []
+    at = 0
+    for begin, end in places:
+        parts += (text[at:begin], b">>", text[begin:end], b"<<")
+        at = end
+    return b"".join((*parts, text[at:]))
 
 
 def _window(pieces: list[tuple[str, bool]], limit: int) -> tuple[int, int]:
