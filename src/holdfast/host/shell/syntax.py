@@ -16,6 +16,7 @@ from holdfast.host.shell.plain import Node, parse_plain
 MAX_COMMAND_BYTES = 100_000
 PARSER_TIMEOUT_S = 5.0
 MAX_TREE_BYTES = 64_000_000
+_REMEMBERED_BYTES = 4_000
 
 
 class SyntaxFault(Exception):
@@ -26,12 +27,20 @@ def parse(command: str) -> Node:
     """Return the tree of `command`; raise `SyntaxFault` with the position of the fault."""
     source = _encoded(command)
     tree = parse_plain(command)
-    return tree if tree is not None else _parse(source)
+    if tree is not None:
+        return tree
+    return _parse_again(source) if len(source) < _REMEMBERED_BYTES else _parse(source)
 
 
 def parse_full(command: str) -> Node:
     """Return the tree as the parser process prints it."""
     return _parse(_encoded(command))
+
+
+@lru_cache(maxsize=128)
+def _parse_again(source: bytes) -> Node:
+    """Return the tree of a command that may be judged several times on its way; nobody changes a tree."""
+    return _parse(source)
 
 
 def _parse(source: bytes) -> Node:
