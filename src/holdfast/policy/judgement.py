@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import posixpath
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.effects import (
     Connect,
@@ -22,9 +19,11 @@ from holdfast.core.effects import (
 from holdfast.core.secrets import is_secret
 from holdfast.policy.floor import command_floor, kept_output, own_state, path_floor, removes_by_choice
 from holdfast.policy.hosts import host_guard, plain_host
-from holdfast.policy.paths import Place, below, compile_pattern, folded, pattern_key
+from holdfast.policy.paths import PathPattern, Place, below, compile_pattern, folded, pattern_key
 from holdfast.policy.policy import STRICTNESS, Decision, JudgedEffect, MatchedRule
+from holdfast.policy.repositories import repository_problem
 from holdfast.policy.rules import Kind, Rule, Verdict, grant
+from holdfast.policy.tool_settings import denied_by_settings, missing_capability
 
 if TYPE_CHECKING:
     from holdfast.policy.policy import Policy, Request
@@ -60,7 +59,7 @@ class Judgement:
     # -- the whole call ------------------------------------------------------------------------------------------
 
     def decision(self) -> Decision:
-        missing = self._missing_capability()
+        missing = missing_capability(self.request, self.policy.capable)
         if missing:
             return Decision("deny", missing)
         judged = [*self._tool()]
@@ -87,21 +86,6 @@ class Judgement:
             tuple(judged),
             suggestion(self.request, judged) if worst.verdict == "ask" else None,
         )
-
-    def _missing_capability(self) -> str:
-        settings = self.request.tool_settings
-        if settings is None:
-            return ""
-        needs = {"undo": 1, "dry_run": 2}
-        level = max([settings.security_level, *(needs[each] for each in settings.required_capabilities)])
-        if self.request.level >= level:
-            return ""
-        wanted = ", ".join(settings.required_capabilities) or f"level {level}"
-        others = [
-            name for name in (self.policy.capable(level) if self.policy.capable else ()) if name not in self.names
-        ]
-        would_do = f"; these would do: {', '.join(others)}" if others else ""
-        return f"the settings require {wanted} of {self.request.tool}, which has level {self.request.level}{would_do}"
 
     def _tool(self) -> Iterable[JudgedEffect]:
         """Judge the tool as a whole: rules by its name, and what it says of itself when it states no effects."""
@@ -175,7 +159,7 @@ class Judgement:
                 "command", "deny", lambda rule: rule.command is not None and rule.command.forbids(words)
             ),
             ask=self._matching("command", "ask", lambda rule: rule.command is not None and rule.command.forbids(words)),
-            guard=self._wrapped(words) if not effect.read_only else None if allow else self._repository(words),
+            guard=self._command_guard(effect, allow),
             firm=not effect.read_only,
             changes=not effect.read_only,
             allow=allow,
@@ -185,30 +169,18 @@ class Judgement:
         cover = allow[0] if allow else None
         return [own, *(each for implied in effect.implies for each in self._effect(implied, effect, cover))]
 
+    def _command_guard(self, effect: RunCommand, allow: tuple[Rule, ...]) -> Guard | None:
+        if not effect.read_only:
+            return self._wrapped(effect.words)
+        reason = "" if allow else repository_problem(effect.words, self.request)
+        return Guard("ask", reason) if reason else None
+
     def _wrapped(self, words: tuple[str, ...]) -> Guard | None:
         """Return a question for a program that is no known reader and is handed the words of a denied command."""
         for rule in self.book.of("command", "deny"):
             if rule.command is not None and self._counts(rule) and rule.command.hidden_in(words):
                 return Guard("ask", f"{words[0]} may run what rule {rule.text} ({rule.origin}) denies", (rule,))
         return None
-
-    def _repository(self, words: tuple[str, ...]) -> Guard | None:
-        """Return a question for a git command that looks, in a repository that makes git run programs while looking."""
-        if not words or posixpath.basename(words[0]) != "git":
-            return None
-        from holdfast.host.git_programs import configured_programs
-
-        folders = [self.request.cwd, *(os.path.join(self.request.cwd, folder) for folder in self._visited(words))]
-        found = dict.fromkeys(name for folder in folders for name in configured_programs(os.path.normpath(folder)))
-        if not found:
-            return None
-        return Guard("ask", f"this repository's own git settings run programs ({', '.join(found)})")
-
-    def _visited(self, words: tuple[str, ...]) -> list[str]:
-        """Return the folders git may be in: by `-C`, and by every `cd` of the line."""
-        named = [word for option, word in itertools.pairwise(words) if option == "-C"]
-        moves = [each.words for each in self.request.effects or () if isinstance(each, RunCommand)]
-        return [*named, *(each[-1] for each in moves if len(each) > 1 and each[0] in ("cd", "pushd"))]
 
     def _path(self, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
         roots = self.policy.roots(self.request)
@@ -230,7 +202,7 @@ class Judgement:
         return self._weigh(
             effect,
             floor="" if chosen and place.inside else path_floor(effect, place, roots),
-            deny=(*self._per_tool(place), *_own(deny)),
+            deny=(*denied_by_settings(self.request, place, self._pattern), *_own(deny)),
             ask=_own(ask),
             guard=self._path_guard(place, reads, _built_in(deny), _built_in(ask), allow),
             changes=not reads,
@@ -366,7 +338,7 @@ class Judgement:
         known = [rule for rule in rules if self._counts(rule)] + self._of_this_tool(verdict)
         return tuple(rule for rule in known if self._forbids(rule, place, deep))
 
-    def _pattern(self, spec: str, generous: bool) -> Any:
+    def _pattern(self, spec: str, generous: bool) -> PathPattern:
         return compile_pattern(spec, pattern_key(self.policy.roots(self.request)), generous)
 
     def _forbids(self, rule: Rule, place: Place, deep: bool) -> bool:
@@ -386,27 +358,6 @@ class Judgement:
             return False
         pattern = self._pattern(rule.spec, generous=False)
         return any(pattern.names(part) for name in place.names for part in name.split("/")[-1:])
-
-    def _per_tool(self, place: Place) -> tuple[Rule, ...]:
-        """Return the per-tool path settings that forbid this place, as rules."""
-        settings = self.request.tool_settings
-        if settings is None or not (settings.allowed_paths or settings.forbidden_paths):
-            return ()
-        for text in settings.forbidden_paths:
-            pattern = self._pattern(text, generous=True)
-            if any(pattern.matches(name) for name in place.names):
-                return (_setting(self.request.tool, "forbidden_paths", text),)
-        allowed = [self._pattern(text, generous=False) for text in settings.allowed_paths]
-        if allowed and not all(any(pattern.matches(name) for pattern in allowed) for name in place.names):
-            return (_setting(self.request.tool, "allowed_paths", ", ".join(settings.allowed_paths)),)
-        return ()
-
-
-def _setting(tool: str, key: str, text: str) -> Rule:
-    from holdfast.policy.rules import Origin
-
-    where = f"tools.{tool}.permissions.{key}"
-    return Rule("deny", f"{where} = {text}", "name", tool, text, Origin("user", where), reason=f"{key} of {tool}")
 
 
 def _own(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
