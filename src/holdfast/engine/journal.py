@@ -82,22 +82,29 @@ def resume(session: Session, path: str) -> int:
     """Bring a session to where its journal ends: what was read, granted and activated. Returns how many records."""
     count = 0
     for record in records(path):
+        try:
+            _take_up(session, record)
+        except (KeyError, TypeError, AttributeError):
+            continue  # written by another version, or damaged: what can be read is kept
         count += 1
-        data: dict[str, Any] = record.get("data") or {}
-        match record["kind"]:
-            case "file_read":
-                seen = Seen(data["digest"], data["size"], data["mtime_ns"], data.get("whole", True))
-                session.read_state.put(data["path"], seen)
-            case "permission_decided" if data.get("answer") in ("session", "always"):
-                session.grants += [rule for rule in data.get("rules", ()) if rule not in session.grants]
-            case "tool_activated":
-                session.activated.add(record["tool"])
-            case "call_finished":
-                result: dict[str, Any] = data.get("result") or {}
-                meta: dict[str, Any] = result.get("meta") or {}
-                origin = meta.get("origin")
-                if origin and origin != "workspace":
-                    session.origins.add(origin)
-            case _:
-                pass
     return count
+
+
+def _take_up(session: Session, record: dict[str, Any]) -> None:
+    """Apply one record to a session."""
+    data: dict[str, Any] = record.get("data") or {}
+    match record["kind"]:
+        case "file_read":
+            session.read_state.put(data.pop("path"), Seen(**data))
+        case "permission_decided" if data.get("answer") in ("session", "always"):
+            session.grants += [rule for rule in data.get("rules", ()) if rule not in session.grants]
+        case "tool_activated":
+            session.activated.add(record["tool"])
+        case "call_finished":
+            result: dict[str, Any] = data.get("result") or {}
+            meta: dict[str, Any] = result.get("meta") or {}
+            origin = meta.get("origin")
+            if origin and origin != "workspace":
+                session.origins.add(origin)
+        case _:
+            pass
