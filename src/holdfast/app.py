@@ -343,10 +343,9 @@ class Holdfast:
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make many calls, safe ones together, and return their results in the order of the calls."""
-        results: list[ToolResult | None] = [None] * len(calls)
-        async for position, result in self.stream(calls):
-            results[position] = result
-        return [result for result in results if result is not None]
+        from holdfast.engine.orchestrator import run_list
+
+        return await run_list(calls, self.executor, self.session, self.selection)
 
     async def stream(self, calls: Sequence[ToolCall]) -> AsyncIterator[tuple[int, ToolResult]]:
         """Make many calls and yield (position, result) as they finish."""

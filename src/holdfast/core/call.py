@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from holdfast.core.errors import ErrorCode, ToolFailure
@@ -154,7 +154,9 @@ class ToolResult:
         return cls(ok=False, data=data, output=error.text if output is None else output, error=error)
 
     def with_meta(self, **values: Any) -> ToolResult:
-        return replace(self, meta={**self.meta, **values})
+        # Not `replace`: this is on the path of every scheduled call, and four times as fast.
+        meta = {**self.meta, **values}
+        return ToolResult(self.ok, self.data, self.output, self.content, self.error, self.undo, meta)
 
     @property
     def blocks(self) -> tuple[Block, ...]:

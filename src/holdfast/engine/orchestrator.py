@@ -8,7 +8,7 @@ calls and ten tasks. Results are known by position: models repeat ids. A call th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -93,74 +93,113 @@ async def run_all(
     limit: int | None = None,
 ) -> AsyncGenerator[Finished, None]:
     """Make all calls and yield (position, result) as they finish. Closing the iterator cancels what still runs."""
-    at_once = limit or session.settings.engine.max_parallel
-    planned = batches(calls, view, session, limit=at_once, estimate=executor.meter.estimate_s)
-    for batch in planned:
-
-        async def make(position: int, number: int = batch.number) -> ToolResult:
-            result = await _one(calls[position], executor, session, view)
-            return result.with_meta(batch=number)
-
-        if len(batch.positions) == 1:
-            yield batch.positions[0], await make(batch.positions[0])
-            continue
-        finished = _together(batch.positions, make, at_once)
-        try:
-            async for each in finished:
-                yield each
-        finally:
-            await finished.aclose()
-
-
-async def _one(call: ToolCall, executor: Executor, session: Session, view: View) -> ToolResult:
-    """Make one call; one that is cancelled by itself, or repeats itself, is a result like any other."""
-    if call.source != "model":
-        return await _isolated(call, executor, session, view)
-    repeats = session.keep(REPEATS)
-    if (refused := repeats.refusal(call)) is not None:
-        return refused
-    result = await _isolated(call, executor, session, view)
-    tool = view.get(call.name)
-    return repeats.noted(call, result, changes=tool is not None and tool.read_only is not True)
-
-
-async def _isolated(call: ToolCall, executor: Executor, session: Session, view: View) -> ToolResult:
-    try:
-        return await executor.run(call, session, view)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        error = ToolError("cancelled", f"{call.name} cancelled itself", "Nothing more will happen.")
-        return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)
-
-
-async def _together(
-    positions: Sequence[int], make: Callable[[int], Coroutine[Any, Any, ToolResult]], at_once: int
-) -> AsyncGenerator[Finished, None]:
-    """Run calls on a fixed number of workers that take the next one as they become free."""
     finished: asyncio.Queue[Finished | BaseException] = asyncio.Queue()
-    following: Iterator[int] = iter(positions)
+    runner = _Runner(calls, executor, session, view, limit)
+    for batch in runner.batches:
+        workers = runner.start(batch, finished.put_nowait, finished.put_nowait)
+        try:
+            for _ in batch.positions:
+                outcome = await finished.get()
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                yield outcome
+        finally:
+            await _end(workers)
 
-    async def work() -> None:
+
+async def run_list(
+    calls: Sequence[ToolCall],
+    executor: Executor,
+    session: Session,
+    view: View,
+    *,
+    limit: int | None = None,
+) -> list[ToolResult]:
+    """Make all calls and return their results in the order of the calls."""
+    results: dict[int, ToolResult] = {}
+    runner = _Runner(calls, executor, session, view, limit)
+    for batch in runner.batches:
+        workers = runner.start(batch, lambda each: results.update((each,)), _unheard)
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            await _end(workers)
+    return [results[position] for position in range(len(calls))]
+
+
+class _Runner:
+    """The calls of one `run_all`: planned once, begun batch by batch."""
+
+    def __init__(
+        self, calls: Sequence[ToolCall], executor: Executor, session: Session, view: View, limit: int | None
+    ) -> None:
+        self._calls = calls
+        self._executor = executor
+        self._session = session
+        self._view = view
+        self._at_once = limit or session.settings.engine.max_parallel
+        estimate = executor.meter.estimate_s
+        self.batches = batches(calls, view, session, limit=self._at_once, estimate=estimate)
+
+    def start(
+        self, batch: Batch, put: Callable[[Finished], None], fail: Callable[[BaseException], None]
+    ) -> list[asyncio.Task[None]]:
+        """Begin a batch on a fixed number of workers, each of which takes the next call as it becomes free."""
+        following = iter(batch.positions)
+        count = min(self._at_once, len(batch.positions))
+        return [asyncio.create_task(self._work(following, batch.number, put, fail)) for _ in range(count)]
+
+    async def _work(
+        self,
+        following: Iterator[int],
+        number: int,
+        put: Callable[[Finished], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
         try:
             for position in following:
-                finished.put_nowait((position, await make(position)))
+                call = self._calls[position]
+                try:
+                    if call.source == "model":
+                        result = await self._watched(call)
+                    else:
+                        result = await self._executor.run(call, self._session, self._view)
+                except asyncio.CancelledError:
+                    if _is_cancelled():
+                        raise
+                    result = _cancelled_itself(call)
+                put((position, result.with_meta(batch=number)))
         except BaseException as problem:
-            finished.put_nowait(problem)
+            fail(problem)
             raise
 
-    workers = [asyncio.create_task(work()) for _ in range(min(at_once, len(positions)))]
-    try:
-        for _ in positions:
-            outcome = await finished.get()
-            if isinstance(outcome, BaseException):
-                raise outcome
-            yield outcome
-    finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    async def _watched(self, call: ToolCall) -> ToolResult:
+        """Make a call of a model, unless it repeats one that failed too often."""
+        repeats = self._session.keep(REPEATS)
+        if (refused := repeats.refusal(call)) is not None:
+            return refused
+        result = await self._executor.run(call, self._session, self._view)
+        tool = self._view.get(call.name)
+        return repeats.noted(call, result, changes=tool is not None and tool.read_only is not True)
+
+
+def _cancelled_itself(call: ToolCall) -> ToolResult:
+    """Return the result of a call whose handler raised a cancellation nobody asked for."""
+    error = ToolError("cancelled", f"{call.name} cancelled itself", "Nothing more will happen.")
+    return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+async def _end(workers: list[asyncio.Task[None]]) -> None:
+    running = [worker for worker in workers if not worker.done()]
+    for worker in running:
+        worker.cancel()
+    if running:
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 def _batch(
@@ -188,5 +227,5 @@ def _arguments(tool: Tool, call: ToolCall) -> Any:
         return mended(tool, call)[0]
 
 
-def _unheard(progress: Progress) -> None:
-    del progress
+def _unheard(said: Progress | BaseException) -> None:
+    del said
