@@ -102,8 +102,9 @@ def parse(words: Sequence[Word], known: Flags, *, permute: bool = True) -> Parse
             _long(word, known, rest, found)
         elif word.literal:
             _cluster(word, known, rest, found)
-        else:
+        else:  # an option, or an operand: only the running shell knows
             found.unknown.append(word)
+            found.operands.append(word)
     return found
 
 

@@ -80,9 +80,9 @@ def _wrapper(found: Found) -> Verdict:
 def _open_ended(name: str, verdict: Verdict) -> Verdict:
     line = READ_ONLY.get(name, "")
     known = options.flags(line)
-    if verdict.problem or (known.all_harmless and known.operands in ("text", "anything")):
+    if known.all_harmless and known.operands in ("text", "anything"):
         return verdict
-    return Verdict(f"`{name}` gets words from its input that cannot be known", unreadable=True)
+    return Verdict(verdict.problem or f"`{name}` gets words from its input that cannot be known", unreadable=True)
 
 
 def _named(name: str, words: Sequence[Word]) -> Verdict:

@@ -36,8 +36,6 @@ def loosely(words: Sequence[Word], line: str) -> Parsed:
         parsed.options += [(option, Word(value, word.kind)) for option in full]
         if not word.text.startswith("--") and word.literal:
             parsed.options += [("-" + letter, None) for letter in word.text[1:]]
-        elif not word.literal:
-            parsed.operands.append(word)
     return parsed
 
 
