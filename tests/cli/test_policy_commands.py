@@ -131,25 +131,26 @@ def test_list_shows_every_rule_and_warns_of_idle_and_undone_ones(
 def test_replay_judges_a_recording_against_the_present_rules(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls = [
-        {
-            "kind": "call_finished",
-            "data": {"call": {"name": "Bash", "args": {"command": "ls"}}, "result": {"ok": True}},
-        },
-        {
-            "kind": "call_finished",
-            "data": {"call": {"name": "Bash", "args": {"command": "make"}}, "result": {"ok": True}},
-        },
-        {"call": {"name": "Bash", "args": {"command": "rm x"}}, "decision": "deny"},
-        {"kind": "file_read", "data": {}},
+    def call(command: str, **result: Any) -> dict[str, Any]:
+        made = {"id": "c", "name": "Bash", "args": {"command": command}, "source": "model"}
+        return {"kind": "call", "call": made, "result": {"ok": True, **result}, "decision": None}
+
+    refused = {"code": "permission_denied", "message": "no", "hint": "", "details": {"verdict": "deny"}}
+    lines = [
+        {"kind": "recording", "version": 1, "workspace": "/elsewhere"},
+        call("ls /elsewhere"),
+        call("make"),
+        call("rm x", ok=False, error=refused),
     ]
-    (workspace / "session.jsonl").write_text("\n".join(map(json.dumps, calls)))
+    (workspace / "session.jsonl").write_text("\n".join(map(json.dumps, lines)))
     code, answer = said(capsys, "policy", "replay", "session.jsonl", "--rule", "allow Bash(rm:*)")
     assert (code, answer["calls"], answer["differences"]) == (0, 3, 2)
     assert [(row["before"], row["now"]) for row in answer["rows"]] == [("allow", "ask"), ("deny", "allow")]
+    _, answer = said(capsys, "policy", "replay", "session.jsonl", "--all")
+    assert answer["rows"][0]["args"] == {"command": f"ls {workspace}"}
     (workspace / "session.jsonl").write_text("{broken\n")
     assert main(["policy", "replay", "session.jsonl"]) == 2
-    assert "session.jsonl:1 is not JSON" in capsys.readouterr().err
+    assert "session.jsonl:1" in capsys.readouterr().err
 
 
 def test_trust_needs_consent_and_a_change_asks_again(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:

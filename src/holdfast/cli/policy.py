@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.cli import render
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.core.call import ToolResult
     from holdfast.engine.checking import Checker
 
 
@@ -164,12 +165,18 @@ def _list(options: Namespace) -> int:
 
 
 def _replay(options: Namespace) -> int:
+    from holdfast.engine.replay import read
+
     checker = Checkers(options).get(options.cwd)
+    recording = read(options.file)
     rows: list[dict[str, Any]] = []
-    for name, args, before in _recorded(options.file):
-        answer = checker.check(name, args, options.mode)
-        row = {"tool": name, "args": args, "before": before, "now": answer["decision"], "reason": answer["reason"]}
-        rows.append(row | {"differs": before != answer["decision"], "rules": answer["rules"]})
+    for recorded in recording.calls:
+        args = _moved(dict(recorded.call.args), recording.workspace, checker.session.workspace)
+        answer = checker.check(recorded.call.name, args, options.mode)
+        before = recorded.verdict or _verdict_of(recorded.result)
+        row = {"tool": recorded.call.name, "args": args, "before": before, "now": answer["decision"]}
+        differs = before != answer["decision"]
+        rows.append(row | {"differs": differs, "reason": answer["reason"], "rules": answer["rules"]})
     shown = [row for row in rows if options.all or row["differs"]]
     differing = sum(row["differs"] for row in rows)
     data = {"calls": len(rows), "differences": differing, "rows": shown}
@@ -186,44 +193,17 @@ def _replayed(rows: list[dict[str, Any]], count: int, differing: int) -> str:
     return "\n".join([*lines, f"{count} calls judged, {differing} would be decided otherwise."])
 
 
-def _recorded(path: str) -> Iterator[tuple[str, Any, str]]:
-    """Yield (tool, arguments, what was decided) of every call a recording, a journal or an audit log holds."""
-    for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            record: Any = json.loads(line)
-        except ValueError:
-            raise HoldfastError(f"{path}:{number} is not JSON; this is no recording") from None
-        if isinstance(record, dict):
-            found = _call_of(cast("dict[str, Any]", record))
-            if found is not None:
-                yield found
+def _moved(args: dict[str, Any], before: str, now: str) -> dict[str, Any]:
+    """Return the arguments with the workspace of the recording taken to mean this one."""
+    if not before or before == now:
+        return args
+    return json.loads(json.dumps(args).replace(json.dumps(before)[1:-1], json.dumps(now)[1:-1]))
 
 
-def _call_of(record: Mapping[str, Any]) -> tuple[str, Any, str] | None:
-    inner: Any = record.get("data")
-    data = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else record
-    call = data.get("call")
-    if record.get("kind", "call_finished") not in ("call_finished", "call") or not isinstance(call, Mapping):
-        return None
-    made = cast("Mapping[str, Any]", call)
-    return str(made.get("name", "")), made.get("args") or {}, _before(data)
-
-
-def _before(data: Mapping[str, Any]) -> str:
-    """Return what had been decided: as it was recorded, or as the result tells."""
-    decision: Any = data.get("decision")
-    if isinstance(decision, Mapping):
-        return str(cast("Mapping[str, Any]", decision).get("decision", "allow"))
-    if isinstance(decision, str):
-        return decision
-    result: Any = data.get("result")
-    error: Any = cast("Mapping[str, Any]", result).get("error") if isinstance(result, Mapping) else None
-    if not isinstance(error, Mapping):
+def _verdict_of(result: ToolResult) -> str:
+    """Return what had been decided when only the result tells: a call that was refused says so in its error."""
+    if result.error is None:
         return "allow"
-    failed = cast("Mapping[str, Any]", error)
-    if failed.get("code") != "permission_denied":
-        return "error" if failed.get("code") in ("invalid_args", "tool_not_found") else "allow"
-    details = cast("Mapping[str, Any]", failed.get("details") or {})
-    return str(details.get("verdict", "deny"))
+    if result.error.code == "permission_denied":
+        return str(result.error.details.get("verdict", "deny"))
+    return "error" if result.error.code in ("invalid_args", "tool_not_found") else "allow"

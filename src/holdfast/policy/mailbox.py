@@ -43,19 +43,20 @@ class Mailbox:
     async def ask(self, question: Question) -> Answer:
         """Put the question up and wait for an answer until its time is over."""
         expires = time.time() + self.timeout_s
-        identity = self._put_up(question, expires)
-        answered = False
-        try:
-            while time.time() < expires:
-                found = self._look(identity)
-                if found is not None:
-                    answered = True
-                    return found
-                await asyncio.sleep(self.poll_s)
-            return Answer("no", f"nobody answered within {self.timeout_s:g} s")
-        finally:
-            if not answered:
-                self._leave(identity)
+        with self._opened() as store:
+            identity = _put_up(store, question, expires)
+            answered = False
+            try:
+                while time.time() < expires:
+                    found = _look(store, identity)
+                    if found is not None:
+                        answered = True
+                        return found
+                    await asyncio.sleep(self.poll_s)
+                return Answer("no", f"nobody answered within {self.timeout_s:g} s")
+            finally:
+                if not answered:
+                    _leave(store, identity)
 
     def pending(self) -> list[dict[str, Any]]:
         """Return every unanswered question, oldest first; `waiting` says whether somebody still waits for it."""
@@ -91,43 +92,13 @@ class Mailbox:
             problem = _problem(identity, row, now)
             if problem:
                 raise StateError(problem)
-            changed = store.execute(
-                "update approvals set answer = ?, answered = ?, answered_by = ? where id = ? and answer is null",
-                (json.dumps(answer.to_dict()), now, by, identity),
-            ).rowcount
+            with store:
+                changed = store.execute(
+                    "update approvals set answer = ?, answered = ?, answered_by = ? where id = ? and answer is null",
+                    (json.dumps(answer.to_dict()), now, by, identity),
+                ).rowcount
         if changed != 1:
             raise StateError(f"the question {identity} has been answered already")
-
-    def _put_up(self, question: Question, expires: float) -> str:
-        now = time.time()
-        with self._opened() as store:
-            store.execute("delete from approvals where expires < ?", (now - 7 * 86400,))
-            row = store.execute(
-                "select id from approvals where digest = ? and answer is null and waiting < ?",
-                (question.digest, now - _WAITS_S),
-            ).fetchone()
-            identity: str = row[0] if row else new_id("ask")
-            store.execute(
-                "insert or replace into approvals (id, digest, tool, question, asked, expires, waiting) "
-                "values (?, ?, ?, ?, ?, ?, ?)",
-                (identity, question.digest, question.tool, json.dumps(_kept(question)), now, expires, now),
-            )
-        return identity
-
-    def _look(self, identity: str) -> Answer | None:
-        with self._opened() as store:
-            row = store.execute("select answer, waiting from approvals where id = ?", (identity,)).fetchone()
-            if row is None:
-                return Answer("no", "the question was taken away")
-            if row[0] is None:
-                if time.time() - row[1] > 1.0:
-                    store.execute("update approvals set waiting = ? where id = ?", (time.time(), identity))
-                return None
-        return Answer.from_dict(json.loads(row[0]))
-
-    def _leave(self, identity: str) -> None:
-        with self._opened() as store:
-            store.execute("update approvals set waiting = 0 where id = ? and answer is null", (identity,))
 
     @contextmanager
     def _opened(self) -> Generator[sqlite3.Connection]:
@@ -143,12 +114,45 @@ class Mailbox:
         try:
             store.execute("pragma journal_mode = wal")
             store.execute(_TABLE)
-            with store:
-                yield store
+            yield store
         except sqlite3.DatabaseError as problem:
             raise StateError(f"{self.path} cannot be used: {problem}; remove it to start anew") from None
         finally:
             store.close()
+
+
+def _put_up(store: sqlite3.Connection, question: Question, expires: float) -> str:
+    now = time.time()
+    with store:
+        store.execute("delete from approvals where expires < ?", (now - 7 * 86400,))
+        row = store.execute(
+            "select id from approvals where digest = ? and answer is null and waiting < ?",
+            (question.digest, now - _WAITS_S),
+        ).fetchone()
+        identity: str = row[0] if row else new_id("ask")
+        store.execute(
+            "insert or replace into approvals (id, digest, tool, question, asked, expires, waiting) "
+            "values (?, ?, ?, ?, ?, ?, ?)",
+            (identity, question.digest, question.tool, json.dumps(_kept(question)), now, expires, now),
+        )
+    return identity
+
+
+def _look(store: sqlite3.Connection, identity: str) -> Answer | None:
+    row = store.execute("select answer, waiting from approvals where id = ?", (identity,)).fetchone()
+    if row is None:
+        return Answer("no", "the question was taken away")
+    if row[0] is not None:
+        return Answer.from_dict(json.loads(row[0]))
+    if time.time() - row[1] > 1.0:
+        with store:
+            store.execute("update approvals set waiting = ? where id = ?", (time.time(), identity))
+    return None
+
+
+def _leave(store: sqlite3.Connection, identity: str) -> None:
+    with store:
+        store.execute("update approvals set waiting = 0 where id = ? and answer is null", (identity,))
 
 
 def _kept(question: Question) -> dict[str, Any]:

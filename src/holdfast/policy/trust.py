@@ -45,7 +45,7 @@ class Trust(NamedTuple):
 
 def is_trusted(workspace: str) -> bool:
     """Return whether the folder's own files count: the user trusted exactly these."""
-    return state_of(workspace).state == "trusted"
+    return os.path.realpath(workspace) in _load() and state_of(workspace).state == "trusted"
 
 
 def state_of(workspace: str) -> Trust:
