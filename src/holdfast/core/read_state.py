@@ -43,9 +43,12 @@ class Seen:
     """0 when the status was too young to prove anything (see `untouched`)."""
 
     @classmethod
-    def of(cls, digest: str, status: os.stat_result, *, whole: bool = True) -> Seen:
-        """Return what is known of content read while the file had this status."""
-        settled = time.time_ns() - status.st_ctime_ns > SETTLED_NS
+    def of(cls, digest: str, status: os.stat_result, *, whole: bool = True, exact: bool = False) -> Seen:
+        """Return what is known of content read while the file had this status.
+
+        `exact` says that the file system gives a new time to every change after a look at the status.
+        """
+        settled = exact or time.time_ns() - status.st_ctime_ns > SETTLED_NS
         return cls(
             digest, status.st_size, status.st_mtime_ns, whole, status.st_ino, status.st_ctime_ns if settled else 0
         )

@@ -7,7 +7,6 @@ milliseconds, so that one lock for a whole folder costs nobody anything.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import os
@@ -39,6 +38,8 @@ def try_lock(fd: int) -> bool:
 @asynccontextmanager
 async def locked(fds: Sequence[int]) -> AsyncGenerator[None]:
     """Hold the locks of folders, waiting for them without blocking the loop; always taken in one order."""
+    import asyncio
+
     taken: list[int] = []
     try:
         for fd in _ordered(fds):

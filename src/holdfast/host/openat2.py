@@ -1,4 +1,4 @@
-"""The two system calls Python has no name for: `openat2`, and the type of the file system a descriptor is on.
+"""What Python has no name for: `openat2`, the type of the file system a descriptor is on, and what follows from it.
 
 `ctypes` is loaded on first use. Off Linux, on old kernels and under sandboxes that forbid it, `available()` is false.
 """
@@ -45,6 +45,24 @@ def openat2(top: int, name: str, flags: int, mode: int, resolve: int) -> int:
 def file_system_type(fd: int) -> int:
     """Return the magic number of the file system `fd` is on, 0 where that cannot be told."""
     return _calls()[1](fd) if sys.platform == "linux" else 0
+
+
+# File systems whose times are as fine as their changes since Linux 6.13: ext4, xfs, btrfs, tmpfs.
+_FINE: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x01021994})
+
+
+def exact_times(fd: int) -> bool:
+    """Say whether every change of a file after a look at its status moves its change time, however soon."""
+    return _fine_kernel() and file_system_type(fd) in _FINE
+
+
+@cache
+def _fine_kernel() -> bool:
+    if sys.platform != "linux":
+        return False
+    major, _, rest = os.uname().release.partition(".")
+    minor = rest.partition(".")[0]
+    return major.isdigit() and minor.isdigit() and (int(major), int(minor)) >= (6, 13)
 
 
 @cache

@@ -45,8 +45,9 @@ def replace_file(
         if mode is not None:
             os.fchmod(fd, mode)
         os.fsync(fd)
+        written = os.fstat(fd)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        return os.fstat(fd)
+        return _after(written, fd)
     except BaseException:
         _discard(folder, temporary)
         raise
@@ -64,13 +65,20 @@ def create_file(
         if mode is not None:
             os.fchmod(fd, mode)
         os.fsync(fd)
+        written = os.fstat(fd)
         _take_name(folder, temporary, name)
-        return os.fstat(fd)
+        return _after(written, fd)
     except BaseException:
         _discard(folder, temporary)
         raise
     finally:
         os.close(fd)
+
+
+def _after(written: os.stat_result, fd: int) -> os.stat_result:
+    """Return the status of our bytes under their new name; an older one when somebody has written since."""
+    status = os.fstat(fd)
+    return status if (status.st_mtime_ns, status.st_size) == (written.st_mtime_ns, written.st_size) else written
 
 
 def write_all(fd: int, parts: Sequence[bytes | memoryview]) -> None:

@@ -106,7 +106,7 @@ def possible(data: bytes) -> Iterator[Encoding]:
     yield found
     if found.codec != "utf-8" and found.unit == 1:
         yield UTF8  # a UTF-8 file with stray bytes: what is spelled right in it can be edited
-        for codec in ("cp1252", "latin_1", "gb18030"):
+        for codec in _LEGACY:  # a guess may be wrong; a text that is found, character by character, is right
             if codec != found.codec and _decodes(data, encoding := Encoding(codec)):
                 yield encoding
 

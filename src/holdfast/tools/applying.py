@@ -17,6 +17,7 @@ from holdfast.host.history.contents import digest_parts
 from holdfast.host.history.history import HISTORY, History, Pending, Who
 from holdfast.host.history.words import ABSENT, FileChange, FileState
 from holdfast.host.locks import locked_now
+from holdfast.host.openat2 import exact_times
 from holdfast.host.paths import os_failure
 from holdfast.host.replace import create_file, replace_file
 from holdfast.host.text import line_at
@@ -59,13 +60,14 @@ def written(attempt: Attempt, checks: tuple[Check, ...], tool: str) -> ToolResul
             if attempt.exists and _unchanged(attempt):
                 return _nothing_to_do(attempt)
             change_id, status, digest = _replaced(attempt, history, tool)
+            seen = Seen.of(digest, status, exact=exact_times(attempt.folder))
     except BaseException:
         _remove_made(attempt)
         raise
     finally:
         attempt.forget()
         attempt.close()
-    return _result(attempt, tool, change_id, status, digest)
+    return _result(attempt, tool, change_id, seen)
 
 
 def _unchanged(attempt: Attempt) -> bool:
@@ -170,9 +172,9 @@ def _remove_made(attempt: Attempt) -> None:
             return
 
 
-def _result(attempt: Attempt, tool: str, change_id: str, status: os.stat_result, digest: str) -> ToolResult:
+def _result(attempt: Attempt, tool: str, change_id: str, seen: Seen) -> ToolResult:
     session, created, line = attempt.ctx.session, not attempt.exists, _first_line(attempt)
-    session.saw(attempt.real, Seen.of(digest, status))
+    session.saw(attempt.real, seen)
     session.emit(
         "file_changed",
         tool=tool,
@@ -186,7 +188,7 @@ def _result(attempt: Attempt, tool: str, change_id: str, status: os.stat_result,
         "created": created,
         "changed": True,
         "change_id": change_id,
-        "size": status.st_size,
+        "size": seen.size,
         "encoding": attempt.encoding.label,
         "diff": _diff(attempt, _RESULT_DIFF_LINES, line),
     }

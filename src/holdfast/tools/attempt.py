@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import Seen, digest_of
 from holdfast.core.session import Kept
+from holdfast.host.openat2 import exact_times
 from holdfast.host.paths import (
     OutsideRoots,
     open_folder,
@@ -106,6 +107,10 @@ class Attempt:
             self.folder, self.made = open_folder(self.folder_path, self.roots, make=make)
         except FileNotFoundError:
             return False
+        except NotADirectoryError as problem:
+            if make:
+                raise os_failure(problem, self.path, "create") from None
+            return False
         except OutsideRoots:
             raise OutsideRoots(self.path, self.real) from None
         except OSError as problem:
@@ -144,6 +149,11 @@ class Attempt:
         known = seen is not None and seen.digest and seen.untouched(self.status)
         self.digest = seen.digest if seen is not None and known else digest_of(self.data)
 
+    def seen(self) -> Seen:
+        """Return what is known of the file as it was read."""
+        assert self.status is not None
+        return Seen.of(self.digest, self.status, exact=exact_times(self.fd))
+
     def found(self) -> bool:
         """Take over what an earlier run of the checks found in the same bytes; False when there was none."""
         kept = self._examined()
@@ -155,9 +165,7 @@ class Attempt:
     def keep(self) -> None:
         """Keep what was found in a large file for the run that follows."""
         if self.status is not None and len(self.data) >= _REUSE_BYTES:
-            entry = Examined(
-                Seen.of(self.digest, self.status), self.data, self.digest, self.wishes, self.encoding, self.splices
-            )
+            entry = Examined(self.seen(), self.data, self.digest, self.wishes, self.encoding, self.splices)
             kept = self.ctx.session.keep(EXAMINED)
             kept.clear()  # one at a time: it may be large
             kept[self.real] = entry

@@ -43,6 +43,8 @@ from holdfast.tools.edit_miss import explain_miss
 NOT_READ: Final = "File has not been read yet. Read it first before writing to it."
 MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
 _DIFF_LINES: Final = 120
+_EXPLAINED_BYTES: Final = 8 * 1024 * 1024
+"""How much of a file is searched for the reason of a miss; a multiple of four, the widest character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ def unchanged_since_read(attempt: Attempt) -> Problem | None:
     if seen.untouched(attempt.status) or seen.digest == attempt.digest:
         return None
     diff = _what_changed(attempt, seen)
-    attempt.ctx.session.saw(attempt.real, Seen.of(attempt.digest, attempt.status))
+    attempt.ctx.session.saw(attempt.real, attempt.seen())
     attempt.ctx.session.keep(SEEN).remember(attempt.digest, attempt.data)
     shown = f" This is what changed:\n{diff}" if diff else " What it was before is not known any more."
     hint = "The file counts as read now, as it is: check your change against it and try again."
@@ -271,7 +273,7 @@ def _many(data: bytes, spans: list[Span], encoding: Encoding, index: int) -> Pro
 
 
 def _missed(attempt: Attempt, data: bytes, wish: Replace, index: int) -> Problem:
-    miss = explain_miss(attempt.encoding.decode(data, "replace"), wish.old, wish.new)
+    miss = explain_miss(attempt.encoding.decode(data[:_EXPLAINED_BYTES], "replace"), wish.old, wish.new)
     details: dict[str, Any] = {"edit": index, "difference": miss.difference}
     if miss.nearest:
         details |= {"nearest": miss.nearest, "line": miss.line}
