@@ -148,10 +148,10 @@ def is_secret(path: str) -> bool:
     return any(_ends_here(parts, at) for at, part in enumerate(parts) if part in _PLAIN) or _is_secret_name(parts[-1])
 
 
-def may_be_secret(name: str) -> bool:
+def may_be_secret(name: bytes) -> bool:
     """Return False for the last name of a path that ends no pattern; a walk asks this first, `is_secret` only then."""
     name = name.lower()
-    return name in _PLAIN or name.endswith(_ENDINGS) or name.startswith(_BEGINNINGS)
+    return name in _PLAIN_BYTES or name.endswith(_ENDINGS_BYTES) or name.startswith(_BEGINNINGS_BYTES)
 
 
 def _ends_here(parts: list[str], at: int) -> bool:
@@ -191,3 +191,6 @@ _WILD: Final = _union(_WILDCARDS)
 _EXCEPTIONS: Final = _union(each[1:] for each in _ALL if each.startswith("!"))
 _ENDINGS: Final = tuple(each[1:] for each in _WILDCARDS if each.startswith("*"))
 _BEGINNINGS: Final = tuple(each.partition("*")[0] for each in _WILDCARDS if not each.startswith("*"))
+_PLAIN_BYTES: Final = frozenset(each.encode() for each in _PLAIN)
+_ENDINGS_BYTES: Final = tuple(each.encode() for each in _ENDINGS)
+_BEGINNINGS_BYTES: Final = tuple(each.encode() for each in _BEGINNINGS)

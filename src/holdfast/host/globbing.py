@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -109,8 +110,14 @@ class Glob:
         folders = [each[: literal_length(each)].rpartition(b"/")[0] for each in self.alternatives]
         return os.path.commonpath(folders) if all(folders) else b""
 
-    def matches(self, path: bytes) -> bool:
-        return self.expression.fullmatch(path) is not None
+    @property
+    def matches(self) -> Callable[[bytes], object]:
+        """The test for a path; for the commonest patterns of all (`**/*.py`) it is only a look at the end."""
+        ends = tuple(each[4:] for each in self.alternatives if each.startswith(b"**/*"))
+        plain = all(end and literal_length(end) == len(end) and b"/" not in end for end in ends)
+        if plain and len(ends) == len(self.alternatives):
+            return lambda path: path.endswith(ends)
+        return self.expression.fullmatch
 
 
 def compile_glob(pattern: str) -> Glob:

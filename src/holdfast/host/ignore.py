@@ -135,16 +135,21 @@ class _Table:
                 self._endings[pattern[1:]] = rank
             else:
                 patterns.append((rank, name_expression(rule, fold)))
-        self._patterns = _Ranked(patterns)
-        self._paths = _Ranked(paths)
+        self._patterns = _Ranked(patterns) if patterns else None
+        self._paths = _Ranked(paths) if paths else None
 
     def find(self, key: bytes, name: bytes, path: bytes) -> Rule | None:
-        best = max(self._names.get(key, -1), self._patterns.find(name), self._paths.find(path))
-        if self._endings:
-            dot = key.find(b".")
+        # Every entry of a walk comes through here: what cannot apply is not even called.
+        best = self._names.get(key, -1)
+        if self._endings and (dot := key.find(b".")) >= 0:
             while dot >= 0:
-                best = max(best, self._endings.get(key[dot:], -1))
+                if (rank := self._endings.get(key[dot:], -1)) > best:
+                    best = rank
                 dot = key.find(b".", dot + 1)
+        if self._patterns is not None and (rank := self._patterns.find(name)) > best:
+            best = rank
+        if self._paths is not None and (rank := self._paths.find(path)) > best:
+            best = rank
         return self._rules[best] if best >= 0 else None
 
 

@@ -7,7 +7,6 @@ looked at here; should a rule file in it say something `rg` reads otherwise than
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
@@ -21,7 +20,7 @@ from holdfast.host.repository import read_plain
 from holdfast.host.search import rg_reads, walk_options
 from holdfast.host.walk import Tally, Walk
 
-SMALL: Final = 3000
+SMALL: Final = 1000
 """Files up to which a tree is walked here."""
 _EXCLUDES: Final = tuple(
     f"--glob=!{each}" for each in ("node_modules/", "__pycache__/", "vendor/", "dist/", "build/", ".DS_Store", "*.pyc")
@@ -59,14 +58,18 @@ class Listing:
     def _walked(self, walk: Walk, limit: int) -> list[Hit] | None:
         """Walk here; None when the tree is larger than `limit` files."""
         found: list[Hit] = []
-        fits = self.glob.expression.fullmatch
+        fits = self.glob.matches
         for path, entry in walk.files():
             if walk.tally.files > limit:
                 return None
             if self.stop.wanted:
                 break
             if fits(path):
-                _add(found, path, os.fsencode(entry.path))
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:  # gone since it was listed
+                    continue
+                found.append((status.st_mtime_ns, path, status.st_size))
         return found
 
     def _listed_by_rg(self) -> list[Hit] | None:
@@ -79,14 +82,18 @@ class Listing:
             ["--files", "--null", *options, *(_EXCLUDES if walk.excludes else ()), "--", b"."], walk.root, self.stop
         )
         found: list[Hit] = []
-        fits, secrets = self.glob.expression.fullmatch, Secrets(walk)
-        top = walk.root.rstrip(b"/") + b"/"
+        fits, secrets = self.glob.matches, Secrets(walk)
+        top, lstat = walk.root.rstrip(b"/") + b"/", os.lstat
         self.links_left_out = True
         for path in _paths(run):
             if path.endswith(GITIGNORE) and walk.ignore and not _rg_reads_file(top + path):
                 return None
             if fits(path) and not secrets.holds(path):
-                _add(found, path, top + path)
+                try:
+                    status = lstat(top + path)
+                except OSError:  # gone since it was listed
+                    continue
+                found.append((status.st_mtime_ns, path, status.st_size))
         return found
 
 
@@ -100,9 +107,10 @@ class Secrets:
 
     def holds(self, path: bytes) -> bool:
         folder, _, name = path.rpartition(b"/")
-        if self._folder(folder):
+        known = self._folders.get(folder)
+        if self._folder(folder) if known is None else known:
             return True
-        if self._keeps_out is is_secret and not may_be_secret(os.fsdecode(name)):
+        if self._keeps_out is is_secret and not may_be_secret(name):
             return False
         return self._keeps_out(self._top + os.fsdecode(path))
 
@@ -129,15 +137,6 @@ def _rg_reads_file(path: bytes) -> bool:
         return True
     data = read_plain(path, follow=False)
     return data is not None and all(map(rg_agrees, rules_of(data, os.fsdecode(path), False).rules))
-
-
-def _add(found: list[Hit], path: bytes, full: bytes) -> None:
-    try:
-        status = os.lstat(full)
-    except OSError:  # gone since it was listed
-        return
-    if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-        found.append((status.st_mtime_ns, path, status.st_size))
 
 
 def _newest_first(hit: Hit) -> tuple[int, bytes]:

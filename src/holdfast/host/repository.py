@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from holdfast.core.secrets import is_secret
@@ -123,9 +124,20 @@ def _user_settings() -> dict[bytes, bytes]:
 
 
 def _entries(file: bytes, depth: int = 0) -> Iterator[tuple[bytes, bytes]]:
-    """Yield `section.key` and value of a configuration file, included files where they are named."""
+    """Yield `section.key` and value of a configuration file, those of included files where they are named."""
+    for key, value in _parsed(read_plain(file, _CONFIG_LIMIT) or b""):
+        if key == b"include.path" and depth < _INCLUDES:
+            yield from _entries(os.path.join(os.path.dirname(file), os.path.expanduser(value)), depth + 1)
+        else:
+            yield key, value
+
+
+@lru_cache(maxsize=64)
+def _parsed(data: bytes) -> tuple[tuple[bytes, bytes], ...]:
+    """Return every `section.key` and value in order; read once as long as the bytes stay the same."""
     section = b""
-    for line in _logical_lines(read_plain(file, _CONFIG_LIMIT) or b""):
+    found: list[tuple[bytes, bytes]] = []
+    for line in _logical_lines(data):
         header = _SECTION.match(line)
         if header:
             section = header[1].lower() + (b"." + header[2] if header[2] is not None else b"")
@@ -133,12 +145,8 @@ def _entries(file: bytes, depth: int = 0) -> Iterator[tuple[bytes, bytes]]:
         entry = _ENTRY.match(line)
         if not entry:
             continue
-        key, value = section + b"." + entry[1].lower(), _value(entry[2]) if entry[2] is not None else b"true"
-        if key == b"include.path" and depth < _INCLUDES:
-            included = os.path.join(os.path.dirname(file), os.path.expanduser(value))
-            yield from _entries(included, depth + 1)
-        else:
-            yield key, value
+        found.append((section + b"." + entry[1].lower(), _value(entry[2]) if entry[2] is not None else b"true"))
+    return tuple(found)
 
 
 def _logical_lines(data: bytes) -> Iterator[bytes]:

@@ -60,7 +60,7 @@ class Walk:
                 waiting.pop()
 
     def _entries(self, folder: Folder, prefix: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes], Folder | None]]:
-        """Yield what is kept of one folder, in order; a folder inside comes with its own rules."""
+        """Yield what is kept of one folder, in order; a folder inside comes with the rules that reach it."""
         tally = self.tally
         try:
             with os.scandir(folder.path) as found:
@@ -74,7 +74,7 @@ class Walk:
         for entry in entries:
             name = entry.name
             is_dir = entry.is_dir(follow_symlinks=False)
-            if name == b".git" or not self._keeps(folder, entry, is_dir):
+            if name == b".git" or self._drops(folder, entry, name, is_dir):
                 continue
             path = prefix + name
             if not is_dir:
@@ -84,19 +84,20 @@ class Walk:
             elif self.enters is None or self.enters(path):
                 yield path, entry, folder.below(name)
 
-    def _keeps(self, folder: Folder, entry: os.DirEntry[bytes], is_dir: bool) -> bool:
-        name = entry.name
+    def _drops(self, folder: Folder, entry: os.DirEntry[bytes], name: bytes, is_dir: bool) -> bool:
         if self.excludes and _excluded(name, is_dir):
-            return False
-        if self.ignore and folder.chain and folder.ignores(name, is_dir):
-            self.tally.ignored += 1
-            return False
-        if self.keeps_out is is_secret and not may_be_secret(os.fsdecode(name)):
             return True
+        if folder.chain:
+            rule = folder.decide(name, is_dir)
+            if rule is not None and not rule.negated:
+                self.tally.ignored += 1
+                return True
+        if self.keeps_out is is_secret and not may_be_secret(name):
+            return False
         if self.keeps_out(os.fsdecode(entry.path) + ("/" if is_dir else "")):
             self.tally.secret += 1
-            return False
-        return True
+            return True
+        return False
 
 
 def _name(entry: os.DirEntry[bytes]) -> bytes:

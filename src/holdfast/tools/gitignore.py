@@ -33,7 +33,8 @@ class GitignoreArgs(Args):
 def _effects(args: GitignoreArgs, ctx: ToolContext) -> Sequence[Effect]:
     if args.action == "add":
         return [WritePath(_file(args, ctx))]
-    return [ReadPath(os.path.join(ctx.resolve(args.dir), args.path or ""))]
+    # The rules are read, not what they speak of: whether `.env` is ignored is a fair question.
+    return [ReadPath(os.path.join(os.path.dirname(_asked(args, ctx)), ".gitignore"))]
 
 
 def _resources(args: GitignoreArgs, ctx: ToolContext) -> list[str]:
@@ -47,6 +48,11 @@ def _reads(args: GitignoreArgs, ctx: ToolContext) -> bool:
 
 def _file(args: GitignoreArgs, ctx: ToolContext) -> str:
     return os.path.join(ctx.cwd if args.dir == "." else ctx.resolve(args.dir), ".gitignore")
+
+
+def _asked(args: GitignoreArgs, ctx: ToolContext) -> str:
+    """Return the path a check is about, absolute and without `..`."""
+    return os.path.normpath(os.path.join(ctx.resolve(args.dir), args.path or ""))
 
 
 def _consistent(args: GitignoreArgs) -> None:
@@ -155,7 +161,7 @@ def _explain(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
     from holdfast.host.shown import shown_name
 
     asked = args.path or ""
-    path = os.path.normpath(os.path.join(ctx.resolve(args.dir), asked))
+    path = _asked(args, ctx)
     place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     workspace = os.fsencode(os.path.realpath(ctx.session.workspace))
     decision = explain(os.fsencode(place), stop=workspace, is_dir=True if asked.endswith("/") else None)
