@@ -236,3 +236,55 @@ async def test_a_cancelled_page_leaves_no_child_busy(converter: Converter) -> No
     with pytest.raises(asyncio.CancelledError):
         await work
     assert child.returncode is not None
+
+
+def test_tables_that_lay_out_a_page_are_taken_apart_and_tables_of_data_kept() -> None:
+    data = "<table><tr><th>k<th>v<tr><td>a<td>1</table>"
+    html = (
+        f"<table><tr><td>menu</td><td><TABLE><tr><td><h1>Head</h1>One<p>Two{data}</td></tr></TABLE></td></tr></table>"
+    )
+    text = html_page(html).text
+    assert text == "menu\n\n# Head\n\nOne\n\nTwo\n\n| k | v |\n| --- | --- |\n| a | 1 |"
+    plain = "<table><tr><td>a</td><td>b</td></tr><tr><td>1</td><td>2</td></tr></table>"
+    assert html_page(plain).text == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+
+
+TABLE_TAGS = [
+    "<table>",
+    "</table>",
+    "<tr>",
+    "</tr>",
+    "<td>",
+    "</td>",
+    "<th>",
+    "<h2>",
+    "</h2>",
+    "<p>",
+    "<ul><li>",
+    "</ul>",
+]
+
+
+@given(st.lists(st.sampled_from(TABLE_TAGS), min_size=1, max_size=25))
+@settings(max_examples=200)
+def test_no_word_is_lost_in_any_mess_of_tables(tags: list[str]) -> None:
+    text = html_page("".join(f"{tag} word{at}x" for at, tag in enumerate(tags))).text
+    assert all(f"word{at}x" in text for at in range(len(tags)))
+
+
+UNFINISHED = ["<th ", "<td ", "<title ", "</title ", "<title></title ", "<!--", "<script ", "</script ", "<svg>"]
+UNFINISHED += ["](javascript:", "<meta property=og:title ", "display:none", "<html ", "span=", "<!---->", "<item "]
+UNFINISHED += ["<link ", "&amp", "<table>", "<table><h1>", "> ", "\xa0"]
+
+
+@pytest.mark.parametrize("piece", UNFINISHED)
+def test_no_pattern_of_ours_takes_more_than_linear_time(piece: str) -> None:
+    from holdfast.host.charset import decode
+    from holdfast.host.pages import make
+
+    text = "<rss>" + piece * (60_000 // len(piece))
+    began = time.perf_counter()
+    for kind in ("html", "words", "xml", "json"):
+        make(kind, text)  # pyright: ignore[reportArgumentType]
+    decode(text.encode() + b"\xff", "text/html")
+    assert time.perf_counter() - began < 3  # a quadratic one takes minutes

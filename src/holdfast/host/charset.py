@@ -38,9 +38,10 @@ _WESTERN_LANGUAGES: Final = re.compile(rb"<html\b[^>]*\blang=[\"']?(?:en|fr|de|e
 _IN_HEADER: Final = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.I)
 _IN_META: Final = re.compile(rb"<meta\b[^>]{0,500}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.I)
 _IN_XML: Final = re.compile(rb"\s*<\?xml\b[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-]+)", re.I)
-_TELLING: Final = re.compile(rb"[^<>]{0,200}[\x80-\xff][^<>]{0,2000}")
+_TELLING: Final = re.compile(rb"[\x80-\xff][^<>]{0,2000}")
 _HEAD_BYTES: Final = 16 * 1024
 _SAMPLE_BYTES: Final = 16 * 1024
+_WORDS_BYTES: Final = 200
 
 
 def decode(body: bytes, content_type: str = "", *, cut: bool = False) -> str:
@@ -83,12 +84,24 @@ def _guessed(body: bytes) -> str:
     """Return the likeliest encoding, from the parts of the page that have more than ASCII in them."""
     import charset_normalizer
 
-    sample = b" ".join(_TELLING.findall(body[: 16 * _SAMPLE_BYTES]))[:_SAMPLE_BYTES] or body[-_SAMPLE_BYTES:]
-    best = charset_normalizer.from_bytes(sample).best()
+    best = charset_normalizer.from_bytes(_sample(body)).best()
     if best is None:
         return "cp1252"
     western = best.encoding in _GUESSED_WESTERN and _WESTERN_LANGUAGES.search(body[:_HEAD_BYTES])
     return "cp1252" if western else best.encoding
+
+
+def _sample(body: bytes) -> bytes:
+    """Return text with characters beyond ASCII, and the words before them: a page is mostly markup."""
+    parts: list[bytes] = []
+    size = 0
+    for found in _TELLING.finditer(body):
+        before = body[max(0, found.start() - _WORDS_BYTES) : found.start()]
+        parts.append(before[max(before.rfind(b"<"), before.rfind(b">")) + 1 :] + found[0])
+        size += len(parts[-1])
+        if size > _SAMPLE_BYTES:
+            break
+    return b" ".join(parts)[:_SAMPLE_BYTES]
 
 
 def _strictly(body: bytes, name: str, cut: bool) -> str | None:

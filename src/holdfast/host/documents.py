@@ -29,7 +29,7 @@ _NOT_FOR_READING: Final = re.compile(
     r"(?:video|audio|font)/|application/(?:zip|gzip|x-(?:tar|gzip|bzip2?|xz|7z|rar|zip|rpm|debian|iso9660|shockwave|ms)"
     r"|java-archive|wasm|vnd\.(?:openxml|ms-|oasis|android|debian|apple)|msword|epub)"
 )
-_LOOKS_LIKE_HTML: Final = re.compile(rb"\s*(?:<!--.{0,2000}?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
+_LOOKS_LIKE_HTML: Final = re.compile(rb"(?>\s*<!--.*?-->)*+\s*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
 _LOOKS_LIKE_XML: Final = re.compile(rb"\s*<\?xml\b|\s*<(?:rss|feed)\b", re.I)
 _REFRESH: Final = re.compile(
     r"<meta\s[^>]{0,200}?http-equiv=[\"']?refresh[^>]{0,200}?content=[\"']?[\d.\s]{0,9}[;,]\s*(?:url\s*=\s*)?[\"']?([^\"'>\s]{1,2000})",

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING, Final
 
+from holdfast.host.html_tables import without_layout_tables
+
 if TYPE_CHECKING:
     from html_to_markdown import ConversionOptions
 
@@ -29,7 +31,7 @@ _WHOLE: Final = ("<html", "<body", "<HTML", "<BODY")
 _SCRIPT_LINK: Final = re.compile(r"\]\(javascript:(?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\)")
 _OPENINGS: Final = re.compile(r"<(!--|(?:script|style|title|svg|template|textarea|body|noscript)\b)", re.I)
 _ENDINGS: Final = {
-    name: re.compile(r"-->" if name == "!--" else rf"</{name}\b[^>]*>", re.I)
+    name: re.compile(r"-->" if name == "!--" else rf"</{name}\b[^<>]*>", re.I)
     for name in ("!--", "script", "style", "title", "svg", "template", "textarea", "noscript")
 }
 _SOCIAL_TITLE: Final = re.compile(
@@ -112,7 +114,7 @@ def _prepared(html: str) -> str:
         html = _WIDE_SPAN.sub(r"\g<1>1", html)
     for opening in _WHOLE:
         html = _with_plain_tag(html, opening)
-    return _with_article_shown(html) + _missing_endings(folded)
+    return _with_article_shown(without_layout_tables(html)) + _missing_endings(folded)
 
 
 def _missing_endings(folded: bytes) -> str:

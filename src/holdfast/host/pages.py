@@ -22,9 +22,9 @@ _RARER: Final = re.compile(rb"\xc2[\x80-\x9f]|\xef\xbb\xbf|\xf3\xa0")
 _UNSEEN: Final = re.compile(r"[\x80-\x9f\ufeff\U000e0000-\U000e007f]+")
 """Control characters beyond ASCII, and the tag characters that spell text which nobody sees."""
 
-_ENTRY: Final = re.compile(r"<(item|entry)\b[^>]*>", re.I)
+_ENTRY: Final = re.compile(r"<(item|entry)\b[^<>]*>", re.I)
 _FEED: Final = re.compile(r"<(?:rss|feed|rdf:RDF|channel)\b", re.I)
-_FIELD: Final = r"<(?:{0})(?:\s[^>]*)?>"
+_FIELD: Final = r"<(?:{0})(?:\s[^<>]*)?>"
 _FIELDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("title", ("title",)),
     ("date", ("pubDate", "published", "updated", "dc:date")),
@@ -32,7 +32,7 @@ _FIELDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("text", ("content:encoded", "content", "description", "summary")),
 )
 _LINK: Final = re.compile(
-    r"<link(?:\s[^>]{0,500}?\shref=[\"']([^\"'<>]{1,2000})[\"'][^>]*>|[^>]*>\s*([^<\s]{1,2000}))", re.I
+    r"<link(?:\s[^<>]{0,500}?\shref=[\"']([^\"'<>]{1,2000})[\"'][^<>]*>|[^<>]*>\s*([^<\s]{1,2000}))", re.I
 )
 _CDATA: Final = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.S)
 _BETWEEN_TAGS: Final = re.compile(r">\s*<")

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 URL: Final = "https://html.duckduckgo.com/html/"
 _PER_PAGE: Final = 10
 _LINK: Final = re.compile(
-    r"<a\b(?=[^>]*\bclass=\"[^\"]*\bresult__a\b)[^>]*\bhref=\"([^\"]*)\"[^>]*>(.{0,2000}?)</a>", re.S
+    r"<a\b(?=[^<>]*\bclass=\"[^\"]*\bresult__a\b)[^<>]*\bhref=\"([^\"]*)\"[^<>]*>(.{0,2000}?)</a>", re.S
 )
-_SNIPPET: Final = re.compile(r"<(a|div|span)\b[^>]*\bclass=\"[^\"]*\bresult__snippet\b[^>]*>(.{0,5000}?)</\1>", re.S)
+_SNIPPET: Final = re.compile(r"<(a|div|span)\b[^<>]*\bclass=\"[^\"]*\bresult__snippet\b[^<>]*>(.{0,5000}?)</\1>", re.S)
 _CHALLENGE: Final = re.compile(r"anomaly-modal|challenge-form|bots use DuckDuckGo too")
 _NOTHING: Final = re.compile(r"class=\"[^\"]*\bno-results\b|No\s+results", re.I)
 _PART_CHARS: Final = 20_000
