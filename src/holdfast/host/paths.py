@@ -141,6 +141,8 @@ def open_folder(path: str, roots: Sequence[str], *, make: bool = False) -> tuple
     if root is None:
         raise OutsideRoots(path)
     try:
+        if path == root:
+            return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), made
         return _with_root(root, lambda top: _open_strict(top, path[len(root) :], os.O_RDONLY | os.O_DIRECTORY, 0)), made
     except FileNotFoundError:
         if not make:

@@ -34,6 +34,7 @@ def checked(attempt: Attempt, checks: tuple[Check, ...]) -> Attempt:
     """Run the layers on an attempt and let go of its descriptors; raises ToolFailure at the first refusal."""
     try:
         run_checks(attempt, checks)
+        attempt.keep()
     finally:
         attempt.close()
     return attempt

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
 
 SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
-_REUSE_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Replace:
 
 @dataclass(slots=True)
 class Examined:
-    """A large file as the checks last read it: read again only if its status does not prove that nothing changed."""
+    """A file as the checks last read it: read again only if its status does not prove that nothing changed."""
 
     seen: Seen
     data: bytes
@@ -163,12 +162,11 @@ class Attempt:
         return True
 
     def keep(self) -> None:
-        """Keep what was found in a large file for the run that follows."""
-        if self.status is not None and len(self.data) >= _REUSE_BYTES:
-            entry = Examined(self.seen(), self.data, self.digest, self.wishes, self.encoding, self.splices)
+        """Keep what was found for the run that follows, if the file's status can prove that it is still so."""
+        if self.status is not None and (seen := self.seen()).ctime_ns:
             kept = self.ctx.session.keep(EXAMINED)
             kept.clear()  # one at a time: it may be large
-            kept[self.real] = entry
+            kept[self.real] = Examined(seen, self.data, self.digest, self.wishes, self.encoding, self.splices)
 
     def forget(self) -> None:
         self.ctx.session.keep(EXAMINED).pop(self.real, None)

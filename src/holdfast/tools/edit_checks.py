@@ -204,7 +204,6 @@ def found_once(attempt: Attempt) -> Problem | None:
         problem = _several(attempt)
     if problem is None:
         attempt.parts = spliced(attempt.data, attempt.splices)
-        attempt.keep()
     return problem
 
 
