@@ -67,6 +67,8 @@ def test_an_allow_rule_covers_a_command_word_by_word(
         ("Bash(/usr/bin/rm:*)", ("rm", "x")),
         ("Bash(*)", ("ls",)),
         ("bash(rm:*)", ("rm", "x")),
+        ("Bash(rm:*)", ("Rm", "x")),
+        ("Bash(rm:*)", ("/bin/RM.exe", "x")),
     ],
 )
 def test_a_deny_rule_sees_through_what_does_not_change_the_meaning(
@@ -96,6 +98,9 @@ def test_an_unknown_wrapper_around_a_denied_command_asks_under_every_allow_rule(
     assert verdict(rules, tmp_path, run("mywrapper", "/bin/rm", "x"), tool="Bash", mode="bypass") == "ask"
     assert verdict(rules, tmp_path, run("grep", "rm", "x", read_only=True), tool="Bash") == "allow"
     assert verdict(["allow Bash"], tmp_path, run("mywrapper", "rm"), tool="Bash") == "allow"
+    code = run("python3", "-c", "import os; os.system('rm -rf src')")
+    assert verdict(rules, tmp_path, code, tool="Bash") == "ask"
+    assert verdict(rules, tmp_path, run("python3", "-c", "print('form')"), tool="Bash") == "allow"
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ names. A rule that allows does not.
 from __future__ import annotations
 
 import posixpath
+import re
 from typing import NamedTuple
 
 _PROGRAM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
+_INTERPRETERS = r"(python|pypy|perl|ruby|node|deno|bun|php|lua|tclsh|osascript|pwsh|awk|gawk|Rscript)[0-9.]*"
 _LONG_NAMES = {"r": "--recursive", "R": "--recursive", "f": "--force", "v": "--verbose", "i": "--interactive"}
 
 
@@ -44,8 +46,16 @@ class CommandPattern(NamedTuple):
         return self._in_order(plain, words[1:])
 
     def hidden_in(self, words: tuple[str, ...]) -> bool:
-        """Return whether the words after the first would be such a command: what an unknown wrapper may run."""
-        return bool(self.words) and any(self.forbids(words[start:]) for start in range(1, min(len(words), 64)))
+        """Return whether what follows the first word would be such a command: what an unknown wrapper may run.
+
+        The text handed to an interpreter counts when it names the program at all: what it does there is not read.
+        """
+        if not self.words:
+            return False
+        if re.fullmatch(_INTERPRETERS, posixpath.basename(words[0])):
+            named = re.compile(rf"(?<![\w.-]){re.escape(posixpath.basename(self.words[0]))}(?![\w.-])")
+            return any(named.search(word) for word in words[1:])
+        return any(self.forbids(words[start:]) for start in range(1, min(len(words), 64)))
 
     def _in_order(self, wanted: list[str], words: tuple[str, ...]) -> bool:
         """Find the plain words one after the other; only options, and one value after each, may stand between."""
@@ -99,10 +109,12 @@ def _same(wanted: str, word: str) -> bool:
 
 
 def _same_program(wanted: str, word: str) -> bool:
+    """Compare as the most forgiving system would: base names, case and `.exe` aside."""
     if _same(wanted, word):
         return True
-    name = posixpath.basename(word)
-    return _same(wanted, name) or (wanted.startswith("/") and posixpath.basename(wanted) == name)
+    name = posixpath.basename(word).lower().removesuffix(".exe")
+    bare = posixpath.basename(wanted) if wanted.startswith("/") else wanted
+    return _same(bare.lower(), name)
 
 
 def _split(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
