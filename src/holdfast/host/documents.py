@@ -62,13 +62,14 @@ def worth_reading(content_type: str) -> bool:
 async def document(reply: Reply, converter: Converter) -> Document:
     """Return the readable form of an answer; raise ToolFailure for a picture or PDF that cannot be shown."""
     kind, found = kind_of(reply)
-    url, mime, notes = reply.address.url, mime_of(reply), _notes(reply, kind)
-    made = Document(url, kind, mime, size=reply.size, cut=reply.cut, hops=reply.hops, notes=notes)
+    url, mime = reply.address.url, mime_of(reply)
+    cut = reply.cut and worth_reading(mime)  # of others only the beginning was wanted
+    made = Document(url, kind, mime, size=reply.size, cut=cut, hops=reply.hops, notes=_notes(reply, cut))
     match kind:
         case "empty":
             return replace(made, notes=(*made.notes, "The answer is empty."))
         case "binary":
-            return replace(made, text=_named(made, found), cut=False, notes=())
+            return replace(made, text=_named(made, found))
         case "image" | "pdf":
             return await asyncio.to_thread(_shown, made, reply)
         case _:
@@ -115,9 +116,9 @@ def _is_wide(reply: Reply) -> bool:
     return reply.body.startswith((b"\xff\xfe", b"\xfe\xff")) or ("utf-16" in stated and stated.startswith("text/"))
 
 
-def _notes(reply: Reply, kind: Kind) -> tuple[str, ...]:
+def _notes(reply: Reply, cut: bool) -> tuple[str, ...]:
     notes: list[str] = []
-    if reply.cut and kind != "binary":
+    if cut:
         whole = f" of {reply.size:,}" if reply.size and reply.size > len(reply.body) else ""
         notes.append(f"Only the first {len(reply.body):,} bytes{whole} were read; the rest was cut off.")
     if reply.trouble:
