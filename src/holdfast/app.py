@@ -24,7 +24,7 @@ from holdfast.engine.bus import Bus
 from holdfast.engine.executor import Executor
 from holdfast.engine.extensions import Extension, Extensions
 from holdfast.engine.journal import Journal, resume
-from holdfast.engine.log import log_event
+from holdfast.engine.log import log_event, logs_calls
 from holdfast.engine.metrics import Metrics
 from holdfast.engine.middleware import Layers
 from holdfast.host import locations
@@ -93,7 +93,7 @@ class Holdfast:
             settings = settings.changed(permissions=settings.permissions.changed(mode=mode))
         self.settings = settings
         self.bus = Bus()
-        self.bus.subscribe(log_event)
+        self.bus.subscribe(log_event, calls=logs_calls)
         self.registry = Registry(self.bus.emit)
         if builtin:
             register_builtin(self.registry)

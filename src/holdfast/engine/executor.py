@@ -22,6 +22,7 @@ from holdfast.core.schema import InvalidArguments
 from holdfast.core.tool import Tool
 from holdfast.engine.asking import Asking
 from holdfast.engine.bus import Bus
+from holdfast.engine.deadlines import Deadlines
 from holdfast.engine.extensions import Extensions
 from holdfast.engine.limits import cut
 from holdfast.engine.readiness import Readiness
@@ -129,6 +130,7 @@ class Executor:
         self._pipelines: dict[Tool, Proceed] = {}
         self._runs: dict[Tool, tuple[Run, Slot]] = {}
         self._resources = Resources()
+        self._deadlines = Deadlines()
         self._running: dict[str, asyncio.Future[Any]] = {}
 
     async def run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
@@ -320,9 +322,13 @@ class Executor:
         try:
             if tool.resources is not None:
                 return await self._run_exclusively(prepared, run)
-            return await within(run(prepared.args, prepared.ctx), prepared.timeout_s, self._running, prepared.call.id)
+            return await self._bounded(prepared, run)
         finally:
             slot.leave()
+
+    def _bounded(self, prepared: Prepared, run: Run) -> Awaitable[ToolResult]:
+        work = run(prepared.args, prepared.ctx)
+        return within(work, prepared.timeout_s, self._deadlines, self._running, prepared.call.id)
 
     async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:
         """Run a call while it alone holds what it declares to use."""
@@ -331,7 +337,7 @@ class Executor:
         if not self._resources.take(names):
             prepared.queue_s += await self._resources.wait(names, self._running, prepared.call.id)
         try:
-            return await within(run(prepared.args, prepared.ctx), prepared.timeout_s, self._running, prepared.call.id)
+            return await self._bounded(prepared, run)
         finally:
             self._resources.leave(names)
 
@@ -372,7 +378,7 @@ class Executor:
         self.meter.finished(name, duration, error, queue_s=queue_s, bytes_out=len(output), ran=ran)
         if (use := meta.get("resources")) is not None:
             self.meter.used(name, use, duration)
-        if self.bus.heard:
+        if bug or self.bus.heard:
             data = {"call": call, "result": result, "decision": prepared.decision if prepared else None, "bug": bug}
             session.forward(Event("call_finished", session.id, call.id, name, data))
         return result

@@ -20,6 +20,11 @@ LEVELS: Final = {
 }
 
 
+def logs_calls() -> bool:
+    """Whether calls that go well are logged at all."""
+    return _log.isEnabledFor(logging.INFO)
+
+
 def log_event(event: Event) -> None:
     """Write one event to the `holdfast` logger; subscribe this to a bus."""
     match event.kind:

@@ -16,6 +16,7 @@ from holdfast.core.context import ToolContext
 from holdfast.core.errors import ToolFailure
 from holdfast.core.events import Progress
 from holdfast.core.tool import Tool
+from holdfast.engine.deadlines import DEADLINE, Deadlines
 from holdfast.engine.workers import Workers
 
 GRACE_S: Final = 2.0
@@ -95,7 +96,11 @@ class Overrun(Exception):
 
 
 async def within(
-    work: Coroutine[Any, Any, ToolResult], timeout_s: float, running: dict[str, Waiter], call_id: str
+    work: Coroutine[Any, Any, ToolResult],
+    timeout_s: float,
+    deadlines: Deadlines,
+    running: dict[str, Waiter],
+    call_id: str,
 ) -> ToolResult:
     """Run `work` in a task of its own and return its result; raise Overrun at the deadline.
 
@@ -105,25 +110,24 @@ async def within(
     loop = asyncio.get_running_loop()
     waiter: Waiter = loop.create_future()
     task = loop.create_task(_announced(work, waiter))
-    timer = loop.call_later(timeout_s, waiter.cancel, _DEADLINE)
+    deadlines.set(waiter, timeout_s, loop)
     running[call_id] = waiter
     try:
         await waiter
     except asyncio.CancelledError as cancelled:
         stopped = await _end(task)
-        if cancelled.args == (_DEADLINE,):
+        if cancelled.args == (DEADLINE,):
             raise Overrun(abandoned=not stopped) from None
         if cancelled.args == (STOPPED,):
             raise ToolFailure("the call was cancelled", code="cancelled", hint="Nothing more will happen.") from None
         raise
     finally:
-        timer.cancel()
+        deadlines.drop(waiter)
         running.pop(call_id, None)
     return task.result()
 
 
 Waiter = asyncio.Future[None]
-_DEADLINE: Final = "holdfast: deadline"
 STOPPED: Final = "holdfast: stopped"
 """The message of a cancellation meant for one call, not for whoever waits for it."""
 
