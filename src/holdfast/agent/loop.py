@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
@@ -105,7 +105,7 @@ class Loop:
             if reached := self._limit(outcome, started):
                 outcome.stop = reached
                 return outcome
-            turn = await self._turn()
+            turn = self._named(await self._turn())
             outcome.turns += 1
             outcome.usage += turn.usage
             outcome.text, outcome.stop = turn.message.text, turn.stop
@@ -155,6 +155,13 @@ class Loop:
                 self.session.emit("note", message=f"{problem.message}; trying again in {wait_s:g} s")
                 await asyncio.sleep(wait_s)
         raise AssertionError("unreachable")
+
+    def _named(self, turn: Turn) -> Turn:
+        """Give calls their tools' own names: a deferred tool may be called by the name a provider once saw."""
+        if self.selection is None or not turn.message.calls:
+            return turn
+        calls = tuple(replace(call, name=self.selection.real_name(call.name)) for call in turn.message.calls)
+        return replace(turn, message=replace(turn.message, calls=calls))
 
     def _limit(self, outcome: Outcome, started: float) -> str | None:
         if outcome.turns >= self.limits.turns:

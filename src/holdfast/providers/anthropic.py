@@ -1,0 +1,193 @@
+"""Anthropic's models through the official client: the only file that knows its types.
+
+The system prompt, the tools and the conversation so far are marked for the provider's prompt cache; tool names are
+mapped to what the API accepts and back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from holdfast.core.call import ToolCall
+from holdfast.core.model import (
+    BROKEN_ARGUMENTS,
+    Message,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    Stop,
+    TextDelta,
+    Turn,
+    Usage,
+)
+from holdfast.core.names import provider_map, provider_safe
+from holdfast.core.shapes import call_to_anthropic, result_to_anthropic
+
+if TYPE_CHECKING:
+    from holdfast.core.tool import ToolInfo
+
+_CACHED: Final = {"cache_control": {"type": "ephemeral"}}
+_STOPS: Final[Mapping[str, Stop]] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "refusal": "refusal",
+}
+
+
+class AnthropicModel:
+    """A Claude model."""
+
+    provider = "anthropic"
+
+    def __init__(self, name: str, key: str, base_url: str | None = None, context_tokens: int = 200_000) -> None:
+        try:
+            import anthropic
+        except ImportError:
+            raise ModelError(
+                "Anthropic's client is not installed", "Install it with: pip install 'holdfast[anthropic]'"
+            ) from None
+        self.name = name
+        self.context_tokens = context_tokens
+        self._errors = anthropic
+        # The loop retries, so that each wait is told; the client must not do it a second time.
+        self._client = anthropic.AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        names = provider_map(tool.name for tool in request.tools)
+        blocks: dict[int, dict[str, Any]] = {}
+        usage, stop = Usage(), ""
+        try:
+            events: Any = await self._client.messages.create(**self._body(request), stream=True)
+            async for event in events:
+                match event.type:
+                    case "message_start":
+                        usage = _usage(event.message.usage)
+                    case "content_block_start":
+                        blocks[event.index] = {**event.content_block.model_dump(mode="json"), "json": ""}
+                    case "content_block_delta":
+                        if (text := _add(blocks[event.index], event.delta)) is not None:
+                            yield TextDelta(text)
+                    case "message_delta":
+                        stop = event.delta.stop_reason or stop
+                        usage = Usage(
+                            usage.input_tokens,
+                            event.usage.output_tokens or 0,
+                            usage.cache_read_tokens,
+                            usage.cache_write_tokens,
+                        )
+                    case _:
+                        pass
+        except self._errors.AnthropicError as problem:
+            raise _error(self.name, problem, self._errors) from problem
+        if not stop:
+            raise ModelError(f"{self.name} broke off in the middle of its answer", "Try again.", retryable=True)
+        yield Turn(_message([blocks[index] for index in sorted(blocks)], names), _STOPS.get(stop, "end"), usage)
+
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        messages = [_shape(message, before) for before, message in _pairs(request.messages)]
+        if messages and messages[-1]["content"]:
+            messages[-1]["content"][-1] |= _CACHED
+        body: dict[str, Any] = {
+            "model": self.name,
+            "max_tokens": request.max_tokens,
+            "system": [{"type": "text", "text": request.system, **_CACHED}],
+            "messages": messages,
+        }
+        return body | ({"tools": _tools(request.tools)} if request.tools else {})
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _tools(infos: Sequence[ToolInfo]) -> list[dict[str, Any]]:
+    tools: list[dict[str, Any]] = [
+        {"name": provider_safe(info.name), "description": info.description, "input_schema": info.input_schema}
+        for info in infos
+    ]
+    tools[-1] |= _CACHED
+    return tools
+
+
+def _pairs(messages: Sequence[Message]) -> list[tuple[Message | None, Message]]:
+    return list(zip([None, *messages], messages, strict=False))
+
+
+def _shape(message: Message, before: Message | None) -> dict[str, Any]:
+    if message.role == "assistant":
+        kept = cast("list[dict[str, Any]]", message.kept.get("anthropic") or [])
+        said = [{"type": "text", "text": message.text}] if message.text.strip() else []
+        calls = [call_to_anthropic(call) for call in message.calls]
+        return {"role": "assistant", "content": [*kept, *said, *calls] or [{"type": "text", "text": "(nothing)"}]}
+    content: list[dict[str, Any]] = []
+    if message.role == "tool" and before is not None:
+        content = [
+            result_to_anthropic(call.id, result) for call, result in zip(before.calls, message.results, strict=True)
+        ]
+    if message.text:
+        content.append({"type": "text", "text": message.text})
+    return {"role": "user", "content": content or [{"type": "text", "text": "(nothing)"}]}
+
+
+def _add(block: dict[str, Any], delta: Any) -> str | None:
+    """Add a delta to its block; return text that people may see."""
+    match delta.type:
+        case "text_delta":
+            block["text"] = block.get("text", "") + delta.text
+            return str(delta.text)
+        case "input_json_delta":
+            block["json"] += delta.partial_json
+        case "thinking_delta":
+            block["thinking"] = block.get("thinking", "") + delta.thinking
+        case "signature_delta":
+            block["signature"] = delta.signature
+        case _:
+            pass
+    return None
+
+
+def _message(blocks: list[dict[str, Any]], names: Mapping[str, str]) -> Message:
+    text = "".join(block.get("text") or "" for block in blocks if block["type"] == "text")
+    calls = tuple(_call(block, names) for block in blocks if block["type"] == "tool_use")
+    thoughts = [
+        {key: value for key, value in block.items() if key != "json"}
+        for block in blocks
+        if block["type"] in ("thinking", "redacted_thinking")
+    ]
+    return Message("assistant", text, calls, kept={"anthropic": thoughts} if thoughts else {})
+
+
+def _call(block: dict[str, Any], names: Mapping[str, str]) -> ToolCall:
+    try:
+        args: Any = json.loads(block["json"]) if block["json"] else block.get("input") or {}
+    except ValueError:
+        args = None
+    if not isinstance(args, dict):
+        args = {BROKEN_ARGUMENTS: block["json"]}
+    name = str(block["name"])
+    return ToolCall(names.get(name, name), cast("dict[str, Any]", args), str(block["id"]), "model")
+
+
+def _usage(raw: Any) -> Usage:
+    return Usage(
+        raw.input_tokens or 0,
+        raw.output_tokens or 0,
+        getattr(raw, "cache_read_input_tokens", 0) or 0,
+        getattr(raw, "cache_creation_input_tokens", 0) or 0,
+    )
+
+
+def _error(name: str, problem: Exception, errors: Any) -> ModelError:
+    if isinstance(problem, errors.AuthenticationError | errors.PermissionDeniedError):
+        return ModelError(f"Anthropic refused the key: {problem}", "Set another with `holdfast auth set anthropic`.")
+    if isinstance(problem, errors.NotFoundError):
+        return ModelError(f"Anthropic has no model {name!r}", "Name another with --model or [model] name.")
+    if isinstance(problem, errors.APIConnectionError):
+        return ModelError(f"Anthropic cannot be reached: {problem}", "Check the network and base_url.", retryable=True)
+    status = getattr(problem, "status_code", None)
+    busy = status in (408, 409, 429, 500, 502, 503, 504, 529)
+    return ModelError(f"Anthropic answered {status or 'an error'}: {problem}", retryable=busy)

@@ -1,0 +1,158 @@
+"""OpenAI and everything that speaks its chat completions (Ollama, vLLM, LM Studio, llama.cpp ...), by its client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+from holdfast.core.call import Image, ToolCall, ToolResult
+from holdfast.core.model import (
+    BROKEN_ARGUMENTS,
+    Message,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    Stop,
+    TextDelta,
+    Turn,
+    Usage,
+)
+from holdfast.core.names import provider_map, provider_safe
+from holdfast.core.shapes import call_to_openai, result_to_openai
+
+_STOPS: Final[Mapping[str, Stop]] = {
+    "stop": "end",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
+
+
+class OpenAIModel:
+    """A model behind an OpenAI-compatible API."""
+
+    provider = "openai"
+
+    def __init__(self, name: str, key: str, base_url: str | None = None, context_tokens: int = 128_000) -> None:
+        try:
+            import openai
+        except ImportError:
+            raise ModelError(
+                "OpenAI's client is not installed", "Install it with: pip install 'holdfast[openai]'"
+            ) from None
+        self.name = name
+        self.context_tokens = context_tokens
+        self._errors = openai
+        self._client = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        names = provider_map(tool.name for tool in request.tools)
+        text, stop, usage = "", "", Usage()
+        calls: dict[int, dict[str, str]] = {}
+        try:
+            chunks: Any = await self._client.chat.completions.create(**self._body(request), stream=True)
+            async for chunk in chunks:
+                if chunk.usage:
+                    usage = _usage(chunk.usage)
+                for choice in chunk.choices[:1]:
+                    stop = choice.finish_reason or stop
+                    if choice.delta.content:
+                        text += choice.delta.content
+                        yield TextDelta(choice.delta.content)
+                    for part in choice.delta.tool_calls or ():
+                        _add(calls, part)
+        except self._errors.OpenAIError as problem:
+            raise _error(self.name, problem, self._errors) from problem
+        if not stop:
+            raise ModelError(f"{self.name} broke off in the middle of its answer", "Try again.", retryable=True)
+        made = tuple(_call(calls[index], names, index) for index in sorted(calls))
+        # Some servers say "stop" though they call tools.
+        yield Turn(Message("assistant", text, made), "tool_use" if made else _STOPS.get(stop, "end"), usage)
+
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
+        before: Message | None = None
+        for message in request.messages:
+            messages += _shapes(message, before)
+            before = message
+        body: dict[str, Any] = {
+            "model": self.name,
+            "messages": messages,
+            "max_completion_tokens": request.max_tokens,
+            "stream_options": {"include_usage": True},
+        }
+        return body | ({"tools": [_tool(info) for info in request.tools]} if request.tools else {})
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _tool(info: Any) -> dict[str, Any]:
+    function = {"name": provider_safe(info.name), "description": info.description, "parameters": info.input_schema}
+    return {"type": "function", "function": function}
+
+
+def _shapes(message: Message, before: Message | None) -> list[dict[str, Any]]:
+    if message.role == "user":
+        return [{"role": "user", "content": message.text}]
+    if message.role == "assistant":
+        shape: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+        return [shape | ({"tool_calls": [call_to_openai(call) for call in message.calls]} if message.calls else {})]
+    calls = before.calls if before is not None else ()
+    shapes = [_result(call.id, result) for call, result in zip(calls, message.results, strict=True)]
+    pictures = [block for result in message.results for block in result.content if isinstance(block, Image)]
+    if pictures:
+        shapes.append({"role": "user", "content": [_picture(picture) for picture in pictures]})
+    return [*shapes, {"role": "user", "content": message.text}] if message.text else shapes
+
+
+def _result(call_id: str, result: ToolResult) -> dict[str, Any]:
+    """A tool message takes text alone here; pictures follow in a user message of their own."""
+    shape = result_to_openai(call_id, result)
+    if isinstance(shape["content"], list):
+        parts = cast("Sequence[dict[str, Any]]", shape["content"])
+        shape["content"] = "\n".join(part["text"] for part in parts if part["type"] == "text") or "(a picture follows)"
+    return shape
+
+
+def _picture(image: Image) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:{image.mime_type};base64,{image.data}"}}
+
+
+def _add(calls: dict[int, dict[str, str]], part: Any) -> None:
+    call = calls.setdefault(part.index or 0, {"id": "", "name": "", "arguments": ""})
+    call["id"] = part.id or call["id"]
+    if part.function is not None:
+        call["name"] = part.function.name or call["name"]
+        call["arguments"] += part.function.arguments or ""
+
+
+def _call(raw: dict[str, str], names: Mapping[str, str], index: int) -> ToolCall:
+    try:
+        args: Any = json.loads(raw["arguments"] or "{}")
+    except ValueError:
+        args = None
+    if not isinstance(args, dict):
+        args = {BROKEN_ARGUMENTS: raw["arguments"]}
+    name = raw["name"]
+    return ToolCall(names.get(name, name), cast("dict[str, Any]", args), raw["id"] or f"call_{index}", "model")
+
+
+def _usage(raw: Any) -> Usage:
+    details = getattr(raw, "prompt_tokens_details", None)
+    cached = (getattr(details, "cached_tokens", 0) or 0) if details else 0
+    return Usage((raw.prompt_tokens or 0) - cached, raw.completion_tokens or 0, cached)
+
+
+def _error(name: str, problem: Exception, errors: Any) -> ModelError:
+    if isinstance(problem, errors.AuthenticationError | errors.PermissionDeniedError):
+        return ModelError(f"the server refused the key: {problem}", "Set another with `holdfast auth set openai`.")
+    if isinstance(problem, errors.NotFoundError):
+        return ModelError(f"the server has no model {name!r}", "Name another with --model or [model] name.")
+    if isinstance(problem, errors.APIConnectionError):
+        return ModelError(f"the model's server cannot be reached: {problem}", "Check base_url.", retryable=True)
+    status = getattr(problem, "status_code", None)
+    busy = status in (408, 409, 429, 500, 502, 503, 504)
+    return ModelError(f"the model's server answered {status or 'an error'}: {problem}", retryable=busy)

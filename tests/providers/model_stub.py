@@ -1,0 +1,130 @@
+"""A loopback server that speaks the streaming APIs of Anthropic and OpenAI from a script, and keeps what it got."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Stub:
+    """`script` steps: {"text": ..., "calls": [(id, name, json text)], "status": ..., "cut": True}."""
+
+    def __init__(self) -> None:
+        self.script: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                stub.requests.append(body)
+                stub.headers.append({key.lower(): value for key, value in self.headers.items()})
+                step = stub.script.pop(0) if stub.script else {"text": "the script has ended"}
+                if status := step.get("status"):
+                    return self._error(status)
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream")
+                self.end_headers()
+                lines = anthropic(step) if "messages" in self.path and "chat" not in self.path else openai(step)
+                for line in lines:
+                    self.wfile.write(line.encode())
+                return None
+
+            def _error(self, status: int) -> None:
+                text = json.dumps({"type": "error", "error": {"type": "stub", "message": f"status {status}"}}).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def anthropic(step: dict[str, Any]) -> Iterator[str]:
+    def event(kind: str, **data: Any) -> str:
+        return f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n"
+
+    usage = {"input_tokens": 11, "output_tokens": 1, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 3}
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": [], "stop_reason": None}
+    yield event("message_start", message={**message, "stop_sequence": None, "usage": usage})
+    index = 0
+    if step.get("thinking"):
+        block = {"type": "thinking", "thinking": "", "signature": ""}
+        yield event("content_block_start", index=index, content_block=block)
+        yield event("content_block_delta", index=index, delta={"type": "thinking_delta", "thinking": step["thinking"]})
+        yield event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": "signed"})
+        yield event("content_block_stop", index=index)
+        index += 1
+    if text := step.get("text"):
+        yield event("content_block_start", index=index, content_block={"type": "text", "text": ""})
+        for half in (text[: len(text) // 2], text[len(text) // 2 :]):
+            yield event("content_block_delta", index=index, delta={"type": "text_delta", "text": half})
+        yield event("content_block_stop", index=index)
+        index += 1
+    if step.get("cut"):
+        return
+    for id, name, arguments in step.get("calls", ()):
+        block = {"type": "tool_use", "id": id, "name": name, "input": {}}
+        yield event("content_block_start", index=index, content_block=block)
+        for half in (arguments[:3], arguments[3:]):
+            yield event("content_block_delta", index=index, delta={"type": "input_json_delta", "partial_json": half})
+        yield event("content_block_stop", index=index)
+        index += 1
+    stop = step.get("stop") or ("tool_use" if step.get("calls") else "end_turn")
+    yield event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage={"output_tokens": 5})
+    yield event("message_stop")
+
+
+def openai(step: dict[str, Any]) -> Iterator[str]:
+    def chunk(delta: dict[str, Any], finish: str | None = None, usage: Any = None) -> str:
+        choices = [] if usage else [{"index": 0, "delta": delta, "finish_reason": finish}]
+        data = {
+            "id": "c",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": "x",
+            "choices": choices,
+            "usage": usage,
+        }
+        return f"data: {json.dumps(data)}\n\n"
+
+    if text := step.get("text"):
+        for half in (text[: len(text) // 2], text[len(text) // 2 :]):
+            yield chunk({"role": "assistant", "content": half})
+    if step.get("cut"):
+        return
+    for index, (id, name, arguments) in enumerate(step.get("calls", ())):
+        yield chunk(
+            {
+                "tool_calls": [
+                    {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+                ]
+            }
+        )
+        for half in (arguments[:3], arguments[3:]):
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": half}}]})
+    yield chunk({}, step.get("stop") or ("tool_calls" if step.get("calls") else "stop"))
+    yield chunk(
+        {},
+        usage={
+            "prompt_tokens": 21,
+            "completion_tokens": 5,
+            "total_tokens": 26,
+            "prompt_tokens_details": {"cached_tokens": 7},
+        },
+    )
+    yield "data: [DONE]\n\n"

@@ -1,0 +1,259 @@
+"""Real clients against loopback stubs of the Anthropic and OpenAI APIs: streaming, tools, errors, interruptions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_stub import Stub
+
+from holdfast import Image, Settings, Text, ToolResult, tool
+from holdfast.core.model import Message, Model, ModelError, ModelRequest, Turn
+from holdfast.core.names import provider_safe
+from holdfast.testing import Says, scratch_app
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    made = Stub()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["anthropic", "openai"])
+def model(request: pytest.FixtureRequest, stub: Stub) -> Model:
+    if request.param == "anthropic":
+        from holdfast.providers.anthropic import AnthropicModel
+
+        return AnthropicModel("claude-test", "dummy-key", stub.address)
+    from holdfast.providers.openai import OpenAIModel
+
+    return OpenAIModel("gpt-test", "dummy-key", f"{stub.address}/v1")
+
+
+@tool(read_only=True, name="math.double")
+async def double(n: int) -> int:
+    "Double a number."
+    return 2 * n
+
+
+@tool(read_only=True)
+async def picture() -> ToolResult:
+    "Return a picture."
+    return ToolResult(output="a dot", content=(Text("a dot"), Image("aGk=", "image/png")))
+
+
+@tool
+async def launch() -> str:
+    "Launch."
+    return "launched"
+
+
+SAFE = provider_safe("math.double")
+
+
+async def test_text_streams_and_usage_is_counted(model: Model, stub: Stub) -> None:
+    stub.script = [{"text": "hello there"}]
+    pieces: list[str] = []
+    async with scratch_app() as app:
+        outcome = await app.conversation(model, on_text=pieces.append).ask("hi")
+    assert pieces == ["hello", " there"]
+    assert outcome.text == "hello there"
+    assert outcome.usage.output_tokens == 5
+    assert outcome.usage.cache_read_tokens == 7
+
+
+async def test_parallel_calls_with_mapped_names_come_back_right(model: Model, stub: Stub) -> None:
+    stub.script = [
+        {"text": "let me see", "calls": [("a", SAFE, '{"n": 2}'), ("b", SAFE, '{"n": 5}')]},
+        {"text": "4 and 10"},
+    ]
+    async with scratch_app(tools=[double], builtin=False) as app:
+        outcome = await app.conversation(model).ask("double 2 and 5")
+    assert [call.name for call in outcome.calls] == ["math.double"] * 2
+    assert [result.data for result in outcome.results] == [4, 10]
+    assert outcome.text == "4 and 10"
+    sent = str(stub.requests[1]["messages"])
+    assert "'10'" in sent
+    assert SAFE in str(stub.requests[0]["tools"])
+    assert "math.double" not in str(stub.requests[0]["tools"]).replace("Double a number.", "")
+
+
+async def test_an_error_is_told_and_the_model_recovers(model: Model, stub: Stub) -> None:
+    stub.script = [
+        {"calls": [("a", SAFE, '{"n": "x"}')]},
+        {"calls": [("b", SAFE, '{"n": ')]},
+        {"calls": [("c", SAFE, '{"n": 3}')]},
+        {"text": "6"},
+    ]
+    async with scratch_app(tools=[double], builtin=False) as app:
+        outcome = await app.conversation(model).ask("go")
+    assert [result.ok for result in outcome.results] == [False, False, True]
+    assert "invalid_args" in str(stub.requests[1]["messages"][-1])
+    assert "not JSON" in str(stub.requests[2]["messages"][-1])
+    assert outcome.text == "6"
+
+
+async def test_a_refusal_is_told(model: Model, stub: Stub) -> None:
+    stub.script = [{"calls": [("a", "launch", "{}")]}, {"text": "ok, not"}]
+    async with scratch_app(tools=[launch], builtin=False, approver=Says("no", "too windy")) as app:
+        await app.conversation(model).ask("go")
+    assert "too windy" in str(stub.requests[1]["messages"][-1])
+
+
+async def test_a_picture_reaches_the_model(model: Model, stub: Stub) -> None:
+    stub.script = [{"calls": [("a", "picture", "{}")]}, {"text": "a dot"}]
+    async with scratch_app(tools=[picture], builtin=False) as app:
+        await app.conversation(model).ask("go")
+    assert "aGk=" in str(stub.requests[1]["messages"])
+
+
+async def test_an_overloaded_server_is_tried_again(model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.agent.loop.RETRY_WAITS_S", (0.0, 0.0))
+    stub.script = [{"status": 529 if model.provider == "anthropic" else 503}, {"status": 429}, {"text": "here"}]
+    async with scratch_app() as app:
+        assert (await app.conversation(model).ask("go")).text == "here"
+
+
+@pytest.mark.parametrize(("status", "word"), [(401, "key"), (404, "no model")])
+async def test_a_refused_key_and_a_missing_model_are_clear(model: Model, stub: Stub, status: int, word: str) -> None:
+    stub.script = [{"status": status}]
+    async with scratch_app() as app:
+        with pytest.raises(ModelError, match=word) as caught:
+            await app.conversation(model).ask("go")
+    assert caught.value.hint
+    assert not caught.value.retryable
+
+
+async def test_a_stream_cut_in_the_middle_is_an_error_not_an_answer(model: Model, stub: Stub) -> None:
+    stub.script = [{"text": "half of", "cut": True}]
+    async with scratch_app() as app:
+        with pytest.raises(ModelError):
+            await app.conversation(model).ask("go")
+
+
+async def test_an_answer_cut_by_its_length_is_said_so(model: Model, stub: Stub) -> None:
+    stub.script = [{"text": "long", "stop": "max_tokens" if model.provider == "anthropic" else "length"}]
+    async with scratch_app() as app:
+        outcome = await app.conversation(model).ask("go")
+    assert (outcome.stop, outcome.answered) == ("max_tokens", False)
+
+
+async def test_a_server_that_is_not_there_is_named(stub: Stub, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.agent.loop.RETRY_WAITS_S", ())
+    stub.close()
+    async with scratch_app() as app:
+        with pytest.raises(ModelError, match="cannot be reached"):
+            await app.conversation(model).ask("go")
+
+
+async def test_signed_thoughts_go_back_as_they_came(stub: Stub) -> None:
+    from holdfast.providers.anthropic import AnthropicModel
+
+    stub.script = [{"thinking": "hm", "calls": [("a", SAFE, '{"n": 2}')]}, {"text": "4"}]
+    async with scratch_app(tools=[double], builtin=False) as app:
+        await app.conversation(AnthropicModel("claude-test", "k", stub.address)).ask("go")
+    sent = stub.requests[1]["messages"][1]["content"]
+    assert sent[0] == {"type": "thinking", "thinking": "hm", "signature": "signed"}
+
+
+async def test_prompt_and_tools_are_marked_for_the_cache(stub: Stub) -> None:
+    from holdfast.providers.anthropic import AnthropicModel
+
+    stub.script = [{"text": "x"}]
+    async with scratch_app(tools=[double], builtin=False) as app:
+        await app.conversation(AnthropicModel("claude-test", "dummy-key", stub.address)).ask("go")
+    body = stub.requests[0]
+    assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
+    assert body["tools"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert body["messages"][-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert "dummy-key" in (stub.headers[0].get("x-api-key") or stub.headers[0]["authorization"])
+
+
+async def test_a_message_without_words_is_still_one(model: Model, stub: Stub) -> None:
+    stub.script = [{}]
+    turns = [event async for event in model.stream(ModelRequest("s", [Message("user", "x"), Message("assistant", "")]))]
+    assert isinstance(turns[-1], Turn)
+    assert turns[-1].message.text == ""
+
+
+def ask(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("ANTHROPIC", "OPENAI"))}
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", *words],
+        cwd=cwd,
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_ask_speaks_with_the_configured_model_and_keeps_the_session(tmp_path: Path, stub: Stub) -> None:
+    import json
+
+    stub.script = [{"calls": [("a", provider_safe("time.now"), "{}")]}, {"text": "late"}, {"text": "again"}]
+    environment = {
+        "ANTHROPIC_API_KEY": "dummy",
+        "HOLDFAST_MODEL__BASE_URL": stub.address,
+        "HOLDFAST_MODEL__PROVIDER": "anthropic",
+    }
+    first = json.loads(ask("ask", "time?", "--session", "t", cwd=tmp_path, **environment).stdout)
+    assert (first["answer"], first["toolError"], first["sessionContextUpdated"]) == ("late", None, True)
+    assert first["toolCalls"][0]["name"] == "time.now"
+    second = json.loads(ask("ask", "more", "--session", "t", cwd=tmp_path, **environment).stdout)
+    assert second["answer"] == "again"
+    assert len(stub.requests[2]["messages"]) == 5
+    assert "dummy" not in "".join(
+        path.read_text(errors="replace") for path in Path(os.environ["HOLDFAST_HOME"]).rglob("*.jsonl")
+    )
+
+
+def test_a_missing_key_is_a_clear_message(tmp_path: Path) -> None:
+    done = ask("ask", "hi", "--model", "claude-x", "--json", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no key for anthropic" in done.stdout
+
+
+def test_models_says_which_and_why(tmp_path: Path) -> None:
+    import json
+
+    shown = json.loads(ask("models", cwd=tmp_path).stdout)
+    assert shown["chosen"]["provider"] == "offline"
+    shown = json.loads(ask("models", cwd=tmp_path, OPENAI_API_KEY="dummy").stdout)
+    assert shown["chosen"]["provider"] == "openai"
+    assert "OPENAI_API_KEY" in shown["chosen"]["why"]
+
+
+def test_a_key_is_kept_privately_and_never_shown(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "holdfast", "auth"]
+
+    def auth(*more: str, stdin: str = "") -> Any:
+        return subprocess.run([*words, *more], input=stdin, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    assert auth("set", "anthropic", stdin="sk-dummy-123\n").returncode == 0
+    path = Path(os.environ["HOLDFAST_HOME"]) / "keys.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "private file" in auth("status").stdout
+    assert "sk-dummy" not in auth("status").stdout
+    path.chmod(0o644)
+    assert "chmod 600" in auth("status").stderr
+    path.chmod(0o600)
+    assert auth("remove", "anthropic").returncode == 0
+    assert "sk-dummy" not in path.read_text()
+    assert auth("set", "anthropic", stdin="two words").returncode == 2
+
+
+def test_settings_without_a_key_may_name_a_local_server() -> None:
+    from holdfast.models import choose
+
+    choice = choose(Settings.parse({"model": {"base_url": "http://127.0.0.1:11434/v1", "name": "llama3"}}))
+    assert (choice.provider, choice.name) == ("openai", "llama3")
+    assert choose(Settings(), "offline").provider == "offline"
+    assert choose(Settings(), "openai/gpt-x").name == "gpt-x"
