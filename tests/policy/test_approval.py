@@ -51,6 +51,15 @@ def test_a_question_shows_command_effects_diff_and_origin(tmp_path: Path) -> Non
         assert part in text
 
 
+def test_what_the_diff_shows_is_not_shown_twice(tmp_path: Path) -> None:
+    decision = judge([], tmp_path, WritePath(str(tmp_path / "a")), tool="Write")
+    call = ToolCall("Write", {"file_path": "a", "content": "one\ntwo\n" * 30})
+    with_diff = Question(call, "Write", decision, Preview("", diff="+one"), "d").text()
+    assert "(240 characters, see the changes below)" in with_diff
+    assert "file_path: a" in with_diff
+    assert "two" in Question(call, "Write", decision, None, "d").text()
+
+
 def test_no_code_point_reaches_the_prompt_raw(tmp_path: Path) -> None:
     hidden = [chr(code) for code in range(sys.maxunicode + 1) if RAW.match(chr(code))]
     text = "".join(hidden)

@@ -316,6 +316,12 @@ def test_a_session_grant_allows_and_a_deny_rule_still_wins(tmp_path: Path) -> No
     assert verdict([], tmp_path, push, WritePath(str(tmp_path / "a")), tool="Bash", grants=[two]) == "allow"
 
 
+def test_a_grant_that_does_not_parse_grants_nothing(tmp_path: Path) -> None:
+    make = RunCommand(("make",), False)
+    assert verdict([], tmp_path, make, tool="Bash", grants=["Bash("]) == "ask"
+    assert verdict([], tmp_path, make, tool="Bash", grants=["Bash(", "Bash(make)"]) == "allow"
+
+
 def test_a_child_policy_never_permits_more_than_its_parent(tmp_path: Path) -> None:
     parent = policy("deny Bash(curl:*)", "ask Bash(make:*)")
     child = parent.narrowed([parse_rule("allow", "Bash"), parse_rule("deny", "Edit")], ceiling="default")

@@ -218,6 +218,14 @@ def test_a_rule_with_brackets_on_another_tool_binds_the_paths_of_that_tool_alone
     assert verdict(["deny Grep(src/**)"], tmp_path, path, tool="Read", read_only=True) == "allow"
 
 
+def test_an_allow_rule_for_somebodys_own_tool_is_not_taken_for_a_built_in_one(tmp_path: Path) -> None:
+    write = WritePath(str(tmp_path / "a"))
+    assert verdict(["allow write"], tmp_path, write, tool="Edit") == "ask"
+    assert verdict(["allow write"], tmp_path, write, tool="write") == "allow"
+    assert verdict(["deny write"], tmp_path, tool="write") == "deny"
+    assert verdict(["deny write", "allow Edit"], tmp_path, write, tool="Edit") == "deny"
+
+
 def test_sub_agents_are_named_by_profile(tmp_path: Path) -> None:
     assert verdict([], tmp_path, StartAgent("reviewer"), tool="Agent") == "allow"
     assert verdict(["deny Agent(rev*)"], tmp_path, StartAgent("reviewer"), tool="Agent") == "deny"

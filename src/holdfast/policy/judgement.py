@@ -51,7 +51,8 @@ class Judgement:
         self.request = request
         self.book = policy.book
         self.names = request.names
-        self.grants = [grant(line) for text in request.grants for line in text.splitlines()]
+        given = [grant(line) for text in request.grants for line in text.splitlines()]
+        self.grants = [rule for rule in given if rule is not None]
         self.untrusted = any(origin != "workspace" for origin in request.origins)
         self.cover: Rule | None = None
         """The allow rule for the tool as a whole, if there is one: it covers effects inside the roots."""

@@ -83,7 +83,7 @@ class Rule(NamedTuple):
     def names_tool(self, names: Iterable[str]) -> bool:
         """Return whether the rule is about a tool as a whole, known under `names`."""
         if self.kind != "name":
-            return self.whole and any(name in _TOOLS_OF[self.kind] for name in names)
+            return self.whole and any(name in _TOOLS_OF[self.kind] or name == self.name for name in names)
         return self.spec == "" and any(_name_matches(self.name, name) for name in names)
 
     def names_caller(self, names: Iterable[str]) -> bool:
@@ -135,13 +135,19 @@ def parse_rule(
             f"{_at(origin)}the rule {text!r} does not parse; write Tool or Tool(what), as Bash(git status:*)"
         )
     name, spec = found["name"], found["spec"]
-    kind: Kind = _KINDS.get(name.lower(), "name")
+    kind = _kind(verdict, name)
     problem = _problem(kind, name, spec)
     if problem:
         raise RuleError(f"{_at(origin)}the rule {text!r}: {problem}")
     spec = _plain_spec(kind, (spec or "").strip())
     command = parse_command(spec) if kind == "command" else None
     return Rule(verdict, text.strip(), kind, name, spec, origin, reason, untrusted, command)
+
+
+def _kind(verdict: str, name: str) -> Kind:
+    # `allow write` may be meant for somebody's own tool `write`; `deny bash(rm:*)` can only be meant for Bash.
+    exact = any(name in tools for tools in _TOOLS_OF.values())
+    return _KINDS.get(name.lower(), "name") if exact or verdict != "allow" else "name"
 
 
 def _plain_spec(kind: Kind, spec: str) -> str:
@@ -191,9 +197,12 @@ def _at(origin: Origin) -> str:
 
 
 @lru_cache(maxsize=1024)
-def grant(text: str) -> Rule:
-    """Return the allow rule an approver gave for the session."""
-    return parse_rule("allow", text, Origin("session"))
+def grant(text: str) -> Rule | None:
+    """Return the allow rule an approver gave for the session; one that does not parse grants nothing."""
+    try:
+        return parse_rule("allow", text, Origin("session"))
+    except RuleError:
+        return None
 
 
 def parse_line(line: str, origin: Origin = _COMMAND_LINE) -> Rule:

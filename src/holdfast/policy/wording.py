@@ -33,7 +33,7 @@ def question_text(question: Question) -> str:
     foreign = sorted(origin for origin in question.origins if origin != "workspace")
     if foreign:
         parts.append(f"Text from {visible(', '.join(foreign), lines=False)} has entered this session.")
-    parts.append(_arguments(question.call.args))
+    parts.append(_arguments(question.call.args, in_diff=bool(question.preview and question.preview.diff)))
     effects = [f"  {effect_line(each.effect)}" for each in decision.judged if each.effect is not None]
     if effects:
         parts.append("It would:\n" + "\n".join(dict.fromkeys(effects)))
@@ -43,13 +43,20 @@ def question_text(question: Question) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _arguments(args: Any) -> str:
+def _arguments(args: Any, *, in_diff: bool) -> str:
     command = args.get("command")
     if isinstance(command, str):
         rest = {key: value for key, value in args.items() if key != "command"}
         shown = "\n".join(f"  $ {line}" if not at else f"    {line}" for at, line in enumerate(_lines(command)))
         return shown + (f"\n  with {_plain(rest)}" if rest else "")
-    return "\n".join(f"  {visible(str(key), lines=False)}: {_plain(value)}" for key, value in args.items())
+    return "\n".join(f"  {visible(str(key), lines=False)}: {_value(value, in_diff)}" for key, value in args.items())
+
+
+def _value(value: Any, in_diff: bool) -> str:
+    """Return an argument as it is; what the diff shows anyway is named by its size."""
+    if in_diff and isinstance(value, str) and ("\n" in value or len(value) > 200):
+        return f"({len(value):,} characters, see the changes below)"
+    return _plain(value)
 
 
 def _lines(text: str) -> list[str]:
