@@ -24,7 +24,7 @@ from holdfast.host.text import line_at
 from holdfast.tools.attempt import Attempt
 from holdfast.tools.edit_checks import Check, run_checks
 
-_BESIDE_BYTES: Final = 1_000_000
+_BESIDE_BYTES: Final = 900_000
 """From this size on the hash of the new bytes is worked out while they are written."""
 _SNIPPET_BYTES: Final = 8 * 1024
 _RESULT_DIFF_LINES: Final = 200
