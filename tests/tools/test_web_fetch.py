@@ -236,6 +236,14 @@ async def test_an_empty_answer_says_so(world: World) -> None:
             assert (await world.fetch(site.url(path))).output == "[WebFetch] The answer is empty."
 
 
+async def test_a_page_without_text_says_so_and_a_long_title_is_cut(world: World) -> None:
+    scripted = '<title>App</title><div id="root"></div><script>render()</script>'
+    async with Site({"/": page(scripted), "/long": page(f"<title>{'t' * 5000}</title><p>x")}) as site:
+        output = (await world.fetch(site.url())).output
+        assert output.startswith("App\n\n[WebFetch] It holds no text")
+        assert (await world.fetch(site.url("/long"))).output == "t" * 1000 + "\n\nx"
+
+
 async def test_html_without_a_type_and_pages_that_only_refresh(world: World) -> None:
     refresh = '<title>Moved</title><meta http-equiv="refresh" content="0; url=/new">'
     async with Site({"/": b"HTTP/1.1 200 OK\r\n\r\n" + ARTICLE.encode(), "/old": page(refresh)}) as site:

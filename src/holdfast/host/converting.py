@@ -127,7 +127,7 @@ def serve() -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         text = page.text.encode("utf-8", "replace")
         last = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > WORN_OUT_KIB  # only an end gives that back
-        answer = {"title": page.title[:2000], "bytes": len(text), "rough": page.rough, "last": last}
+        answer = {"title": page.title, "bytes": len(text), "rough": page.rough, "last": last}
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + text)
         sys.stdout.buffer.flush()
 

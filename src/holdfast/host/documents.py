@@ -140,6 +140,8 @@ async def _read(made: Document, reply: Reply, converter: Converter) -> Document:
     notes = list(made.notes)
     if page.rough:
         notes.append("The markup of this page could not be converted; only its words are shown.")
+    if not page.text.strip():
+        notes.append("It holds no text that can be read; a page may be built by scripts, which are not run here.")
     if kind == "html" and len(page.text) < _SHORT_CHARS and (onward := _REFRESH.search(text, 0, 16 * 1024)):
         notes.append(f"The page sends its readers on to {urljoin(made.url, onward[1])}.")
     return replace(made, title=page.title, text=page.text, notes=tuple(notes))

@@ -16,6 +16,7 @@ from holdfast.host.html import is_quick as is_quick_html
 
 Kind = Literal["html", "words", "json", "xml", "text"]
 
+_TITLE_CHARS: Final = 1_000
 _QUICK_CHARS: Final = 64 * 1024
 _CONTROLS: Final = bytes(code for code in (*range(32), 127) if code not in b"\t\n")
 _RARER: Final = re.compile(rb"\xc2[\x80-\x9f]|\xef\xbb\xbf|\xf3\xa0")
@@ -42,7 +43,7 @@ _MAX_DEPTH: Final = 40
 def make(kind: Kind, text: str, base_url: str = "") -> Page:
     """Return the readable form of a text, without characters that nobody sees."""
     page = _MAKERS[kind](text, base_url)
-    return Page(_visible(page.title).strip(), _visible(page.text)[:TEXT_CHARS], page.rough)
+    return Page(_visible(page.title).strip()[:_TITLE_CHARS], _visible(page.text)[:TEXT_CHARS], page.rough)
 
 
 def is_quick(kind: Kind, text: str) -> bool:
