@@ -1,0 +1,118 @@
+"""`holdfast log`, `diff`, `undo`, `redo`: from one process to the next, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    return folder
+
+
+def holdfast(workspace: Path, *words: str, code: int = 0) -> Any:
+    """Run a command in a process of its own; return the JSON it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *words, "--cwd", str(workspace)],
+        capture_output=True,
+        text=True,
+        env=os.environ.copy(),
+    )
+    assert done.returncode == code, done.stderr + done.stdout
+    return json.loads(done.stdout) if done.stdout else done.stderr
+
+
+def invoke(workspace: Path, tool: str, *words: str, code: int = 0, **args: Any) -> Any:
+    more = ("--mode", "accept-edits", "--session", "work", *words)
+    return holdfast(workspace, "tools", "invoke", tool, "--args", json.dumps(args), *more, code=code)
+
+
+def test_a_change_is_listed_shown_undone_and_redone_in_later_processes(workspace: Path) -> None:
+    path = workspace / "a.txt"
+    invoke(workspace, "Write", file_path="a.txt", content="one\ntwo\n")
+    edited = invoke(workspace, "Edit", file_path="a.txt", old_string="two", new_string="2")
+    listed = holdfast(workspace, "log")["changes"]
+    assert [(change["tool"], change["files"][0]["action"]) for change in listed] == [
+        ("Edit", "changed"),
+        ("Write", "created"),
+    ]
+    assert edited["undo"]["change_id"] == listed[0]["id"]
+    assert "-two\n+2\n" in holdfast(workspace, "diff")["diff"]
+    assert "+one\n+two\n" in holdfast(workspace, "diff", listed[1]["id"])["diff"]
+    assert holdfast(workspace, "undo")["ok"]
+    assert path.read_text() == "one\ntwo\n"
+    assert holdfast(workspace, "undo")["ok"]
+    assert not path.exists()
+    assert "nothing to undo" in holdfast(workspace, "undo", code=1)["error"]["message"]
+    holdfast(workspace, "redo")
+    holdfast(workspace, "redo")
+    assert path.read_text() == "one\n2\n"
+
+
+def test_newer_work_is_not_undone_without_force(workspace: Path) -> None:
+    path = workspace / "a.txt"
+    invoke(workspace, "Write", file_path="a.txt", content="one\n")
+    path.write_text("one\nmine\n")
+    refused = holdfast(workspace, "undo", code=1)
+    assert "+mine" in refused["error"]["details"]["diff"]
+    assert path.read_text() == "one\nmine\n"
+    holdfast(workspace, "undo", "--force")
+    assert not path.exists()
+
+
+def test_a_point_and_a_session_can_be_gone_back_to(workspace: Path) -> None:
+    for number in range(4):
+        invoke(workspace, "Write", file_path=f"f{number}", content=str(number))
+    first = holdfast(workspace, "log", "-n", "0")["changes"][-1]["id"]
+    assert len(holdfast(workspace, "undo", "--to", first)["data"]["paths"]) == 3
+    assert os.listdir(workspace) == ["f0"]
+    holdfast(workspace, "redo")
+    assert len(os.listdir(workspace)) == 4
+    holdfast(workspace, "undo", "--of", "work")
+    assert os.listdir(workspace) == []
+    assert holdfast(workspace, "log", "f1", "--of", "work")["changes"]
+
+
+def test_a_dry_run_writes_nothing(workspace: Path) -> None:
+    shown = invoke(workspace, "Write", "--dry-run", file_path="new/a.txt", content="one\n")
+    assert "+one" in shown["output"]
+    assert os.listdir(workspace) == []
+    invoke(workspace, "Write", file_path="a.txt", content="one\n")
+    assert "-one" in holdfast(workspace, "undo", "--dry-run")["output"]
+    assert (workspace / "a.txt").exists()
+
+
+def test_unknown_changes_are_errors_with_a_way_on(workspace: Path) -> None:
+    assert holdfast(workspace, "log") == {"changes": [], "dropped": ""}
+    assert "no changes yet" in holdfast(workspace, "diff", code=1)
+    assert "there is no change 9" in holdfast(workspace, "undo", "9", code=1)["error"]["message"]
+
+
+def test_an_edit_without_permission_changes_nothing(workspace: Path) -> None:
+    (workspace / "a.txt").write_text("one\n")
+    holdfast(workspace, "tools", "invoke", "Read", "--args", '{"file_path": "a.txt"}', "--session", "work")
+    args = json.dumps({"file_path": "a.txt", "old_string": "one", "new_string": "two"})
+    denied = holdfast(workspace, "tools", "invoke", "Edit", "--args", args, "--session", "work", code=4)
+    assert denied["error"]["code"] == "permission_denied"
+    assert (workspace / "a.txt").read_text() == "one\n"
+
+
+def test_a_conflict_in_a_later_process_shows_what_changed(workspace: Path) -> None:
+    path = workspace / "a.txt"
+    path.write_text("one\ntwo\n")
+    invoke(workspace, "Read", file_path="a.txt")
+    path.write_text("one\nTWO\n")
+    wish = {"file_path": "a.txt", "old_string": "one", "new_string": "1"}
+    refused = invoke(workspace, "Edit", code=1, **wish)
+    assert "-two\n+TWO\n" in refused["error"]["details"]["diff"]
+    invoke(workspace, "Edit", **wish)
+    assert path.read_text() == "1\nTWO\n"
