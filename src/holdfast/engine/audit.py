@@ -28,6 +28,7 @@ GENESIS: Final = "0" * 64
 LIMIT_BYTES: Final = 16 * 1024 * 1024
 TEXT_LIMIT: Final = 2000
 _TAIL: Final = 64 * 1024
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 class Audit:
@@ -91,7 +92,7 @@ class Audit:
             self._follow()
             number, previous = self._last
             body = {"n": number + 1, "prev": previous, **record}
-            text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str)
+            text = _ENCODER.encode(body)
             digest = line_hash(previous, text)
             line = f'{text[:-1]},"hash":"{digest}"}}\n'.encode("utf-8", "backslashreplace")
             os.write(self._log, line)
