@@ -69,9 +69,9 @@ _PLACES: tuple[tuple[str, str], ...] = (
 )
 # One of these is in every text that holds a secret; most texts hold none, and finding that out must cost little.
 _HINTS = (
-    "key", "secret", "token", "pass", "pwd", "auth", "bearer", "basic", "cookie", "credential", "://", "eyj", "sk-", "sk_",
-    "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "_pat_", "glpat-", "xox", "hf_", "npm_", "pypi-",
-    "dop_v1_", "shpat_", "akia", "asia", "agpa", "aida", "aroa", "aiza",
+    "key", "secret", "token", "pass", "pwd", "auth", "bearer", "basic", "cookie", "credential", "://", "eyj", "sk-",
+    "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "_pat_", "glpat-", "xox", "hf_", "npm_",
+    "pypi-", "dop_v1_", "shpat_", "akia", "asia", "agpa", "aida", "aroa", "aiza",
 )  # fmt: skip
 
 
