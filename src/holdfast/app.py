@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from types import TracebackType
@@ -15,6 +15,7 @@ from holdfast import config
 from holdfast.catalog import builtin_tool, register_builtin
 from holdfast.core.call import Source, ToolCall, ToolResult
 from holdfast.core.errors import SettingsError
+from holdfast.core.events import Event
 from holdfast.core.session import Session
 from holdfast.core.settings import Settings
 from holdfast.core.tool import Tool
@@ -42,11 +43,12 @@ if TYPE_CHECKING:
     from holdfast.core.settings import Mode
     from holdfast.engine.health import HealthMonitor
     from holdfast.engine.tuning import Tuner
+    from holdfast.registry.lifecycle import Transition
     from holdfast.registry.search import SearchIndex
 
 __all__ = ["Holdfast", "builtin_tool"]
 
-_SESSION_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+SESSION_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class Holdfast:
@@ -82,7 +84,7 @@ class Holdfast:
         root = os.path.realpath(workspace)
         if not os.path.isdir(root):
             raise SettingsError(f"the workspace {os.fspath(workspace)} is not a folder")
-        if session is not None and not _SESSION_NAME.fullmatch(session):
+        if session is not None and not SESSION_NAME.fullmatch(session):
             raise SettingsError(f"a session's name is letters, digits, '.', '_' and '-', at most 64; not {session!r}")
         self.trusted = is_trusted(root)
         self.warnings: list[str] = []
@@ -117,6 +119,8 @@ class Holdfast:
             extensions=self.extensions,
         )
         self.executor.readiness.revive = lambda tool: self.health.revive(tool)
+        self.registry.lifecycle.trip_after = settings.engine.trip_after
+        self.registry.lifecycle.listen(self._tell_state, calls=False)
         state_dir = locations.workspace_state(root) if keep_state else None
         self.session = Session(
             root,
@@ -212,6 +216,9 @@ class Holdfast:
             if made.current and made.name not in self.registry:
                 self.registry.register(tool_of(made))
 
+    def _tell_state(self, move: Transition) -> None:
+        self.bus.emit(Event("tool_state", self.session.id, tool=move.tool, data=move.to_dict()))
+
     @cached_property
     def loader(self) -> Loader:
         """Loads tools from module paths and folders, and watches folders for change."""
@@ -256,7 +263,24 @@ class Holdfast:
         return not (enabled if isinstance(enabled, bool) else enabled(self.session))
 
     async def __aenter__(self) -> Self:
+        if interval := self.settings.engine.health_interval:
+            self._in_background(self.health.watch(interval))
+        folder = os.path.join(self.session.workspace, FOLDER)
+        if self.session.interactive and self.trusted and _is_folder(folder):
+            self._in_background(self.watch_tools())
         return self
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the calls until the application closes."""
+        import asyncio
+
+        task = asyncio.create_task(work)
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        self._stack.push_async_callback(end)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -267,9 +291,8 @@ class Holdfast:
         """End everything this application started."""
         try:
             await self.session.close()
-            for tool in [entry for name in self.registry if (entry := self.registry.card(name)) is not None]:
-                if isinstance(tool, Tool) and tool.close is not None:
-                    await tool.close()
+            cards = (self.registry.card(name) for name in self.registry)
+            await self.executor.readiness.close_all([card for card in cards if isinstance(card, Tool)])
         finally:
             await self._stack.aclose()
 
@@ -353,3 +376,7 @@ class Holdfast:
 
         async for position, result in run_all(calls, self.executor, self.session, self.selection):
             yield position, result
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)

@@ -50,8 +50,8 @@ async def _ask(options: Namespace, question: str) -> int:
         choice = choose(app.settings, options.model)
         try:
             model = open_model(app.settings, choice)
-            shown = None if as_json else _Shown(app)
-            loop = app.conversation(model, limits=_limits(options, app), with_tools=options.with_tools, on_text=shown)
+            shown = None if as_json else Shown(app)
+            loop = app.conversation(model, limits=limits(options, app), with_tools=options.with_tools, on_text=shown)
             outcome = await loop.ask(question)
         except ModelError as problem:
             return _failed(options, problem)
@@ -64,7 +64,7 @@ async def _ask(options: Namespace, question: str) -> int:
         return 0 if outcome.answered else 1
 
 
-def _limits(options: Namespace, app: Any) -> Any:
+def limits(options: Namespace, app: Any) -> Any:
     from holdfast.agent.loop import Limits
 
     own = app.settings.model
@@ -86,7 +86,7 @@ def _failed(options: Namespace, problem: Any) -> int:
     return 1
 
 
-class _Shown:
+class Shown:
     """Streams the answer to the terminal, and shows calls as they happen."""
 
     def __init__(self, app: Any) -> None:

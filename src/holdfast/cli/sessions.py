@@ -1,0 +1,123 @@
+"""`holdfast sessions`: list, show, fork and delete the sessions of a workspace. A session is its journal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from argparse import ArgumentParser, Namespace
+from time import localtime, strftime
+from typing import Any
+
+from holdfast.cli import render
+from holdfast.core.errors import StateError
+from holdfast.host import locations
+
+
+def configure(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="list | show | fork | delete")
+    commands.add_parser("list", help="all sessions, the latest first", allow_abbrev=False)
+    show = commands.add_parser("show", help="what was said and done in a session", allow_abbrev=False)
+    show.add_argument("name", metavar="NAME")
+    fork = commands.add_parser("fork", help="go on from a session under another name", allow_abbrev=False)
+    fork.add_argument("name", metavar="NAME")
+    fork.add_argument("new", metavar="NEW")
+    delete = commands.add_parser("delete", help="forget a session; changes to files stay in the history")
+    delete.add_argument("name", metavar="NAME")
+
+
+def run(options: Namespace) -> int:
+    return {"list": _list, "show": _show, "fork": _fork, "delete": _delete}[options.action](options)
+
+
+def _folder(options: Namespace) -> str:
+    return os.path.join(locations.workspace_state(options.cwd), "sessions")
+
+
+def _path(options: Namespace, name: str, *, exists: bool = True) -> str:
+    from holdfast.app import SESSION_NAME
+
+    if not SESSION_NAME.fullmatch(name):
+        raise StateError(f"{name!r} cannot be the name of a session")
+    path = os.path.join(_folder(options), f"{name}.jsonl")
+    if exists and not os.path.exists(path):
+        raise StateError(f"there is no session {name!r} here; `holdfast sessions list` lists them")
+    return path
+
+
+def _list(options: Namespace) -> int:
+    rows: list[dict[str, Any]] = []
+    folder = _folder(options)
+    for entry in os.scandir(folder) if os.path.isdir(folder) else ():
+        if entry.name.endswith(".jsonl"):
+            rows.append(_summary(entry.path))
+    rows.sort(key=lambda row: row["updated"], reverse=True)
+    shown = [
+        (row["name"], _when(row["updated"]), str(row["calls"]), render.shortened(row["first"], 60)) for row in rows
+    ]
+    text = (
+        render.table(shown, ("NAME", "UPDATED", "CALLS", "FIRST QUESTION")) if rows else "There are no sessions here."
+    )
+    render.facts(options, rows, text)
+    return 0
+
+
+def _summary(path: str) -> dict[str, Any]:
+    from holdfast.engine.journal import records
+
+    calls, first = 0, ""
+    for record in records(path):
+        calls += record["kind"] == "call_finished"
+        if record["kind"] == "message" and not first:
+            data: dict[str, Any] = record.get("data") or {}
+            message: dict[str, Any] = data.get("message") or {}
+            first = str(message.get("text", "")) if message.get("role") == "user" else ""
+    name = os.path.basename(path).removesuffix(".jsonl")
+    return {"name": name, "updated": os.path.getmtime(path), "calls": calls, "first": first}
+
+
+def _when(at: float) -> str:
+    return strftime("%Y-%m-%d %H:%M", localtime(at))
+
+
+def _show(options: Namespace) -> int:
+    from holdfast.engine.journal import records
+
+    found = list(records(_path(options, options.name)))
+    render.facts(options, found, lambda: "\n".join(filter(None, map(_line, found))) or "The session is empty.")
+    return 0
+
+
+def _line(record: dict[str, Any]) -> str:
+    from holdfast.host.visible import visible
+
+    data: dict[str, Any] = record.get("data") or {}
+    match record["kind"]:
+        case "message" if data["message"]["text"]:
+            who = render.paint(f"{data['message']['role']}:", "bold")
+            return f"{who} {visible(data['message']['text'])}"
+        case "call_finished":
+            result = data["result"]
+            mark = "ok" if result["ok"] else result["error"]["code"]
+            return f"  {_when(record['at'])}  {record['tool']}  {mark}  {result['meta'].get('duration_ms', 0)} ms"
+        case "permission_decided":
+            return f"  {record['tool']}: permission {data.get('answer')} {visible(str(data.get('reason') or ''))}"
+        case "note":
+            return f"  {visible(str(data.get('message', '')))}"
+        case _:
+            return ""
+
+
+def _fork(options: Namespace) -> int:
+    source, target = _path(options, options.name), _path(options, options.new, exists=False)
+    if os.path.exists(target):
+        raise StateError(f"the session {options.new!r} exists already; choose another name")
+    shutil.copyfile(source, target)
+    os.chmod(target, 0o600)
+    render.facts(options, {"forked": options.name, "into": options.new}, f"{options.new} goes on from {options.name}")
+    return 0
+
+
+def _delete(options: Namespace) -> int:
+    os.unlink(_path(options, options.name))
+    render.facts(options, {"deleted": options.name}, f"{options.name} is gone")
+    return 0

@@ -1,0 +1,116 @@
+"""`holdfast sessions`, `ask` and `chat` as a person runs them, on a machine with no model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def holdfast(*words: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "holdfast", *words]
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("question", "tool", "word"),
+    [
+        ("what time is it", "time.now", "since 1970"),
+        ("read README.md lines 1-2", "Read", "first line"),
+        ("find TODO in src", "Grep", ">>TODO<<"),
+        ("list the python files", "Glob", "src/a.py"),
+        ("2+3*4", "calculate", "14.00"),
+        ("run `ls`", "Bash", "README.md"),
+    ],
+)
+def test_ask_works_on_a_machine_with_nothing_configured(tmp_path: Path, question: str, tool: str, word: str) -> None:
+    (tmp_path / "README.md").write_text("first line\nsecond\nthird\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("# TODO\n")
+    done = holdfast("ask", question, cwd=tmp_path)
+    shown = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert [call["name"] for call in shown["toolCalls"]] == [tool]
+    assert word in shown["answer"]
+    assert shown["toolError"] is None
+    assert shown["sessionContextUpdated"] is True
+    assert shown["model"]["provider"] == "offline"
+
+
+def test_the_planner_says_that_it_is_no_model(tmp_path: Path) -> None:
+    shown = json.loads(holdfast("ask", "write me a poem", cwd=tmp_path).stdout)
+    assert "no language model" in shown["answer"]
+    assert shown["toolCalls"] == []
+    assert shown["sessionContextUpdated"] is False
+
+
+def test_ask_without_tools_calls_none(tmp_path: Path) -> None:
+    shown = json.loads(holdfast("ask", "what time is it", "--with-tools=false", cwd=tmp_path).stdout)
+    assert shown["toolCalls"] == []
+    assert holdfast("ask", "x", "--with-tools=perhaps", cwd=tmp_path).returncode == 2
+
+
+def test_an_allow_list_binds_the_model(tmp_path: Path) -> None:
+    shown = json.loads(holdfast("ask", "2+2", "--tool-allow=time.now", cwd=tmp_path).stdout)
+    assert shown["toolError"] == {
+        "tool": "calculate",
+        "code": "tool_unavailable",
+        "message": "calculate is not among the tools of this session",
+    }
+
+
+def test_the_question_may_come_from_standard_input(tmp_path: Path) -> None:
+    assert "4.00" in json.loads(holdfast("ask", cwd=tmp_path, stdin="2+2\n").stdout)["answer"]
+    assert holdfast("ask", cwd=tmp_path).returncode == 2
+
+
+def test_every_ask_is_kept_and_can_be_listed_shown_forked_and_deleted(tmp_path: Path) -> None:
+    name = json.loads(holdfast("ask", "2+2", cwd=tmp_path).stdout)["session"]
+    listed = json.loads(holdfast("sessions", "list", cwd=tmp_path).stdout)
+    assert [(row["name"], row["calls"], row["first"]) for row in listed] == [(name, 1, "2+2")]
+    assert "calculate" in holdfast("sessions", "show", name, cwd=tmp_path).stdout
+    assert holdfast("sessions", "fork", name, "again", cwd=tmp_path).returncode == 0
+    assert holdfast("sessions", "fork", name, "again", cwd=tmp_path).returncode == 2
+    assert json.loads(holdfast("ask", "3+3", "--session", "again", cwd=tmp_path).stdout)["answer"] == "3+3 = 6.00"
+    assert holdfast("sessions", "delete", name, cwd=tmp_path).returncode == 0
+    assert [row["name"] for row in json.loads(holdfast("sessions", "list", cwd=tmp_path).stdout)] == ["again"]
+    for bad in ("nowhere", "../x"):
+        assert holdfast("sessions", "show", bad, cwd=tmp_path).returncode == 2
+
+
+def test_chat_answers_and_takes_commands(tmp_path: Path) -> None:
+    typed = "2+\\\n2\n/tools\n/mode plan\n/mode yolo\n/stats\n/model\n/log\n/help\n/nope\n/exit\n"
+    done = holdfast("chat", cwd=tmp_path, stdin=typed)
+    assert done.returncode == 0
+    for word in ("4.00", "ToolSearch", "mode: plan", "calculate  1", "nothing yet", "/undo"):
+        assert word in done.stdout
+    assert "no command /nope" in done.stderr
+    assert "no mode 'yolo'" in done.stderr
+
+
+def test_chat_ends_with_its_input(tmp_path: Path) -> None:
+    assert holdfast("chat", cwd=tmp_path, stdin="what time is it").returncode == 0
+
+
+def test_interrupting_ask_leaves_what_was_done(tmp_path: Path) -> None:
+    import signal
+    import time
+
+    command = [sys.executable, "-m", "holdfast", "ask", "run `sleep 60`", "--session", "s", "--allow", "Bash"]
+    running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    journal = ""
+    for _ in range(400):
+        found = list(Path(os.environ["HOLDFAST_HOME"]).rglob("s.jsonl"))
+        journal = found[0].read_text() if found else ""
+        if '"call_started"' in journal:
+            break
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(20) == 130
+    assert '"call_started"' in journal
+    shown = json.loads(holdfast("ask", "2+2", "--session", "s", cwd=tmp_path).stdout)
+    assert shown["answer"] == "2+2 = 4.00"
