@@ -1,0 +1,21 @@
+"""A tool of your own in ten lines."""
+
+import asyncio
+
+from holdfast import Holdfast, tool
+
+
+@tool(read_only=True)
+def word_count(text: str) -> int:
+    "Count the words of a text."
+    return len(text.split())
+
+
+async def main() -> None:
+    async with Holdfast(".", tools=[word_count]) as app:
+        result = await app.call("word_count", {"text": "hands that hold"})
+        print(result.ok, result.data)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
