@@ -169,18 +169,7 @@ echo '{0}'
 echo "{0}"
 echo \¶{0}
 """.strip().split("\n")
-_NOISE = list(" \t\n;|&(){}$`'\"\\#<>[]=!*~") + [
-    "$(",
-    "<<EOF\n",
-    "\nEOF\n",
-    "&&",
-    "${x",
-    "))",
-    "'$(",
-    "\\\n",
-    "if ",
-    "fi",
-]
+_NOISE = [*" \t\n;|&(){}$`'\"\\#<>[]=!*~", "$(", "<<EOF\n", "\nEOF\n", "&&", "${x", "))", "'$(", "\\\n", "if ", "fi"]
 
 _PRELUDE = """
 command_not_found_handle() { printf '%s\\0' "$1" >> "$REPORT"; return 1; }

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from holdfast.core.effects import RunCommand, Unreadable
 from holdfast.host.shell import understand
 from holdfast.host.shell.syntax import parser_path
@@ -37,7 +38,8 @@ def _names_in_tree(command: str) -> list[str] | None:
                 parts = node["Args"][0]["Parts"]
                 if all(part["Type"] == "Lit" and "\\" not in part.get("Value", "") for part in parts):
                     name = "".join(part.get("Value", "") for part in parts)
-                    found += [name] if re.fullmatch(r"[\w./:+-]+", name) else []
+                    if re.fullmatch(r"[\w./:+-]+", name):
+                        found.append(name)
             for value in node.values():
                 visit(value)
         elif isinstance(node, list):
@@ -163,16 +165,7 @@ _SEEDS = [
     'f() { local x=${1:-$(date)}; echo "${x//a/b}" >&2; }; f $((1+2)) "$(cat <(ls))"',
     "case $1 in a|b) echo {1..3};; *) coproc cat;; esac; (cd /tmp && tar xf -) < a.tar 2>>log",
 ]
-_CHARACTERS = list(" \t\n;|&<>(){}[]$`'\"\\!#~*?=+-:/@%^,.0a") + [
-    "$(",
-    "${",
-    "<<EOF\n",
-    "))",
-    "\r",
-    "\0",
-    "\u200b",
-    "$'",
-]
+_CHARACTERS = [*" \t\n;|&<>(){}[]$`'\"\\!#~*?=+-:/@%^,.0a", "$(", "${", "<<EOF\n", "))", "\r", "\0", "\u200b", "$'"]
 
 
 def _mutated(generator: random.Random) -> Iterator[str]:
@@ -258,12 +251,13 @@ def test_beyond_the_limits_nothing_is_read_only(command: str) -> None:
     assert any(isinstance(effect, Unreadable) for effect in report.effects)
 
 
-@pytest.mark.parametrize(
-    "character",
-    ["\r", "\x0b", "\x0c", "\x1b", "\x7f", "\x85", "\x9b", "\xa0", "\xad", "\u034f", "\u061c", "\u1680", "\u180e", "\u2000",
-     "\u200b", "\u200d", "\u200e", "\u2028", "\u202e", "\u2060", "\u2066", "\u2800", "\u3000", "\u3164", "\ufe0f", "\ufeff",
-     "\uffa0", "\U000e0041", "\U000e0100"],
-)  # fmt: skip
+_UNSEEN = (
+    "\r\x0b\x0c\x1b\x7f\x85\x9b\xa0\xad\u034f\u061c\u1680\u180e\u2000\u200b\u200d\u200e\u2028\u202e\u2060\u2066\u2800"
+    "\u3000\u3164\ufe0f\ufeff\uffa0\U000e0041\U000e0100"
+)
+
+
+@pytest.mark.parametrize("character", list(_UNSEEN))
 @pytest.mark.parametrize("form", ["ls{} -la", "ls {}", "ls '{}'", "{}ls", "cat <<'EOF'\n{}\nEOF"])
 def test_a_character_that_cannot_be_seen_is_never_read_only(form: str, character: str) -> None:
     report = understand(form.format(character), CWD, home=HOME)

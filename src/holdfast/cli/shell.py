@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parse.add_argument(
         "--batch",
         metavar="FILE",
-        help='read one JSON object a line ({"command": ...}) from FILE, or from standard input with -; print one a line',
+        help='one JSON object a line ({"command": ...}) from FILE, or from standard input with -',
     )
 
 

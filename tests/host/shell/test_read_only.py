@@ -45,6 +45,16 @@ jq -r '.scripts | keys[]' package.json
 jq '.a' < package.json
 awk '{print $1}' data.csv
 awk -F: '$3 > 100 {print $1, $3}' data.txt
+awk '!seen[$0]++' f
+awk '$1 ~ /x|y/ {print $1/$2}' f
+awk '{ if ($1 > 5) print $2 }' f
+awk '{print ($1 > 5)}' f
+sed -n '/start/,/end/p' f
+sed '1!G;h;$!d' f
+sed -n '5{p;q}' f
+sed 's/[[:space:]]*$//' f
+DIR=src; ls $DIR
+n=$(ls | wc -l); echo "$n files"
 awk 'NR==1 || /error/ {n++} END {print n}' app.log
 sed -n '1,5p' a.txt
 sed -e 's/a/b/g' -e '/^$/d' a.txt
@@ -287,6 +297,16 @@ awk -f prog f
 awk -i inplace '{print}' f
 awk '@load "x"; {print}' f
 gawk 'BEGIN { s = "/inet/tcp/0/x/80"; print "x" |& s }'
+awk '/"/ {print > "o"} /"/' f
+awk '{x=a /"/ ; print > "o" /"/ }' f
+awk '{print $1 /"/ > "o" /"/ 2}' f
+awk '{print(1,2)> "o"}' f
+awk '{print (1) > 2}' f
+sed 's/[/]x/;touch pwn#/e' f
+sed 's/[/]x/p#/e' f
+sed -e 's/a/b/' -e 'w out' f
+bash <(echo ls)
+bash /dev/stdin <<< ls
 perl -e 'print 1'
 python3 -c 'print(1)'
 python3 script.py
@@ -727,6 +747,11 @@ def test_an_everyday_read_is_read_only(command: str) -> None:
     report = understand(command, "/work/space", home="/home/user")
     assert report.ok, report.error
     assert report.read_only, report.reasons
+
+
+def test_an_output_of_awk_on_the_next_line_is_seen() -> None:
+    for program in ('{print $1,\n$2 > "o"}', '{print $1\\\n> "o"}', '{print 1 &&\n2 > "o"}'):
+        assert not understand(f"awk '{program}' f", "/work/space", home="/home/user").read_only
 
 
 @pytest.mark.parametrize("command", _cases(NEVER))

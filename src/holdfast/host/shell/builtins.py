@@ -37,7 +37,9 @@ CHANGES_NAMES = names("read unset export declare typeset local readonly printf m
 
 def runs_text(name: str, words: Sequence[Word]) -> Word | None:
     """Return the text that `eval`, `trap` or `parallel` runs as a script."""
-    given = [word for word in words if not word.text.startswith("-")]
+    given = list(words)
+    while given and given[0].text.startswith("-"):
+        given = given[1:]
     if name == "trap":
         return given[0] if given else None
     if name in ("eval", "parallel", "sem"):

@@ -5,6 +5,7 @@ Each is judged as the command it is. A script given as one word (`sh -c` style) 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -122,9 +123,9 @@ def _ssh(words: Sequence[Word]) -> Iterator[Started]:
             value = words[index + 1]
         elif word.text.startswith("-o"):
             value = Word(word.text[2:], word.kind)
-        key, found, script = value.text.replace(" ", "=", 1).partition("=")
-        if found and key.lower() in ("proxycommand", "localcommand", "knownhostscommand"):
-            yield Started(script=Word(script, value.kind))
+        hit = re.fullmatch(r"\s*(\w+)\s*[=\s]\s*(.*)", value.text, re.DOTALL)
+        if hit and hit[1].lower() in ("proxycommand", "localcommand", "knownhostscommand"):
+            yield Started(script=Word(hit[2], value.kind))
 
 
 def _value(word: Word) -> Word:

@@ -14,8 +14,16 @@ from holdfast.host.shell.readonly_table import READ_ONLY
 from holdfast.host.shell.verdict import Check, Verdict, by_table
 from holdfast.host.shell.word import Word
 
-# Names of variables that only this script heeds; programs heed those in capitals.
-SHELL_VARIABLE = re.compile(r"(?!.*_proxy$)[a-z][a-z0-9_]*|[A-Z]")
+# Variables that programs or the shell itself heed: they may be exported already, so that setting one is no matter of
+# this script alone. Every other name is.
+_HEEDED = (
+    r"(?:BASH|GIT|LD|DYLD|LC|LANG|HIST|PS\d|PROMPT|PYTHON|PERL|RUBY|NODE|NPM|npm|JAVA|PIP|LESS|MAN|MAGIC|TAR|TAPE|GZIP|"
+    r"ZIP|UNZIP|BAT|EXA|TREE|RIPGREP|GREP|LS_|AWK|GAWK|JQ|BC|POSIX|TMP|TEMP|TIME|TZ|OPT|SHELL|EXEC|GLOB|MAIL|SSH|GPG|"
+    r"XDG|DOCKER|CARGO|RUST|GO|MALLOC|GCONV|LOCPATH|NLS|TERM|RES|SYSTEMD|DEB|APT|DPKG|HOLDFAST|COMP|COPROC|FUNC|REPLY|"
+    r"DIRSTACK|SECONDS|RANDOM|HOSTALIASES|CHILD).*"
+    r"|.*(?:PAGER|EDITOR|PROXY|proxy|PATH|OPTS|OPTIONS|FLAGS|CONFIG|HOME|RC|ENV|IFS|VISUAL|BROWSER|TMOUT|FIGNORE|USER|PWD)"
+)
+SHELL_VARIABLE = re.compile(rf"(?!(?:{_HEEDED})$)[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PRINTF_ASSIGNS = re.compile(r"%[-#0 +'0-9.*]*n")

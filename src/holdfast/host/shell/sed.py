@@ -8,6 +8,7 @@ _ADDRESS = re.compile(r"\s*(?:\d+(?:~\d+)?|\$|\+\d+|~\d+)")
 _SIMPLE = re.compile(r"[=dDgGhHnNpPxzlF]|[qQlL]\s*\d*")
 _LABEL = re.compile(r"[:btT]\s*([^;}\n]*)")
 _TEXT = re.compile(r"[aic](?:\s*\\\n|\s*)(?:[^\n\\]|\\.)*", re.DOTALL)
+_BRACKET = re.compile(r"\[\^?\]?(?:\[:[a-z]+:\]|[^\]\n])*\]")
 _SUBSTITUTION_FLAGS = re.compile(r"[gpiIm0-9]*")
 
 
@@ -43,7 +44,7 @@ def _command(script: str, position: int) -> int | None:
     if letter == "s":
         return _substitution(script, at + 1)
     if letter == "y":
-        end = _delimited(script, at + 1, 2)
+        end = _delimited(script, at + 1, 2, pattern=False)
         return end if end is not None and _ends(script, end) else None
     for pattern, closes in ((_TEXT, False), (_LABEL, False), (_SIMPLE, True)):
         hit = pattern.match(script, at)
@@ -86,21 +87,35 @@ def _substitution(script: str, at: int) -> int | None:
     return after if _ends(script, after) else None
 
 
-def _delimited(script: str, at: int, parts: int) -> int | None:
-    """Return the position after `parts` texts that the character at `at` delimits."""
-    if at >= len(script) or script[at] in "\\\n":
+def _delimited(script: str, at: int, parts: int, *, pattern: bool = True) -> int | None:
+    """Return the position after `parts` texts that the character at `at` delimits.
+
+    A delimiter or a backslash inside a bracket expression reads differently from one `sed` to the next: `None`.
+    """
+    if at >= len(script) or script[at] in "\\\n;":
         return None
-    delimiter, position, in_class = script[at], at + 1, False
+    delimiter, position = script[at], at + 1
     while position < len(script) and parts:
         character = script[position]
+        if character == "\n":
+            return None
         if character == "\\":
             position += 1
-        elif character == "\n" and not in_class:
-            return None
+        elif character == "[" and pattern:
+            end = _after_bracket(script, position)
+            if end is None or delimiter in script[position:end] or "\\" in script[position:end]:
+                return None
+            position = end - 1
         elif character == delimiter:
             parts -= 1
+            pattern = False
         position += 1
     return position if not parts else None
+
+
+def _after_bracket(script: str, position: int) -> int | None:
+    hit = _BRACKET.match(script, position)
+    return hit.end() if hit else None
 
 
 def _ends(script: str, position: int) -> bool:

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.host.shell.builtins import CHANGES_NAMES, NEVER_READABLE, names_changed, runs_text
+from holdfast.host.shell.effects_table import PLANS
 from holdfast.host.shell.found import Found, Place
 from holdfast.host.shell.options import names
 from holdfast.host.shell.plain import Node, parse_plain
 from holdfast.host.shell.programs import STARTERS, Started, started_by
+from holdfast.host.shell.readonly_checks import CHECKS
 from holdfast.host.shell.readonly_table import READ_ONLY
 from holdfast.host.shell.scope import Flow, Places, Scope, moved, staying
+from holdfast.host.shell.touches_special import SPECIAL
 from holdfast.host.shell.word import Word
 from holdfast.host.shell.wrappers import SHELLS, WRAPPERS, Wrapper, unwrap, wrapper_of
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 _ENDS = names("exit return logout")
 _MOVES = names("cd pushd popd chdir")
+_STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
 _READ_OTHERWISE = re.compile(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
 
@@ -56,7 +60,7 @@ def define(walk: Walk, name: str, body: Node) -> None:
     """Keep a function; one that takes the name of a known command hides that command."""
     walk.functions[name] = body
     walk.note("defines a function")
-    if name in READ_ONLY or name in NEVER_READABLE or name in WRAPPERS or name in STARTERS or name in SHELLS:
+    if any(name in known for known in (READ_ONLY, CHECKS, NEVER_READABLE, WRAPPERS, STARTERS, SHELLS, PLANS, SPECIAL)):
         walk.fault(f"the function {name} takes the name of a command")
 
 
@@ -89,6 +93,8 @@ def _wrapped(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope
     if inner.script is not None:
         _run_text(walk, inner.script, scope, there, name)
     if not inner.words:
+        if name == "exec":
+            walk.fault("`exec` with redirections changes the shell's own files")
         return staying(scope.places)
     if name in _SHELL_KEEPS:
         return run(walk, inner.words, scope, there)
@@ -104,7 +110,9 @@ def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> N
     script, file = _shell_script(words[1:])
     if script is not None:
         _run_text(walk, script, scope, place, name)
-    elif file is None:
+    elif file is not None and re.fullmatch(r"/dev/fd/[1-9]\d*", file.text):
+        walk.fault(f"`{name}` runs the output of a command as code")
+    elif file is None or file.text in _STANDARD_INPUT:
         walk.fault(f"`{name}` runs its standard input as code")
         if place.fed is not None:
             _run_text(walk, place.fed, scope, place, name)

@@ -144,7 +144,24 @@ class Decoder:
         elif kind == "ProcSubst":
             yield Piece(_SUBSTITUTE)
         else:
-            yield self._running(part)
+            text = None if splits else self._copied(part, names)
+            yield self._running(part) if text is None else Piece(text)
+
+    def _copied(self, part: Node, names: Mapping[str, Word | None]) -> str | None:
+        """Return what `"$(cat <<'EOF' ... EOF)"` stands for, the usual way to write a text of several lines."""
+        statements = children(part, "Stmts")
+        redirects = children(statements[0], "Redirs") if len(statements) == 1 else []
+        arguments = children(child(statements[0], "Cmd"), "Args") if len(redirects) == 1 else []
+        if part["Type"] != "CmdSubst" or part.get("TempFile") or len(arguments) != 1 or redirects[0]["Op"] != "<<":
+            return None
+        if child(statements[0], "Cmd").get("Assigns") or [word.text for word in self.words(arguments[0], {})] != [
+            "cat"
+        ]:
+            return None
+        delimiter = children(child(redirects[0], "Word"), "Parts")
+        quoted = any(piece["Type"] != "Lit" or "\\" in piece.get("Value", "") for piece in delimiter)
+        body = self.heredoc(redirects[0].get("Hdoc"), quoted, names)
+        return body.text.rstrip("\n") if body.literal else None
 
     def _single(self, part: Node) -> Piece:
         if not part.get("Dollar"):

@@ -152,10 +152,10 @@ def unwrap(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped:
 
 def _command(name: str, wrapper: Wrapper, parsed: Parsed, inner: list[Word]) -> Unwrapped:
     assigns: list[tuple[str, Word]] = []
+    if name == "env" and inner and inner[0].text == "-":  # the same as `-i`
+        inner = inner[1:]
     while wrapper.assigns and inner and (hit := _ASSIGNMENT.match(inner[0].text if inner[0].literal else "")):
         assigns.append((hit[1], Word(hit[2])))
-        inner = inner[1:]
-    if name == "env" and inner and inner[0].text == "-":
         inner = inner[1:]
     own, inner = inner[: wrapper.operands], inner[wrapper.operands :]
     if any(not word.literal for word in own):
@@ -173,11 +173,11 @@ def _script_option(wrapper: Wrapper, words: list[Word]) -> tuple[Word | None, li
     if wrapper.as_script not in ("-c",):
         return None, words
     for index, word in enumerate(words):
-        if word.text in ("-c", "--command") and index + 1 < len(words):
+        if re.fullmatch(r"-[A-Za-z]*c|--command", word.text) and index + 1 < len(words):
             return words[index + 1], words[:index] + words[index + 2 :]
         if word.text.startswith("--command="):
             return Word(word.text.partition("=")[2], word.kind), words[:index] + words[index + 1 :]
-        if word.text.startswith("-c") and not word.text.startswith("-c="):
+        if word.text.startswith("-c"):
             return Word(word.text[2:], word.kind), words[:index] + words[index + 1 :]
     return None, words
 
