@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import ToolFailure
-from holdfast.host import http
+from holdfast.host import http, http_body
 from holdfast.host.addresses import read_url
 from holdfast.host.http import BODY_BYTES, Reach, Reply, Wish, get
 from loopback import Site, page, redirect
@@ -349,7 +349,7 @@ async def test_a_byte_now_and_then_does_not_stretch_the_deadline() -> None:
 
 
 async def test_slow_downloads_report_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(http_body, "PROGRESS_S", 0.0)
     seen: list[tuple[int, int | None]] = []
     async with Site({"/": page(b"x" * 500_000, "text/plain")}) as site:
         await fetch(site.url(), report=lambda done, total: seen.append((done, total)))

@@ -23,7 +23,7 @@ from holdfast.core.events import Progress
 from holdfast.core.schema import InvalidArguments
 from holdfast.core.session import Session
 from holdfast.core.settings import EngineSettings, Settings, WebSettings
-from holdfast.host import http
+from holdfast.host import http_body
 from holdfast.tools import web_fetch as module
 from holdfast.tools.web_fetch import TOOLS, web_fetch
 from loopback import Site, page, redirect
@@ -342,7 +342,7 @@ async def test_the_timeout_is_the_callers_up_to_two_minutes(world: World) -> Non
 
 
 async def test_progress_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(http_body, "PROGRESS_S", 0.0)
     async with Site({"/": page(b"x" * 300_000, "text/plain")}) as site:
         await world.fetch(site.url())
     assert world.progress

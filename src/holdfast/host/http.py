@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import socket
-import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -21,7 +19,9 @@ from urllib.parse import urljoin
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host.addresses import WebAddress, address_problem, is_allowed, literal_problem, read_url
-from holdfast.host.inflate import ACCEPTED, Damaged, Unpacker, Unsupported
+from holdfast.host.http_body import Body
+from holdfast.host.inflate import ACCEPTED
+from holdfast.host.resolving import Resolve, system_resolve
 
 if TYPE_CHECKING:
     import ssl
@@ -33,7 +33,9 @@ ERROR_BODY_BYTES: Final = 64 * 1024
 HEADER_BYTES: Final = 64 * 1024
 MAX_REDIRECTS: Final = 5
 CONNECT_S: Final = 10.0
-PROGRESS_S: Final = 0.5
+TRY_S: Final = 3.0
+"""How long a place may take to answer a connection while there is another to try."""
+MAX_PLACES: Final = 4
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
@@ -46,9 +48,6 @@ _OPEN_IT: Final = (
     "Only public addresses are opened. If the user needs this one, they can add it to web.allowed_hosts in their own"
     " settings (not the project's)."
 )
-
-Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Host and port to addresses; raises OSError when there is none."""
 
 Follow: TypeAlias = Callable[[WebAddress], bool]
 Report: TypeAlias = Callable[[int, int | None], None]
@@ -75,34 +74,6 @@ class Reply:
     @property
     def ok(self) -> bool:
         return 200 <= self.status < 300
-
-
-async def system_resolve(host: str, port: int) -> list[str]:
-    """Return the addresses the system knows for `host`, in its order of preference.
-
-    Runs in a thread that nobody waits for: a resolver that hangs must hold up neither a deadline nor the end of the
-    program.
-    """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[list[str]] = loop.create_future()
-
-    def settle(result: list[str] | OSError) -> None:
-        if not answer.done():
-            answer.set_exception(result) if isinstance(result, OSError) else answer.set_result(result)
-
-    def look_up() -> None:
-        try:
-            rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            result: list[str] | OSError = list(dict.fromkeys(str(row[4][0]) for row in rows))
-        except (OSError, UnicodeError) as problem:
-            result = problem if isinstance(problem, OSError) else OSError(str(problem))
-        try:
-            loop.call_soon_threadsafe(settle, result)
-        except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
-
-    threading.Thread(target=look_up, name="holdfast-resolve", daemon=True).start()
-    return await answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +154,8 @@ async def _one(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
 
     places = await _places(address, reach)
     tls = await asyncio.to_thread(_tls) if address.scheme == "https" else _no_tls()
-    timeout = httpx2.Timeout(wish.timeout_s, connect=min(CONNECT_S, wish.timeout_s))
     headers = {**_HEADERS, **wish.headers, "Host": httpx2.URL(address.url).netloc.decode("ascii")}
-    async with httpx2.AsyncClient(trust_env=False, proxy=reach.proxy, verify=tls, timeout=timeout) as client:
+    async with httpx2.AsyncClient(trust_env=False, proxy=reach.proxy, verify=tls, timeout=wish.timeout_s) as client:
         response = await _opened(client, address, places, headers)
         async with aclosing(response):
             return await _read(response, address, wish)
@@ -199,17 +169,19 @@ async def _opened(
 
     url = httpx2.URL(address.url)
 
-    async def sent_to(place: str) -> httpx2.Response:
+    async def sent_to(place: str, patience_s: float) -> httpx2.Response:
         request = client.build_request("GET", url.copy_with(host=place), headers=dict(headers))
         request.extensions["sni_hostname"] = address.host  # the certificate must be that of the name
+        request.extensions["timeout"]["connect"] = patience_s
         return await client.send(request, stream=True)
 
-    for place in places[:-1]:
+    *others, last = places[:MAX_PLACES]
+    for place in others:
         try:
-            return await sent_to(place)
+            return await sent_to(place, TRY_S)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             continue
-    return await sent_to(places[-1])
+    return await sent_to(last, CONNECT_S)
 
 
 async def _places(address: WebAddress, reach: Reach) -> list[str]:
@@ -250,7 +222,7 @@ async def _read(response: httpx2.Response, address: WebAddress, wish: Wish) -> R
         raise ToolFailure(f"{address.url} answered with more than {HEADER_BYTES // 1024} KiB of headers")
     headers = {name.lower(): value for name, value in response.headers.items()}
     limit = wish.limit_bytes if 200 <= response.status_code < 300 else min(ERROR_BODY_BYTES, wish.limit_bytes)
-    body = _Body(limit if wish.whole(headers.get("content-type", "")) else min(4096, limit))
+    body = Body(limit if wish.whole(headers.get("content-type", "")) else min(4096, limit))
     announced = _length(headers)
     if response.status_code not in _REDIRECTS:
         await body.fill(response, headers, lambda done: wish.report(done, announced))
@@ -266,57 +238,6 @@ async def _read(response: httpx2.Response, address: WebAddress, wish: Wish) -> R
         cut=body.cut,
         trouble=body.trouble,
     )
-
-
-class _Body:
-    """A body as it comes in: unpacked, never more than `limit` bytes, and what went wrong on the way."""
-
-    def __init__(self, limit: int) -> None:
-        self.data = bytearray()
-        self.cut = False
-        self.complete = False
-        self.trouble = ""
-        self._limit = limit
-        self._raw = 0
-
-    async def fill(self, response: httpx2.Response, headers: Mapping[str, str], report: Callable[[int], None]) -> None:
-        import httpx2
-
-        clock = asyncio.get_running_loop().time
-        reported = clock()
-        try:
-            unpacker = Unpacker(headers.get("content-encoding", ""))
-            async for chunk in response.aiter_raw():
-                self._take(unpacker, chunk)
-                if self.cut:
-                    return
-                if clock() - reported >= PROGRESS_S:
-                    reported = clock()
-                    report(len(self.data))
-            self.complete = unpacker.finished
-            self.trouble = "" if self.complete else "its compression ends too soon"
-        except Unsupported as problem:
-            raise ToolFailure(
-                f"the server packed its answer as {problem}, though only {ACCEPTED} was asked for"
-            ) from None
-        except (Damaged, httpx2.RemoteProtocolError, httpx2.ReadError) as problem:
-            self._broke(problem)
-
-    def _take(self, unpacker: Unpacker, chunk: bytes) -> None:
-        self._raw += len(chunk)
-        for piece in unpacker.pieces(chunk):
-            self.data += piece
-            if len(self.data) > self._limit:
-                break
-        if len(self.data) > self._limit or self._raw > self._limit:  # endless input that unpacks to nothing
-            del self.data[self._limit :]
-            self.cut = True
-
-    def _broke(self, problem: Exception) -> None:
-        what = "its compression is damaged" if isinstance(problem, Damaged) else "the server closed the connection"
-        if not self.data:
-            raise ToolFailure(f"no answer could be read: {what} ({problem})") from problem
-        self.trouble = what
 
 
 def _length(headers: Mapping[str, str]) -> int | None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from holdfast.core.effects import Effect
     from holdfast.host.converting import Converter
     from holdfast.host.documents import Document
-    from holdfast.host.http import Reply, Resolve
+    from holdfast.host.http import Reply
+    from holdfast.host.resolving import Resolve
 
 TIMEOUT_S: Final = 30
 MAX_TIMEOUT_S: Final = 120
@@ -128,7 +129,8 @@ def web_fetch(resolve: Resolve | None = None) -> Tool:
 
 async def _document(address: WebAddress, args: WebFetchArgs, ctx: ToolContext, resolve: Resolve | None) -> Document:
     from holdfast.host.documents import document, worth_reading
-    from holdfast.host.http import Reach, Wish, get, system_resolve
+    from holdfast.host.http import Reach, Wish, get
+    from holdfast.host.resolving import system_resolve
 
     web = ctx.session.settings.web
     reach = Reach(web.allowed_hosts, web.proxy, resolve or system_resolve)

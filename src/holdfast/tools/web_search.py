@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
     from holdfast.core.effects import Effect
     from holdfast.core.settings import WebSettings
-    from holdfast.host.http import Resolve
+    from holdfast.host.resolving import Resolve
 
 RESULTS: Final = 10
 MAX_RESULTS: Final = 50
@@ -51,7 +51,8 @@ def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolv
         refuse_secrets(args.query)
 
     async def run(args: WebSearchArgs, ctx: ToolContext) -> ToolResult:
-        from holdfast.host.http import Reach, system_resolve
+        from holdfast.host.http import Reach
+        from holdfast.host.resolving import system_resolve
         from holdfast.host.search_engines.searching import search
 
         web = ctx.session.settings.web
