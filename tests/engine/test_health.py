@@ -213,3 +213,65 @@ async def test_a_failed_initialisation_is_said_once_and_clearly() -> None:
         assert "could not be initialised: no such device" in first.error.message
         assert "t is failed (no such device)" in second.error.message
         assert app.registry.lifecycle.state("t") == "failed"
+
+
+async def test_checks_on_an_interval_are_a_setting_and_end_with_the_application() -> None:
+    from holdfast.core.settings import EngineSettings, Settings
+
+    checked = asyncio.Event()
+
+    async def check() -> Health:
+        checked.set()
+        return Health()
+
+    settings = Settings(engine=EngineSettings(health_interval=0.01))
+    async with scratch_app(tools=[make(check=check)], builtin=False, settings=settings):
+        await asyncio.wait_for(checked.wait(), 5)
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_the_breaker_s_patience_is_a_setting() -> None:
+    from holdfast.core.settings import EngineSettings, Settings
+
+    @tool(read_only=True)
+    async def broken() -> str:
+        "Raises."
+        raise RuntimeError("bug")
+
+    for limit, state in ((2, "disabled"), (0, "error")):
+        settings = Settings(engine=EngineSettings(trip_after=limit))
+        async with scratch_app(tools=[broken], builtin=False, settings=settings) as app:
+            for _ in range(10):
+                await app.call("broken")
+            assert app.registry.lifecycle.state("broken") == state
+
+
+async def test_changes_of_state_reach_the_event_stream_without_ordinary_calls() -> None:
+    async with scratch_app(tools=[make()], builtin=False) as app:
+        seen: list[tuple[str, str]] = []
+        app.bus.subscribe(
+            lambda event: seen.append((event.data["from"], event.data["to"])) if event.kind == "tool_state" else None
+        )
+        await app.call("t")
+        await app.call("t")
+        app.registry.lifecycle.move("t", "disabled", "by hand")
+        assert seen == [("registered", "initializing"), ("initializing", "ready"), ("ready", "disabled")]
+
+
+async def test_at_the_end_used_tools_are_closed_and_one_that_fails_keeps_no_other_open() -> None:
+    closed: list[str] = []
+
+    async def broken() -> None:
+        raise RuntimeError("will not close")
+
+    async def closes() -> None:
+        closed.append("second")
+
+    async def unused() -> None:
+        closed.append("unused")
+
+    tools = [make("first", close=broken), make("second", close=closes), make("third", close=unused)]
+    async with scratch_app(tools=tools, builtin=False) as app:
+        await app.call("first")
+        await app.call("second")
+    assert closed == ["second"]

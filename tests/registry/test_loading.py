@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -237,3 +238,19 @@ async def test_a_broken_tool_of_a_trusted_workspace_is_a_warning_and_no_end(tmp_
         assert list(app.registry) == ["greet"]
         assert len(app.warnings) == 1
         assert "broken.py:1" in app.warnings[0]
+
+
+async def test_a_tool_of_a_file_may_run_in_a_process_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "apart.py").write_text(
+        "import os\nfrom holdfast.core.tool import tool\n\n"
+        '@tool(read_only=True, where="process")\ndef apart() -> int:\n    "Says its process."\n    return os.getpid()\n'
+    )
+    async with scratch_app(builtin=False) as app:
+        app.loader.load_folder(str(tmp_path))
+        result = await app.call("apart")
+        assert result.ok, result.output
+        assert result.data != os.getpid()
+        figures = app.metrics.of("apart")
+        assert figures is not None
+        assert figures.resources.measured_calls == 1
+        assert figures.resources.peak_memory_bytes > 1_000_000

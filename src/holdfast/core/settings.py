@@ -85,6 +85,12 @@ class EngineSettings(Record):
     repeat_limit: int = Field(
         ge=0, default=5, description="Identical failing calls in a row before they are stopped; 0 never stops."
     )
+    trip_after: int = Field(
+        ge=0, default=5, description="Exceptions and time-outs in a row that disable a tool; 0 never disables."
+    )
+    health_interval: float | None = Field(
+        gt=0, default=None, description="Seconds between health checks of all tools; none when not set."
+    )
 
 
 class SandboxSettings(Record):

@@ -25,7 +25,7 @@ async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
     order = {
         "module": function.__module__,
         "name": function.__qualname__,
-        "script": getattr(sys.modules.get("__main__"), "__file__", None),
+        "script": _script(function.__module__),
         "args": dict(ctx.call.args),
         "path": sys.path,
     }
@@ -58,6 +58,13 @@ async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
     if "crash" in reply:
         raise RuntimeError(reply["crash"])
     return ToolResult.from_dict(reply)
+
+
+def _script(module: str) -> str | None:
+    """Return the file to run for a module that cannot be imported by name: the program itself, or a loaded file."""
+    found = sys.modules.get(module)
+    importable = module != "__main__" and getattr(found, "__spec__", None) is not None
+    return None if importable else getattr(found, "__file__", None)
 
 
 def _has_descriptor(stream: Any) -> bool:

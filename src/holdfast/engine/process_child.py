@@ -27,7 +27,7 @@ def main(descriptor: int) -> None:
 
 def _carried_out(order: dict[str, Any]) -> dict[str, Any]:
     try:
-        return ToolResult.of(_run(order)).to_dict()
+        return ToolResult.of(_run(order)).with_meta(resources=_used()).to_dict()
     except ToolFailure as failure:
         return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output).to_dict()
     except BaseException as problem:  # handed over as it is; the parent decides what it means
@@ -38,7 +38,7 @@ def _run(order: dict[str, Any]) -> Any:
     from holdfast.core.call import ToolCall
 
     sys.path[:] = order["path"]
-    if order["module"] == "__main__":
+    if order["script"]:
         # The same trick as multiprocessing: the script's names without its `if __name__ == "__main__"` part.
         found: Any = runpy.run_path(order["script"], run_name="__holdfast_main__")
         target = found[order["name"].partition(".")[0]]
@@ -52,6 +52,18 @@ def _run(order: dict[str, Any]) -> Any:
             raise ToolFailure("only a function under @tool runs in a process")
         value = target.run(args, None)  # pyright: ignore[reportArgumentType]  # a process has no session to show
     return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+
+def _used() -> dict[str, float | int]:
+    """Return what this process used: it is the call's own, so the figures are too."""
+    import resource
+
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_s": own.ru_utime + own.ru_stime,
+        "max_rss_bytes": own.ru_maxrss * (1024 if sys.platform == "linux" else 1),
+        "io_operations": own.ru_inblock + own.ru_oublock,
+    }
 
 
 def _die_with_parent() -> None:

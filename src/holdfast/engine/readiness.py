@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.errors import ToolFailure
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from holdfast.core.session import Session
 
 _HINT: Final = "`holdfast health` says why; `enable` or a passing health check brings it back."
+
+
+CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class Readiness:
@@ -63,6 +67,18 @@ class Readiness:
             raise ToolFailure(message, code="tool_unavailable", hint=_HINT) from problem
         if self._lifecycle.life(tool.name) is life:
             self._lifecycle.move(tool.name, "ready")
+
+    async def close_all(self, tools: Iterable[Tool]) -> None:
+        """Close the tools that were used; one that fails or hangs is reported and keeps no other open."""
+        for tool in tools:
+            life = self._lifecycle.life(tool.name)
+            if tool.close is None or life is None or not life.initialized:
+                continue
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await tool.close()
+            except Exception:
+                logging.getLogger("holdfast").exception("%s did not close", tool.name)
 
     def _started(self, name: str, task: asyncio.Task[None]) -> None:
         self._starting.pop(name, None)

@@ -1,0 +1,70 @@
+"""Deadlines under one timer: kept, dropped, and bound to the loop they belong to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.core.tool import tool
+from holdfast.engine import deadlines
+from holdfast.engine.deadlines import DEADLINE, Deadlines
+from holdfast.testing import scratch_app
+
+
+@pytest.fixture(params=["one timer for all", "a timer each"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Deadlines:
+    monkeypatch.setattr(deadlines, "SHORT_S", 0.0 if request.param == "one timer for all" else 60.0)
+    monkeypatch.setattr(deadlines, "LOOK_EVERY_S", 0.005)
+    return Deadlines()
+
+
+async def test_a_waiter_is_cancelled_when_its_time_has_come(kept: Deadlines) -> None:
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+    kept.set(waiter, 0.01, loop)
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await asyncio.wait_for(waiter, 5)
+    assert cancelled.value.args == (DEADLINE,)
+    kept.drop(waiter)
+
+
+async def test_a_waiter_that_was_let_go_is_left_alone(kept: Deadlines) -> None:
+    loop = asyncio.get_running_loop()
+    gone, stays = loop.create_future(), loop.create_future()
+    kept.set(gone, 0.01, loop)
+    kept.set(stays, 0.02, loop)
+    kept.drop(gone)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(stays, 5)
+    assert not gone.done()
+
+
+def test_an_application_may_move_to_another_loop(kept: Deadlines) -> None:
+    async def once() -> None:
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        kept.set(waiter, 0.01, loop)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(waiter, 5)
+        kept.drop(waiter)
+
+    asyncio.run(once())
+    asyncio.run(once())
+
+
+async def test_a_call_is_stopped_at_a_deadline_of_either_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "LOOK_EVERY_S", 0.01)
+
+    @tool(read_only=True, timeout_s=0.05)
+    async def hangs() -> str:
+        "Hangs."
+        await asyncio.Event().wait()
+        return ""
+
+    for short in (0.0, 60.0):
+        monkeypatch.setattr(deadlines, "SHORT_S", short)
+        async with scratch_app(tools=[hangs], builtin=False) as app:
+            result = await app.call("hangs")
+            assert result.error is not None
+            assert result.error.code == "timeout"
