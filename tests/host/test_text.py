@@ -22,7 +22,11 @@ from holdfast.host.text import (
 
 def edit(data: bytes, old: str, new: str, *, every: bool = False) -> bytes:
     for encoding in possible(data):
-        if spans := find(data, old, encoding, every=every):
+        try:
+            spans = find(data, old, encoding, every=every)
+        except UnicodeEncodeError:
+            continue
+        if spans:
             assert every or len(spans) == 1
             return b"".join(spliced(data, [replacement(data, span, old, new, encoding) for span in spans]))
     raise AssertionError("not found")
@@ -175,3 +179,16 @@ def test_splices_leave_every_other_byte() -> None:
         splices = [Splice(cuts[0], cuts[1], b"<1>"), Splice(cuts[2], cuts[3], b"")]
         joined = b"".join(spliced(data, splices))
         assert joined == data[: cuts[0]] + b"<1>" + data[cuts[1] : cuts[2]] + data[cuts[3] :]
+
+
+def test_bytes_that_are_no_text_may_be_spelled_as_escapes() -> None:
+    data = "naïve ".encode() + b"\xe9\xff end\n"
+    old, new = ("\udce9\udcff end", "\udce9 END")
+    assert edit(data, old, new) == "naïve ".encode() + b"\xe9 END\n"
+    with pytest.raises(AssertionError, match="not found"):  # in a file that is valid text they stand for nothing
+        edit("é\n".encode(), "\udcc3\udca9", "x")
+
+
+def test_very_many_places_are_replaced_in_bounded_time() -> None:
+    data = b"a " * 300_000
+    assert edit(data, "a", "bc", every=True) == b"bc " * 300_000

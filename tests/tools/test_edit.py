@@ -242,6 +242,8 @@ def test_a_character_the_encoding_lacks_is_refused_untouched(bench: Workbench) -
 def test_half_a_character_is_refused(bench: Workbench) -> None:
     bench.put("a", "x\n")
     assert refused(bench, "a", "x", "\ud83d") == (1, 1)
+    assert refused(bench, "a", "x", "\udc80") == (6, 5)
+    assert refused(bench, "a", "\udc80", "x") == (9, 8)
 
 
 def test_a_huge_sparse_file_is_refused_at_once(bench: Workbench) -> None:

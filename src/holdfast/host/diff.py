@@ -20,6 +20,7 @@ CONTEXT: Final = 3
 LINE_LIMIT: Final = 2000
 """A longer line is shown by its middle."""
 HUNK_LIMIT: Final = 100
+_SPLICE_LIMIT: Final = 2000
 _COMPARE_LIMIT: Final = 4_000_000
 """Above this product of line counts a comparison would take seconds; the lines are shown as one block."""
 _REACH_BYTES: Final = 64 * 1024
@@ -45,8 +46,8 @@ def splice_diff(
     `first_line` is the number of the line the first splice begins in, where the caller knows it: counting lines is
     what costs most in a large file.
     """
-    blocks = list(_blocks(data, splices, encoding))
-    shown, left = blocks[:HUNK_LIMIT], len(blocks) - HUNK_LIMIT
+    blocks = list(_blocks(data, splices[:_SPLICE_LIMIT], encoding))
+    shown, left = blocks[:HUNK_LIMIT], len(blocks) - HUNK_LIMIT + max(0, len(splices) - _SPLICE_LIMIT)
     lines = [f"--- {path}", f"+++ {path}"]
     shift = counted = number = 0
     if first_line is not None and splices:

@@ -26,6 +26,8 @@ Newline = Literal["\n", "\r\n", "\r"]
 HEAD_BYTES: Final = 8000
 _SAMPLE_BYTES: Final = 64 * 1024
 _CHUNK_BYTES: Final = 1024 * 1024
+_PARTS_LIMIT: Final = 1000
+"""More parts than this are joined: handling them one by one costs more than a copy."""
 # Letters, digits and signs of the languages these stand for are told apart by charset-normalizer.
 _LEGACY: Final = (
     "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1252", "cp1251", "koi8_r", "cp1250", "cp1253", "cp1254",
@@ -48,6 +50,7 @@ class Encoding:
     codec: str
     bom: bytes = b""
     unit: int = 1
+    errors: str = "strict"
 
     @property
     def label(self) -> str:
@@ -61,7 +64,7 @@ class Encoding:
 
     def encode(self, text: str) -> bytes:
         """Return the bytes of `text`, without a BOM; raises UnicodeEncodeError for what it cannot hold."""
-        return text.encode(self.codec)
+        return text.encode(self.codec, self.errors)
 
     def decode(self, data: bytes, errors: str = "strict") -> str:
         """Return the text of `data`, without its BOM."""
@@ -69,6 +72,8 @@ class Encoding:
 
 
 UTF8: Final = Encoding("utf-8")
+_NEARLY_UTF8: Final = Encoding("utf-8", errors="surrogateescape")
+"""UTF-8 with stray bytes, which a caller may spell as Python does (U+DC80 to U+DCFF)."""
 _BOMS: Final = (
     Encoding("utf-8", codecs.BOM_UTF8),
     Encoding("utf-32-le", codecs.BOM_UTF32_LE, 4),
@@ -105,7 +110,7 @@ def possible(data: bytes) -> Iterator[Encoding]:
         return
     yield found
     if found.codec != "utf-8" and found.unit == 1:
-        yield UTF8  # a UTF-8 file with stray bytes: what is spelled right in it can be edited
+        yield _NEARLY_UTF8
         for codec in _LEGACY:  # a guess may be wrong; a text that is found, character by character, is right
             if codec != found.codec and _decodes(data, encoding := Encoding(codec)):
                 yield encoding
@@ -154,7 +159,8 @@ def spliced(data: bytes, splices: Sequence[Splice]) -> list[bytes | memoryview]:
     for splice in splices:
         parts += [view[position : splice.start], splice.new]
         position = splice.end
-    return [part for part in (*parts, view[position:]) if len(part)]
+    parts = [part for part in (*parts, view[position:]) if len(part)]
+    return parts if len(parts) <= _PARTS_LIMIT else [b"".join(parts)]
 
 
 def between_characters(data: bytes, splice: Splice, old: str, encoding: Encoding) -> bool:

@@ -96,7 +96,7 @@ def changes_something(attempt: Attempt) -> Problem | None:
 
 def _half_character(name: str, text: str, index: int) -> Problem | None:
     try:
-        text.encode("utf-8")
+        text.encode("utf-8", "surrogateescape")  # bytes that are no text may be spelled so; see host/text.py
     except UnicodeEncodeError as problem:
         message = f"{name} holds half of a character (U+{ord(text[problem.start]):04X}) at position {problem.start}."
         return Problem(1, message, "Send whole characters.", {"edit": index})

@@ -15,6 +15,7 @@ from holdfast.core.read_state import Seen
 from holdfast.core.tool import Preview, Tool
 from holdfast.host.history import undo
 from holdfast.host.history.history import HISTORY, Who
+from holdfast.host.history.plan import Plan, plan_redo, plan_undo
 from holdfast.host.history.words import ABSENT, FileChange
 from holdfast.host.paths import readable_roots
 from holdfast.tools.prompts import prompt
@@ -36,16 +37,16 @@ class RedoArgs(Args):
     force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
 
 
-def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> undo.Plan:
+def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> Plan:
     history = ctx.session.keep(HISTORY)
     if isinstance(args, RedoArgs):
-        return undo.plan_redo(history, change_id=args.change_id)
+        return plan_redo(history, change_id=args.change_id)
     if sum(each is not None for each in (args.change_id, args.to, args.session)) > 1:
         raise ToolFailure("name only one of change_id, to and session", code="invalid_args")
     session_id = args.session
     if session_id is not None and not session_id.startswith("session_"):
         session_id = f"session_{session_id}"
-    return undo.plan_undo(history, change_id=args.change_id, to=args.to, session_id=session_id)
+    return plan_undo(history, change_id=args.change_id, to=args.to, session_id=session_id)
 
 
 def _roots(ctx: ToolContext) -> undo.RootsOf:
@@ -97,7 +98,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
     return ToolResult(data=data, output=output, undo=Undo(change_id, f"reverse this {plan.kind}"))
 
 
-def _named(plan: undo.Plan) -> str:
+def _named(plan: Plan) -> str:
     ids = plan.originals
     return f"change {ids[0]}" if len(ids) == 1 else f"{len(ids)} changes ({', '.join(ids[:10])})"
 

@@ -6,6 +6,7 @@
     history.py    `History`: begin, commit, record; what tools use
     disk.py       a file as it is on the disk, and putting one back
     recovery.py   what a killed process left behind
+    plan.py       what an undo or redo is about
     undo.py       taking changes back, and bringing them back again
 
 A change is written down before it happens and confirmed afterwards. Whoever opens the history next finds what was

@@ -1,9 +1,8 @@
 """Taking changes back, and bringing them back again.
 
-A plan is made of the log alone: per path, what must stand there now and what shall stand there afterwards. Then the
-disk is looked at; a path that holds neither was changed by somebody since, and the whole plan is refused with a diff
-unless it is forced. The undo is a change like any other: written down first, confirmed afterwards, and what it
-overwrites is kept, so that `redo` reverses it.
+The disk is held against the plan: a path that holds neither what must stand there nor what shall was changed by
+somebody since, and the whole plan is refused with a diff unless it is forced. The undo is a change like any other:
+written down first, confirmed afterwards, and what it overwrites is kept, so that `redo` reverses it.
 """
 
 from __future__ import annotations
@@ -11,116 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host.diff import creation_diff, text_diff
 from holdfast.host.history.disk import put, state_in
 from holdfast.host.history.history import History, Pending, Who
-from holdfast.host.history.recovery import recover
+from holdfast.host.history.plan import Plan
 from holdfast.host.history.words import ABSENT, Change, FileChange, FileState
 from holdfast.host.locks import locked_now
 from holdfast.host.paths import open_folder, os_failure
 from holdfast.host.text import detect
 
 _DIFF_LINES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What an undo or redo would do: the changes it is about, and per path what is there and what shall be."""
-
-    kind: Literal["undo", "redo"]
-    about: tuple[str, ...]
-    steps: tuple[FileChange, ...]
-    broken: tuple[str, ...] = ()
-    """Paths somebody else changed between the changes to take back."""
-    originals: tuple[str, ...] = ()
-    """The changes of tools that are taken back or brought back in the end."""
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return tuple(step.path for step in self.steps)
-
-
-def plan_undo(
-    history: History, *, change_id: str | None = None, to: str | None = None, session_id: str | None = None
-) -> Plan:
-    """Plan to take back one change, all after `to`, all of a session, or (by default) the latest of the workspace."""
-    recover(history)  # a change of another process that was only begun, or not confirmed yet
-    if change_id is not None:
-        return _plan_one(history, _known(history, change_id))
-    if to is not None:
-        after = _known(history, to).number
-        return _plan_many(
-            [each for each in _open_changes(history) if each.number > after], f"nothing after change {to}"
-        )
-    if session_id is not None:
-        mine = [each for each in _open_changes(history) if each.session_id == session_id]
-        return _plan_many(mine, f"nothing of session {session_id}")
-    return _plan_many(_open_changes(history)[:1], "nothing")
-
-
-def plan_redo(history: History, *, change_id: str | None = None) -> Plan:
-    """Plan to bring back what the latest undo (or the one named, by its own id or by what it took back) took away."""
-    recover(history)
-    undos = [each for each in history.changes() if each.kind == "undo" and each.state == "done"]
-    if change_id is not None:
-        _known(history, change_id)
-        undos = [each for each in undos if change_id == each.id or change_id in each.about]
-    if not undos:
-        raise ToolFailure("there is nothing to redo", code="precondition_failed", hint="`holdfast log` lists changes.")
-    return _plan_redo(undos[0])
-
-
-def _plan_one(history: History, change: Change) -> Plan:
-    if change.kind == "undo":
-        return _plan_redo(change)
-    if change.kind == "redo":
-        originals = [_known(history, id) for undo in change.about for id in _known(history, undo).about]
-        return _plan_many(sorted(originals, key=lambda each: -each.number), "nothing")
-    if change.state == "undone":
-        raise ToolFailure(
-            f"change {change.id} is undone already", code="precondition_failed", hint="Redo brings it back."
-        )
-    return _plan_many([change], "nothing")
-
-
-def _plan_redo(undo: Change) -> Plan:
-    if undo.state != "done":
-        raise ToolFailure(f"undo {undo.id} is brought back already", code="precondition_failed")
-    return Plan("redo", (undo.id,), tuple(each.reversed() for each in undo.files), originals=undo.about)
-
-
-def _plan_many(changes: Sequence[Change], nothing: str) -> Plan:
-    """Fold changes, newest first, into one step per path."""
-    if not changes:
-        raise ToolFailure(
-            f"there is {nothing} to undo", code="precondition_failed", hint="`holdfast log` lists changes."
-        )
-    steps: dict[str, FileChange] = {}
-    broken: list[str] = []
-    for change in changes:
-        for each in change.files:
-            later, after = steps.get(each.path), each.after or ABSENT
-            if later is not None and later.after is not None and not later.after.same_content(after):
-                broken.append(each.path)
-            steps[each.path] = FileChange(each.path, later.before if later else after, each.before)
-    ids = tuple(each.id for each in changes)
-    return Plan("undo", ids, tuple(steps.values()), tuple(broken), ids)
-
-
-def _open_changes(history: History) -> list[Change]:
-    return [each for each in history.changes() if each.kind == "change" and each.state == "done"]
-
-
-def _known(history: History, id: str) -> Change:
-    change = history.change(id)
-    if change is None or change.state == "intent":
-        hint = history.dropped() or "`holdfast log` lists the changes there are."
-        raise ToolFailure(f"there is no change {id}", code="precondition_failed", hint=hint)
-    return change
 
 
 RootsOf = Callable[[str], Sequence[str]]
