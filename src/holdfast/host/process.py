@@ -16,6 +16,7 @@ import marshal
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -36,6 +37,8 @@ _CHUNK: Final = 1 << 16
 _PIPE: Final = 1 << 20
 _F_SETPIPE_SZ: Final = 1031
 _MAIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher", "main.py")
+IDLE_SEATS: Final = 3
+"""Seats that are kept though no command uses them."""
 LONG_ARGUMENT: Final = 100_000
 """Bytes above which a script is handed over in a file: the kernel takes no argument over 128 KiB."""
 
@@ -88,7 +91,7 @@ def bash() -> str:
 
 
 class Launcher:
-    """A launcher process and the runs it carries. `facts` says what is in force."""
+    """A launcher process, its seats and the runs they carry. `facts` says what is in force."""
 
     def __init__(self, pid: int, control: Any, plan: Plan) -> None:
         self.pid = pid
@@ -96,11 +99,13 @@ class Launcher:
         self.facts: Mapping[str, Any] = {}
         self.closed = False
         self._control = control
-        self._runs: dict[int, Run] = {}
-        self._next = 0
+        self._seats: set[Seat] = set()
+        self._idle: list[Seat] = []
+        self._waiting: deque[Run] = deque()
+        self._coming = 1
+        self._trials: deque[Run] = deque()
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
-        self._gone: asyncio.Future[None] = self._loop.create_future()
 
     @classmethod
     async def start(cls, plan: Plan) -> Launcher:
@@ -108,15 +113,7 @@ class Launcher:
         if sys.platform != "linux" or not sys.executable:
             raise LauncherFailure(f"commands need Linux and a Python of their own, not {sys.platform}")
         ours, theirs = wire.pair()
-        os.set_inheritable(theirs.fileno(), True)
-        actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), theirs.fileno())]
-        for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
-            actions.append((os.POSIX_SPAWN_OPEN, number, "/dev/null", flags, 0))  # type: ignore[arg-type]
-        argv = [sys.executable, "-I", "-S", _MAIN, str(theirs.fileno())]
-        # Not by asyncio: its subprocess starts a thread to watch the child, and needs three times as long.
-        pid = os.posix_spawn(  # noqa: ASYNC221  (a spawn returns at once)
-            sys.executable, argv, {"PATH": "/usr/bin:/bin"}, file_actions=actions, setsid=True
-        )
+        pid = _spawn(theirs.fileno())
         theirs.close()
         launcher = cls(pid, ours, plan)
         await launcher._introduce()
@@ -137,42 +134,10 @@ class Launcher:
             await self.close()
             raise
 
-    def _hear(self) -> None:
-        """Take one message of the launcher."""
-        try:
-            received = wire.receive(self._control)
-        except BlockingIOError:
-            return
-        match received:
-            case None:
-                self._lost()
-            case ("ready", facts), _:
-                self._ready.set_result(facts)
-            case ("failed", str(why)), _:
-                self._ready.set_exception(LauncherFailure(why))
-            case ("started", int(number), int(pid)), _:
-                if run := self._runs.get(number):
-                    run.keeper = pid
-            case ("refused", int(number), int(code)), _:
-                if run := self._runs.get(number):
-                    run.fail(f"the system could not start it: {os.strerror(code)}")
-            case _:
-                pass
-
-    def _lost(self) -> None:
-        """The launcher is gone, and with it all it ran."""
-        if self.closed:
-            return
-        self.closed = True
-        self._loop.remove_reader(self._control.fileno())
-        self._control.close()
-        _reap(self.pid)
-        if not self._ready.done():
-            self._ready.set_exception(LauncherFailure("the launcher ended while it started"))
-        for run in list(self._runs.values()):
-            run.fail("the process that ran it was killed")
-        if not self._gone.done():
-            self._gone.set_result(None)
+    @property
+    def busy(self) -> bool:
+        """Whether commands are under way."""
+        return bool(self._waiting or self._trials) or any(seat.run for seat in self._seats)
 
     def run(
         self,
@@ -186,36 +151,121 @@ class Launcher:
         """Start a command; its output goes to the two feeds as it comes."""
         if self.closed:
             raise LauncherFailure("the launcher has ended")
-        self._next += 1
-        run = Run(self, self._next, stdout, stderr)
-        self._runs[self._next] = run
-        run.begin(command, journal, overlay)
+        run = Run(self, command, stdout, stderr, journal)
+        if overlay is not None:
+            self._trials.append(run)
+            self._order(("seat", dict(overlay)))
+        elif self._idle:
+            self._assign(self._idle.pop(), run)
+        else:
+            self._waiting.append(run)
+            self._ask_for_seats()
         return run
 
-    def order(self, message: object, descriptors: Sequence[int] = ()) -> None:
-        """Send the launcher an order."""
+    def _ask_for_seats(self) -> None:
+        """Ask for as many seats as runs wait for; a seat that is about to be free again does not count."""
+        while self._coming < len(self._waiting):
+            self._coming += 1
+            self._order(("seat", None))
+
+    def _assign(self, seat: Seat, run: Run) -> None:
         try:
-            wire.send(self._control, message, list(descriptors))
-        except OSError as problem:
-            raise LauncherFailure(f"the launcher does not answer: {problem.strerror}") from problem
+            seat.give(run)
+        except OSError:  # its command-to-be was killed while it waited
+            seat.close()
+            self._seats.discard(seat)
+            self._waiting.appendleft(run)
+            self._ask_for_seats()
 
-    @property
-    def busy(self) -> bool:
-        """Whether commands are under way."""
-        return bool(self._runs)
+    def offer(self, seat: Seat) -> None:
+        """A seat is ready: give it the run that waits longest, or let it wait."""
+        if seat.once:
+            self._assign_trial(seat)
+        elif self._waiting:
+            self._assign(seat, self._waiting.popleft())
+        elif len(self._idle) < IDLE_SEATS:
+            self._idle.append(seat)
+        else:
+            self.lose(seat)
 
-    def forget(self, run: Run) -> None:
-        self._runs.pop(run.number, None)
+    def _assign_trial(self, seat: Seat) -> None:
+        if self._trials:
+            seat.give(self._trials.popleft())
+        else:
+            self.lose(seat)
+
+    def lose(self, seat: Seat) -> None:
+        """A seat is gone, or not needed any more."""
+        self._seats.discard(seat)
+        if seat in self._idle:
+            self._idle.remove(seat)
+        seat.close()
+
+    def kill(self, seat: Seat) -> None:
+        """End a keeper, and with it every process of its call."""
+        self._order(("kill", seat.pid))
+
+    def _order(self, message: object) -> None:
+        if self.closed:
+            return
+        try:
+            wire.send(self._control, message)
+        except OSError:
+            self._lost()
+
+    def _hear(self) -> None:
+        """Take one message of the launcher."""
+        try:
+            received = wire.receive(self._control)
+        except BlockingIOError:
+            return
+        match received:
+            case None:
+                self._lost()
+            case ("ready", facts), _:
+                self._ready.set_result(facts)
+            case ("failed", str(why)), _:
+                self._ready.set_exception(LauncherFailure(why))
+            case ("seat", int(pid), bool(once)), [line]:
+                self._coming -= not once
+                self._seats.add(Seat(self, pid, line, once))
+            case ("no seat", int(code)), _:
+                self._coming = max(self._coming - 1, 0)
+                self._refuse(f"the system could not start it: {os.strerror(code)}")
+            case _:
+                pass
+
+    def _refuse(self, why: str) -> None:
+        for queue in (self._waiting, self._trials):
+            while queue:
+                queue.popleft().fail(why)
+
+    def _lost(self) -> None:
+        """The launcher is gone, and with it all it ran."""
+        if self.closed:
+            return
+        self._let_go("the process that ran it was killed")
+        _reap(self.pid)
+        if not self._ready.done():
+            self._ready.set_exception(LauncherFailure("the launcher ended while it started"))
+
+    def _let_go(self, why: str) -> None:
+        self.closed = True
+        self._loop.remove_reader(self._control.fileno())
+        self._control.close()
+        self._refuse(why)
+        for seat in list(self._seats):
+            if seat.run is not None:
+                seat.run.fail(why)
+            seat.close()
+        self._seats.clear()
+        self._idle.clear()
 
     async def close(self) -> None:
         """End the launcher and everything it runs."""
         if self.closed:
             return
-        self.closed = True
-        self._loop.remove_reader(self._control.fileno())
-        self._control.close()
-        for run in list(self._runs.values()):
-            run.fail("the session was closed")
+        self._let_go("the session was closed")
         deadline = time.monotonic() + KILL_S + TERM_S
         while not _reap(self.pid):
             if time.monotonic() > deadline:
@@ -223,55 +273,116 @@ class Launcher:
             await asyncio.sleep(0.002)
 
 
-class Run:
-    """One command under way."""
+class Seat:
+    """A place for one command at a time: the line to its keeper, and the way to its command-to-be."""
 
-    def __init__(self, launcher: Launcher, number: int, stdout: Feed, stderr: Feed) -> None:
-        self.number = number
-        self.keeper = 0
-        self.stopped = ""
+    def __init__(self, launcher: Launcher, pid: int, line: int, once: bool) -> None:
+        self.pid = pid
+        self.once = once
+        self.run: Run | None = None
         self._launcher = launcher
+        self._line = wire.end(line)
+        self._command: Any = None
+        self._closed = False
+        self._line.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(line, self._hear)
+
+    def give(self, run: Run) -> None:
+        """Hand a run over: the journal to the keeper, everything else to the command-to-be."""
+        self.run = run
+        run.seat = self
+        wire.send(self._line, ("run",), run.for_keeper)
+        wire.send(self._command, run.order, run.for_command)
+        self._command.close()
+        self._command = None
+        run.handed_over()
+
+    def tell(self, message: object, descriptors: Sequence[int] = ()) -> None:
+        """Send the keeper a message about the run under way."""
+        wire.send(self._line, message, list(descriptors))
+
+    def kill(self) -> None:
+        self._launcher.kill(self)
+
+    def _hear(self) -> None:
+        try:
+            received = wire.receive(self._line)
+        except BlockingIOError:
+            return
+        run = self.run
+        match received:
+            case ("ready",), [command]:
+                self._command = wire.end(command)
+                self._launcher.offer(self)
+            case ("ended", report), _:
+                self.run = None
+                if run is not None:
+                    run.close(report)
+            case ("answer", answer), _:
+                if run is not None:
+                    run.answered(answer)
+            case _:
+                self.run = None
+                self._launcher.lose(self)
+                if run is not None:
+                    run.fail("the process that watched over it was killed")
+
+    def close(self) -> None:
+        """Let go of it; its keeper ends when it notices."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._line.fileno())
+        self._line.close()
+        if self._command is not None:
+            self._command.close()
+
+
+class Run:
+    """One command under way, or waiting for a seat."""
+
+    def __init__(self, launcher: Launcher, command: Command, stdout: Feed, stderr: Feed, journal: str | None) -> None:
+        self.seat: Seat | None = None
+        self.stopped = ""
+        self.order = {"journal": journal is not None, "contained": launcher.plan.contained}
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[int, Feed] = {}
-        self._outlets = (stdout, stderr)
         self._began = time.monotonic()
-        self._status: Any = None
         self._ended: asyncio.Future[Ended] = self._loop.create_future()
-        self._answers: list[asyncio.Future[Any]] = []
+        self._seated = asyncio.Event()
+        self._answers: deque[asyncio.Future[Any]] = deque()
         self._timers: list[asyncio.TimerHandle] = []
-
-    def begin(self, command: Command, journal: str | None, overlay: Mapping[str, str] | None) -> None:
-        """Hand the command over to the launcher."""
-        self._status, theirs = wire.pair()
-        sent = [_in_memory(marshal.dumps(_payload(command)))]
-        for feed in self._outlets:
+        self.for_keeper = [] if journal is None else [os.open(journal, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        self.for_command = [_in_memory(marshal.dumps(_payload(command)))]
+        for feed in (stdout, stderr):
             reader, writer = os.pipe()
             os.set_blocking(reader, False)
             self._feeds[reader] = feed
-            sent.append(writer)
+            self.for_command.append(writer)
             self._loop.add_reader(reader, self._read, reader)
-        sent.append(theirs.fileno())
-        if journal is not None:
-            sent.append(os.open(journal, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         if command.script is not None:
-            sent.append(_in_memory(command.script))
-        sent += [os.dup(each) for each in command.descriptors]
-        order = {
-            "id": self.number,
-            "journal": journal is not None,
-            "contained": self._launcher.plan.contained,
-            "overlay": dict(overlay) if overlay else None,
-        }
-        self._status.setblocking(False)
-        self._loop.add_reader(self._status.fileno(), self._hear)
-        try:
-            self._launcher.order(("run", order), sent)
-        except LauncherFailure as failure:
-            self.fail(str(failure))
-        finally:
-            theirs.detach()
-            for descriptor in sent:
-                os.close(descriptor)
+            self.for_command.append(_in_memory(command.script))
+        self.for_command += [os.dup(each) for each in command.descriptors]
+
+    @property
+    def keeper(self) -> int:
+        """The process id of its keeper; 0 while it waits for a seat."""
+        return self.seat.pid if self.seat else 0
+
+    @property
+    def ended(self) -> Ended | None:
+        """How it ended, once it has."""
+        return self._ended.result() if self._ended.done() else None
+
+    def handed_over(self) -> None:
+        """Close our copies of what was handed over: held here, they would keep the command's pipes open."""
+        for descriptor in (*self.for_keeper, *self.for_command):
+            os.close(descriptor)
+        self.for_keeper, self.for_command = [], []
+        self._seated.set()
+        if self.stopped:
+            self._signal(_KILL)  # it was stopped before it began
 
     async def finish(self, timeout_s: float | None = None) -> Ended:
         """Wait for the end; at the time-out, or when cancelled, bring it about."""
@@ -290,13 +401,8 @@ class Run:
                 raise
             raise
 
-    @property
-    def ended(self) -> Ended | None:
-        """How it ended, once it has."""
-        return self._ended.result() if self._ended.done() else None
-
     def stop(self, why: str, grace_s: float = TERM_S) -> None:
-        """Begin to end it: SIGTERM, then SIGKILL, then the whole seat."""
+        """Begin to end it: SIGTERM, then SIGKILL, then the keeper with all that is below it."""
         if self.stopped or self._ended.done():
             return
         self.stopped = why
@@ -306,38 +412,33 @@ class Run:
         self._timers.append(self._loop.call_later(grace_s + KILL_S / 2, self._kill_keeper))
 
     def _signal(self, number: int) -> None:
-        if not self._ended.done():
-            try:
-                wire.send(self._status, ("signal", number))
-            except OSError:
-                self._kill_keeper()
+        if self._ended.done() or self.seat is None:
+            return
+        try:
+            self.seat.tell(("signal", number))
+        except OSError:
+            self._kill_keeper()
 
     def _kill_keeper(self) -> None:
-        if self.keeper and not self._launcher.closed:
-            self._launcher.order(("kill", self.keeper))
+        if self.seat is not None and not self._ended.done():
+            self.seat.kill()
 
     async def ask(self, message: object, descriptors: Sequence[int] = ()) -> Any:
         """Ask the keeper something and return its answer."""
+        await self._seated.wait()
+        if self.seat is None or self._ended.done():
+            raise LauncherFailure("the command has ended")
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._answers.append(answer)
-        wire.send(self._status, message, list(descriptors))
+        self.seat.tell(message, descriptors)
         return await answer
 
-    def _hear(self) -> None:
-        try:
-            received = wire.receive(self._status)
-        except BlockingIOError:
-            return
-        match received:
-            case None:
-                self.fail("the process that watched over it was killed")
-            case ("ended", report), _:
-                self._close(report)
-            case message, _:
-                if self._answers:
-                    self._answers.pop(0).set_result(message)
+    def answered(self, answer: Any) -> None:
+        if self._answers:
+            self._answers.popleft().set_result(answer)
 
-    def _close(self, report: dict[str, Any]) -> None:
+    def close(self, report: dict[str, Any]) -> None:
+        """Take the keeper's report of how it ended."""
         if error := report["error"]:
             self.fail(_start_failure(*error))
             return
@@ -358,24 +459,28 @@ class Run:
 
     def fail(self, why: str) -> None:
         """End it without an exit code, because of `why`."""
-        if self._ended.done():
-            return
-        stopped = self.stopped or why
-        self._settle(Ended(exit_code=-1, wall_s=time.monotonic() - self._began, stopped=stopped))
+        if not self._ended.done():
+            self._settle(Ended(exit_code=-1, wall_s=time.monotonic() - self._began, stopped=self.stopped or why))
 
     def _settle(self, ended: Ended) -> None:
         for timer in self._timers:
             timer.cancel()
-        self._loop.remove_reader(self._status.fileno())
-        self._status.close()
+        self.seat = None
+        self._seated.set()
+        self.handed_over()
         self.drain()
         for reader in list(self._feeds):
             self._forget(reader)
-        self._launcher.forget(self)
         for answer in self._answers:
-            answer.cancel()
+            answer.set_exception(LauncherFailure("the command has ended"))
         if not self._ended.done():
             self._ended.set_result(ended)
+
+    def drain(self) -> None:
+        """Take everything that has been printed so far."""
+        for reader in list(self._feeds):
+            while reader in self._feeds and self._read(reader):
+                pass
 
     def _read(self, reader: int) -> bool:
         """Take what is there to read; False when there is nothing."""
@@ -393,16 +498,21 @@ class Run:
             _widen(reader)
         return True
 
-    def drain(self) -> None:
-        """Take everything that has been printed so far."""
-        for reader in list(self._feeds):
-            while reader in self._feeds and self._read(reader):
-                pass
-
     def _forget(self, reader: int) -> None:
         if self._feeds.pop(reader, None) is not None:
             self._loop.remove_reader(reader)
             os.close(reader)
+
+
+def _spawn(control: int) -> int:
+    """Start the launcher; asyncio's way would start a thread to watch it, and need three times as long."""
+    os.set_inheritable(control, True)
+    actions: list[Any] = [
+        (os.POSIX_SPAWN_OPEN, number, "/dev/null", flags, 0)
+        for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY))
+    ]
+    argv = [sys.executable, "-I", "-S", _MAIN, str(control)]
+    return os.posix_spawn(sys.executable, argv, {"PATH": "/usr/bin:/bin"}, file_actions=actions, setsid=True)
 
 
 def _payload(command: Command) -> dict[str, Any]:

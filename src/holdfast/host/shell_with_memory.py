@@ -102,7 +102,7 @@ class ShellWithMemory:
         wall = time.monotonic() - began
         if self._run.ended is not None:
             return Step(_with_wall(self._run.ended, wall), "")
-        facts = (await self._run.ask(("journalled",)))[1] if journal is not None else None
+        facts = await self._run.ask(("journalled",)) if journal is not None else None
         return self._step(wall, self._cpu_s() - cpu, facts)
 
     def _step(self, wall_s: float, cpu_s: float, facts: Mapping[str, Any] | None) -> Step:

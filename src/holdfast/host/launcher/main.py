@@ -10,8 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirna
 
 import _socket
 
-from holdfast.host.launcher import seat as seats
-from holdfast.host.launcher import tree, wire
+from holdfast.host.launcher import keeper, tree, wire
 from holdfast.host.sandbox import landlock, namespaces, seccomp, system
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
@@ -21,16 +20,17 @@ if TYPE_CHECKING:
 else:
     import _signal
 
+_KILL = 9
+
 
 class Launcher:
-    """Holds the session's namespaces and its seats."""
+    """Holds the session's namespaces, and makes seats when the program asks for them."""
 
     def __init__(self, control: _socket.socket, plan: dict[str, Any], owner: int) -> None:
         self.control = control
         self.plan = plan
         self.owner = owner
-        self.seats: dict[int, seats.Seat] = {}
-        self.spare: seats.Seat | None = None
+        self.keepers: set[int] = set()
 
     def prepare(self) -> dict[str, Any]:
         """Enter the namespaces of the plan; return what is in force."""
@@ -46,20 +46,29 @@ class Launcher:
         else:
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         facts["landlock"] = landlock.version() if plan["landlock"] else 0
-        facts["seccomp"] = bool(plan["seccomp"]) and seccomp.supported()
+        facts["seccomp"] = bool(plan["seccomp"])
+        self._assemble()
         return facts
 
+    def _assemble(self) -> None:
+        """Make the filters once; every command-to-be inherits them ready."""
+        plan = self.plan
+        if plan["seccomp"]:
+            alone = not plan["namespaces"]
+            plan["seccomp"] = seccomp.containing(network=bool(plan["network"]), network_namespace=not alone)
+        plan["reporting"] = seccomp.reporting() if seccomp.supported() else b""
+
     def serve(self) -> None:
-        """Start commands until the program closes its end or is gone."""
+        """Make seats until the program closes its end or is gone."""
         wake, wake_end = os.pipe()
         for end in (wake, wake_end):
             os.set_blocking(end, False)
         _signal.set_wakeup_fd(wake_end)
-        _signal.signal(_signal.SIGCHLD, seats.nothing)
+        _signal.signal(_signal.SIGCHLD, keeper.nothing)
         poll = select.poll()
         for end in (self.control.fileno(), self.owner, wake):
             poll.register(end, select.POLLIN)
-        self.spare = seats.make(self.plan)
+        self._seat(None)
         while True:
             for descriptor, _ in poll.poll():
                 if descriptor == wake:
@@ -70,72 +79,49 @@ class Launcher:
                     return
 
     def _take_order(self) -> bool:
-        received = wire.receive(self.control)
-        if received is None:
-            return False
-        message, descriptors = received
-        match message:
-            case ("run", order):
-                self._start(order, descriptors)
-                self._make_ready()
-            case ("kill", int(pid)) if pid in self.seats:
-                os.kill(pid, 9)
+        match wire.receive(self.control):
+            case None:
+                return False
+            case ("seat", overlay), _:
+                self._seat(overlay)
+            case ("kill", int(pid)), _ if pid in self.keepers:
+                os.kill(pid, _KILL)
             case _:
                 pass
         return True
 
-    def _start(self, order: dict[str, Any], descriptors: list[int]) -> None:
+    def _seat(self, overlay: dict[str, str] | None) -> None:
         try:
-            if order["overlay"]:
-                seat = seats.make(self.plan, order["overlay"])
-            else:
-                seat, self.spare = self.spare or seats.make(self.plan), None
-            seat.give(order, descriptors)
+            pid, line = keeper.make(self.plan, overlay)
         except OSError as problem:
-            wire.send(self.control, ("refused", order["id"], problem.errno or 0))
+            wire.send(self.control, ("no seat", problem.errno or 0))
             return
-        finally:
-            # Before the next seat is forked: a copy there would keep the command's pipes open.
-            for descriptor in descriptors:
-                os.close(descriptor)
-        self.seats[seat.pid] = seat
-        wire.send(self.control, ("started", order["id"], seat.pid))
-
-    def _make_ready(self) -> None:
-        if self.spare is None:
-            try:
-                self.spare = seats.make(self.plan)
-            except OSError:
-                self.spare = None  # out of processes just now; the next call tries again
+        self.keepers.add(pid)
+        wire.send(self.control, ("seat", pid, overlay is not None), [line.fileno()])
+        line.close()
 
     def _collect(self) -> None:
         try:
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-                if self.spare and self.spare.pid == pid:
-                    self.spare = None
-                if seat := self.seats.pop(pid, None):
-                    seat.close()
-                    self._end_strays()
+                self.keepers.discard(pid)
         except ChildProcessError:
             pass
+        self._end_strays()
 
     def _end_strays(self) -> None:
         """Without namespaces, what a killed keeper leaves behind becomes ours: end it."""
         if self.plan["namespaces"]:
             return
-        known = {*self.seats, self.spare.pid if self.spare else 0}
-        for pid in tree.descendants(os.getpid()):
-            if tree.parent_of(pid) == os.getpid() and pid not in known:
+        for pid in tree.children(os.getpid()):
+            if pid not in self.keepers:
                 tree.end(pid)
-                tree.signal_all([pid], 9)
+                tree.signal_all([pid], _KILL)
 
     def _close(self) -> None:
-        """End every call; a keeper ends its own processes when its line to us closes."""
-        for seat in (*self.seats.values(), *([self.spare] if self.spare else [])):
-            seat.close()
-            if self.plan["namespaces"]:
-                tree.signal_all([seat.pid], 9)
-        if not self.plan["namespaces"]:
+        """End every seat."""
+        if self.plan["namespaces"]:
+            tree.signal_all(list(self.keepers), _KILL)
+        else:
             tree.end(os.getpid(), 4.0)
 
 

@@ -20,6 +20,11 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def children(root: int) -> list[int]:
+    """Return the processes right below `root`."""
+    return _by_parent().get(root, [])
+
+
 def _by_parent() -> dict[int, list[int]]:
     below: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):

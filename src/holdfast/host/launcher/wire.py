@@ -18,6 +18,11 @@ def pair() -> tuple[_socket.socket, _socket.socket]:
     return _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)  # pyright: ignore[reportReturnType]
 
 
+def end(descriptor: int) -> _socket.socket:
+    """Return the end that a received descriptor stands for."""
+    return _socket.socket(fileno=descriptor)
+
+
 def send(end: _socket.socket, message: Any, descriptors: list[int] | tuple[int, ...] = ()) -> None:
     """Send one small record; large content goes into a descriptor."""
     beside = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []

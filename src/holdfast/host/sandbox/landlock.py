@@ -31,24 +31,24 @@ def _writes(abi: int) -> int:
     return rights
 
 
-def restrict(writable: list[str], *, tcp_off: bool, scoped: bool) -> dict[str, bool]:
-    """Confine writes to `writable`; needs no_new_privs. Return what is in force: writes, tcp, scope."""
+def ruleset(writable: list[str], *, tcp_off: bool) -> int:
+    """Return a set of rules that confines writes to `writable`, as a descriptor; -1 where there is no Landlock."""
     abi = version()
-    if not abi:
-        return {"writes": False, "tcp": False, "scope": False}
+    if not abi or not writable:
+        return -1
     rights = _writes(abi)
     tcp = _TCP if tcp_off and abi >= 4 else 0
-    scopes = _SCOPES if scoped and abi >= 6 else 0
-    attributes = b"".join(value.to_bytes(8, "little") for value in (rights, tcp, scopes))
+    attributes = b"".join(value.to_bytes(8, "little") for value in (rights, tcp, _SCOPES))
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
-    ruleset = syscall("landlock_create_ruleset", attributes[:size], size, 0)
-    try:
-        for path in writable:
-            _allow(ruleset, path, rights)
-        syscall("landlock_restrict_self", ruleset, 0)
-    finally:
-        os.close(ruleset)
-    return {"writes": True, "tcp": bool(tcp), "scope": bool(scopes)}
+    rules = syscall("landlock_create_ruleset", attributes[:size], size, 0)
+    for path in writable:
+        _allow(rules, path, rights)
+    return rules
+
+
+def restrict(rules: int) -> None:
+    """Put this process, and all it starts, under a set of rules; needs no_new_privs."""
+    syscall("landlock_restrict_self", rules, 0)
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

@@ -65,6 +65,12 @@ class Plan:
         """Return the forbidden paths nobody has made yet."""
         return [path for path in self.forbidden if not os.path.lexists(path)]
 
+    def _landlock(self) -> list[str]:
+        """Return the folders Landlock lets commands write."""
+        if not self.contained:
+            return []
+        return [*self.writable, *(PRIVATE if self.namespaces else ()), "/dev"]
+
     def to_wire(self) -> dict[str, Any]:
         """Return the plan as the launcher reads it."""
         from holdfast.host.sandbox import seccomp
@@ -82,7 +88,7 @@ class Plan:
             "read_only": list(self.read_only),
             "pinned": list(self.pinned),
             "masked": list(self.masked),
-            "landlock": [*self.writable, *PRIVATE, "/dev"] if self.namespaces else [*self.writable, "/dev"],
+            "landlock": self._landlock(),
             "seccomp": self.contained and seccomp.supported(),
             "limits": self.limits,
             "scratch": os.path.join(self.private_dir, ".scratch"),

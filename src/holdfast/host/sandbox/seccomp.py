@@ -150,19 +150,23 @@ class _Program:
             self._add(0x06, verdict)
         self._add(0x06, _ALLOW)
 
-    def install(self, flags: int = 0) -> int:
+    def packed(self) -> bytes:
+        """Return the finished filter as the kernel reads it."""
         self._add(0x06, _ALLOW)
-        packed = b"".join(
+        return b"".join(
             code.to_bytes(2, "little") + bytes((if_true, if_false)) + value.to_bytes(4, "little")
             for code, if_true, if_false, value in self.code
         )
-        instructions = ctypes.create_string_buffer(packed, len(packed))
-        header = len(self.code).to_bytes(8, "little") + ctypes.addressof(instructions).to_bytes(8, "little")
-        return syscall("seccomp", 1, flags, header)
 
 
-def contain(*, network: bool, network_namespace: bool) -> None:
-    """Take away calls no command needs; needs no_new_privs."""
+def _install(packed: bytes, flags: int = 0) -> int:
+    instructions = ctypes.create_string_buffer(packed, len(packed))
+    header = (len(packed) // 8).to_bytes(8, "little") + ctypes.addressof(instructions).to_bytes(8, "little")
+    return syscall("seccomp", 1, flags, header)
+
+
+def containing(*, network: bool, network_namespace: bool) -> bytes:
+    """Return the filter that takes away calls no command needs."""
     program = _Program(_ERRNO | _ENOSYS)
     program.refuse(_ABSENT, _ERRNO | _ENOSYS)
     program.refuse(_REFUSED, _ERRNO | _EPERM)
@@ -173,21 +177,30 @@ def contain(*, network: bool, network_namespace: bool) -> None:
     if not network and not network_namespace:
         families += [_AF_INET, _AF_INET6]
     program.refuse_argument("socket", 0, families, _ERRNO | _EAFNOSUPPORT)
-    program.install()
+    return program.packed()
 
 
-def report_changes() -> int:
-    """Report every coming change of a file to the reader of the descriptor returned; needs no_new_privs.
-
-    The call waits until the reader has answered: there is time to keep what the file held before.
-    """
+def reporting() -> bytes:
+    """Return the filter that reports every coming change of a file."""
     program = _Program(_ALLOW)
     program.refuse(_CHANGES, _NOTIFY)
     program.refuse_argument("open", 1, [_WRITING_FLAGS], _NOTIFY, bits=True)
     program.refuse_argument("openat", 2, [_WRITING_FLAGS], _NOTIFY, bits=True)
+    return program.packed()
+
+
+def contain(packed: bytes) -> None:
+    """Put this process, and all it starts, under a filter; needs no_new_privs."""
+    _install(packed)
+
+
+def report_changes(packed: bytes) -> int:
+    """Report changes of files to the reader of the descriptor returned; needs no_new_privs, or root.
+
+    A reported call waits until the reader has answered: there is time to keep what the file held before.
+    """
     new_listener, wait_killable = 1 << 3, 1 << 5
     try:
-        return program.install(new_listener | wait_killable)
+        return _install(packed, new_listener | wait_killable)
     except OSError:
-        program.code.pop()  # the final verdict is added again; kernels before 5.19 do not know wait_killable
-        return program.install(new_listener)
+        return _install(packed, new_listener)  # kernels before 5.19 do not know how to wait for a kill only
