@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import subprocess
 import time
@@ -11,11 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from repositories import put, repository
+from repositories import put, random_pattern, random_tree, repository
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host import plain_search, rg, search
 from holdfast.host.file_filter import file_filter
+from holdfast.host.ignore import rg_agrees
 from holdfast.host.search import Search
 from holdfast.host.walk import Walk
 
@@ -290,3 +292,45 @@ def test_neither_configuration_nor_names_become_options(tmp_path: Path, monkeypa
 )
 def test_patterns_whose_cost_is_not_known_are_left_to_rg(pattern: str) -> None:
     assert plain_search.compile_plain(pattern, ignore_case=False) is None
+
+
+EVERYDAY = [
+    "\\#*#",
+    ".\\#*",
+    "*~",
+    "[._]*.s[a-v][a-z]",
+    "*.py[cod]",
+    "[Bb]in/",
+    "**/.x",
+    "a/**",
+    "**/a/**",
+    "*/a",
+    "/*",
+    "x\\ ",
+]
+
+
+def compare_rg_with_git(folder: Path, seed: int, rounds: int) -> None:
+    """Let `rg` list random trees by rules it is trusted with, and compare with the walk that follows git's."""
+    chance = random.Random(seed)
+    for number in range(rounds):
+        top = repository(folder / str(number))
+        for each in random_tree(top, chance, 20):
+            drawn = [chance.choice([random_pattern(chance), chance.choice(EVERYDAY)]) for _ in range(6)]
+            trusted = [line for line in drawn if rg_agrees(line.encode())]
+            put(top, os.path.join(each, ".gitignore"), "\n".join(trusted) + "\n")
+        walk = Walk(os.fsencode(top))
+        printed = b"".join(
+            rg.output(["--files", "--null", *search.walk_options(walk), "--", "."], walk.root, rg.Stop())
+        )
+        assert sorted(path for path, _ in walk.files()) == sorted(path[2:] for path in printed.split(b"\0") if path)
+
+
+def test_rules_rg_is_trusted_with_are_read_as_git_reads_them(tmp_path: Path) -> None:
+    compare_rg_with_git(tmp_path, 1, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_many_rules_rg_is_trusted_with_are_read_as_git_reads_them(tmp_path: Path, seed: int) -> None:
+    compare_rg_with_git(tmp_path, seed, 200)

@@ -96,10 +96,12 @@ class Rules:
     first, so that the first alternative that fits is the rule that decides.
     """
 
-    __slots__ = ("_fold", "_for_files", "_for_folders", "rules", "source")
+    __slots__ = ("_fold", "_for_files", "_for_folders", "rg_agrees", "rules", "source")
 
     def __init__(self, data: bytes, source: str, *, fold: bool = False) -> None:
         self.source = source
+        self.rg_agrees = all(map(rg_agrees, data.removeprefix(_BOM).split(b"\n")))
+        """Whether `rg` reads every line of this file as git does."""
         self.rules = parse(data, source)
         self._fold = fold
         self._for_folders = _Table(self.rules, fold)
@@ -171,12 +173,19 @@ class _Ranked:
         return -1 if found is None or found.lastindex is None else self._ranks[found.lastindex - 1]
 
 
-# Braces, backslashes, POSIX classes, unclosed classes, stars that touch other letters, blanks other than a space.
+# Braces, POSIX and unclosed classes, brackets, backslashes and second ranges in a class, stars that touch other
+# letters, blanks other than a space, escapes of letters, anything that is not ASCII, a line with nothing to compare.
 _OTHERWISE: Final = re.compile(
-    rb"[{}\\\t\r\f\v]|\[:|\[[^\]]*\Z|\[[!^]?\]|[^/]\*\*|\*\*[^/]|//|\A\*\*/?\Z|[\x80-\xff]",
+    rb"[{}\t\r\f\v\x80-\xff]|\\[^#! *?.]|\\\Z|\[:|\[[^\]]*(?:\Z|[\\\[])|\[[^\]]*-[^\]]*-|\[[!^]?\]"
+    rb"|[^/]\*\*|\*\*[^/]|//|\A!?/?(?:\*\*)?/?\Z"
 )
+_RANGE: Final = re.compile(rb"\[[^\]]*?(.)-([^\]])")
 
 
-def rg_agrees(rule: Rule) -> bool:
-    """Return whether `rg` reads this line as git does; it knows braces, for one, and reads lines as UTF-8."""
-    return _OTHERWISE.search(rule.text) is None
+def rg_agrees(line: bytes) -> bool:
+    """Return whether `rg` reads a line as git does; it knows braces, for one, and reads lines as UTF-8."""
+    text = parse_line(line)
+    if not text or text.startswith(b"#"):
+        return True
+    ordered = all(low <= high for low, high in _RANGE.findall(text))
+    return ordered and _OTHERWISE.search(text) is None

@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 from holdfast.core.secrets import is_secret, may_be_secret
 from holdfast.host import rg
 from holdfast.host.globbing import Glob
-from holdfast.host.ignore import rg_agrees
 from holdfast.host.ignore_chain import GITIGNORE, folder_at, rules_of
 from holdfast.host.repository import read_plain
 from holdfast.host.search import rg_reads, walk_options
@@ -136,7 +135,7 @@ def _rg_reads_file(path: bytes) -> bool:
     if os.path.basename(path) != GITIGNORE:
         return True
     data = read_plain(path, follow=False)
-    return data is not None and all(map(rg_agrees, rules_of(data, os.fsdecode(path), False).rules))
+    return data is not None and rules_of(data, os.fsdecode(path), False).rg_agrees
 
 
 def _newest_first(hit: Hit) -> tuple[int, bytes]:

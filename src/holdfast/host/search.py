@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host import rg
-from holdfast.host.ignore import Rules, rg_agrees
+from holdfast.host.ignore import Rules
 from holdfast.host.ignore_chain import Folder, folder_at
 from holdfast.host.plain_search import Plain, compile_plain, read_small
 from holdfast.host.repository import find_repository
@@ -281,7 +281,7 @@ class Judge:
 
 def rg_reads(folder: Folder) -> bool:
     """Return whether `rg`, started in `folder`, reads every rule in force there as git does."""
-    if folder.fold or not all(rg_agrees(rule) for rules, _ in folder.chain for rule in rules.rules):
+    if folder.fold or not all(rules.rg_agrees for rules, _ in folder.chain):
         return False
     if not folder.prefix:
         return True
