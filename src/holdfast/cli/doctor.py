@@ -36,7 +36,17 @@ def sandbox(options: Namespace) -> Section:
     return examine(options.cwd)
 
 
-SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (sandbox,)
+def tools(options: Namespace) -> Section:
+    """Say whether every provider would take the tools, and what they cost."""
+    from holdfast.cli.doctor_tools import examine
+
+    return examine(options)
+
+
+SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (
+    sandbox,
+    tools,
+)
 
 
 def configure(parser: ArgumentParser) -> None:
