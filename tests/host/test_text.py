@@ -192,3 +192,24 @@ def test_bytes_that_are_no_text_may_be_spelled_as_escapes() -> None:
 def test_very_many_places_are_replaced_in_bounded_time() -> None:
     data = b"a " * 300_000
     assert edit(data, "a", "bc", every=True) == b"bc " * 300_000
+
+
+@pytest.mark.parametrize(
+    ("codec", "words"),
+    [
+        ("gbk", ("中文", "测试", "好")),
+        ("big5", ("中文", "測試", "好")),
+        ("shift_jis", ("日本語", "テスト", "はい")),
+        ("euc_jp", ("日本語", "テスト", "はい")),
+        ("euc_kr", ("한국어", "테스트", "네")),
+        ("latin-1", ("für Müller", "größe", "José García")),
+        ("cp1252", ("it’s “quoted” – yes", "a…b", "€5")),
+        ("cp1251", ("тест", "файл", "имя")),
+    ],
+)
+def test_a_few_words_in_comments_are_enough_to_tell_the_encoding(codec: str, words: tuple[str, str, str]) -> None:
+    first, second, third = words
+    text = f"#include <stdio.h>\n/* {first} */\nint main(void) {{\n  // {second}\n  return 0; /* {third} */\n}}\n"
+    encoding = detect(text.encode(codec))
+    assert encoding is not None
+    assert encoding.decode(text.encode(codec)) == text

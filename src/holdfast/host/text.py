@@ -39,6 +39,7 @@ _UNCOMMON: Final = re.compile(
     "[^\t-\r\x1b -\u024f\u0370-\u06ff\u0900-\u097f\u0e00-\u0e7f\u2000-\u206f\u2190-\u27bf\u3000-\u9fff\uac00-\ud7af"
     "\uff00-\uffef\U0001f300-\U0001faff]"
 )
+_ODD: Final = {"cp949": re.compile("[\u4e00-\u9fff]"), "cp932": re.compile("[\uff61-\uff9f]")}
 _HIGH_RUN: Final = re.compile(rb"[\x80-\xff]+")
 _CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
@@ -254,7 +255,16 @@ def _guesses(sample: bytes) -> tuple[str, ...]:
 
     matches = from_bytes(sample, cp_isolation=list(_LEGACY), threshold=0.4)
     ranked = sorted(matches, key=lambda match: (match.percent_chaos, -match.percent_coherence))
-    return tuple(match.encoding for match in ranked)
+    return tuple(sorted((match.encoding for match in ranked), key=lambda codec: _implausible(sample, codec)))
+
+
+def _implausible(sample: bytes, codec: str) -> bool:
+    """Say whether a text read so would be an odd one: Korean of Chinese characters, Japanese of half-width kana."""
+    odd = _ODD.get(codec)
+    if odd is None:
+        return False
+    text = sample.decode(codec, "replace")
+    return len(odd.findall(text)) * 4 > sum(character > "\x7f" for character in text)
 
 
 def _occurrences(data: bytes, wanted: bytes, encoding: Encoding) -> Iterator[tuple[int, int]]:
