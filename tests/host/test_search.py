@@ -12,12 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from repositories import put, random_pattern, random_tree, repository
+from repositories import git, put, random_pattern, random_tree, repository
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host import plain_search, rg, search
 from holdfast.host.file_filter import file_filter
 from holdfast.host.ignore import rg_agrees
+from holdfast.host.repository import find_repository, tracked_rule_files
 from holdfast.host.search import Search
 from holdfast.host.walk import Walk
 
@@ -150,6 +151,24 @@ def test_rules_that_rg_reads_otherwise_are_git_s_all_the_same(tmp_path: Path, mo
         put(top, name, "needle\n")
     monkeypatch.setattr(search, "SMALL", 2)
     assert [path for path, _ in lines(top, "needle")] == [b"f.a", b"f.b", b"xy", b"z1", b"z2"]
+
+
+def test_a_deep_rule_that_rg_reads_otherwise_is_found_in_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = repository(tmp_path / "r")
+    deep = "some/where/quite/deep/in/a/tree/with/a/rather/long/path"
+    put(top, f"{deep}/.gitignore", "*.{a,b}\n")
+    put(top, "x/.gitignore", "*.c\n")
+    for name in (f"{deep}/f.a", "x/f.c", "z1", "z2"):
+        put(top, name, "needle\n")
+    git(top, "add", f"{deep}/.gitignore", "x/.gitignore", "z1")
+    found = find_repository(os.fsencode(top))
+    assert found is not None
+    assert tracked_rule_files(found) == [f"{deep}/.gitignore".encode(), b"x/.gitignore"]
+    monkeypatch.setattr(search, "SMALL", 2)
+    monkeypatch.setattr(search, "PROBE", 1)
+    assert [path for path, _ in lines(top, "needle")] == [f"{deep}/f.a".encode(), b"z1", b"z2"]
 
 
 def test_the_private_and_the_users_rules_hold_in_a_large_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,9 @@ from typing import Any, Final, TypeVar
 from holdfast.core.errors import ToolFailure
 from holdfast.host import rg
 from holdfast.host.ignore import Rules
-from holdfast.host.ignore_chain import Folder, folder_at
+from holdfast.host.ignore_chain import Folder, folder_at, rules_of
 from holdfast.host.plain_search import Plain, compile_plain, read_small
-from holdfast.host.repository import find_repository
+from holdfast.host.repository import find_repository, read_plain, tracked_rule_files
 from holdfast.host.walk import Walk, order
 
 T = TypeVar("T")
@@ -227,7 +227,8 @@ class Search:
         return sorted(kept, key=lambda each: order(each[0]))
 
     def _rg_walks(self) -> bool:
-        return self.walk.ignore and rg_reads(folder_at(self.walk.root, self.walk.stop))
+        folder = folder_at(self.walk.root, self.walk.stop)
+        return self.walk.ignore and rg_reads(folder) and _rg_reads_below(folder)
 
     def context_options(self) -> list[str]:
         return [f"--context={self.pattern.context}"] if self.pattern.context else []
@@ -288,6 +289,18 @@ def rg_reads(folder: Folder) -> bool:
     # Rules given as files count from the folder `rg` starts in, and without a repository it would look up to the root.
     anchored = any(not rule.by_name for rules in _outer(folder) for rule in rules.rules)
     return not anchored and find_repository(folder.path) is not None
+
+
+def _rg_reads_below(folder: Folder) -> bool:
+    """Return the same of the rule files below, as far as git's index names them; looking for them would be a walk."""
+    repository = find_repository(folder.path)
+    if repository is None:
+        return True
+    for name in tracked_rule_files(repository):
+        data = read_plain(os.path.join(repository.top, name), follow=False)
+        if data and not rules_of(data, os.fsdecode(name), False).rg_agrees:
+            return False
+    return True
 
 
 def walk_options(walk: Walk) -> list[str]:
