@@ -17,7 +17,9 @@ def plain_host(host: str) -> str:
         return host.lower()
 
 
-def host_guard(host: str, allowed: Iterable[str], *, by_command: bool) -> tuple[str, Literal["ask", "deny"]]:
+def host_guard(
+    host: str, allowed: Iterable[str], *, by_command: bool, port: int | None = None
+) -> tuple[str, Literal["ask", "deny"]]:
     """Return (why the host is guarded, verdict); no reason for a public one. Looks up no name.
 
     The web tools never reach private addresses. A command is asked about one (`curl localhost:3000` is everyday
@@ -26,7 +28,7 @@ def host_guard(host: str, allowed: Iterable[str], *, by_command: bool) -> tuple[
     from holdfast.host.addresses import literal_problem
 
     shown = f"[{host}]" if ":" in host else host
-    problem = literal_problem(f"http://{shown}/", allowed)
+    problem = literal_problem(f"http://{shown}:{port}/" if port else f"http://{shown}/", allowed)
     if problem is None:
         return "", "ask"
     return problem, "ask" if by_command and "metadata" not in problem else "deny"

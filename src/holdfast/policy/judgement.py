@@ -238,7 +238,8 @@ class Judgement:
 
     def _connect(self, effect: Connect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
         host = plain_host(effect.host)
-        reason, verdict = host_guard(host, self.policy.allowed_hosts, by_command=command is not None)
+        guarded = command is not None
+        reason, verdict = host_guard(host, self.policy.allowed_hosts, by_command=guarded, port=effect.port)
         return self._weigh(
             effect,
             deny=self._matching("host", "deny", lambda rule: bool(rule.spec) and rule.names_host(host)),

@@ -138,7 +138,7 @@ class Policy:
         from holdfast.policy.sources import rules_in_force
 
         rules = rules_in_force(settings, workspace, command_line)
-        return cls(rules, public_hosts=settings.web.allowed_hosts, capable=capable)
+        return cls(rules, public_hosts=settings.web.opened_hosts, capable=capable)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
