@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,23 @@ async def test_a_long_line_is_cut_round_its_match(desk: Desk) -> None:
     desk.put("all.txt", "z" * 2000 + "\n")
     widest = await desk.call("Grep", pattern="z+", path="all.txt")
     assert widest.output == "all.txt:1:>>" + "z" * 500 + "<<... [1500 characters]"
+
+
+async def test_a_monstrous_line_costs_little_memory_and_time(desk: Desk) -> None:
+    desk.put("monster.txt", b"needle " + b"x" * 40_000_000 + b" needle\nneedle again\n")
+    tracemalloc.start()
+    try:
+        result = await desk.call("Grep", pattern="needle", path="monster.txt")
+        everything = await desk.call("Grep", pattern="xx", glob="monster.txt", output_mode="count")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    first, second = result.output.split("\n")
+    assert first.startswith("monster.txt:1:>>needle<< xxxx")
+    assert len(first) < 700
+    assert second == "monster.txt:2:>>needle<< again"
+    assert everything.output == "monster.txt:1"
+    assert peak < 32 << 20
 
 
 async def test_binary_files_are_skipped_and_a_named_one_is_an_error(desk: Desk) -> None:

@@ -41,6 +41,11 @@ BY_GIT_RULES: Final = (
 """Only `.gitignore` files count; the user's and the repository's own rules are given as files."""
 NEEDS_PCRE2: Final = re.compile(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
 _COUNT: Final = re.compile(rb"\0([0-9]+)\r?\n")  # after a name, which may itself contain a newline
+MESSAGE_LIMIT: Final = 4 << 20
+"""Bytes of a JSON message above which its middle is dropped; only a monstrous line makes one so long."""
+_HEAD, _TAIL = 4096, 65536
+_KIND: Final = re.compile(rb'\{"type":"(\w+)"')
+_LONG_TAIL: Final = re.compile(rb'"line_number":(\d+),"absolute_offset":\d+,"submatches":(\[.*\])\}\}$', re.DOTALL)
 _ARGUMENT_BYTES: Final = 1 << 20
 
 
@@ -170,14 +175,35 @@ def _read(fd: int, deadline: float) -> Iterator[bytes]:
 
 
 def messages(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield kind and content of each JSON message."""
-    rest = b""
+    """Yield kind and content of each JSON message; of one that is too long only what its ends tell."""
+    pending = bytearray()
+    dropped = False
     for chunk in chunks:
-        lines = (rest + chunk).split(b"\n")
-        rest = lines.pop()
-        for line in lines:
-            message = json.loads(line)
+        first, *others = chunk.split(b"\n")
+        pending += first
+        for part in others:
+            message = _long_message(bytes(pending)) if dropped else json.loads(pending)
             yield message["type"], message["data"]
+            pending, dropped = bytearray(part), False
+        if len(pending) > MESSAGE_LIMIT:
+            del pending[_HEAD:-_TAIL]
+            dropped = True
+
+
+def _long_message(ends: bytes) -> dict[str, Any]:
+    """Return what is left of a message whose middle was dropped: the beginning of the line, its number and matches."""
+    kind = _KIND.match(ends)
+    tail = _LONG_TAIL.search(ends, len(ends) - _TAIL)
+    places: list[dict[str, Any]] = json.loads(tail[2]) if tail else []
+    text = ends[:_HEAD].partition(b'"lines":{"text":"')[2].decode("utf-8", "ignore")
+    return {
+        "type": kind[1].decode() if kind else "context",
+        "data": {
+            "lines": {"text": text.replace('\\"', '"').replace("\\t", "\t")},
+            "line_number": int(tail[1]) if tail else 0,
+            "submatches": [each for each in places if each["end"] <= len(text)],
+        },
+    }
 
 
 def counts(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:

@@ -50,10 +50,7 @@ class Line:
     number: int
     text: bytes
     places: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def is_match(self) -> bool:
-        return bool(self.places)
+    is_match: bool = True
 
 
 def everything(path: bytes) -> bool:
@@ -193,7 +190,7 @@ class Search:
                 path = rg.text_bytes(data["path"])[2:]
                 by_file[path] = []
             elif kind in ("match", "context"):
-                by_file[path] += _lines_in(path, data)
+                by_file[path] += _lines_in(path, kind, data)
             elif kind == "end" and data["binary_offset"] is not None:
                 del by_file[path]
         matches = {path: lines for path, lines in by_file.items() if self._still_counts(path, lines, need)}
@@ -327,7 +324,7 @@ def _files_for(expected: Sequence[int], need: int) -> int:
     return len(expected)
 
 
-def _lines_in(path: bytes, data: dict[str, Any]) -> Iterable[Line]:
+def _lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterable[Line]:
     """Yield the lines of one message; a match over several lines is marked on each of them."""
     places = [(each["start"], each["end"]) for each in data.get("submatches", ())]
     begin, number = 0, data["line_number"]
@@ -336,7 +333,7 @@ def _lines_in(path: bytes, data: dict[str, Any]) -> Iterable[Line]:
         here = tuple(
             (max(low, begin) - begin, min(high, end) - begin) for low, high in places if low <= end and high >= begin
         )
-        yield Line(path, number, text.removesuffix(b"\r"), here)
+        yield Line(path, number, text.removesuffix(b"\r"), here, kind == "match")
         begin, number = end + 1, number + 1
 
 
@@ -348,7 +345,7 @@ def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> 
     binary = False
     for kind, data in rg.messages(search.run(options, stdin=fd)):
         if kind in ("match", "context"):
-            lines += _lines_in(b"", data)
+            lines += _lines_in(b"", kind, data)
         elif kind == "end":
             binary = data["binary_offset"] is not None
     return None if binary else lines[:need]
