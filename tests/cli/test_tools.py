@@ -1,0 +1,190 @@
+"""`holdfast tools`, as a person or a script runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def holdfast(*words: str, cwd: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", *words],
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+
+
+def invoked(name: str, args: Any, cwd: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    text = args if isinstance(args, str) else json.dumps(args)
+    done = holdfast("tools", "invoke", name, "--args", text, "--json", *more, cwd=cwd)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_version_and_the_help_are_printed(tmp_path: Path) -> None:
+    assert holdfast("--version", cwd=tmp_path).stdout.startswith("holdfast ")
+    assert "tools" in holdfast("--help", cwd=tmp_path).stdout
+    assert holdfast(cwd=tmp_path).returncode == 0
+
+
+def test_list_gives_name_description_and_schema_of_every_tool(tmp_path: Path) -> None:
+    rows = json.loads(holdfast("tools", "list", cwd=tmp_path).stdout)
+    for row in rows:
+        assert row["name"]
+        assert row["description"]
+        assert row["inputSchema"]["type"] == "object"
+        assert row["state"] == "registered"
+    names = [row["name"] for row in rows]
+    for name in ("time.now", "tools.echo", "shell.pwd", "fs.list_dir", "fs.read_file", "Read", "Write", "Edit", "Bash"):
+        assert name in names
+    assert next(row for row in rows if row["name"] == "calculate")["module"] == "calculator"
+
+
+def test_list_takes_an_allow_list_with_globs(tmp_path: Path) -> None:
+    rows = json.loads(holdfast("tools", "list", "--tool-allow", "fs.*,FileRead", cwd=tmp_path).stdout)
+    assert [row["name"] for row in rows] == ["Read", "fs.list_dir", "fs.read_file"]
+
+
+def test_a_tool_switched_off_in_the_settings_is_shown_so(tmp_path: Path) -> None:
+    done = holdfast("tools", "list", cwd=tmp_path, HOLDFAST_TOOLS__Bash__ENABLED="false")
+    assert next(row for row in json.loads(done.stdout) if row["name"] == "Bash")["state"] == "disabled"
+
+
+def test_info_shows_one_tool_by_name_or_alias(tmp_path: Path) -> None:
+    shown = json.loads(holdfast("tools", "info", "FileRead", cwd=tmp_path).stdout)
+    assert shown["name"] == "Read"
+    assert shown["read_only"] is True
+    done = holdfast("tools", "info", "Raed", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "Read" in json.loads(done.stdout)["error"]["hint"]
+
+
+def test_invoke_prints_exactly_one_result(tmp_path: Path) -> None:
+    code, result = invoked("tools.echo", {"text": "héllo\n世界"}, tmp_path)
+    assert code == 0
+    assert result["ok"] is True
+    assert result["output"] == "héllo\n世界"
+    assert set(result) == {"ok", "data", "output", "content", "error", "undo", "meta"}
+
+
+def test_the_time_is_told_in_both_forms(tmp_path: Path) -> None:
+    _, result = invoked("time.now", {}, tmp_path)
+    assert isinstance(result["data"]["timestamp"], int)
+    assert result["data"]["iso"].endswith(("Z", "+00:00"))
+
+
+def test_the_working_directory_follows_cwd_before_and_after_the_command(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    after = holdfast("tools", "invoke", "shell.pwd", "--cwd", "sub", cwd=tmp_path)
+    before = holdfast("--cwd=sub", "tools", "invoke", "shell.pwd", cwd=tmp_path)
+    for done in (after, before):
+        assert json.loads(done.stdout)["output"] == str((tmp_path / "sub").resolve())
+
+
+def test_arguments_can_come_from_standard_input(tmp_path: Path) -> None:
+    done = holdfast("tools", "invoke", "tools.echo", "--args", "-", cwd=tmp_path, stdin='{"text": "piped"}')
+    assert json.loads(done.stdout)["output"] == "piped"
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "code", "error"),
+    [
+        ("tools.echo", {}, 2, "invalid_args"),
+        ("tools.echo", '{"text": "a",}', 2, "invalid_args"),
+        ("tools.echo", "[1]", 2, "invalid_args"),
+        ("tools.ecko", {}, 3, "tool_not_found"),
+        ("fs.read_file", {"path": "nowhere.txt"}, 1, None),
+        ("Write", {"file_path": "new.txt", "content": "x"}, 4, "permission_denied"),
+        ("Bash", {"command": "touch new.txt"}, 4, "permission_denied"),
+    ],
+)
+def test_every_failure_has_its_exit_code(tmp_path: Path, name: str, args: Any, code: int, error: str | None) -> None:
+    exit_code, result = invoked(name, args, tmp_path)
+    assert exit_code == code
+    assert result["ok"] is False
+    assert error is None or result["error"]["code"] == error
+    assert not (tmp_path / "new.txt").exists()
+
+
+def test_broken_json_shows_the_position(tmp_path: Path) -> None:
+    _, result = invoked("tools.echo", '{"text": "a",}', tmp_path)
+    assert "line 1, column 14" in result["error"]["message"]
+    assert "^" in result["error"]["message"]
+
+
+def test_a_rule_on_the_command_line_permits(tmp_path: Path) -> None:
+    args = {"file_path": "new.txt", "content": "x"}
+    code, _ = invoked("Write", args, tmp_path, "--allow", "Write")
+    assert code == 0
+    assert (tmp_path / "new.txt").read_text() == "x"
+
+
+def test_a_mode_on_the_command_line_permits(tmp_path: Path) -> None:
+    code, _ = invoked("Write", {"file_path": "new.txt", "content": "x"}, tmp_path, "--mode", "accept-edits")
+    assert code == 0
+    done = holdfast("tools", "invoke", "time.now", "--mode", "yolo", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "plan" in done.stderr
+
+
+def test_a_timeout_on_the_command_line_is_in_seconds(tmp_path: Path) -> None:
+    code, result = invoked("Bash", {"command": "sleep 30"}, tmp_path, "--allow", "Bash", "--timeout", "0.3")
+    assert (code, result["error"]["code"]) == (5, "timeout")
+    assert holdfast("tools", "invoke", "time.now", "--timeout", "0", cwd=tmp_path).returncode == 2
+
+
+def test_a_dry_run_shows_the_diff_and_changes_nothing(tmp_path: Path) -> None:
+    code, result = invoked("Write", {"file_path": "new.txt", "content": "line\n"}, tmp_path, "--dry-run")
+    assert code == 0
+    assert "+line" in result["output"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_named_session_remembers_what_was_read_between_processes(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    edit = {"file_path": "a.txt", "old_string": "one", "new_string": "two"}
+    code, result = invoked("Edit", edit, tmp_path, "--session", "s", "--mode", "accept-edits")
+    assert (code, result["error"]["details"]["number"]) == (1, 6)
+    assert invoked("Read", {"file_path": "a.txt"}, tmp_path, "--session", "s")[0] == 0
+    assert invoked("Edit", edit, tmp_path, "--session", "s", "--mode", "accept-edits")[0] == 0
+    assert (tmp_path / "a.txt").read_text() == "two\n"
+
+
+def test_nothing_is_written_into_the_workspace(tmp_path: Path) -> None:
+    invoked("time.now", {}, tmp_path, "--session", "s")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_usage_says_what_to_do_next(tmp_path: Path) -> None:
+    done = holdfast("tolls", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'tools'" in done.stderr
+    assert holdfast("--cwd", "nowhere", "tools", "list", cwd=tmp_path).returncode == 2
+    assert holdfast("tools", "invoke", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_names_commands_and_tools(tmp_path: Path, shell: str) -> None:
+    script = holdfast("completion", shell, cwd=tmp_path).stdout
+    assert "invoke" in script
+    assert "fs.list_dir" in script
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_config_show_says_where_each_value_came_from(tmp_path: Path) -> None:
+    done = holdfast("config", "show", "--changed", cwd=tmp_path, HOLDFAST_ENGINE__TIMEOUT="7")
+    assert json.loads(done.stdout) == [{"key": "engine.timeout", "value": 7, "from": "HOLDFAST_ENGINE__TIMEOUT"}]
+    done = holdfast("config", "show", cwd=tmp_path, HOLDFAST_ENGINE__TIMEOUT="soon")
+    assert done.returncode == 2
+    assert "HOLDFAST_ENGINE__TIMEOUT" in done.stderr

@@ -1,0 +1,130 @@
+"""Settings from files, environment and flags: order, sources, and errors that point at the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import config
+from holdfast.core.errors import SettingsError
+from holdfast.host import locations
+
+
+def write_user(text: str) -> Path:
+    path = Path(locations.user_settings())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def write_project(workspace: Path, text: str) -> Path:
+    path = workspace / "holdfast.toml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_hold_where_nothing_is_set(tmp_path: Path) -> None:
+    loaded = config.load(str(tmp_path))
+    assert loaded.settings.engine.timeout == 30
+    assert loaded.settings.permissions.mode == "default"
+    assert loaded.origins == {}
+
+
+def test_each_source_overrides_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_user("[engine]\ntimeout = 1\nmax_parallel = 1\noutput_limit = 1000\n[log]\nlevel = 'info'\n")
+    write_project(tmp_path, "[engine]\nmax_parallel = 2\noutput_limit = 2000\n[log]\nlevel = 'debug'\n")
+    monkeypatch.setenv("HOLDFAST_ENGINE__OUTPUT_LIMIT", "3000")
+    monkeypatch.setenv("HOLDFAST_LOG__LEVEL", "warning")
+    loaded = config.load(str(tmp_path), flags={("log", "level"): "error"}, trusted=True)
+    engine = loaded.settings.engine
+    assert (engine.timeout, engine.max_parallel, engine.output_limit) == (1, 2, 3000)
+    assert loaded.settings.log.level == "error"
+
+
+def test_each_value_says_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = write_user("# mine\n\n[engine]\ntimeout = 1\n")
+    monkeypatch.setenv("HOLDFAST_ENGINE__CACHE", "true")
+    rows = {row["key"]: row["from"] for row in config.shown(config.load(str(tmp_path)))}
+    assert rows["engine.timeout"] == f"{user}:4"
+    assert rows["engine.cache"] == "HOLDFAST_ENGINE__CACHE"
+    assert rows["engine.max_parallel"] == "default"
+
+
+def test_a_wrong_key_names_file_line_and_the_nearest_right_one(tmp_path: Path) -> None:
+    user = write_user("[engine]\ncache = true\ntimout = 3\n")
+    with pytest.raises(SettingsError) as caught:
+        config.load(str(tmp_path))
+    assert f"{user}:3" in str(caught.value)
+    assert "'engine.timeout'" in str(caught.value)
+
+
+def test_a_wrong_value_names_file_line_and_what_is_wrong(tmp_path: Path) -> None:
+    user = write_user("[engine]\ntimeout = 'soon'\n[permissions]\nmode = 'yolo'\n")
+    with pytest.raises(SettingsError) as caught:
+        config.load(str(tmp_path))
+    assert f"{user}:2" in str(caught.value)
+    assert f"{user}:4" in str(caught.value)
+    assert "'plan'" in str(caught.value)
+
+
+def test_a_wrong_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_ENGIN__TIMEOUT", "3")
+    with pytest.raises(SettingsError, match="HOLDFAST_ENGIN__TIMEOUT"):
+        config.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(("content", "word"), [(b"[engine\n", "TOML"), (b"\xff\xfe", "UTF-8")])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes, word: str) -> None:
+    write_user("").write_bytes(content)
+    with pytest.raises(SettingsError, match=word):
+        config.load(str(tmp_path))
+
+
+def test_an_untrusted_project_may_only_narrow(tmp_path: Path) -> None:
+    write_project(tmp_path, "[permissions]\ndeny = ['Bash(rm:*)']\n[engine]\ntimeout = 1\n")
+    loaded = config.load(str(tmp_path), trusted=False)
+    assert loaded.settings.permissions.deny == ("Bash(rm:*)",)
+    assert loaded.settings.engine.timeout == 30
+    assert "not trusted" in loaded.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[permissions]\nallow = ['Bash']\n",
+        "[permissions]\nmode = 'bypass'\n",
+        "[sandbox]\nmode = 'off'\n",
+        "[web]\nallowed_hosts = ['127.0.0.1']\n",
+        "[model]\nbase_url = 'http://evil.test'\n",
+    ],
+)
+def test_even_a_trusted_project_cannot_widen(tmp_path: Path, text: str) -> None:
+    write_project(tmp_path, text)
+    loaded = config.load(str(tmp_path), trusted=True)
+    assert loaded.settings == config.load("/nonexistent").settings
+    assert "ignored" in loaded.warnings[0]
+
+
+def test_rules_of_several_sources_add_up(tmp_path: Path) -> None:
+    write_user("[permissions]\ndeny = ['A']\n")
+    write_project(tmp_path, "[permissions]\ndeny = ['B']\n")
+    assert config.load(str(tmp_path)).settings.permissions.deny == ("A", "B")
+
+
+def test_a_tools_own_settings_keep_their_keys(tmp_path: Path) -> None:
+    write_user(
+        "[tools.Bash]\ntimeout = 9\n[tools.Bash.custom]\nanyThing = {x = 1}\n[tools.'fs.list_dir']\nenabled = false\n"
+    )
+    tools = config.load(str(tmp_path)).settings.tools
+    assert tools["Bash"].timeout == 9
+    assert tools["Bash"].custom == {"anyThing": {"x": 1}}
+    assert tools["fs.list_dir"].enabled is False
+
+
+def test_variables_take_json_and_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_WEB__ALLOWED_HOSTS", '["127.0.0.1"]')
+    monkeypatch.setenv("HOLDFAST_WEB__PROXY", "http://127.0.0.1:3128")
+    web = config.load(str(tmp_path)).settings.web
+    assert web.allowed_hosts == ("127.0.0.1",)
+    assert web.proxy == "http://127.0.0.1:3128"
