@@ -198,7 +198,7 @@ def test_very_many_places_are_replaced_in_bounded_time() -> None:
     ("codec", "words"),
     [
         ("gbk", ("中文", "测试", "好")),
-        ("big5", ("中文", "測試", "好")),
+        ("big5", ("檔案編輯", "列印結果", "刪除使用者")),
         ("shift_jis", ("日本語", "テスト", "はい")),
         ("euc_jp", ("日本語", "テスト", "はい")),
         ("euc_kr", ("한국어", "테스트", "네")),

@@ -33,14 +33,15 @@ _LEGACY: Final = (
     "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1252", "cp1251", "koi8_r", "cp1250", "cp1253", "cp1254",
     "cp1255", "cp1256", "iso8859_15", "latin_1",
 )  # fmt: skip
-_SINGLE_BYTE: Final = re.compile(r"cp125\d|koi8|iso8859|latin|ascii|mac|cp437|cp85|tis")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-_UNCOMMON: Final = re.compile(
+# Patterns as texts: most files are UTF-8 and need none of them, so none is compiled before it is used.
+_SINGLE_BYTE: Final = r"cp125\d|koi8|iso8859|latin|ascii|mac|cp437|cp85|tis"
+_CONTROL: Final = r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]"
+_UNCOMMON: Final = (
     "[^\t-\r\x1b -\u024f\u0370-\u06ff\u0900-\u097f\u0e00-\u0e7f\u2000-\u206f\u2190-\u27bf\u3000-\u9fff\uac00-\ud7af"
     "\uff00-\uffef\U0001f300-\U0001faff]"
 )
-_ODD: Final = {"cp949": re.compile("[\u4e00-\u9fff]"), "cp932": re.compile("[\uff61-\uff9f]")}
-_HIGH_RUN: Final = re.compile(rb"[\x80-\xff]+")
+_ODD: Final = {"cp949": "[\u4e00-\u9fff]", "cp932": "[\uff61-\uff9f]"}
+_HIGH_RUN: Final = rb"[\x80-\xff]+"
 _CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
 
@@ -61,7 +62,7 @@ class Encoding:
     @property
     def self_synchronizing(self) -> bool:
         """Whether an encoded string can only be found between characters, never inside one."""
-        return self.codec == "utf-8" or self.unit > 1 or bool(_SINGLE_BYTE.match(self.codec))
+        return self.codec == "utf-8" or self.unit > 1 or bool(re.match(_SINGLE_BYTE, self.codec))
 
     def encode(self, text: str) -> bytes:
         """Return the bytes of `text`, without a BOM; raises UnicodeEncodeError for what it cannot hold."""
@@ -228,7 +229,7 @@ def _is_wide(data: bytes, encoding: Encoding) -> bool:
     if len(data) % encoding.unit or not _decodes(data, encoding):
         return False
     head = data[: HEAD_BYTES - HEAD_BYTES % encoding.unit].decode(encoding.codec, "ignore")
-    return not _CONTROL.search(head) and len(_UNCOMMON.findall(head)) * 20 <= len(head)
+    return not re.search(_CONTROL, head) and len(re.findall(_UNCOMMON, head)) * 20 <= len(head)
 
 
 def _mostly_control(data: bytes) -> bool:
@@ -248,7 +249,7 @@ def _legacy(data: bytes) -> Encoding:
 
 @lru_cache(maxsize=16)
 def _guesses(sample: bytes) -> tuple[str, ...]:
-    runs = _HIGH_RUN.findall(sample)
+    runs = re.findall(_HIGH_RUN, sample)
     if sum(len(run) == 1 for run in runs) * 10 >= len(runs) * 7:
         return ()  # single accents among ASCII: a western text, whatever statistics say of so few letters
     from charset_normalizer import from_bytes
@@ -264,7 +265,7 @@ def _implausible(sample: bytes, codec: str) -> bool:
     if odd is None:
         return False
     text = sample.decode(codec, "replace")
-    return len(odd.findall(text)) * 4 > sum(character > "\x7f" for character in text)
+    return len(re.findall(odd, text)) * 4 > sum(character > "\x7f" for character in text)
 
 
 def _occurrences(data: bytes, wanted: bytes, encoding: Encoding) -> Iterator[tuple[int, int]]:
@@ -304,10 +305,9 @@ def _loose(data: bytes, text: str, encoding: Encoding) -> Iterator[Span]:
 
 
 def _newlines(text: str) -> tuple[Newline, ...]:
-    return tuple(_NEWLINE.findall(text))  # pyright: ignore[reportReturnType]
-
-
-_NEWLINE: Final = re.compile("\r\n|\n|\r")
+    if "\r" not in text:
+        return ("\n",) * text.count("\n")
+    return tuple(re.findall("\r\n|\n|\r", text))  # pyright: ignore[reportReturnType]
 
 
 def _with_newlines(data: bytes, span: Span, old: str, new: str, encoding: Encoding) -> str:

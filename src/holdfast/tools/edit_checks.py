@@ -38,7 +38,6 @@ from holdfast.host.text import (
     spliced,
 )
 from holdfast.tools.attempt import SIZE_LIMIT_BYTES, Attempt, Replace
-from holdfast.tools.edit_miss import explain_miss
 
 NOT_READ: Final = "File has not been read yet. Read it first before writing to it."
 MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
@@ -272,6 +271,8 @@ def _many(data: bytes, spans: list[Span], encoding: Encoding, index: int) -> Pro
 
 
 def _missed(attempt: Attempt, data: bytes, wish: Replace, index: int) -> Problem:
+    from holdfast.tools.edit_miss import explain_miss
+
     miss = explain_miss(attempt.encoding.decode(data[:_EXPLAINED_BYTES], "replace"), wish.old, wish.new)
     details: dict[str, Any] = {"edit": index, "difference": miss.difference}
     if miss.nearest:
