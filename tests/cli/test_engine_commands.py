@@ -130,3 +130,18 @@ def test_a_tool_that_is_there_is_not_overwritten(tmp_path: Path, holdfast: Comma
     path.write_text("changed")
     assert holdfast("tools", "new", "mine")[0] == 1
     assert path.read_text() == "changed"
+
+
+def test_the_list_shows_tools_of_installed_packages(
+    tmp_path: Path, holdfast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sample_listed_plugin.py").write_text(
+        "from holdfast import tool\n\n@tool(read_only=True)\ndef plugged() -> str:\n    'From a package.'\n    return 'x'\n"
+    )
+    info = tmp_path / "sample_listed_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text("[holdfast.tools]\nsample = sample_listed_plugin\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (row,) = [row for row in holdfast.facts("tools", "list") if row["name"] == "plugged"]
+    assert (row["module"], row["description"]) == ("sample", "From a package.")
+    assert holdfast.facts("tools", "invoke", "mcp__sample__plugged")["output"] == "x"

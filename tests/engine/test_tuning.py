@@ -7,7 +7,8 @@ import pytest
 from holdfast.core.events import Event
 from holdfast.core.settings import EngineSettings, Settings
 from holdfast.core.tool import tool
-from holdfast.engine.metrics import Metrics, ToolMetrics
+from holdfast.engine.figures import ToolMetrics
+from holdfast.engine.metrics import Metrics
 from holdfast.engine.tuning import MOST_AT_ONCE, advise_caching, advise_concurrency, advise_timeout
 from holdfast.testing import scratch_app
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli import render
 
 if TYPE_CHECKING:
-    from holdfast.engine.metrics import Record, ToolMetrics
+    from holdfast.engine.figures import ToolMetrics
+    from holdfast.engine.metrics import Record
     from holdfast.engine.sketch import Sketch
     from holdfast.engine.tuning import Advice
 
@@ -26,7 +27,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from holdfast.engine.metrics import kept_figures
+    from holdfast.engine.figures import kept_figures
     from holdfast.engine.metrics_store import MetricsStore
     from holdfast.host import locations
 

@@ -83,11 +83,13 @@ def _list(options: Namespace) -> int:
 def _registry(options: Namespace) -> tuple[Any, dict[str, Any]]:
     """Return the registry and the per-tool settings, without the engine: this path must start fast."""
     from holdfast.host import locations
+    from holdfast.registry.loading import GROUP, entry_points
 
-    if locations.has_settings(options.cwd):
+    made = os.path.isdir(os.path.join(locations.workspace_state(options.cwd), "made_tools"))
+    if made or locations.has_settings(options.cwd) or next(entry_points(GROUP), None) is not None:
         from holdfast.app import Holdfast
 
-        app = Holdfast(options.cwd, keep_state=False)
+        app = Holdfast(options.cwd, keep_state=made)
         return app.registry, dict(app.settings.tools)
     from holdfast.catalog import register_builtin
     from holdfast.registry.registry import Registry
@@ -140,7 +142,7 @@ def _metrics(options: Namespace, name: str) -> Any:
         return None
     from time import monotonic
 
-    from holdfast.engine.metrics import figures
+    from holdfast.engine.figures import figures
     from holdfast.engine.metrics_report import to_json
     from holdfast.engine.metrics_store import MetricsStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from holdfast.engine.metrics import ToolMetrics
+from holdfast.engine.figures import ToolMetrics
 
 Sample = tuple[str, dict[str, str], float]
 

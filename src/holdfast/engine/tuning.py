@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from holdfast.core.events import Event, Listener
-from holdfast.engine.metrics import ToolMetrics
+from holdfast.engine.figures import ToolMetrics
 
 if TYPE_CHECKING:
     from holdfast.core.settings import Settings
