@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import config
 from holdfast.catalog import builtin_tool, register_builtin
 from holdfast.core.call import Source, ToolCall, ToolResult
-from holdfast.core.errors import SettingsError
+from holdfast.core.errors import SettingsError, StateError
 from holdfast.core.events import Event
 from holdfast.core.session import Session
 from holdfast.core.settings import Settings
@@ -148,6 +148,8 @@ class Holdfast:
             self._keep_metrics(os.path.join(state_dir, "metrics.sqlite"))
         if record:
             self._record(record)
+        if state_dir:
+            self._audit(os.path.join(state_dir, "audit"))
         self._surround()
         if plugins:
             self._load_plugins()
@@ -168,6 +170,18 @@ class Holdfast:
         recorder = Recorder(path, self.session)
         self.bus.subscribe(recorder)
         self._stack.callback(recorder.close)
+
+    def _audit(self, folder: str) -> None:
+        """Record every call and every refusal; a log that cannot be written is said, not passed over."""
+        from holdfast.engine.audit import Audit
+
+        try:
+            audit = Audit(folder)
+        except (OSError, StateError) as problem:
+            self.warnings.append(f"calls are not audited: {problem}")
+            return
+        self.bus.subscribe(audit)
+        self._stack.callback(audit.close)
 
     def _keep_metrics(self, path: str) -> None:
         """Add what this process measures to what others have measured in this workspace."""
