@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -417,3 +418,32 @@ async def test_changes_without_a_sandbox_are_in_the_history_too(tmp_path: Path) 
     assert result.undo is not None
     assert result.data["sandbox"] == {"active": False}
     await session.close()
+
+
+async def test_what_a_background_command_changed_is_in_the_history_too(sh: Bench) -> None:
+    await sh("echo x > made; echo done", run_in_background=True)
+    task = sh.session.keep(background.BACKGROUND).get("bg_task_1")
+    await asyncio.wait_for(asyncio.shield(task.waiting), 10)
+    facts = (await sh.other("BashOutput", task_id="bg_task_1")).data
+    assert [each["path"] for each in facts["changes"]] == [f"{sh.session.workspace}/made"]
+
+
+async def test_a_time_out_of_the_settings_is_kept_and_the_output_is_not_lost(tmp_path: Path) -> None:
+    settings = Settings(tools={"Bash": ToolSettings(timeout=0.6)})
+    session = Session(str(tmp_path), settings=settings, state_dir=None)
+    result = await Bench(session)("echo begun; sleep 60")
+    assert result.error is not None
+    assert result.error.code == "timeout"
+    assert "begun" in result.output
+    await session.close()
+
+
+async def test_git_writes_nothing_in_a_command_that_only_reads(sh: Bench) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=sh.session.workspace, check=True)
+    Path(sh.session.workspace, "a").write_text("a")
+    subprocess.run(["git", "add", "a"], cwd=sh.session.workspace, check=True)
+    os.utime(Path(sh.session.workspace, "a"), (1, 1))
+    index = Path(sh.session.workspace, ".git/index")
+    before = index.read_bytes()
+    assert (await sh("git status --short")).data["stdout"] == "A  a\n"
+    assert index.read_bytes() == before

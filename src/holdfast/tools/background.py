@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
     from holdfast.core.effects import Effect
     from holdfast.core.session import Session
+    from holdfast.host.command_changes import Recorded
     from holdfast.tools.bash import BashArgs
 
 Status = Literal["running", "done", "failed", "cancelled", "timeout"]
@@ -40,6 +41,7 @@ class BackgroundTask:
         self.stdout: Stream
         self.stderr: Stream
         self.run: Run
+        self.recorded: Recorded | None = None
         self.waiting: asyncio.Task[Ended]
         self._seen = [0, 0]
 
@@ -83,6 +85,9 @@ class BackgroundTask:
         }
         if ended is not None:
             shown["usage"] = ended.usage()
+            if self.recorded is not None:
+                shown["change_id"] = self.recorded.change_id
+                shown["changes"] = self.recorded.to_dict()
             if ended.stopped:
                 shown["reason"] = ended.stopped
         for name, stream in (("output_file", self.stdout), ("stderr_file", self.stderr)):
@@ -111,7 +116,7 @@ class BackgroundTasks:
 
     async def start(self, args: BashArgs, ctx: ToolContext) -> BackgroundTask:
         """Start a command and return at once."""
-        from holdfast.tools.bash import command_of
+        from holdfast.tools.bash import command_of, may_be_journalled
 
         shells = self._session.keep(SHELLS)
         launcher = await shells.launcher()
@@ -120,19 +125,25 @@ class BackgroundTasks:
         name = f"{self._session.id}-{task.id}"
         task.stdout = Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"))
         task.stderr = Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"))
-        task.run = launcher.run(command_of(args.command, ctx, shells), task.stdout.feed, task.stderr.feed)
-        task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args.timeout / 1000))
+        journal = shells.journal(ctx.call.id) if may_be_journalled(args, ctx, launcher) else None
+        command = command_of(args.command, ctx, shells)
+        task.run = launcher.run(command, task.stdout.feed, task.stderr.feed, journal=journal)
+        task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, journal))
         self._tasks[task.id] = task
         self._forget_old()
         return task
 
-    async def _wait(self, task: BackgroundTask, timeout_s: float) -> Ended:
+    async def _wait(self, task: BackgroundTask, args: BashArgs, ctx: ToolContext, journal: str | None) -> Ended:
+        from holdfast.tools.bash import bring_in
+
         self._tell(task)
         try:
-            return await task.run.finish(timeout_s)
+            return await task.run.finish(args.timeout / 1000)
         finally:
             task.stdout.close()
             task.stderr.close()
+            if journal is not None:
+                task.recorded = await asyncio.to_thread(bring_in, ctx, args, journal, task.run.ended)
             self._tell(task)
 
     def _tell(self, task: BackgroundTask) -> None:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.core.args import Args, Field
+from holdfast.core.args import Args, Field, unsaid
 from holdfast.core.call import ToolError, ToolResult, Undo
 from holdfast.core.effects import Unreadable
 from holdfast.core.errors import ToolFailure
@@ -66,10 +66,6 @@ _RAISES: Final = frozenset({"sudo", "su", "doas", "pkexec", "newgrp", "mount", "
 """Programs that need the privileges of their owner, which a process under a journal does not get."""
 
 
-def _as_in_the_source(schema: dict[str, Any]) -> None:
-    schema.pop("default", None)
-
-
 class BashArgs(Args):
     """A command and how to run it."""
 
@@ -77,15 +73,15 @@ class BashArgs(Args):
     timeout: int = Field(
         default=DEFAULT_MS,
         description="Timeout in milliseconds (default 120000, max 600000)",
-        json_schema_extra=_as_in_the_source,
+        json_schema_extra=unsaid,
     )
     run_in_background: bool = Field(
         default=False,
         description="Run the command in the background and return a task_id immediately",
-        json_schema_extra=_as_in_the_source,
+        json_schema_extra=unsaid,
     )
     description: str = Field(
-        default="", description="A description of what this command does", json_schema_extra=_as_in_the_source
+        default="", description="A description of what this command does", json_schema_extra=unsaid
     )
 
     def faults(self) -> Iterator[tuple[str, str]]:
@@ -139,7 +135,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     launcher = await shells.launcher()
     printed = Printed.of(ctx, shells)
     absent = launcher.plan.still_absent()
-    journal = shells.journal(ctx.call.id) if _may_be_journalled(args, ctx, launcher) else None
+    journal = shells.journal(ctx.call.id) if may_be_journalled(args, ctx, launcher) else None
     remembers = bool(ctx.options.get("persistent")) and not _raises(args, ctx)
     outcome, recorded = Outcome(), None
     try:
@@ -148,7 +144,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         printed.close()
         made = trespasses(absent)
         if journal is not None:
-            recorded = await asyncio.shield(asyncio.to_thread(_record, ctx, args, journal, outcome))
+            recorded = await asyncio.shield(asyncio.to_thread(bring_in, ctx, args, journal, outcome.ended))
     if made:
         outcome.stopped(f"the sandbox took away what it made where no command may: {', '.join(made)}")
     return _result(args, ctx, launcher, printed, outcome, recorded)
@@ -175,10 +171,10 @@ async def _once(
     outcome: Outcome,
 ) -> None:
     """Run the command in a shell of its own."""
-    command = command_of(args.command, ctx, shells)
+    command = command_of(args.command, ctx, shells, only_reads=_read_only(args, ctx))
     run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
     try:
-        await run.finish(args.timeout / 1000)
+        await run.finish(_time_s(args, ctx))
     finally:
         outcome.ended = run.ended
 
@@ -197,7 +193,7 @@ async def _in_memory(
     async with shells.turn:
         shell = await shells.shell_with_memory()
         feeds = (printed.stdout.feed, printed.stderr.feed)
-        step = await shell.run(args.command, session.cwd, *feeds, args.timeout / 1000, journal)
+        step = await shell.run(args.command, session.cwd, *feeds, _time_s(args, ctx), journal)
     outcome.ended = step.ended
     if not step.cwd:
         outcome.note = "the shell ended with this command: its variables are gone, the next starts anew"
@@ -208,7 +204,16 @@ async def _in_memory(
             outcome.note = f"{step.cwd} is outside the workspace: the next command starts in {session.cwd} again"
 
 
-def _may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> bool:
+def _time_s(args: BashArgs, ctx: ToolContext) -> float:
+    """Return how long the command may run: a little less than the settings give the call, so that it can still tell."""
+    own = args.timeout / 1000
+    settings = ctx.session.settings.tools.get("Bash")
+    if settings is None or settings.timeout is None:
+        return own
+    return min(own, max(settings.timeout * 0.9, settings.timeout - 0.5))
+
+
+def may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> bool:
     """Tell whether a command's changes are kept: not where it only reads, or needs privileges a journal takes away."""
     if _read_only(args, ctx) or not probe.abilities().seccomp:
         return False
@@ -219,24 +224,26 @@ def _raises(args: BashArgs, ctx: ToolContext) -> bool:
     return any(command.name in _RAISES for command in understood(args, ctx).commands)
 
 
-def _record(ctx: ToolContext, args: BashArgs, journal: str, outcome: Outcome) -> Recorded | None:
+def bring_in(ctx: ToolContext, args: BashArgs, journal: str, ended: Ended | None) -> Recorded | None:
     """Bring what the command changed into the history."""
     from holdfast.host.command_changes import record
     from holdfast.host.history.history import HISTORY, Who
 
     try:
-        if outcome.ended is None or outcome.ended.journal is None:
+        if ended is None or ended.journal is None:
             return None
-        count, lost = outcome.ended.journal["count"], outcome.ended.journal["lost"]
+        count, lost = ended.journal["count"], ended.journal["lost"]
         who = Who.of(ctx, "Bash", args.description or args.command[:200])
         return record(ctx.session.keep(HISTORY), journal, who, lost) if count else None
     finally:
         remove_tree(journal)
 
 
-def command_of(text: str, ctx: ToolContext, shells: Shells) -> Command:
+def command_of(text: str, ctx: ToolContext, shells: Shells, *, only_reads: bool = False) -> Command:
     """Return the process that runs a command line; a very long one is read from a descriptor."""
     environment = shells.environment(ctx.call.id)
+    if only_reads:
+        environment |= ONLY_READS
     if len(text) <= LONG_ARGUMENT and len(script := text.encode("utf-8", "surrogateescape")) <= LONG_ARGUMENT:
         return Command((bash(), "-c", os.fsdecode(script)), ctx.cwd, environment)
     return Command((bash(), "/dev/fd/10"), ctx.cwd, environment, text.encode("utf-8", "surrogateescape"))
@@ -335,9 +342,10 @@ def _error(
 ) -> ToolError | None:
     details = {"exit_code": ended.exit_code}
     if ended.stopped == "timeout":
-        message = f"the command ran longer than its {args.timeout / 1000:g} s and was ended"
+        limit = _time_s(args, ctx)
+        message = f"the command ran longer than its {limit:g} s and was ended"
         hint = f"Give it more time (timeout, at most {MAX_MS} ms) or run it in the background."
-        return ToolError("timeout", message, hint, details | {"timeout_s": args.timeout / 1000})
+        return ToolError("timeout", message, hint, details | {"timeout_s": limit})
     if ended.stopped:
         return ToolError("execution_error", f"the command did not run to its end: {ended.stopped}", "", details)
     if ended.exit_code == 0 or (ended.exit_code == 1 and _means_no(understood(args, ctx))):
