@@ -136,7 +136,7 @@ def test_the_list_shows_tools_of_installed_packages(
     tmp_path: Path, holdfast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sample_listed_plugin.py").write_text(
-        "from holdfast import tool\n\n@tool(read_only=True)\ndef plugged() -> str:\n    'From a package.'\n    return 'x'\n"
+        "from holdfast import tool\n\n@tool(read_only=True)\ndef plugged() -> str:\n    'From a package.'\n    return ''\n"
     )
     info = tmp_path / "sample_listed_plugin-1.0.dist-info"
     info.mkdir()
@@ -144,4 +144,4 @@ def test_the_list_shows_tools_of_installed_packages(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (row,) = [row for row in holdfast.facts("tools", "list") if row["name"] == "plugged"]
     assert (row["module"], row["description"]) == ("sample", "From a package.")
-    assert holdfast.facts("tools", "invoke", "mcp__sample__plugged")["output"] == "x"
+    assert holdfast.facts("tools", "invoke", "mcp__sample__plugged")["ok"]
