@@ -152,7 +152,7 @@ async def test_the_terminal_shows_what_will_run_and_takes_each_answer(tmp_path: 
     assert "$ git commit -m x" in shown
     assert "Bash(git commit:*)" in shown
     session, _ = await typed(tmp_path, "s")
-    assert (session.kind, session.rule) == ("session", "Bash(git commit:*)\nEdit(./a)")
+    assert (session.kind, session.rule) == ("session", f"Bash(git commit:*)\nEdit({tmp_path}/a)")
     refused, _ = await typed(tmp_path, "n use make instead")
     assert (refused.kind, refused.reason) == ("no", "use make instead")
     empty, _ = await typed(tmp_path, "")

@@ -352,7 +352,10 @@ def test_the_mode_of_a_child_is_the_narrower_one() -> None:
         (RunCommand(("rm", "-rf", "build"), False), "Bash(rm -rf build)"),
         (RunCommand(("python3", "-c", "print(1)"), False), "Bash(python3 -c 'print(1)')"),
         (RunCommand(("./run.sh", "--dev"), False), "Bash(./run.sh --dev)"),
-        (WritePath("{ws}/src/a.py"), "Edit(./src/a.py)"),
+        (WritePath("{ws}/src/a.py"), "Edit({ws}/src/a.py)"),
+        (WritePath("{ws}/.vscode/settings.json"), "Edit({ws}/.vscode/settings.json)"),
+        (WritePath("{ws}/.env"), "Edit({ws}/.env)"),
+        (WritePath("{ws}/a[1]*.py"), "Edit({ws}/a\\[1]\\*.py)"),
         (ReadPath("/etc/hosts"), "Read(/etc/hosts)"),
         (Connect("example.com", 443, "https://example.com/x"), "WebFetch(domain:example.com)"),
         (RemoteCall("github", "create"), "mcp__github__create"),
@@ -363,10 +366,21 @@ def test_the_suggested_rule_is_the_narrowest_sensible_one_and_answers_the_questi
 ) -> None:
     if isinstance(effect, WritePath):
         effect = WritePath(effect.path.replace("{ws}", str(tmp_path)))
+        rule = rule.replace("{ws}", str(tmp_path))
     facts = {"read_only": isinstance(effect, ReadPath)}
     decision = judge([], tmp_path, effect, **facts)  # type: ignore[arg-type]
     assert (decision.verdict, decision.suggestion) == ("ask", rule)
     assert verdict([f"allow {rule}"], tmp_path, effect, **facts) == "allow"  # type: ignore[arg-type]
+
+
+def test_the_suggestion_for_a_link_names_both_ends_and_answers_the_question(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("x")
+    (tmp_path / "link").symlink_to("real")
+    effect = WritePath(str(tmp_path / "link"))
+    decision = judge([], tmp_path, effect)
+    assert decision.suggestion == f"Edit({tmp_path}/link)\nEdit({tmp_path}/real)"
+    assert verdict([], tmp_path, effect, grants=[decision.suggestion]) == "allow"
+    assert verdict([], tmp_path, effect, grants=[f"Edit({tmp_path}/link)"]) == "ask"
 
 
 def test_several_questions_suggest_several_rules_and_unreadable_ones_none(tmp_path: Path) -> None:

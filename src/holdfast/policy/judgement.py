@@ -195,7 +195,7 @@ class Judgement:
         deep = effect.recursive and not reads
         deny = self._forbidding(kind, "deny", place, deep)
         ask = self._forbidding(kind, "ask", place, deep)
-        allow = self._matching(kind, "allow", lambda rule: self._allows(rule, place))
+        allow = self._allowing(kind, place)
         chosen = command is not None and deep and removes_by_choice(command)
         inside: tuple[Verdict, str] = ("allow", "inside the workspace")
         if not reads and self.request.mode != "accept-edits":
@@ -349,11 +349,14 @@ class Judgement:
         pattern = self._pattern(rule.spec, generous=True)
         return any(pattern.matches(name) or (deep and pattern.touches_below(name)) for name in place.names)
 
-    def _allows(self, rule: Rule, place: Place) -> bool:
-        if rule.whole:
-            return place.inside
-        pattern = self._pattern(rule.spec, generous=False)
-        return all(pattern.matches(name) for name in place.names)
+    def _allowing(self, kind: Kind, place: Place) -> tuple[Rule, ...]:
+        """Return the rules that allow a place: each of its names must be covered, the one given and where it leads."""
+        rules = self._matching(kind, "allow", lambda rule: any(self._allows(rule, name, place) for name in place.names))
+        covered = all(any(self._allows(rule, name, place) for rule in rules) for name in place.names)
+        return rules if covered else ()
+
+    def _allows(self, rule: Rule, name: str, place: Place) -> bool:
+        return place.inside if rule.whole else self._pattern(rule.spec, generous=False).matches(name)
 
     def _spelled_out(self, rule: Rule, place: Place) -> bool:
         if rule.whole or rule.origin.source == "project":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import shlex
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core.effects import Connect, DeletePath, Effect, ReadPath, RemoteCall, RunCommand, Unreadable, WritePath
+from holdfast.policy.paths import Roots
 
 if TYPE_CHECKING:
     from holdfast.policy.policy import JudgedEffect, Request
@@ -58,47 +58,56 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]*")
 def suggestion(request: Request, judged: Sequence[JudgedEffect]) -> str | None:
     """Return the rules, one a line, or None when no rule would spare the question."""
     asked = [each for each in judged if each.verdict == "ask"]
-    if any(isinstance(each.effect, Unreadable) or any(rule.verdict == "ask" for rule in each.rules) for each in asked):
-        return None  # it asks also under an allow rule: a rule would promise what it does not keep
+    if any(_asks_anyway(each) for each in asked):
+        return None  # a rule would promise what it does not keep
     covering = [each.effect for each in asked if isinstance(each.effect, RunCommand)]
     implied = {id(each) for command in covering for each in command.implies}
     texts = [
-        _rule_for(request, each.effect)
+        text
         for each in asked
         if id(each.effect) not in implied or not _inside(request, each.effect)
+        for text in _rules_for(request, each.effect)
     ]
-    return "\n".join(dict.fromkeys(text for text in texts if text)) or None
+    return "\n".join(dict.fromkeys(texts)) or None
+
+
+def _asks_anyway(judged: JudgedEffect) -> bool:
+    """Whether an allow rule would not spare the question; built-in ones give way to a rule that names the file."""
+    asking = (rule for rule in judged.rules if rule.verdict == "ask" and rule.origin.source != "built-in")
+    return isinstance(judged.effect, Unreadable) or any(asking)
 
 
 def _inside(request: Request, effect: Effect | None) -> bool:
     if not isinstance(effect, ReadPath | WritePath | DeletePath):
         return True
-    from holdfast.policy.paths import Roots
-
     return Roots(request.workspace, request.roots).place(effect.path).inside
 
 
-def _rule_for(request: Request, effect: Effect | None) -> str | None:
+def _rules_for(request: Request, effect: Effect | None) -> list[str]:
     match effect:
         case RunCommand(words):
-            return command_rule(words)
+            rule = command_rule(words)
+            return [rule] if rule else []
         case ReadPath(path):
-            return f"Read({_path(request, path)})"
+            return _path_rules("Read", request, path)
         case WritePath(path) | DeletePath(path):
-            return f"Edit({_path(request, path)})"
+            return _path_rules("Edit", request, path)
         case Connect(host):
-            return f"WebFetch(domain:{host})"
+            return [f"WebFetch(domain:{host})"]
         case RemoteCall(server, tool):
-            return f"mcp__{server}__{tool}"
+            return [f"mcp__{server}__{tool}"]
         case _:
-            return request.tool
+            return [request.tool]
 
 
-def _path(request: Request, path: str) -> str:
-    path = os.path.normpath(path)
-    inside = path.startswith(request.workspace.rstrip("/") + "/")
-    shown = "./" + path[len(request.workspace.rstrip("/")) + 1 :] if inside else path
-    return re.sub(r"([*?\[\\{])", r"\\\1", shown)
+def _path_rules(name: str, request: Request, path: str) -> list[str]:
+    """Return a rule for the very path, absolute: remembered for good, it must not hold in every other workspace."""
+    place = Roots(request.workspace, request.roots).place(path)
+    return [f"{name}({_literal(each)})" for each in place.names]
+
+
+def _literal(path: str) -> str:
+    return re.sub(r"([*?\[\\{])", r"\\\1", path)
 
 
 def command_rule(words: Sequence[str]) -> str | None:
