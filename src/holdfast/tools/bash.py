@@ -66,6 +66,15 @@ _RAISES: Final = frozenset({"sudo", "su", "doas", "pkexec", "newgrp", "mount", "
 """Programs that need the privileges of their owner, which a process under a journal does not get."""
 
 
+ONLY_READS: Final[dict[str, str]] = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "false",
+}
+"""What keeps git, in a command that only reads, from writing its index and from running a repository's monitor."""
+
+
 class BashArgs(Args):
     """A command and how to run it."""
 
