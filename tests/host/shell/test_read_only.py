@@ -111,6 +111,12 @@ git ls-tree -r HEAD --name-only
 git describe --tags --always
 git config --get user.name
 git config --list
+git config user.email
+basename $(pwd)
+ls -la "$(pwd)/src"
+bash --version
+unzip -p a.zip x.txt
+ip addr
 git stash list
 git reflog -5
 git grep -n TODO -- '*.py'
@@ -722,6 +728,21 @@ pr -o x > y
 ls -la; echo done > x
 git log --oneline > x
 rm -- -x
+yarn --version
+mvn --version
+gradle --version
+dotnet --version
+hg --version
+pytest --version
+git config edit
+git config a.b c
+git config unset a.b
+git verify-commit HEAD
+git log --show-signature
+git hash-object x
+git merge-tree a b
+ls $(pwd)$X
+ss -K
 """.strip()
 
 

@@ -293,7 +293,7 @@ CHECKS: dict[str, Check] = {
     "sh": _shell,
     "dash": _shell,
     "command": lambda words: by_table("command", words, options.flags("-vVp @text")),
-    "unzip": _listing("unzip", "-l -Z -v -t -p", "-lZvtpqC12 @one"),
+    "unzip": _listing("unzip", "-l -Z -v -t -p", "-lZvtpqC12 @read"),
     "gzip": _listing("gzip", "-l -t -c", "-ltcdvqkf --list --test --stdout --decompress --verbose @read"),
     "gunzip": _listing("gunzip", "-l -t -c", "-ltcvqkf @read"),
     "xz": _listing("xz", "-l -t -c", "-ltcdvqkf @read"),

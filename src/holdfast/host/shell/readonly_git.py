@@ -26,7 +26,7 @@ _LOG = (
     "--full-history --dense --sparse --simplify-merges --ancestry-path? --date-order --author-date-order --topo-order "
     "--reverse --no-walk? --pretty? --format: --abbrev-commit --no-abbrev-commit --no-abbrev --encoding: --notes? "
     "--no-notes "
-    "--show-signature --relative-date --date: --parents --children --left-right --graph --no-graph "
+    "--relative-date --date: --parents --children --left-right --graph --no-graph "
     "--show-linear-break? --cc --combined-all-paths --diff-merges: --no-diff-merges --remerge-diff --mailmap "
     "--no-mailmap --use-mailmap --full-diff --expand-tabs? --no-expand-tabs --clear-decorations "
     "--exclude-first-parent-only "
@@ -95,14 +95,10 @@ READ_ONLY: dict[str, str] = {
     "check-attr": "-az --all --cached --stdin --source: @revisions",
     "check-ref-format": "--normalize --branch --allow-onelevel --refspec-pattern @revisions",
     "check-mailmap": "--stdin @revisions",
-    "verify-commit": "-v --verbose --raw @revisions",
-    "verify-tag": "-v --verbose --raw --format: @revisions",
     "var": "-l @revisions",
     "version": "--build-options @none",
     "stripspace": "-s -c --strip-comments --comment-lines @none",
-    "whatis": "@none",
     "ls-remote": "--get-url @none",
-    "merge-tree": "--name-only --messages --no-messages --allow-unrelated-histories @revisions",
     "patch-id": "--stable --unstable --verbatim @none",
     "diff-pairs": "-z @none",
     "fsck": "--no-dangling --full --strict --verbose --connectivity-only --no-progress --no-reflogs @revisions",
@@ -131,11 +127,12 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
             "--contains|--merged|--no-merged|--no-contains|--points-at",
             "-l -n? --list --sort: --format: --contains? --no-contains? --merged? --no-merged? --points-at: @text",
         ),
-        ("-v|--verify", "-v --verify --format: @text"),
     ),
     "remote": (("", "-v --verbose @none"), ("get-url", "--push --all @text")),
     "stash": (("list", _LOG), ("show", _DIFF + " -u --include-untracked --only-untracked @text")),
     "config": (
+        ("", "-z --local --global --system --worktree --null --show-origin --show-scope --type: --bool --int --path "
+        "@key"),
         ("--get|--get-all|--get-regexp|--list|-l|--get-urlmatch|--get-color", "-lz --get --get-all --get-regexp --list "
          "--get-urlmatch --local --global --system --worktree --null --name-only --show-origin --show-scope --type: "
          "--bool --int --path --default: --includes --no-includes --get-color @text"),
@@ -154,7 +151,6 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "lfs": (("ls-files", "-ls --long --size --all @text"), ("version", "@none"), ("env", "@none")),
     "sparse-checkout": (("list", "@none"),),
     "rerere": (("status", "@none"), ("diff", "@none")),
-    "hash-object": (("", "-t: --stdin --path: --no-filters @read"),),
     "archive": (("--list|-l", "-l --list @none"),),
     "apply": (("--stat|--check|--numstat|--summary", "--stat --check --numstat --summary -p: -R --cached --index -v "
     "@read"),),

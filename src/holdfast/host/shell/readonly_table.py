@@ -6,7 +6,7 @@ options count only when spelled out: an abbreviation may stand for an option tha
 
 Operands: `@read` files, `@list` files or else the current directory, `@walk` trees or else the current directory,
 `@pattern` a pattern and then files, `@filter` a program text and then files, `@text` no files, `@none` must be absent,
-`@one` at most one file, `@anything` any words at all, those that are not literal too.
+`@one` at most one file, `@key` one dotted name, `@anything` any words at all, those that are not literal too.
 """
 
 from __future__ import annotations
@@ -213,6 +213,10 @@ READ_ONLY: dict[str, str] = {
     "--oldest --parent: --euid: @text",
     "pidof": "-sqcx -o: @text",
     "pstree": "-aAcghHlnNpsStTuUZ @text",
+    "ss": "-46abelmnoprstuwxHO --all --listening --numeric --processes --summary --tcp --udp @none",
+    "netstat": "-46aelnoprstuvwx @none",
+    "vmstat": "-adDfmnstwS: @text",
+    "top": "-bHiSc -n: -d: -p: -o: -u: -w? -# @none",
     "lscpu": "-abceJpxy -e? -p? --all --extended? --json --parse? @none",
     "lsblk": "-abdDfJilmnOPpSstTz -o: -e: -I: -x: --all --bytes --fs --json --list --output: --paths --topology @text",
     "getconf": "-a -v: @text",
@@ -249,27 +253,24 @@ READ_ONLY: dict[str, str] = {
     "times": "@none",
 }
 
-# Programs that tell their version or print help and do nothing else when that is all they are asked.
+# Programs that tell their version or print help and do nothing else when that is all they are asked. Those that read
+# a project's settings even then, and run what they find there (yarn, mvn, dotnet, hg, pytest...), are left out.
 VERSION_FLAGS = frozenset(("--version", "-version", "-V", "--help"))
 VERSIONED = names(
     """
-    python python2 python3 pip pip3 node npm npx yarn pnpm bun deno tsc ruby gem bundle perl php composer java javac
-    mvn gradle kotlin scala go rustc cargo rustup gcc g++ cc c++ clang clang++ cmake make gmake ninja meson docker
-    docker-compose podman kubectl helm terraform ansible aws gcloud az gh git hg svn curl wget ssh rsync tar gzip zip
-    unzip xz bzip2 zstd sed awk gawk bash zsh fish ls cat grep rg fd find sort jq yq sqlite3 psql mysql redis-cli
-    mongosh vim nvim emacs nano code tmux screen black ruff mypy pyright pylint flake8 isort pytest tox nox poetry uv
-    pipx pipenv conda mamba pre-commit eslint prettier jest vitest mocha webpack vite rollup esbuild swift swiftc
-    xcodebuild dotnet mono ghc stack cabal elixir erl lua luajit julia R Rscript tree less man df du ps env head tail wc
-    cut uniq tr diff file stat openssl gpg nginx apache2 httpd shfmt shellcheck hadolint pandoc ffmpeg convert magick
-    protoc buf nix brew apt apt-get dpkg rpm yum dnf pacman systemctl holdfast
+    python python2 python3 pip pip3 node npm npx tsc ruby gem perl php java javac go rustc cargo rustup gcc g++ cc c++
+    clang clang++ cmake make gmake ninja meson docker podman kubectl helm aws gcloud az gh git svn curl wget ssh rsync
+    tar gzip zip unzip xz bzip2 zstd sed awk gawk bash sh dash zsh ls cat grep rg fd find sort jq yq sqlite3 psql mysql
+    redis-cli vim nvim emacs nano code tmux screen black ruff mypy uv uvx pipx shfmt shellcheck pandoc ffmpeg protoc
+    swift ghc lua luajit julia R Rscript openssl gpg nginx systemctl dpkg rpm apt apt-get brew nix deno bun holdfast
+    tree less man df du ps env head tail wc cut uniq tr diff file stat test printf
     """
 )
 # Others spell it in a way of their own.
 EXACT: dict[str, tuple[tuple[str, ...], ...]] = {
-    "go": (("version",), ("env",), ("help",)),
+    "go": (("version",), ("help",)),
     "node": (("-v",),),
     "npm": (("-v",), ("version",), ("ls",), ("list",), ("root",), ("bin",), ("prefix",)),
-    "yarn": (("-v",),),
     "ruby": (("-v",),),
     "perl": (("-v",),),
     "php": (("-v",),),
@@ -277,14 +278,22 @@ EXACT: dict[str, tuple[tuple[str, ...], ...]] = {
     "docker": (("version",), ("-v",)),
     "cargo": (("version",), ("help",), ("--list",)),
     "rustc": (("-vV",), ("--version", "--verbose")),
-    "rustup": (("show",), ("toolchain", "list")),
+    "openssl": (("version",),),
+    "ip": (
+        ("a",),
+        ("addr",),
+        ("addr", "show"),
+        ("link",),
+        ("link", "show"),
+        ("route",),
+        ("route", "show"),
+        ("-br", "a"),
+    ),
+    "ifconfig": ((), ("-a",)),
     "java": (("-version",),),
     "lua": (("-v",),),
     "helm": (("version",),),
-    "terraform": (("version",),),
     "gh": (("version",),),
     "swift": (("-v",),),
-    "brew": (("-v",), ("list",)),
-    "conda": (("env", "list"), ("info",)),
     "docker-compose": (("version",),),
 }

@@ -14,7 +14,7 @@ from holdfast.host.shell.options import names
 from holdfast.host.shell.plain import Node, parse_plain
 from holdfast.host.shell.programs import STARTERS, Started, started_by
 from holdfast.host.shell.readonly_checks import CHECKS
-from holdfast.host.shell.readonly_table import READ_ONLY
+from holdfast.host.shell.readonly_table import READ_ONLY, VERSION_FLAGS
 from holdfast.host.shell.scope import Flow, Places, Scope, moved, staying
 from holdfast.host.shell.touches_special import SPECIAL
 from holdfast.host.shell.word import Word
@@ -107,6 +107,8 @@ def _wrapped(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope
 
 def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> None:
     name = words[0].text.rpartition("/")[2]
+    if len(words) == 2 and words[1].text in VERSION_FLAGS:
+        return
     script, file = _shell_script(words[1:])
     if script is not None:
         _run_text(walk, script, scope, place, name)

@@ -50,6 +50,8 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
         return Verdict(f"`{name}` writes its second operand")
     if kind == "date" and any(not word.text.startswith("+") for word in operands):
         return Verdict("`date` with a time sets the clock")
+    if kind == "key" and (len(operands) != 1 or "." not in operands[0].text):
+        return Verdict(f"`{name}` is not known to only read")
     if kind == "names" and any("/" in word.text for word in operands):
         return Verdict(f"`{name}` of a file runs a formatter on it")
     if kind in ("read", "one"):

@@ -144,19 +144,27 @@ class Decoder:
         elif kind == "ProcSubst":
             yield Piece(_SUBSTITUTE)
         else:
-            text = None if splits else self._copied(part, names)
-            yield self._running(part) if text is None else Piece(text)
+            yield self._known_output(part, names, splits) or self._running(part)
 
-    def _copied(self, part: Node, names: Mapping[str, Word | None]) -> str | None:
-        """Return what `"$(cat <<'EOF' ... EOF)"` stands for, the usual way to write a text of several lines."""
+    def _known_output(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
+        """Return what `$(pwd)` and `"$(cat <<'EOF' ...)"` print, the substitutions whose output is certain."""
         statements = children(part, "Stmts")
-        redirects = children(statements[0], "Redirs") if len(statements) == 1 else []
-        arguments = children(child(statements[0], "Cmd"), "Args") if len(redirects) == 1 else []
-        if part["Type"] != "CmdSubst" or part.get("TempFile") or len(arguments) != 1 or redirects[0]["Op"] != "<<":
+        if part["Type"] != "CmdSubst" or part.get("TempFile") or len(statements) != 1:
             return None
-        if child(statements[0], "Cmd").get("Assigns") or [word.text for word in self.words(arguments[0], {})] != [
-            "cat"
-        ]:
+        call = child(statements[0], "Cmd")
+        if call.get("Type") != "CallExpr":
+            return None
+        words = [word.text for arg in children(call, "Args") for word in self.words(arg, {})]
+        if call.get("Assigns") or statements[0].get("Background"):
+            return None
+        if words == ["pwd"] and not statements[0].get("Redirs"):
+            return self._value_of("PWD", names, splits)
+        text = self._copied(children(statements[0], "Redirs"), names) if words == ["cat"] and not splits else None
+        return None if text is None else Piece(text)
+
+    def _copied(self, redirects: list[Node], names: Mapping[str, Word | None]) -> str | None:
+        """Return the heredoc that is the one redirection of a `cat`: the usual way to write a text of several lines."""
+        if len(redirects) != 1 or redirects[0]["Op"] != "<<":
             return None
         delimiter = children(child(redirects[0], "Word"), "Parts")
         quoted = any(piece["Type"] != "Lit" or "\\" in piece.get("Value", "") for piece in delimiter)
@@ -190,11 +198,15 @@ class Decoder:
             self._fault(reason)
             return Piece("", "opaque")
         name: str = part["Param"]["Value"]
-        known = None if _modified(part) else names.get(name)
+        known = None if _modified(part) else self._value_of(name, names, splits)
+        return known or Piece("", "opaque")
+
+    def _value_of(self, name: str, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
+        known = names.get(name)
         if known is None or known.kind == "opaque":
-            return Piece("", "opaque")
+            return None
         if splits and (not self.splits_as_usual or not known.text or (known.literal and _SPLITS.search(known.text))):
-            return Piece("", "opaque")
+            return None
         return Piece(known.text, known.kind)
 
 
