@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.core.record import Field, Record
 
-__all__ = ["Args", "Field"]
+__all__ = ["Args", "Field", "unsaid"]
 
 
 class Args(Record):
     """Base of a tool's arguments; unknown ones are faults, values do not change after validation."""
+
+
+def unsaid(schema: dict[str, Any]) -> None:
+    """Leave a default out of the schema, where the description tells it: `Field(..., json_schema_extra=unsaid)`."""
+    schema.pop("default", None)

@@ -158,7 +158,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "bool | None": (bool, _NONE),
     "float | None": (float, int, _NONE),
 }
-_HARMLESS: Final = frozenset({"description", "examples", "title"})
+_HARMLESS: Final = frozenset({"description", "examples", "title", "json_schema_extra"})
 _CHECKS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "ge": lambda value, bound: value >= bound,
     "gt": lambda value, bound: value > bound,

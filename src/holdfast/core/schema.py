@@ -113,6 +113,8 @@ class RecordArguments:
         schema = self._schema
         if schema is None:
             schema = self._schema = cast("Schema", plain_schema(self.record.pydantic_model().model_json_schema()))
+            properties = cast("dict[str, Schema]", schema.get("properties", {}))
+            schema["properties"] = {name: _without_null(each) for name, each in properties.items()}
         return schema
 
     def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
@@ -355,6 +357,14 @@ def is_context(hint: Any, hidden: type) -> bool:
     if hint is hidden:
         return True
     return any(is_context(each, hidden) for each in typing.get_args(hint)) if typing.get_origin(hint) else False
+
+
+def _without_null(schema: Schema) -> Schema:
+    """Return the schema of an optional argument as models know it: a value, or left out. A null is still taken."""
+    kinds = cast("list[Schema]", schema.get("anyOf", []))
+    if len(kinds) != 2 or kinds[1] != {"type": "null"} or schema.get("default", 0) is not None:
+        return schema
+    return {**kinds[0], **{key: value for key, value in schema.items() if key not in ("anyOf", "default")}}
 
 
 def plain_schema(schema: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.agents import AgentMode, AgentOrder
-from holdfast.core.args import Args, Field
+from holdfast.core.args import Args, Field, unsaid
 from holdfast.core.call import ToolResult
 from holdfast.core.effects import StartAgent
 from holdfast.core.errors import ToolFailure
@@ -23,10 +23,14 @@ class AgentArgs(Args):
     """A piece of work for a sub-agent."""
 
     prompt: str = Field(min_length=1, description="The task prompt for the sub-agent")
-    description: str = Field(default="", description="Task description for tracking")
-    model: str = Field(default="", description="Model to use (inherits parent if empty)")
-    mode: AgentMode = Field(default="sync", description="Run mode: sync (default) / background / worktree")
-    branch_name: str = Field(default="", description="Branch name for worktree mode (auto-generated if empty)")
+    description: str = Field(default="", description="Task description for tracking", json_schema_extra=unsaid)
+    model: str = Field(default="", description="Model to use (inherits parent if empty)", json_schema_extra=unsaid)
+    mode: AgentMode = Field(
+        default="sync", description="Run mode: sync (default) / background / worktree", json_schema_extra=unsaid
+    )
+    branch_name: str = Field(
+        default="", description="Branch name for worktree mode (auto-generated if empty)", json_schema_extra=unsaid
+    )
     subagent_type: str = Field(default="", description="Which kind of sub-agent, by its profile's name")
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from holdfast.core.args import Args, Field
+from holdfast.core.args import Args, Field, unsaid
 from holdfast.core.call import ToolResult
 from holdfast.core.effects import ReadPath
 from holdfast.core.errors import ToolFailure
@@ -33,12 +33,16 @@ class GrepArgs(Args):
     glob: str | None = Field(default=None, description="File filter pattern (e.g. *.go, *.{ts,tsx})")
     type: str | None = Field(default=None, description="File type to search (e.g. py, js, rust); see `rg --type-list`")
     output_mode: Literal["content", "files_with_matches", "count"] = Field(
-        default="content", description="Output mode: content / files_with_matches / count"
+        default="content", description="Output mode: content / files_with_matches / count", json_schema_extra=unsaid
     )
-    context: int = Field(default=0, ge=0, le=1000, description="Number of surrounding lines to show")
-    case_insensitive: bool = Field(default=False, description="Case insensitive search")
+    context: int = Field(
+        default=0, ge=0, le=1000, description="Number of surrounding lines to show", json_schema_extra=unsaid
+    )
+    case_insensitive: bool = Field(default=False, description="Case insensitive search", json_schema_extra=unsaid)
     multiline: bool = Field(default=False, description="Let the pattern match across lines")
-    head_limit: int = Field(default=HEAD_LIMIT, ge=1, le=100_000, description="Maximum output lines (default 250)")
+    head_limit: int = Field(
+        default=HEAD_LIMIT, ge=1, le=100_000, description="Maximum output lines (default 250)", json_schema_extra=unsaid
+    )
     offset: int = Field(default=0, ge=0, description="Output lines to skip, to go on after a cut result")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.core.args import Args, Field
+from holdfast.core.args import Args, Field, unsaid
 from holdfast.core.call import Image, Text, ToolResult
 from holdfast.core.effects import ReadPath
 from holdfast.core.errors import ToolFailure
@@ -46,8 +46,12 @@ class ReadArgs(Args):
     """Which file, and which part of it."""
 
     file_path: str = Field(min_length=1, description="The absolute path to the file to read")
-    offset: int = Field(default=0, ge=0, description="The line number to start reading from (0-based)")
-    limit: int = Field(default=LINES, ge=1, description="The number of lines to read (default 2000)")
+    offset: int = Field(
+        default=0, ge=0, description="The line number to start reading from (0-based)", json_schema_extra=unsaid
+    )
+    limit: int = Field(
+        default=LINES, ge=1, description="The number of lines to read (default 2000)", json_schema_extra=unsaid
+    )
     pages: str | None = Field(default=None, description='Pages of a PDF to read, for example "3", "1-5" or "10-"')
 
 

@@ -9,7 +9,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.core.args import Args, Field
+from holdfast.core.args import Args, Field, unsaid
 from holdfast.core.call import ToolResult
 from holdfast.core.session import Kept
 from holdfast.core.tasks import STATUSES, Status, Task, TaskBoard, task_from_dict
@@ -63,7 +63,7 @@ class CreateArgs(Args):
     """A to-do."""
 
     title: str = Field(min_length=1, description="Task title")
-    description: str = Field(default="", description="Task description")
+    description: str = Field(default="", description="Task description", json_schema_extra=unsaid)
 
 
 class NoArgs(Args):

@@ -25,11 +25,7 @@ _ALL_ACTIVE: Final = "All tools are already active; nothing needs to be activate
 class ToolSearchArgs(Args):
     """What to look for."""
 
-    query: str = Field(
-        min_length=1,
-        description="Search query to find tools (e.g., 'fetch web page', 'search files'), "
-        "or 'select:Name1,Name2' to activate tools by name",
-    )
+    query: str = Field(min_length=1, description="Search query to find tools (e.g., 'fetch web page', 'search files')")
 
 
 async def _run(args: ToolSearchArgs, ctx: ToolContext) -> ToolResult:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.core.args import Args, Field
+from holdfast.core.args import Args, Field, unsaid
 from holdfast.core.call import Image, Text, ToolResult
 from holdfast.core.effects import Connect
 from holdfast.core.errors import ToolFailure
@@ -51,7 +51,9 @@ class WebFetchArgs(Args):
     """Which page, how long it may take, and from where it is read on."""
 
     url: str = Field(min_length=1, description="The URL to fetch content from")
-    timeout: int = Field(default=TIMEOUT_S, ge=1, description="Timeout in seconds (default 30, max 120)")
+    timeout: int = Field(
+        default=TIMEOUT_S, ge=1, description="Timeout in seconds (default 30, max 120)", json_schema_extra=unsaid
+    )
     offset: int = Field(default=0, ge=0, description="Characters to skip, to read on in a long page")
 
 
