@@ -122,9 +122,11 @@ class WebSettings(Record):
     @property
     def opened_hosts(self) -> tuple[str, ...]:
         """Hosts that may be reached though not public: those allowed, and the user's own SearXNG."""
+        if not self.searxng_url:
+            return self.allowed_hosts
         from urllib.parse import urlsplit
 
-        own = urlsplit(self.searxng_url or "").hostname
+        own = urlsplit(self.searxng_url).hostname
         return (*self.allowed_hosts, own) if own else self.allowed_hosts
 
 

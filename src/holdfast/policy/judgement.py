@@ -69,8 +69,6 @@ class Judgement:
         return self._strictest(judged)
 
     def _strictest(self, judged: Sequence[JudgedEffect]) -> Decision:
-        from holdfast.policy.suggest import suggestion
-
         if not judged:
             return Decision("allow", "it touches nothing")
         worst = max(judged, key=lambda each: STRICTNESS[each.verdict])
@@ -85,8 +83,13 @@ class Judgement:
             worst.reason,
             tuple(MatchedRule(rule, rule in deciding) for rule in every),
             tuple(judged),
-            suggestion(self.request, judged) if worst.verdict == "ask" else None,
+            self._suggestion(judged) if worst.verdict == "ask" else None,
         )
+
+    def _suggestion(self, judged: Sequence[JudgedEffect]) -> str | None:
+        from holdfast.policy.suggest import suggestion
+
+        return suggestion(self.request, judged)
 
     def _tool(self) -> Iterable[JudgedEffect]:
         """Judge the tool as a whole: rules by its name, and what it says of itself when it states no effects."""
