@@ -13,10 +13,12 @@ from holdfast.core.args import Args, Field
 from holdfast.core.call import ToolResult
 from holdfast.core.errors import ToolFailure
 from holdfast.core.session import Kept
+from holdfast.core.tasks import Status as BoardStatus
 from holdfast.core.tool import Tool
 from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, marked
 from holdfast.host.process import Ended, Run
 from holdfast.host.shells import SHELLS
+from holdfast.tools.tasks import BOARD
 
 if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
@@ -26,6 +28,13 @@ if TYPE_CHECKING:
     from holdfast.tools.bash import BashArgs
 
 Status = Literal["running", "done", "failed", "cancelled", "timeout"]
+_ON_THE_BOARD: Final[dict[Status, BoardStatus]] = {
+    "running": "in_progress",
+    "done": "done",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "timeout": "failed",
+}
 KEPT_TASKS: Final = 100
 """Ended tasks that are remembered; older ones are forgotten."""
 
@@ -96,6 +105,25 @@ class BackgroundTask:
         return shown
 
 
+class _OnTheBoard:
+    """A background command as the board of tasks sees it."""
+
+    def __init__(self, tasks: BackgroundTasks, task: BackgroundTask) -> None:
+        self._tasks = tasks
+        self._task = task
+
+    @property
+    def state(self) -> BoardStatus:
+        return _ON_THE_BOARD[self._task.status]
+
+    def output(self) -> str:
+        return _news(self._task)[2]
+
+    async def stop(self) -> None:
+        if self._task.run.ended is None:
+            await self._tasks.cancel(self._task.id)
+
+
 class BackgroundTasks:
     """The background commands of one session: `get`, `all`, `cancel`."""
 
@@ -130,6 +158,7 @@ class BackgroundTasks:
         task.run = launcher.run(command, task.stdout.feed, task.stderr.feed, journal=journal)
         task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, journal))
         self._tasks[task.id] = task
+        self._session.keep(BOARD).join(task.id, args.description or args.command, "command", _OnTheBoard(self, task))
         self._forget_old()
         return task
 
@@ -153,6 +182,7 @@ class BackgroundTasks:
         over = len(self._tasks) - KEPT_TASKS
         for id in [id for id, task in self._tasks.items() if task.run.ended][: max(over, 0)]:
             del self._tasks[id]
+            self._session.keep(BOARD).leave(id)
 
     async def cancel(self, id: str) -> BackgroundTask:
         """End a task and all it started; return when that is done."""
@@ -204,9 +234,15 @@ class NoArgs(Args):
 async def _output(args: TaskArgs, ctx: ToolContext) -> ToolResult:
     task = ctx.session.keep(BACKGROUND).get(args.task_id)
     await asyncio.sleep(0)  # whoever asks again and again must let the output come in
+    stdout, stderr, body = _news(task)
+    shown = f"{body or '(nothing new)'}\n[{_line(task)}]"
+    return ToolResult(data=task.facts() | {"stdout": stdout, "stderr": stderr}, output=shown)
+
+
+def _news(task: BackgroundTask) -> tuple[str, str, str]:
+    """Return what is new on stdout, on stderr, and both as one text."""
     stdout, stderr = task.news()
-    body = "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part) or "(nothing new)"
-    return ToolResult(data=task.facts() | {"stdout": stdout, "stderr": stderr}, output=f"{body}\n[{_line(task)}]")
+    return stdout, stderr, "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part)
 
 
 def _line(task: BackgroundTask) -> str:
