@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core.effects import Connect, DeletePath, Effect, ReadPath, RemoteCall, RunCommand, Unreadable, WritePath
-from holdfast.policy.paths import Roots
 
 if TYPE_CHECKING:
+    from holdfast.policy.paths import Roots
     from holdfast.policy.policy import JudgedEffect, Request
 
 
@@ -55,7 +55,7 @@ _ANYTHING = _words(
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]*")
 
 
-def suggestion(request: Request, judged: Sequence[JudgedEffect]) -> str | None:
+def suggestion(request: Request, judged: Sequence[JudgedEffect], roots: Roots) -> str | None:
     """Return the rules, one a line, or None when no rule would spare the question."""
     asked = [each for each in judged if each.verdict == "ask"]
     if any(_asks_anyway(each) for each in asked):
@@ -65,8 +65,8 @@ def suggestion(request: Request, judged: Sequence[JudgedEffect]) -> str | None:
     texts = [
         text
         for each in asked
-        if id(each.effect) not in implied or not _inside(request, each.effect)
-        for text in _rules_for(request, each.effect)
+        if id(each.effect) not in implied or not _inside(roots, each.effect)
+        for text in _rules_for(request, each.effect, roots)
     ]
     return "\n".join(dict.fromkeys(texts)) or None
 
@@ -77,21 +77,21 @@ def _asks_anyway(judged: JudgedEffect) -> bool:
     return isinstance(judged.effect, Unreadable) or any(asking)
 
 
-def _inside(request: Request, effect: Effect | None) -> bool:
+def _inside(roots: Roots, effect: Effect | None) -> bool:
     if not isinstance(effect, ReadPath | WritePath | DeletePath):
         return True
-    return Roots(request.workspace, request.roots).place(effect.path).inside
+    return roots.place(effect.path).inside
 
 
-def _rules_for(request: Request, effect: Effect | None) -> list[str]:
+def _rules_for(request: Request, effect: Effect | None, roots: Roots) -> list[str]:
     match effect:
         case RunCommand(words):
             rule = command_rule(words)
             return [rule] if rule else []
         case ReadPath(path):
-            return _path_rules("Read", request, path)
+            return _path_rules("Read", roots, path)
         case WritePath(path) | DeletePath(path):
-            return _path_rules("Edit", request, path)
+            return _path_rules("Edit", roots, path)
         case Connect(host):
             return [f"WebFetch(domain:{host})"]
         case RemoteCall(server, tool):
@@ -100,10 +100,9 @@ def _rules_for(request: Request, effect: Effect | None) -> list[str]:
             return [request.tool]
 
 
-def _path_rules(name: str, request: Request, path: str) -> list[str]:
+def _path_rules(name: str, roots: Roots, path: str) -> list[str]:
     """Return a rule for the very path, absolute: remembered for good, it must not hold in every other workspace."""
-    place = Roots(request.workspace, request.roots).place(path)
-    return [f"{name}({_literal(each)})" for each in place.names]
+    return [f"{name}({_literal(each)})" for each in roots.place(path).names]
 
 
 def _literal(path: str) -> str:
