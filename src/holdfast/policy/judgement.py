@@ -89,7 +89,7 @@ class Judgement:
     def _suggestion(self, judged: Sequence[JudgedEffect]) -> str | None:
         from holdfast.policy.suggest import suggestion
 
-        return suggestion(self.request, judged)
+        return suggestion(self.request, judged, self.policy.roots(self.request))
 
     def _tool(self) -> Iterable[JudgedEffect]:
         """Judge the tool as a whole: rules by its name, and what it says of itself when it states no effects."""
