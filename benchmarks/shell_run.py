@@ -1,0 +1,164 @@
+"""Running commands: one shot, sandboxed or not, a shell with memory, floods of output, ending many processes.
+
+Anchors: asyncio's own `bash -c`, the same output sent to /dev/null, `killpg`. A call is measured from where the tool
+starts (a launcher that already runs); the engine's own part is measured by `dispatch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from benchmarks.harness import Harness
+from holdfast.core.settings import SandboxSettings
+from holdfast.host.environment import cleaned
+from holdfast.host.output import STDOUT_LIMIT, Stream
+from holdfast.host.process import Command, Launcher
+from holdfast.host.sandbox import probe
+from holdfast.host.sandbox.plan import closed_plan, open_plan
+from holdfast.host.shell_with_memory import ShellWithMemory
+
+FLOOD = "seq 1 12500000"  # 100 MB
+MANY = "for i in $(seq 50); do setsid sleep 600 & done; wait"
+CALLS = 10
+
+
+def rows(harness: Harness) -> None:
+    """Add the rows to the table of all benchmarks."""
+    with asyncio.Runner() as runner:
+        bench = runner.run(Bench.make())
+        try:
+            bench.compare(runner, harness)
+        finally:
+            runner.run(bench.close())
+
+
+def _quiet(data: bytes) -> None:
+    del data
+
+
+class Bench:
+    """Launchers of both kinds and a shell with memory, in a scratch workspace."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.workspace = os.path.join(folder, "ws")
+        self.environment = cleaned(os.environ)
+        self.open: Launcher
+        self.closed: Launcher | None = None
+        self.shell: ShellWithMemory
+
+    @classmethod
+    async def make(cls) -> Bench:
+        bench = cls(tempfile.mkdtemp(prefix="holdfast-bench-"))
+        private = os.path.join(bench.folder, "private")
+        os.makedirs(bench.workspace)
+        os.makedirs(private)
+        bench.open = await Launcher.start(open_plan(bench.workspace, [], private))
+        if probe.abilities().namespaces:
+            bench.closed = await Launcher.start(closed_plan(bench.workspace, [], SandboxSettings(), private))
+        bench.shell = ShellWithMemory(bench.closed or bench.open, private, bench.workspace, bench.environment)
+        return bench
+
+    async def close(self) -> None:
+        await self.shell.close()
+        for launcher in (self.open, self.closed):
+            if launcher is not None:
+                await launcher.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def compare(self, runner: asyncio.Runner, harness: Harness) -> None:
+        def times(work: Callable[[], Coroutine[Any, Any, None]], count: int = CALLS) -> Callable[[], object]:
+            async def repeat() -> None:
+                for _ in range(count):
+                    await work()
+
+            return lambda: runner.run(repeat())
+
+        bare = ("asyncio bash -c", times(self.bare))
+        harness.compare("bash one shot, unsandboxed", [bare, ("holdfast", times(self.one_shot))], goal="≤ 1.3")
+        if self.closed is not None:
+            harness.compare("bash one shot, sandboxed", [bare, ("holdfast", times(self.contained))], goal="≤ 2.5")
+        harness.compare("bash in a shell with memory", [bare, ("holdfast", times(self.remembered))], goal="≤ 0.1")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        harness.compare(
+            "100 MB of output",
+            [("to /dev/null", times(self.to_nowhere, 1)), ("holdfast", times(self.flood, 1))],
+            goal="≤ 1.6",
+            rounds=7,
+        )
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        harness.fact("100 MB of output, memory", "holdfast", grown, "≤ 8", "MiB more")
+        harness.compare(
+            "ending 50 processes",
+            [("killpg", times(self.kill_group, 1)), ("holdfast, setsid included", times(self.end_many, 1))],
+            goal="≤ 2",
+            rounds=7,
+        )
+
+    async def bare(self) -> None:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec("bash", "-c", "echo hi", stdout=pipe, stderr=pipe)
+        await process.communicate()
+
+    async def one_shot(self) -> None:
+        await self._run(self.open, "echo hi")
+
+    async def contained(self) -> None:
+        assert self.closed is not None
+        await self._run(self.closed, "echo hi")
+
+    async def _run(self, launcher: Launcher, text: str) -> None:
+        command = Command(("/bin/bash", "-c", text), self.workspace, self.environment)
+        await launcher.run(command, _quiet, _quiet).finish(60)
+
+    async def remembered(self) -> None:
+        await self.shell.run("echo hi", self.workspace, _quiet, _quiet, 10)
+
+    async def to_nowhere(self) -> None:
+        process = await asyncio.create_subprocess_exec("bash", "-c", FLOOD, stdout=asyncio.subprocess.DEVNULL)
+        await process.wait()
+
+    async def flood(self) -> None:
+        """What a call does with its output: head and tail in memory, all of it in a file."""
+        file = os.path.join(self.folder, "flood")
+        stream = Stream(STDOUT_LIMIT, lambda: file)
+        command = Command(("/bin/bash", "-c", FLOOD), self.workspace, self.environment)
+        await self.open.run(command, stream.feed, _quiet).finish(60)
+        stream.close()
+        assert stream.total > 100_000_000
+
+    async def kill_group(self) -> None:
+        process = await asyncio.create_subprocess_exec(
+            "bash", "-c", MANY.replace("setsid ", "") + "", start_new_session=True, stdout=asyncio.subprocess.DEVNULL
+        )
+        await self._until_many(process.pid)
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+    async def end_many(self) -> None:
+        launcher = self.closed or self.open
+        run = launcher.run(Command(("/bin/bash", "-c", MANY), self.workspace, self.environment), _quiet, _quiet)
+        while not run.keeper:
+            await asyncio.sleep(0)
+        await self._until_many(run.keeper)
+        run.stop("timeout", 0.0)
+        await run.finish()
+
+    async def _until_many(self, pid: int) -> None:
+        from holdfast.host.launcher import tree
+
+        while len(tree.descendants(pid)) < 50:
+            await asyncio.sleep(0.001)
+
+
+if __name__ == "__main__":
+    harness = Harness()
+    rows(harness)
+    print(harness.table())
