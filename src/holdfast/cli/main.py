@@ -128,7 +128,7 @@ def _parser(name: str, about: str) -> argparse.ArgumentParser:
 
 def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
     """Take the options that work before and after the command out of the words."""
-    shared = SimpleNamespace(cwd=os.getcwd(), session=None, mode=None, allow=[], json=False)
+    shared = SimpleNamespace(cwd=os.getcwd(), cwd_given=False, session=None, mode=None, allow=[], json=False)
     rest: list[str] = []
     position = 0
     while position < len(words):
@@ -157,7 +157,7 @@ def _set(shared: SimpleNamespace, key: str, value: str) -> None:
     elif key == "mode" and value not in MODES:
         raise Usage(f"there is no mode {value!r}; the modes are {', '.join(MODES)}")
     elif key == "cwd":
-        shared.cwd = os.path.abspath(os.path.expanduser(value))
+        shared.cwd, shared.cwd_given = os.path.abspath(os.path.expanduser(value)), True
         if not os.path.isdir(shared.cwd):
             raise Usage(f"--cwd {value} is not a folder")
     else:
