@@ -45,8 +45,9 @@ def located(touch: Touch, places: Places) -> Iterator[Effect]:
         yield Unreadable(f"a path is not literal: {word.text}")
         return
     make = _MAKERS[touch.kind]
-    for place in places if not word.text.startswith("/") else places[:1]:
-        if place is None and not (word.path or word.text).startswith("/"):
+    absolute = (word.path or word.text).startswith("/")
+    for place in places[:1] if absolute else places:
+        if place is None and not absolute:
             yield Unreadable(f"the directory that {word.text!r} is relative to is not known")
             continue
         for path, below in _paths(word, place or "/", touch):
@@ -59,8 +60,9 @@ def _paths(word: Word, place: str, touch: Touch) -> Iterator[tuple[str, bool]]:
     if word.literal:
         yield os.path.join(place, text) if text not in (".", "") else place, False
         return
-    if text.endswith("/**"):
-        yield os.path.join(place, text[:-3]) if text != "./**" else place, True
+    if "/**" in text:
+        root = text.partition("/**")[0]
+        yield place if root == "." else os.path.join(place, root or "/"), True
         return
     yield from globs.matches(place, text, everything=touch.kind == "delete" and touch.recursive)
 

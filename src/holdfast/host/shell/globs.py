@@ -18,7 +18,7 @@ def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str
     whole directory; so does a bare `*` where `everything` asks for it (`rm -rf dir/*` empties `dir`). Without any
     match the shell passes the pattern on as it is written.
     """
-    whole = os.path.join(place, pattern)
+    whole = os.path.join(place, pattern).rstrip("/")
     head, _, last = whole.rpartition("/")
     if everything and last == "*" and not _magic(head):
         yield head or "/", True

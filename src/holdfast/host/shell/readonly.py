@@ -82,7 +82,7 @@ def _open_ended(name: str, verdict: Verdict) -> Verdict:
     known = options.flags(line)
     if known.all_harmless and known.operands in ("text", "anything"):
         return verdict
-    return Verdict(verdict.problem or f"`{name}` gets words from its input that cannot be known", unreadable=True)
+    return Verdict(f"`{name}` gets words from its input that cannot be known", unreadable=True)
 
 
 def _named(name: str, words: Sequence[Word]) -> Verdict:

@@ -228,9 +228,21 @@ def _git(words: Sequence[Word]) -> Verdict:
         return Verdict("`git` without a literal subcommand", unreadable=bool(rest))
     if any(word.kind == "opaque" for word in words):
         return Verdict("a word of `git` is not literal", unreadable=True)
+    folders = before.values("-C")
+    if len(folders) > 1:
+        return Verdict("`git` with several -C is not known to only read")
     verdict = _git_subcommand(rest[0].text, rest[1:])
-    moved = tuple(before.values("-C"))
-    return verdict if not moved else Verdict(verdict.problem, moved, unreadable=verdict.unreadable)
+    here = folders[0] if folders else Word(".")
+    if not verdict.problem and before.used < len(words) and rest[0].text != "version":
+        verdict.reads = (here, *(_below(here, word) for word in verdict.reads))
+    return verdict
+
+
+def _below(folder: Word, word: Word) -> Word:
+    """Return a path as it is meant in the folder that `git -C` names."""
+    if folder.text == "." or word.text.startswith("/"):
+        return word
+    return Word(f"{folder.text}/{word.text}", word.kind, f"{folder.text}/{word.fixed}")
 
 
 def _git_subcommand(name: str, words: list[Word]) -> Verdict:

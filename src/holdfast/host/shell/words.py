@@ -14,7 +14,7 @@ from typing import TypeAlias
 from holdfast.host.shell import arithmetic, braces
 from holdfast.host.shell.plain import Node
 from holdfast.host.shell.quoting import undo_ansi, undo_double, undo_heredoc
-from holdfast.host.shell.tree import child, children
+from holdfast.host.shell.tree import below, child, children
 from holdfast.host.shell.word import Kind, Word
 
 _SPECIAL = re.compile(r"[\\*?\[{~]")
@@ -91,8 +91,8 @@ class Decoder:
         return Word(text)
 
     def _opaque(self, node: Node, fixed: str = "") -> Word:
-        if "Pos" not in node:
-            return Word("?", "opaque", fixed)
+        if "Pos" not in node:  # a tree of plain words has no positions
+            return Word("".join(piece.get("Value", "") for piece in below(node)), "opaque", fixed)
         raw = self._source[node["Pos"]["Offset"] : node["End"]["Offset"]]
         return Word(raw.decode(errors="replace"), "opaque", fixed)
 
