@@ -292,10 +292,13 @@ class Seat:
         """Hand a run over: the journal to the keeper, everything else to the command-to-be."""
         self.run = run
         run.seat = self
-        wire.send(self._line, ("run",), run.for_keeper)
-        wire.send(self._command, run.order, run.for_command)
-        self._command.close()
-        self._command = None
+        if self._command is None:  # the keeper starts it itself
+            wire.send(self._line, ("run", run.order), [*run.for_keeper, *run.for_command])
+        else:
+            wire.send(self._line, ("run", run.order), run.for_keeper)
+            wire.send(self._command, run.order, run.for_command)
+            self._command.close()
+            self._command = None
         run.handed_over()
 
     def tell(self, message: object, descriptors: Sequence[int] = ()) -> None:
@@ -312,8 +315,8 @@ class Seat:
             return
         run = self.run
         match received:
-            case ("ready",), [command]:
-                self._command = wire.end(command)
+            case ("ready",), commands:
+                self._command = wire.end(commands[0]) if commands else None
                 self._launcher.offer(self)
             case ("ended", report), _:
                 self.run = None

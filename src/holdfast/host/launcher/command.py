@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket
+import marshal
 import os
 
 from holdfast.host.launcher import wire
@@ -16,18 +17,14 @@ else:
     import _signal
 
 _KILL = 9
+_RESET = (_signal.SIGCHLD, _signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT)
 _EXTRA = 10
 """The first descriptor a command gets beside its three: a script too long for an argument, lines of a shell."""
 
 
 def become(plan: dict[str, Any], orders: _socket.socket, keeper: _socket.socket, ruleset: int) -> None:
     """Wait for the order and exec it. Does not return."""
-    for number in (_signal.SIGCHLD, _signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):
-        _signal.signal(number, _signal.SIG_DFL)
-    _signal.set_wakeup_fd(-1)
-    os.setsid()
-    if not plan["namespaces"]:
-        system.prctl(system.PR_SET_PDEATHSIG, _KILL)
+    _stand_alone(plan)
     _give_up(plan, ruleset)
     received = wire.receive(orders)
     if received is None:
@@ -38,6 +35,40 @@ def become(plan: dict[str, Any], orders: _socket.socket, keeper: _socket.socket,
     except OSError as problem:
         wire.send(keeper, ("failed", str(problem.filename or ""), problem.errno or 0))
         os._exit(127)
+
+
+def become_now(
+    plan: dict[str, Any], order: dict[str, Any], payload: int, outlets: tuple[int, ...], keeper: _socket.socket
+) -> None:
+    """Exec an order that is already there, with nothing given up. Does not return."""
+    try:
+        _stand_alone(plan)
+        _exec(order, payload, outlets, keeper, plan["reporting"])
+    except OSError as problem:
+        wire.send(keeper, ("failed", str(problem.filename or ""), problem.errno or 0))
+    finally:
+        os._exit(127)
+
+
+def spawn(payload: int, outlets: list[int]) -> int:
+    """Start an order from the keeper itself, which moves into the command's directory for it."""
+    command = marshal.loads(os.pread(payload, os.fstat(payload).st_size, 0))
+    os.chdir(command["cwd"])
+    actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
+    for number, descriptor in enumerate(outlets):
+        actions.append((os.POSIX_SPAWN_DUP2, descriptor, number + 1 if number < 2 else _EXTRA + number - 2))
+    program = command["argv"][0]
+    return os.posix_spawn(program, command["argv"], command["env"], file_actions=actions, setsid=True, setsigdef=_RESET)
+
+
+def _stand_alone(plan: dict[str, Any]) -> None:
+    """Take back Python's signal handling, and be a session of one's own."""
+    for number in _RESET:
+        _signal.signal(number, _signal.SIG_DFL)
+    _signal.set_wakeup_fd(-1)
+    os.setsid()
+    if not plan["namespaces"]:
+        system.prctl(system.PR_SET_PDEATHSIG, _KILL)
 
 
 def _give_up(plan: dict[str, Any], ruleset: int) -> None:
@@ -57,8 +88,6 @@ def _give_up(plan: dict[str, Any], ruleset: int) -> None:
 def _exec(
     order: dict[str, Any], payload: int, outlets: tuple[int, ...], keeper: _socket.socket, reporting: bytes
 ) -> None:
-    import marshal
-
     command = marshal.loads(os.pread(payload, os.fstat(payload).st_size, 0))
     os.chdir(command["cwd"])
     if order["journal"]:

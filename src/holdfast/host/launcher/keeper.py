@@ -96,12 +96,15 @@ class Keeper:
         self.reason = ""
         self.error: tuple[str, int] | None = None
         words = self._get_ready()
-        folder = self._wait_for_order()
-        if folder is None:
+        received = self._wait_for_order()
+        if received is None:
             self._end_all()
             return False
-        if folder >= 0:
-            self.journal = Journal(self.plan["root_folders"], folder)
+        order, descriptors = received
+        if order["journal"]:
+            self.journal = Journal(self.plan["root_folders"], descriptors.pop(0))
+        if words is None:
+            words = self._start(order, descriptors)
         self._watch(words)
         while self._hear(words, None):
             pass  # it may have ended before we looked
@@ -110,8 +113,14 @@ class Keeper:
             os.close(self.listener)
         return self._report(self._end_all())
 
-    def _get_ready(self) -> _socket.socket:
-        """Fork the command-to-be and tell the program where to reach it; return our own line to it."""
+    def _get_ready(self) -> _socket.socket | None:
+        """Fork the command-to-be and tell the program where to reach it; return our own line to it.
+
+        Where nothing is to be given up there is none: a spawn on demand costs less than a fork ahead of time.
+        """
+        if not self.plan["contained"]:
+            self._tell(("ready",))
+            return None
         orders, order_end = wire.pair()
         words, word_end = wire.pair()
         self.child = os.fork()
@@ -124,24 +133,44 @@ class Keeper:
                 os._exit(71)
         order_end.close()
         word_end.close()
-        try:
-            wire.send(self.line, ("ready",), [orders.fileno()])
-        except OSError:
-            pass  # the program is gone; waiting for its order will tell
+        self._tell(("ready",), [orders.fileno()])
         orders.close()
         return words
 
-    def _wait_for_order(self) -> int | None:
-        """Return the folder of the call's journal, -1 for none; None when no call will come."""
+    def _tell(self, message: Any, descriptors: list[int] | tuple[int, ...] = ()) -> bool:
+        try:
+            wire.send(self.line, message, descriptors)
+            return True
+        except OSError:
+            return False  # the program is gone; waiting for its order will tell
+
+    def _wait_for_order(self) -> tuple[dict[str, Any], list[int]] | None:
+        """Return the order of the next call and its descriptors; None when no call will come."""
         while (received := wire.receive(self.line)) is not None:
             match received:
-                case ("run",), [folder]:
-                    return folder
-                case ("run",), _:
-                    return -1
+                case ("run", order), descriptors:
+                    return order, descriptors
                 case _:
                     pass  # meant for a call that has ended in the meantime
         return None
+
+    def _start(self, order: dict[str, Any], descriptors: list[int]) -> _socket.socket:
+        """Start the command right now; return our line to it."""
+        words, word_end = wire.pair()
+        payload, *outlets = descriptors
+        try:
+            if order["journal"]:
+                self.child = os.fork()
+                if self.child == 0:
+                    command.become_now(self.plan, order, payload, tuple(outlets), word_end)
+            else:
+                self.child = command.spawn(payload, outlets)
+        except OSError as problem:
+            self.child, self.ended, self.error = 0, 127 << 8, (str(problem.filename or ""), problem.errno or 0)
+        word_end.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return words
 
     def _watch(self, words: _socket.socket) -> None:
         """Wait for the command's end, doing what the program and the journal ask meanwhile."""
@@ -261,11 +290,7 @@ class Keeper:
             "error": self.error,
             "journal": self.journal.finish() if self.journal else None,
         }
-        try:
-            wire.send(self.line, ("ended", report))
-        except OSError:
-            return False
-        return True
+        return self._tell(("ended", report))
 
 
 def _has_children() -> bool:
