@@ -136,7 +136,8 @@ def test_the_list_shows_tools_of_installed_packages(
     tmp_path: Path, holdfast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sample_listed_plugin.py").write_text(
-        "from holdfast import tool\n\n@tool(read_only=True)\ndef plugged() -> str:\n    'From a package.'\n    return ''\n"
+        "from holdfast import tool\n\n"
+        "@tool(read_only=True)\ndef plugged() -> str:\n    'From a package.'\n    return ''\n"
     )
     info = tmp_path / "sample_listed_plugin-1.0.dist-info"
     info.mkdir()

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.core.tool import Tool
 from holdfast.policy import trust
+from holdfast.policy.approval import Answer, Question
 from holdfast.registry.loading import Loaded, Loader, entry_points
 from holdfast.registry.registry import Registry
 from holdfast.testing import scratch_app
@@ -195,6 +196,29 @@ async def slow() -> str:
         assert (await app.call("slow")).output == "new"
         namespace["GO"].set()
         assert (await running).output == "old"
+
+
+async def test_a_call_that_waits_for_an_answer_runs_on_the_tool_it_started_with(tmp_path: Path) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def ask(self, question: Question) -> Answer:
+            asked.set()
+            await answer.wait()
+            return Answer("once")
+
+    source = "from holdfast.core.tool import tool\n\n@tool\ndef act() -> str:\n    'Acts.'\n    return 'old'\n"
+    (tmp_path / "act.py").write_text(source)
+    async with scratch_app(builtin=False, approver=Slow()) as app:
+        app.loader.load_folder(str(tmp_path))
+        running = asyncio.create_task(app.call("act"))
+        await asked.wait()
+        (tmp_path / "act.py").write_text(source.replace("'old'", "'new'"))
+        app.loader.load_folder(str(tmp_path))
+        answer.set()
+        assert (await running).output == "old"
+        assert (await app.call("act")).output == "new"
+        assert app.registry.lifecycle.state("act") == "ready"
 
 
 async def test_a_watched_folder_is_reloaded_on_the_fly(tmp_path: Path) -> None:

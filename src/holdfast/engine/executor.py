@@ -30,7 +30,7 @@ from holdfast.engine.running import STOPPED, Overrun, Run, runner, within
 from holdfast.engine.slots import Resources, Slot, ordered
 from holdfast.engine.workers import Workers
 from holdfast.policy.policy import Decision, Policy
-from holdfast.registry.lifecycle import Lifecycle
+from holdfast.registry.lifecycle import Life, Lifecycle
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
@@ -140,13 +140,15 @@ class Executor:
         try:
             tool = self._resolve(call, view)
             name = tool.name
+            # Held from here on: a tool that takes the name while this call is asked about is another life.
+            life = self.lifecycle.life(name)
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
             if self.extensions.active:
                 tool = self.extensions.extended(tool)
                 call = await self.extensions.begin(tool, call)
             prepared = await self._prepare(call, tool, session)
-            result = await self._invoke(prepared, session)
+            result = await self._invoke(prepared, session, life)
         except ToolFailure as failure:
             result = _failed(failure)
         except Overrun as overrun:
@@ -275,15 +277,14 @@ class Executor:
             # Checks read files: in a thread, so that a slow disk holds up nobody else.
             await self.workers.submit(lambda: tool.check(args, ctx) if tool.check else None)
 
-    async def _invoke(self, prepared: Prepared, session: Session) -> ToolResult:
+    async def _invoke(self, prepared: Prepared, session: Session, life: Life | None) -> ToolResult:
         tool, call = prepared.tool, prepared.call
         if self.bus.heard:
             session.forward(Event("call_started", session.id, call.id, tool.name, {"call": call}))
         self.meter.started(tool.name)
         pipeline = self._pipelines.get(tool) or self._composed(tool, prepared.settings)
-        life = self.lifecycle.life(tool.name)
         if life is not None:
-            life = self.lifecycle.began(tool.name)
+            self.lifecycle.began(life)
         failed = True
         try:
             if self.tracing is None:

@@ -191,11 +191,16 @@ class Lifecycle:
         del self._lives[name]
         self._gone.append(life)
 
-    def began(self, name: str) -> Life:
-        """Count a call that begins and return the life it belongs to. A tool in `error` recovers by being called."""
-        life = self._lives[name]
+    def began(self, which: Life | str) -> Life:
+        """Count a call that begins and return the life it belongs to. A tool in `error` recovers by being called.
+
+        A call may begin on a life whose name is gone: it was on its way when the tool was taken away.
+        """
+        life = self._lives[which] if isinstance(which, str) else which
         if life.running and life.state == "executing":
             life.running += 1
+            return life
+        if life.state == "unregistered":
             return life
         if life.state == "ready" and not self._watched and life.past is not None:
             life.state = "executing"
@@ -209,7 +214,9 @@ class Lifecycle:
 
     def ended(self, which: Life | str, failed: bool = False) -> None:
         """Count a call that ended. `failed` is for exceptions and time-outs only, not for answers a tool chose."""
-        life = which if isinstance(which, Life) else self._lives[which]
+        life = self._lives[which] if isinstance(which, str) else which
+        if life.state == "unregistered":
+            return
         life.running -= 1
         if failed:
             life.failures += 1
