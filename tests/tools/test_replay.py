@@ -22,11 +22,13 @@ def hunks(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     changed = [code for code in matcher.get_opcodes() if code[0] != "equal"]
     for _, i1, i2, j1, j2 in reversed(changed):
-        around = 0 if i1 < i2 else 1
+        # A last line without its end says nothing of line ends: the one before it does.
+        around = 0 if i1 < i2 and before[i2 - 1].endswith("\n") else 1
         while True:
             head, tail = before[max(0, i1 - around) : i1], before[i2 : i2 + around]
             old = "".join([*head, *before[i1:i2], *tail])
-            if old and text.count(old) == 1:
+            place = sum(map(len, before[: max(0, i1 - around)]))
+            if old and text.find(old) == place and text.find(old, place + 1) < 0:
                 break
             around += 1
             if around > len(before):

@@ -66,6 +66,9 @@ class Encoding:
 
     def encode(self, text: str) -> bytes:
         """Return the bytes of `text`, without a BOM; raises UnicodeEncodeError for what it cannot hold."""
+        if self.codec == "gb18030" and (found := re.search("[\x80-\x9f]", text)):
+            # It has room for these controls, no text has them: they are bytes of another encoding, shown as Latin-1.
+            raise UnicodeEncodeError(self.codec, text, found.start(), found.end(), "a control character")
         return text.encode(self.codec, self.errors)
 
     def decode(self, data: bytes, errors: str = "strict") -> str:
@@ -137,7 +140,7 @@ class Splice:
 
 
 def find(data: bytes, text: str, encoding: Encoding, *, every: bool = False, limit: int | None = None) -> list[Span]:
-    """Return where `text` stands in `data`, without overlaps.
+    """Return where `text` stands in `data`, without overlaps (as `str.count` and `str.replace` see it).
 
     A spelling equal to the last byte comes first; only without one (or with `every`) do line ends match each other.
     """

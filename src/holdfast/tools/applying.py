@@ -21,7 +21,7 @@ from holdfast.host.openat2 import exact_times
 from holdfast.host.paths import os_failure
 from holdfast.host.replace import create_file, replace_file
 from holdfast.host.text import line_at
-from holdfast.tools.attempt import Attempt
+from holdfast.tools.attempt import ENCODINGS, Attempt
 from holdfast.tools.edit_checks import Check, run_checks
 
 _BESIDE_BYTES: Final = 900_000
@@ -176,6 +176,8 @@ def _remove_made(attempt: Attempt) -> None:
 def _result(attempt: Attempt, tool: str, change_id: str, seen: Seen) -> ToolResult:
     session, created, line = attempt.ctx.session, not attempt.exists, _first_line(attempt)
     session.saw(attempt.real, seen)
+    if attempt.encoding.codec != "utf-8":
+        session.keep(ENCODINGS)[attempt.real] = (seen, attempt.encoding)
     session.emit(
         "file_changed",
         tool=tool,

@@ -24,7 +24,7 @@ from holdfast.host.paths import (
     real_path,
     refuse_special,
 )
-from holdfast.host.text import UTF8, Encoding, Splice
+from holdfast.host.text import UTF8, Encoding, Splice, detect
 
 if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
@@ -54,6 +54,8 @@ class Examined:
 
 
 EXAMINED: Final[Kept[dict[str, Examined]]] = Kept("examined", make=lambda session: {})
+ENCODINGS: Final[Kept[dict[str, tuple[Seen, Encoding]]]] = Kept("encodings", make=lambda session: {})
+"""Real path → the encoding of the last edit: a guess must not change between two edits of a file read once."""
 
 
 class Attempt:
@@ -152,6 +154,13 @@ class Attempt:
         """Return what is known of the file as it was read."""
         assert self.status is not None
         return Seen.of(self.digest, self.status, exact=exact_times(self.fd))
+
+    def guess(self) -> Encoding | None:
+        """Return the encoding of the file: the last edit's while nobody has read the file since, else what fits."""
+        kept = self.ctx.session.keep(ENCODINGS).get(self.real)
+        if kept is not None and kept[0] is self.ctx.session.read_state.get(self.real) and self.data:
+            return kept[1]
+        return detect(self.data)
 
     def found(self) -> bool:
         """Take over what an earlier run of the checks found in the same bytes; False when there was none."""

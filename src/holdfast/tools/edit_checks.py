@@ -143,7 +143,7 @@ def is_plain_file(attempt: Attempt) -> Problem | None:
     attempt.read()
     if attempt.found():
         return None
-    encoding = detect(attempt.data)
+    encoding = attempt.guess()
     if encoding is None:
         message = f"{attempt.path} is a binary file; it cannot be edited as text."
         return Problem(5, message, "Use Bash with a tool made for its format.", {"reason": "binary"})
@@ -223,21 +223,33 @@ def _several(attempt: Attempt) -> Problem | None:
 def _one(attempt: Attempt, data: bytes, wish: Replace, index: int) -> tuple[Problem | None, list[Splice]]:
     if wish.old == "":
         return _encoded(data, [Span(len(data), len(data))], wish, attempt.encoding, index)
+    refused: Problem | None = None
     for encoding in _encodings(attempt, data):
         try:
             spans = find(data, wish.old, encoding, every=wish.all, limit=None if wish.all else 1000)
         except UnicodeEncodeError:
             continue  # this encoding has no such character, so the text cannot be there
-        if len(spans) == 1 or (spans and wish.all):
-            attempt.encoding = encoding
-            return _encoded(data, spans, wish, encoding, index)
-        if spans:
+        if len(spans) > 1 and not wish.all:
             return _many(data, spans, encoding, index), []
-    return _missed(attempt, data, wish, index), []
+        if spans and (refused is None or encoding.codec in _WESTERN):
+            problem, splices = _encoded(data, spans, wish, encoding, index)
+            if problem is None:
+                attempt.encoding = encoding
+                return None, splices
+            refused = refused or problem
+    return refused or _missed(attempt, data, wish, index), []
+
+
+# When the guess among the western encodings is wrong by a few signs, these two hold what it lacks. No other may take
+# over: a character the file's own language has no letter for is refused, not written in a foreign encoding.
+_WESTERN: Final = ("cp1252", "latin_1")
 
 
 def _encodings(attempt: Attempt, data: bytes) -> list[Encoding]:
-    return [attempt.encoding] if attempt.encoding.codec == "utf-8" or attempt.encoding.unit > 1 else [*possible(data)]
+    first = attempt.encoding
+    if first.codec == "utf-8" or first.unit > 1:
+        return [first]
+    return [first, *(encoding for encoding in possible(data) if encoding.codec != first.codec)]
 
 
 def _encoded(
