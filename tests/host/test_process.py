@@ -18,7 +18,7 @@ from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.plan import closed_plan, open_plan
 
 
-@pytest.fixture(params=["open", "closed"])
+@pytest.fixture(params=["open", "closed", "landlock alone"])
 async def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Launcher]:
     workspace, private = tmp_path / "ws", tmp_path / "private"
     workspace.mkdir()
@@ -27,6 +27,10 @@ async def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         if not probe.abilities().namespaces:
             pytest.skip(f"no namespaces here: {probe.abilities().why_not}")
         plan = closed_plan(str(workspace), [], SandboxSettings(), str(private))
+    elif request.param == "landlock alone":
+        if not probe.abilities().landlock:
+            pytest.skip("no Landlock here")
+        plan = closed_plan(str(workspace), [], SandboxSettings(), str(private), namespaces=False)
     else:
         plan = open_plan(str(workspace), [], str(private))
     started = await Launcher.start(plan)
@@ -265,3 +269,22 @@ def test_ordinary_variables_pass(name: str) -> None:
 def test_variables_that_change_what_a_shell_does_are_dropped() -> None:
     given = {"BASH_ENV": "x", "BASH_FUNC_ls%%": "() { evil; }", "SHELLOPTS": "xtrace", "PATH": "/bin", "LESSOPEN": "|x"}
     assert cleaned(given).keys() & given.keys() == {"PATH"}
+
+
+async def test_without_namespaces_landlock_and_seccomp_confine_writes_and_the_network(tmp_path: Path) -> None:
+    if not probe.abilities().landlock:
+        pytest.skip("no Landlock here")
+    workspace, private, outside = tmp_path / "ws", tmp_path / "private", tmp_path / "outside"
+    for folder in (workspace, private, outside):
+        folder.mkdir()
+    plan = closed_plan(str(workspace), [], SandboxSettings(), str(private), namespaces=False)
+    launcher = await Launcher.start(plan)
+    connect = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', 9), 1)\""
+    results = [
+        (await sh(launcher, command)).ended.exit_code
+        for command in ("echo x > f", f"echo x > {outside}/f", connect, "unshare -Ur true")
+    ]
+    await launcher.close()
+    assert results[0] == 0
+    assert 0 not in results[1:]
+    assert not (outside / "f").exists()
