@@ -19,7 +19,7 @@ from holdfast.host.repository import read_plain
 from holdfast.host.search import rg_reads, walk_options
 from holdfast.host.walk import Tally, Walk
 
-SMALL: Final = 1000
+SMALL: Final = 600
 """Files up to which a tree is walked here."""
 _EXCLUDES: Final = tuple(
     f"--glob=!{each}" for each in ("node_modules/", "__pycache__/", "vendor/", "dist/", "build/", ".DS_Store", "*.pyc")
@@ -27,7 +27,10 @@ _EXCLUDES: Final = tuple(
 
 
 Hit: TypeAlias = tuple[int, bytes, int]
-"""A file: when it was last changed (ns), its path from the root, its size. A plain tuple: there are many."""
+"""A file: minus the time of its last change (ns), its path from the root, its size.
+
+A plain tuple that sorts newest first, then by path: there are many of them.
+"""
 
 
 @dataclass(slots=True)
@@ -47,7 +50,8 @@ class Listing:
             found = self._listed_by_rg()
         if found is None:
             found = self._walked(replace(walk, tally=Tally()), 1 << 60) or []
-        return sorted(found, key=_newest_first)
+        found.sort()
+        return found
 
     def _enters(self, folder: bytes) -> bool:
         start = self.glob.start
@@ -68,7 +72,7 @@ class Listing:
                     status = entry.stat(follow_symlinks=False)
                 except OSError:  # gone since it was listed
                     continue
-                found.append((status.st_mtime_ns, path, status.st_size))
+                found.append((-status.st_mtime_ns, path, status.st_size))
         return found
 
     def _listed_by_rg(self) -> list[Hit] | None:
@@ -77,22 +81,16 @@ class Listing:
         if walk.ignore and not rg_reads(folder_at(walk.root, walk.stop)):
             return None
         options = walk_options(walk) if walk.ignore else ["--hidden", "--glob=!.git", "--no-ignore"]
-        run = rg.output(
-            ["--files", "--null", *options, *(_EXCLUDES if walk.excludes else ()), "--", b"."], walk.root, self.stop
-        )
-        found: list[Hit] = []
-        fits, secrets = self.glob.matches, Secrets(walk)
-        top, lstat = walk.root.rstrip(b"/") + b"/", os.lstat
+        excludes = _EXCLUDES if walk.excludes else ()
+        run = rg.output(["--files", "--null", *options, *excludes, "--", b"."], walk.root, self.stop)
         self.links_left_out = True
-        for path in _paths(run):
-            if path.endswith(GITIGNORE) and walk.ignore and not _rg_reads_file(top + path):
+        found: list[Hit] = []
+        secrets, top = Secrets(walk), walk.root.rstrip(b"/") + b"/"
+        for paths in _parts(run):
+            if walk.ignore and not all(_rg_reads_file(top + path) for path in paths if path.endswith(GITIGNORE)):
                 return None
-            if fits(path) and not secrets.holds(path):
-                try:
-                    status = lstat(top + path)
-                except OSError:  # gone since it was listed
-                    continue
-                found.append((status.st_mtime_ns, path, status.st_size))
+            hits = [path for path in filter(self.glob.matches, paths) if not secrets.holds(path)]
+            found += _looked_at(top, hits)
         return found
 
 
@@ -103,14 +101,21 @@ class Secrets:
         self._top = os.fsdecode(walk.root.rstrip(b"/")) + "/"
         self._keeps_out = walk.keeps_out
         self._folders: dict[bytes, bool] = {b"": False}
+        self._harmless: dict[bytes, bool] = {}
+        """Names that are no secret wherever they lie; the same few names come again and again."""
 
     def holds(self, path: bytes) -> bool:
-        folder, _, name = path.rpartition(b"/")
+        cut = path.rfind(b"/")
+        folder, name = path[: max(cut, 0)], path[cut + 1 :]
         known = self._folders.get(folder)
         if self._folder(folder) if known is None else known:
             return True
-        if self._keeps_out is is_secret and not may_be_secret(name):
-            return False
+        if self._keeps_out is is_secret:
+            harmless = self._harmless.get(name)
+            if harmless is None:
+                harmless = self._harmless[name] = not may_be_secret(name)
+            if harmless:
+                return False
         return self._keeps_out(self._top + os.fsdecode(path))
 
     def _folder(self, path: bytes) -> bool:
@@ -122,13 +127,24 @@ class Secrets:
         return known
 
 
-def _paths(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the paths of NUL-separated output, without their leading `./`."""
+def _parts(chunks: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Yield the paths of NUL-separated output as they come, without their leading `./`."""
     rest = b""
     for chunk in chunks:
         *paths, rest = (rest + chunk).split(b"\0")
-        for path in paths:
-            yield path[2:]
+        yield [path[2:] for path in paths]
+
+
+def _looked_at(top: bytes, paths: list[bytes]) -> list[Hit]:
+    found: list[Hit] = []
+    lstat = os.lstat
+    for path in paths:
+        try:
+            status = lstat(top + path)
+        except OSError:  # gone since it was listed
+            continue
+        found.append((-status.st_mtime_ns, path, status.st_size))
+    return found
 
 
 def _rg_reads_file(path: bytes) -> bool:
@@ -136,7 +152,3 @@ def _rg_reads_file(path: bytes) -> bool:
         return True
     data = read_plain(path, follow=False)
     return data is not None and rules_of(data, os.fsdecode(path), False).rg_agrees
-
-
-def _newest_first(hit: Hit) -> tuple[int, bytes]:
-    return -hit[0], hit[1]

@@ -14,7 +14,6 @@ which are git's; where a rule means something else to `rg`, the tree is walked h
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +21,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from holdfast.core.errors import ToolFailure
 from holdfast.host import rg
+from holdfast.host import search_failures as failures
 from holdfast.host.ignore import Rules
 from holdfast.host.ignore_chain import Folder, folder_at, rules_of
 from holdfast.host.plain_search import Plain, compile_plain, read_small
@@ -238,9 +237,9 @@ class Search:
             if self.pcre2 and "PCRE2" not in str(problem):
                 return  # a file that could not be read; the other engine must not be silent about the pattern
             if "match limit" in str(problem) or "recursion" in str(problem):
-                raise too_costly(self.pattern.text) from None
+                raise failures.too_costly(self.pattern.text) from None
             if self.pcre2 or not rg.NEEDS_PCRE2.search(self.pattern.text):
-                raise bad_pattern(self.pattern.text, str(problem)) from None
+                raise failures.bad_pattern(self.pattern.text, str(problem)) from None
             if stdin is not None:
                 os.lseek(stdin, 0, os.SEEK_SET)
             self.pcre2 = True
@@ -251,7 +250,7 @@ class Search:
         try:
             yield from rg.output([*options, *arguments], self.walk.root, self.stop, stdin=stdin, deadline=self.deadline)
         except rg.TooSlowError:
-            raise too_slow() from None
+            raise failures.too_slow(DEADLINE_S) from None
 
 
 class Judge:
@@ -377,50 +376,3 @@ def has_nul(path: bytes) -> bool:
 
 def _is_utf16(data: bytes) -> bool:
     return data.startswith((b"\xff\xfe", b"\xfe\xff"))
-
-
-def too_slow() -> ToolFailure:
-    """Return the error for a search that was ended at its deadline."""
-    return ToolFailure(
-        f"the search took longer than {DEADLINE_S:.0f} s and was stopped",
-        code="timeout",
-        hint="Search a folder below, narrow the files with `glob` or `type`, or use a simpler pattern.",
-    )
-
-
-def too_costly(pattern: str) -> ToolFailure:
-    """Return the error for a pattern with lookaround or backreferences that tries too many ways to match."""
-    return ToolFailure(
-        "the pattern tries too many ways to match and was stopped",
-        hint="Avoid repeats inside repeats; without lookaround and backreferences every pattern is fast.",
-        details={"pattern": pattern},
-    )
-
-
-def bad_pattern(pattern: str, complaint: str) -> ToolFailure:
-    """Return the error for a pattern `rg` cannot read, with the place where the fault is."""
-    reason = next((line for line in complaint.splitlines() if line.startswith("error: ")), "").removeprefix("error: ")
-    reason = reason or complaint.removeprefix("rg: ").splitlines()[0]
-    position = _position(pattern, complaint)
-    shown = "" if position is None else f" at position {position}: {pattern[:position]}>>{pattern[position:]}"
-    return ToolFailure(
-        f"the pattern is not a valid regular expression: {reason}{shown}",
-        code="invalid_args",
-        hint="Set multiline to true to match across lines."
-        if "multiline" in complaint
-        else "Put a backslash before a special character that is meant literally.",
-        details={"pattern": pattern} | ({"position": position} if position is not None else {}),
-    )
-
-
-def _position(pattern: str, complaint: str) -> int | None:
-    """Return where the fault is; Python's reader points at the bracket itself, `rg` sees it in brackets of its own."""
-    try:
-        re.compile(pattern)
-    except re.error as problem:
-        if problem.pos is not None:
-            return problem.pos
-    except (RecursionError, OverflowError):
-        pass
-    caret = next((line for line in complaint.splitlines() if line.startswith("    ") and not line.strip("^ ")), "")
-    return max(0, caret.index("^") - len("    (?:")) if "^" in caret else None

@@ -98,9 +98,9 @@ def _result(args: GlobArgs, base: str, hits: list[Hit], listing: Listing, origin
 
     cut = len(hits) > LIMIT
     prefix = os.fsencode(base)
-    named = [(shown_name(prefix + path), size, mtime_ns) for mtime_ns, path, size in hits[:LIMIT]]
+    named = [(shown_name(prefix + path), size, -newness / 1e9) for newness, path, size in hits[:LIMIT]]
     data: dict[str, Any] = {
-        "files": [{"path": name, "size": size, "mtime": mtime_ns / 1e9} for name, size, mtime_ns in named],
+        "files": [{"path": name, "size": size, "mtime": mtime} for name, size, mtime in named],
         "total": len(hits),
         "truncated": cut,
     }
