@@ -95,7 +95,9 @@ def _exec(
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
     for number, descriptor in enumerate(outlets):
-        os.dup2(descriptor, number + 1 if number < 2 else _EXTRA + number - 2)
+        target = number + 1 if number < 2 else _EXTRA + number - 2
+        os.dup2(descriptor, target)
+        os.set_inheritable(target, True)  # a copy onto itself copies nothing, and would close with the exec
     os.execve(command["argv"][0], command["argv"], command["env"])
 
 
