@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import _socket
-import array
 import marshal
+import sys
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def end(descriptor: int) -> _socket.socket:
 
 def send(end: _socket.socket, message: Any, descriptors: list[int] | tuple[int, ...] = ()) -> None:
     """Send one small record; large content goes into a descriptor."""
-    beside = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    packed = b"".join(each.to_bytes(4, sys.byteorder) for each in descriptors)
+    beside = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)] if packed else []
     end.sendmsg([marshal.dumps(message)], beside)
 
 
@@ -35,10 +36,9 @@ def receive(end: _socket.socket) -> tuple[Any, list[int]] | None:
         data, beside, _, _ = end.recvmsg(_LIMIT, _socket.CMSG_SPACE(16 * 4), _socket.MSG_CMSG_CLOEXEC)
     except ConnectionError:
         return None
-    descriptors = array.array("i")
+    descriptors: list[int] = []
     for level, kind, content in beside:
         if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
-            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-    if not data:
-        return None
-    return marshal.loads(data), list(descriptors)
+            places = range(0, len(content) - 3, 4)
+            descriptors += [int.from_bytes(content[at : at + 4], sys.byteorder) for at in places]
+    return (marshal.loads(data), descriptors) if data else None
