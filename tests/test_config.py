@@ -128,3 +128,31 @@ def test_variables_take_json_and_plain_text(tmp_path: Path, monkeypatch: pytest.
     web = config.load(str(tmp_path)).settings.web
     assert web.allowed_hosts == ("127.0.0.1",)
     assert web.proxy == "http://127.0.0.1:3128"
+
+
+def test_bypass_must_be_confirmed_by_the_user_and_needs_the_sandbox(tmp_path: Path) -> None:
+    from holdfast import Holdfast, Settings
+
+    with pytest.raises(SettingsError, match="confirm"):
+        Holdfast(tmp_path, mode="bypass")
+    off = Settings.parse({"permissions": {"confirm_bypass": True}, "sandbox": {"mode": "off"}})
+    with pytest.raises(SettingsError, match="sandbox"):
+        Holdfast(tmp_path, mode="bypass", settings=off)
+    write_project(tmp_path, "[permissions]\nconfirm_bypass = true\n")
+    assert "ignored" in config.load(str(tmp_path), trusted=True).warnings[0]
+
+
+async def test_what_a_deny_rule_covers_is_left_out_of_searches(tmp_path: Path) -> None:
+    from holdfast import Settings
+    from holdfast.testing import scratch_app
+
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "a.txt").write_text("needle\n")
+    (tmp_path / "b.txt").write_text("needle\n")
+    settings = Settings.parse({"permissions": {"deny": ["Read(private/**)"]}})
+    async with scratch_app(tmp_path, settings=settings) as app:
+        found = await app.call("Grep", {"pattern": "needle"})
+        listed = await app.call("Glob", {"pattern": "**/*.txt"})
+    for result in (found, listed):
+        assert "b.txt" in result.output
+        assert "private" not in result.output

@@ -103,7 +103,11 @@ class Holdfast:
             self.registry.register(tool)
         for module, members in (modules or {}).items():
             self.registry.register_module(module, members)
-        self.policy = Policy.from_settings(settings, root, command_line=[f"allow {rule}" for rule in allow])
+        if settings.permissions.mode == "bypass":
+            _refuse_bypass(settings)
+        self.policy = Policy.from_settings(
+            settings, root, command_line=[f"allow {rule}" for rule in allow], capable=self._capable
+        )
         self.metrics = Metrics(
             without=[name for name, own in settings.tools.items() if not own.monitoring.enable_metrics]
         )
@@ -131,6 +135,7 @@ class Holdfast:
             emit=self.bus.emit,
             interactive=interactive,
         )
+        self.session.keeps_out = self.policy.keeps_out(root, self.session.roots)
         self.selection = Selection(
             self.registry,
             self.session,
@@ -153,6 +158,9 @@ class Holdfast:
         self._surround()
         if plugins:
             self._load_plugins()
+
+    def _capable(self, level: int) -> list[str]:
+        return [info.name for info in self.registry.infos() if info.level >= level]
 
     def _continue(self, path: str) -> None:
         """Take a named session up where its journal ends, and write on."""
@@ -394,3 +402,13 @@ class Holdfast:
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(path)
+
+
+def _refuse_bypass(settings: Settings) -> None:
+    """Raise SettingsError unless bypass is confirmed and commands are contained."""
+    from holdfast.host.sandbox.probe import available
+    from holdfast.policy.policy import bypass_problem
+
+    sandboxed = settings.sandbox.mode != "off" and available()
+    if problem := bypass_problem(sandboxed=sandboxed, confirmed=settings.permissions.confirm_bypass):
+        raise SettingsError(f"{problem} (set permissions.confirm_bypass = true in your own settings)")

@@ -27,6 +27,7 @@ Path = tuple[str, ...]
 _NOT_FOR_PROJECTS: Final[Mapping[Path, str]] = {
     ("permissions", "allow"): "a project cannot allow itself anything",
     ("permissions", "mode"): "the mode is the user's choice",
+    ("permissions", "confirm_bypass"): "confirming bypass is the user's choice",
     ("permissions", "approval_timeout"): "how long to wait for an answer is the user's choice",
     ("sandbox",): "a project cannot change its own sandbox",
     ("web",): "a project cannot open hosts or set a proxy",
@@ -86,7 +87,7 @@ def _values(
     project = os.path.join(workspace, PROJECT_FILE)
     for path, value, origin in _file(project):
         refused = next((why for prefix, why in _NOT_FOR_PROJECTS.items() if path[: len(prefix)] == prefix), None)
-        narrows = path[:2] in (("permissions", "deny"), ("permissions", "ask"))
+        narrows = path[:2] in (("permissions", "deny"), ("permissions", "ask"), ("permissions", "rules"))
         if refused:
             loaded.warnings.append(f"{origin}: {'.'.join(path)} was ignored: {refused}")
         elif trusted or narrows:

@@ -67,6 +67,9 @@ class PermissionSettings(Record):
     """Rules and mode."""
 
     mode: Mode = Field(default="default", description="default, accept-edits, plan or bypass.")
+    confirm_bypass: bool = Field(
+        default=False, description="Say yes to mode bypass, which runs everything unasked; it needs the sandbox too."
+    )
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()

@@ -111,6 +111,8 @@ class Asking:
             decision=decision,
             preview=shown,
             digest=digest(tool.name, tool.version, call.args, session.cwd),
+            origins=tuple(sorted(session.origins)),
+            cwd=session.cwd,
         )
         session.emit(
             "permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest
