@@ -310,7 +310,10 @@ def _result(
     if ended.exit_code > 0 or ended.stopped:
         notes.insert(0, error.message if error else f"exit code {ended.exit_code}, which here means no")
     output = "\n".join([body or "(no output)", *(f"[{note}]" for note in notes)])
-    return ToolResult(ok=error is None, data=data, output=output, error=error, undo=undo)
+    meta: dict[str, Any] = {"resources": {"cpu_s": ended.cpu_s, "max_rss_bytes": ended.max_rss}}
+    if stdout.cut or stderr.cut:
+        meta["truncated"] = True
+    return ToolResult(ok=error is None, data=data, output=output, error=error, undo=undo, meta=meta)
 
 
 def _data(
