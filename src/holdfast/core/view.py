@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.core.names import full_name, provider_safe, split_full_name
@@ -86,9 +87,7 @@ class Selection:
 
     def names(self) -> list[str]:
         """Return the names of all tools that may be called."""
-        if self._version != self.source.version:
-            self._refresh()
-        return list(self._names)
+        return list(self._current())
 
     def infos(self) -> list[ToolInfo]:
         """Return what is told of all tools that may be called, those switched off left out."""
@@ -100,13 +99,11 @@ class Selection:
         return real is not None and real not in self
 
     def __contains__(self, name: str) -> bool:
-        if self._version != self.source.version:
-            self._refresh()
         real = self.source.resolve(name)
-        return real is not None and real in self._names
+        return real is not None and real in self._current()
 
     def __len__(self) -> int:
-        return len(self.names())
+        return len(self._current())
 
     def narrowed(self, allow: Iterable[str] = (), *, session: Session | None = None, **options: Any) -> Selection:
         """Return a selection within this one, for a sub-agent: what it does not have, the narrower one has not."""
@@ -123,37 +120,50 @@ class Selection:
     @property
     def deferring(self) -> bool:
         """Whether there are so many tools that only the core is shown at first."""
-        return len(self._present()) > self.threshold
+        names = self._current()
+        if self._hide is None:
+            return len(names) > self.threshold
+        return len(list(islice((name for name in names if not self._hide(name)), self.threshold + 1))) > self.threshold
 
     def is_deferred(self, name: str) -> bool:
         """Return whether a tool is here but not shown until it is activated."""
         real = self.source.resolve(name)
-        if real is None or real not in self or not self.deferring:
+        if real is None or real in self.core or real in self._activated or real not in self:
             return False
-        return real not in self.core and real not in self._activated
+        return self.deferring
 
     def active_tools(self) -> list[ToolInfo]:
         """Return what a model is shown: all tools, or the core and what has been activated.
 
         Activated tools come last, so that a provider's prompt cache keeps the part before them.
         """
-        present = self._present()
-        if len(present) <= self.threshold:
-            return self._told(present)
-        core = [name for name in present if name in self.core]
-        return self._told(core + [name for name in present if name in self._activated and name not in self.core])
+        if not self.deferring:
+            return self._told(self._present())
+        core, later = set(self.core), self._activated.difference(self.core)
+        shown = [name for name in self._current() if name in core]
+        shown += [name for name in self._current() if name in later]
+        return self._told(name for name in shown if self._hide is None or not self._hide(name))
 
     def search_tools(self, query: str, limit: int = 10) -> list[ToolInfo]:
         """Return the best matches for a query. The core is left out while tools are deferred: it is shown anyway."""
         if self._search is None:
             return []
-        present = self._present()
-        every = set(present)
-        others = every.difference(self.core) if len(present) > self.threshold else every
-        found = self._search(query, limit, others.__contains__)
-        if not found and others != every:
-            found = self._search(query, limit, every.__contains__)
+        names, hide, core = self._current(), self._hide, self.core if self.deferring else ()
+
+        def is_here(name: str) -> bool:
+            return name in names and (hide is None or not hide(name))
+
+        found = self._search(query, limit, lambda name: name not in core and is_here(name))
+        if not found and core:
+            found = self._search(query, limit, is_here)
         return self._told(found)
+
+    def deferred_tools(self) -> list[str]:
+        """Return the names of tools that are here and not shown."""
+        if not self.deferring:
+            return []
+        shown = self._activated.union(self.core)
+        return [name for name in self._present() if name not in shown]
 
     def activate_tool(self, name: str) -> bool:
         """Show a tool from now on; False when there is no such tool here."""
@@ -208,6 +218,11 @@ class Selection:
     @property
     def _activated(self) -> set[str]:
         return self._own_activations if self.session is None else self.session.activated
+
+    def _current(self) -> dict[str, None]:
+        if self._version != self.source.version:
+            self._refresh()
+        return self._names
 
     def _present(self) -> list[str]:
         names = self.names()

@@ -220,15 +220,22 @@ class _Index:
     def _best(
         self, scores: dict[int, float], terms: int, limit: int, keep: Callable[[str], bool] | None
     ) -> dict[int, float]:
-        if keep is not None:
-            scores = {number: score for number, score in scores.items() if keep(self.names[number])}
-        if not scores:
-            return {}
-        # Few values occur, and often; working on them first spares working on thousands of tools.
-        worth = {packed: _unpacked(packed, terms) for packed in set(scores.values())}
-        values = sorted(set(worth.values()), reverse=True)[:limit]
-        least = max(values[-1], values[0] * (FAINT_ALONE if terms == 1 else FAINT))
-        return {number: worth[packed] for number, packed in scores.items() if worth[packed] >= least}
+        """Return the best tools that `keep` lets pass; only those that come into question are put to it."""
+        groups: dict[float, list[int]] = {}
+        for number, packed in scores.items():
+            groups.setdefault(packed, []).append(number)
+        best: dict[int, float] = {}
+        least = 0.0
+        for worth, packed in sorted(((_unpacked(packed, terms), packed) for packed in groups), reverse=True):
+            if worth < least or len(best) >= limit:
+                break
+            for number in sorted(groups[packed]):
+                if keep is None or keep(self.names[number]):
+                    best[number] = worth
+                    least = least or worth * (FAINT_ALONE if terms == 1 else FAINT)
+                    if len(best) >= limit:
+                        break
+        return best
 
 
 def _unpacked(packed: float, terms: int) -> float:

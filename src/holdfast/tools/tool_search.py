@@ -80,7 +80,7 @@ def _shown(query: str, found: list[ToolInfo], selection: Selection) -> ToolResul
 def _nothing_found(query: str, selection: Selection) -> str:
     if not selection.deferring:
         return f"No tools found matching '{query}'. {_ALL_ACTIVE}"
-    hidden = [name for name in selection.names() if selection.is_deferred(name)]
+    hidden = selection.deferred_tools()
     names = ", ".join(hidden[:_NAMES_SHOWN]) + (
         f" and {len(hidden) - _NAMES_SHOWN} more" * (len(hidden) > _NAMES_SHOWN)
     )
