@@ -135,9 +135,13 @@ class Stream:
         return Shown(_text(bytes(self._head)) + middle + _text(tail), self.total, cut, "", file)
 
 
+_ASCII_MAGIC: Final = (b"\x7fELF", b"%PDF", b"GIF8", b"BM", b"RIFF", b"PK")
+"""Beginnings of binary formats that have no byte over 127, so that the quick look at all bytes misses them."""
+
+
 def binary_kind(head: bytes, *, whole: bool = True) -> str:
     """Return what kind of binary data begins so, or an empty text for text."""
-    if head.isascii() and not head.count(0) and not head.startswith((b"%PDF", b"GIF8", b"BM", b"RIFF", b"PK")):
+    if head.isascii() and not head.count(0) and not head.startswith(_ASCII_MAGIC):
         return ""
     from holdfast.host.sniff import signature
 
