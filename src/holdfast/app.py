@@ -91,8 +91,8 @@ class Holdfast:
         if settings is None:
             loaded = config.load(root, flags=config.flags(mode=mode, timeout=timeout), trusted=self.trusted)
             settings, self.warnings = loaded.settings, loaded.warnings
-        elif mode:
-            settings = settings.changed(permissions=settings.permissions.changed(mode=mode))
+        else:
+            settings = config.with_flags(settings, config.flags(mode=mode, timeout=timeout))
         self.settings = settings
         self.bus = Bus()
         self.bus.subscribe(log_event, calls=logs_calls)

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from holdfast.core.errors import SettingsError
 from holdfast.core.record import Record
-from holdfast.core.settings import Settings
+from holdfast.core.settings import MODES, Settings, ToolSettings
 from holdfast.host import locations
 
 PROJECT_FILE: Final = "holdfast.toml"
@@ -62,27 +62,48 @@ def load(workspace: str, *, flags: Mapping[Path, Any] | None = None, trusted: bo
     """Return the settings that hold in a workspace."""
     tree: dict[str, Any] = {}
     loaded = Loaded(Settings())
-    for path, value, origin in _values(workspace, flags or {}, trusted, loaded):
+    for path, value, origin in _values(workspace, trusted, loaded):
         _put(tree, path, value, origin)
         loaded.origins[path] = origin
     if tree:
         loaded.settings = _checked(tree, loaded.origins)
+    loaded.settings = with_flags(loaded.settings, flags or {})
+    loaded.origins |= {path: Origin(f"--{path[-1].replace('_', '-')}") for path in flags or ()}
     return loaded
+
+
+def with_flags(settings: Settings, flags: Mapping[Path, Any]) -> Settings:
+    """Lay what the command line (or a caller) sets over settings."""
+    for path, value in flags.items():
+        settings = _with(settings, path, value)
+    return settings
+
+
+def _with(record: Record, path: Path, value: Any) -> Any:
+    """Return a record with one value replaced. What flags set was checked where it was read."""
+    if len(path) == 1:
+        return record.changed(**{path[0]: value})
+    below = getattr(record, path[0])
+    if isinstance(below, dict):
+        tools = cast("dict[str, ToolSettings]", below)
+        one = _with(tools.get(path[1]) or ToolSettings(), path[2:], value)
+        return record.changed(**{path[0]: {**tools, path[1]: one}})
+    return record.changed(**{path[0]: _with(below, path[1:], value)})
 
 
 def flags(*, mode: str | None = None, timeout: tuple[str, float] | None = None) -> dict[Path, Any]:
     """Return what the command line sets, as paths into the tree."""
     chosen: dict[Path, Any] = {}
     if mode is not None:
+        if mode not in MODES:
+            raise SettingsError(f"there is no mode {mode!r}; the modes are {', '.join(MODES)}")
         chosen["permissions", "mode"] = mode
     if timeout is not None:
         chosen["tools", timeout[0], "timeout"] = timeout[1]
     return chosen
 
 
-def _values(
-    workspace: str, flags: Mapping[Path, Any], trusted: bool, loaded: Loaded
-) -> Iterator[tuple[Path, Any, Origin]]:
+def _values(workspace: str, trusted: bool, loaded: Loaded) -> Iterator[tuple[Path, Any, Origin]]:
     yield from _file(locations.user_settings())
     project = os.path.join(workspace, PROJECT_FILE)
     for path, value, origin in _file(project):
@@ -97,8 +118,6 @@ def _values(
                 f"{origin}: {'.'.join(path)} was ignored: this folder is not trusted (see `holdfast trust`)"
             )
     yield from _environment(os.environ)
-    for path, value in flags.items():
-        yield path, value, Origin(f"--{path[-1].replace('_', '-')}")
 
 
 def _file(path: str) -> Iterator[tuple[Path, Any, Origin]]:

@@ -56,18 +56,21 @@ class Record:
     """Frozen, closed values with declared types. `X(**values)` raises pydantic's ValidationError for wrong ones."""
 
     _specs: ClassVar[dict[str, Spec]] = {}
+    _hints: ClassVar[dict[str, tuple[Any, str]]] = {}
+    """Each field's type as it was written, and the module it was written in."""
     _built: ClassVar[type[BaseModel] | None] = None
 
     def __init_subclass__(cls) -> None:
-        specs = dict(cls._specs)
+        specs, hints = dict(cls._specs), dict(cls._hints)
         for name, hint in get_annotations(cls).items():
             if name.startswith("_") or "ClassVar" in str(hint):
                 continue
+            hints[name] = (hint, cls.__module__)
             value = cls.__dict__.get(name, _MISSING)
             specs[name] = value if isinstance(value, Spec) else Spec(value, None, None, {})
             if value is not _MISSING:
                 delattr(cls, name)
-        cls._specs = specs
+        cls._specs, cls._hints = specs, hints
         cls._built = None
 
     def __init__(self, **values: Any) -> None:
@@ -96,6 +99,12 @@ class Record:
         if cls._built is None:
             cls._built = _build(cls)
         return cls._built
+
+    @classmethod
+    def hint(cls, name: str) -> Any:
+        """Return a field's type, evaluated where it was written."""
+        written, module = cls._hints[name]
+        return eval(written, vars(sys.modules[module])) if isinstance(written, str) else written
 
     @classmethod
     def fields(cls) -> Mapping[str, Spec]:
@@ -175,12 +184,13 @@ def _plain(cls: type[Record], raw: Mapping[str, Any], *, by_name: bool = False) 
         return None
     given = cast("dict[str, Any]", raw)
     values: dict[str, Any] = {}
+    hints = cls._hints  # pyright: ignore[reportPrivateUsage]
     used = 0
     for name, spec in cls.fields().items():
         key = name if by_name or spec.alias is None else spec.alias
         if key in given:
             value = given[key]
-            if not _fits(value, _hint(cls, name), spec.options):
+            if not _fits(value, hints[name][0], spec.options):
                 return None
             values[name] = value
             used += 1
@@ -216,13 +226,6 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _hint(cls: type[Record], name: str, *, evaluated: bool = False) -> Any:
-    """Return a field's type as it was written, or evaluated where it was written."""
-    base = next(each for each in cls.__mro__ if name in get_annotations(each))
-    hint = get_annotations(base)[name]
-    return eval(hint, vars(sys.modules[base.__module__])) if evaluated and isinstance(hint, str) else hint
-
-
 # -- what pydantic checks ---------------------------------------------------------------------------------------------
 
 
@@ -242,6 +245,6 @@ def _build(cls: type[Record]) -> type[BaseModel]:
             options["default_factory"] = spec.factory
         elif not spec.required:
             options["default"] = spec.default
-        fields[name] = (_hint(cls, name, evaluated=True), pydantic.Field(**options))
+        fields[name] = (cls.hint(name), pydantic.Field(**options))
     config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, populate_by_name=True)
     return pydantic.create_model(cls.__name__, __config__=config, __doc__=None, **fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.call import new_id
@@ -82,6 +83,7 @@ class Session:
         self.closed = False
         self._emit: Listener = emit or _nobody
         self._kept: dict[str, tuple[Kept[Any], Any]] = {}
+        self._keeping = RLock()
 
     def emit(self, kind: EventKind, *, tool: str = "", call_id: str = "", **data: Any) -> None:
         """Send an event to everyone who listens."""
@@ -95,7 +97,10 @@ class Session:
         """Return what is kept under `key`, made on first use."""
         found = self._kept.get(key.name)
         if found is None:
-            found = self._kept[key.name] = (key, key.make(self))
+            with self._keeping:  # handlers in threads may ask for the same thing at once
+                found = self._kept.get(key.name)
+                if found is None:
+                    found = self._kept[key.name] = (key, key.make(self))
         return cast("T", found[1])
 
     def kept(self, key: Kept[T]) -> T | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from holdfast.core.record import Field, Record
 
 Mode = Literal["default", "accept-edits", "plan", "bypass"]
+MODES: Final[tuple[Mode, ...]] = ("default", "accept-edits", "plan", "bypass")
 
 
 class ConcurrencySettings(Record):
