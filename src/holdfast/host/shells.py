@@ -14,13 +14,13 @@ from holdfast.host.environment import cleaned
 from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan, secrets_at_top
-from holdfast.host.sandbox.records import Record
-from holdfast.host.shell_with_memory import ShellWithMemory
 from holdfast.host.trees import remove_tree
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
     from holdfast.core.settings import SandboxSettings
+    from holdfast.host.sandbox.records import Record
+    from holdfast.host.shell_with_memory import ShellWithMemory
 
 _NO_SANDBOX: Final = (
     'Set [sandbox] mode = "preferred" to be asked instead, or "off" to run commands as you. '
@@ -66,6 +66,8 @@ class Shells:
 
     async def shell_with_memory(self) -> ShellWithMemory:
         """Return the shell that remembers directory and variables; a new one when the last is gone."""
+        from holdfast.host.shell_with_memory import ShellWithMemory
+
         launcher = await self.launcher()
         if self._memory is None or not self._memory.alive or self._memory.launcher is not launcher:
             if self._memory is not None:
@@ -188,6 +190,8 @@ class Shells:
         if self._record is not None:
             self._record.remove()
         if self.session.state_dir is not None:
+            from holdfast.host.sandbox.records import Record
+
             self._record = Record.write(self.session.id, self.session.workspace, launcher.pid, self.private_dir)
 
     async def close(self) -> None:

@@ -12,10 +12,13 @@ _QUOTED: Final = re.compile(r"['\"‘“`]([^'\"’”`]+)['\"’”`]")
 _READ_ONLY: Final = re.compile(r"Read-only file system|EROFS")
 _DENIED: Final = re.compile(r"Permission denied|EACCES")
 _NETWORK: Final = re.compile(
-    r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve host|EAI_AGAIN"
+    r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve|EAI_AGAIN"
     r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
-    r"|unable to resolve host|No route to host|dial (?:tcp|udp).*(?:unreachable|server misbehaving)"
+    r"|unable to resolve host|No route to host|dial (?:tcp|udp)[^\n]*(?:unreachable|misbehaving|no such host|refused)",
+    re.IGNORECASE,
 )
+_PRIVILEGES: Final = re.compile(r"no new privileges|effective uid is not 0|must be setuid|setuid: Operation not perm")
+_DAEMON: Final = re.compile(r"Cannot connect to the Docker daemon|docker\.sock|Failed to connect to bus")
 _FORBIDDEN: Final = re.compile(
     r"(?:mount|unshare|chroot|setns|bpf|ptrace|perf_event|user namespace)[^\n]*(?:not permitted|denied)"
 )
@@ -84,6 +87,14 @@ def _not_permitted(found: re.Match[str], plan: Plan) -> str:
     return "The sandbox takes mounts, namespaces and kernel interfaces away from commands; no setting gives them back."
 
 
+def _no_privileges(found: re.Match[str], plan: Plan) -> str:
+    return "Nothing in the sandbox can gain privileges: sudo and its kin do not work. Ask the user to run it."
+
+
+def _no_daemon(found: re.Match[str], plan: Plan) -> str:
+    return "The sandbox keeps commands from the sockets of the machine, such as docker's. Ask the user to run it."
+
+
 def _out_of_memory(found: re.Match[str], plan: Plan) -> str:
     return f"The sandbox allows {plan.limits['memory'] >> 20} MB of memory; raise [sandbox] memory_mb if it needs more."
 
@@ -101,6 +112,8 @@ _TABLE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Plan], str]]
     (_READ_ONLY, _read_only),
     (_DENIED, _masked),
     (_NETWORK, _no_network),
+    (_PRIVILEGES, _no_privileges),
+    (_DAEMON, _no_daemon),
     (_FORBIDDEN, _not_permitted),
     (_PROCESSES, _too_many),
     (_MEMORY, _out_of_memory),
