@@ -770,6 +770,22 @@ def test_an_everyday_read_is_read_only(command: str) -> None:
     assert report.read_only, report.reasons
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls #\\\nrm x",
+        "ls # a comment \\\nrm x",
+        "# a comment \\\nrm x",
+        "echo $(ls #\\\nrm x\n)",
+        "bash -c 'ls #\\\nrm x'",
+        "if true; then ls;#\\\nrm x\nfi",
+        "echo ${x} #c\\\nrm x",
+    ],
+)
+def test_a_backslash_does_not_continue_a_comment(command: str) -> None:
+    assert not understand(command, "/work/space", home="/home/user").read_only
+
+
 def test_an_output_of_awk_on_the_next_line_is_seen() -> None:
     for program in ('{print $1,\n$2 > "o"}', '{print $1\\\n> "o"}', '{print 1 &&\n2 > "o"}'):
         assert not understand(f"awk '{program}' f", "/work/space", home="/home/user").read_only

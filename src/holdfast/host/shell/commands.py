@@ -6,6 +6,7 @@ hides from reading (text run as code, names made at run time) is kept as a fault
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -33,6 +34,8 @@ MAX_DEPTH = 50
 MAX_COMMANDS = 200
 _MAX_ROUNDS = 64
 _MAX_FOUND = 2000
+# To bash a comment ends with its line, whatever stands before the newline; the parser joins the next line to it.
+_CONTINUED_COMMENT = re.compile(r"""(?:^|[\s;&|()<>`{}'"])#[^\n]*\\\n""")
 _NUMERIC_TESTS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 
@@ -79,6 +82,8 @@ class Walk:
 
     def script(self, tree: Node, source: str, scope: Scope, place: Place) -> Flow:
         """Walk a whole tree, and make sure that no command in it was passed over."""
+        if _CONTINUED_COMMENT.search(source):
+            self.fault("a comment ends in a backslash: the next line is a command to bash, not to every parser")
         outer, outer_seen = self._decoder, self._seen
         self._decoder, self._seen = Decoder(source, self._home, self.fault), set()
         flow = self.statements(children(tree, "Stmts"), scope, place)
