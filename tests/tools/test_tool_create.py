@@ -43,8 +43,18 @@ async def test_a_made_tool_is_called_like_any_other() -> None:
         result = await app.call("count_words", {"text": "one two three"})
         assert result.data == {"words": 3}
         assert (await app.call("mcp__made__count_words", {"text": "x"})).data == {"words": 1}
-        wrong = await app.call("count_words", {"text": 5, "more": 1})
-        assert wrong.ok or (wrong.error is not None and wrong.error.code == "invalid_args")
+        wrong = await app.call("count_words", {"more": 1})
+        assert wrong.error is not None
+        assert wrong.error.code == "invalid_args"
+
+
+async def test_repaired_arguments_reach_the_tool_repaired() -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "integer"}}, "required": ["text"]}
+    async with opened() as app:
+        await create(app, input_schema=schema, source="def run(text):\n    return text + 1\n")
+        result = await app.call("count_words", {"text": "41"})
+        assert result.data == 42, result.output
+        assert result.meta["repaired"]
 
 
 async def test_the_user_sees_the_source_and_may_say_no() -> None:

@@ -205,8 +205,7 @@ def tool_of(made: Made) -> Tool:
     assert version is not None
 
     async def run(args: Any, ctx: ToolContext) -> ToolResult:
-        del args  # checked by now; the raw ones cross as they came
-        return await ctx.session.keep(WORKSHOP).run(version, made.name, ctx.call.args, ctx)
+        return await ctx.session.keep(WORKSHOP).run(version, made.name, args, ctx)
 
     def effects(args: Any, ctx: ToolContext) -> list[Effect] | None:
         del args
