@@ -98,6 +98,16 @@ async def test_a_token_limit_holds() -> None:
     assert outcome.usage.total >= 60
 
 
+async def test_a_cost_limit_holds() -> None:
+    model = ScriptedModel(*[[("double", {"n": n})] for n in range(100)])
+    async with scratch_app(tools=[double]) as app:
+        limits = Limits(cost=0.0001, prices=(3.0, 15.0))
+        outcome = await app.conversation(model, limits=limits).ask("go")
+    assert outcome.stop == "cost_limit"
+    assert (limits.cost_of(outcome.usage) or 0) >= 0.0001
+    assert Limits().cost_of(outcome.usage) is None
+
+
 async def test_a_time_limit_holds() -> None:
     model = ScriptedModel(*[[("double", {"n": n})] for n in range(100)])
     async with scratch_app(tools=[double]) as app:

@@ -8,7 +8,7 @@ from holdfast.agent.loop import Outcome
 from holdfast.core.call import ToolCall, ToolResult
 
 
-def answer(outcome: Outcome, *, session: str, model: dict[str, str]) -> dict[str, Any]:
+def answer(outcome: Outcome, *, session: str, model: dict[str, str], cost: float | None = None) -> dict[str, Any]:
     """Return the JSON answer: `toolCalls` and `toolResults` of all turns, `toolError` the last failure or null."""
     return {
         "answer": outcome.text,
@@ -16,7 +16,7 @@ def answer(outcome: Outcome, *, session: str, model: dict[str, str]) -> dict[str
         "toolResults": [_result(call, result) for call, result in zip(outcome.calls, outcome.results, strict=True)],
         "toolError": _last_error(outcome),
         "sessionContextUpdated": bool(outcome.results),
-        "usage": outcome.usage.to_dict(),
+        "usage": {**outcome.usage.to_dict(), "cost": cost},
         "session": session,
         "model": model,
         "turns": outcome.turns,

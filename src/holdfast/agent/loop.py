@@ -32,7 +32,16 @@ class Limits:
     turns: int = 50
     tokens: int | None = None
     seconds: float | None = None
+    cost: float | None = None
+    prices: tuple[float, float] | None = None
+    """Of a million tokens in and out. Tokens read from the provider's cache count as full ones: never too little."""
     max_tokens: int = 8192
+
+    def cost_of(self, usage: Usage) -> float | None:
+        """Return what tokens cost, where prices are known."""
+        if self.prices is None:
+            return None
+        return ((usage.total - usage.output_tokens) * self.prices[0] + usage.output_tokens * self.prices[1]) / 1e6
 
 
 @dataclass(slots=True)
@@ -168,6 +177,9 @@ class Loop:
             return "turn_limit"
         if self.limits.tokens is not None and outcome.usage.total >= self.limits.tokens:
             return "token_limit"
+        spent = self.limits.cost_of(outcome.usage)
+        if self.limits.cost is not None and spent is not None and spent >= self.limits.cost:
+            return "cost_limit"
         if self.limits.seconds is not None and monotonic() - started >= self.limits.seconds:
             return "time_limit"
         return None

@@ -17,6 +17,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--max-turns", type=int, metavar="N")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="tokens of all turns together")
     parser.add_argument("--max-seconds", type=float, metavar="S")
+    parser.add_argument("--max-cost", type=float, metavar="X", help="needs [model] input_price and output_price")
 
 
 def _truth(text: str) -> bool:
@@ -56,7 +57,13 @@ async def _ask(options: Namespace, question: str) -> int:
         except ModelError as problem:
             return _failed(options, problem)
         if as_json:
-            render.facts(options, answer(outcome, session=options.session, model=choice.to_dict()), "")
+            render.facts(
+                options,
+                answer(
+                    outcome, session=options.session, model=choice.to_dict(), cost=loop.limits.cost_of(outcome.usage)
+                ),
+                "",
+            )
         else:
             render.line()
             if not outcome.answered:
@@ -72,6 +79,8 @@ def limits(options: Namespace, app: Any) -> Any:
         turns=options.max_turns or own.max_turns,
         tokens=options.max_tokens or own.max_total_tokens,
         seconds=options.max_seconds or own.max_seconds,
+        cost=options.max_cost or own.max_cost,
+        prices=(own.input_price, own.output_price) if own.input_price and own.output_price else None,
         max_tokens=own.max_tokens,
     )
 

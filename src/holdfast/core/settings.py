@@ -160,6 +160,9 @@ class ModelSettings(Record):
     max_tokens: int = Field(default=8192, ge=1)
     max_seconds: float | None = Field(default=None, gt=0)
     max_total_tokens: int | None = Field(default=None, ge=1)
+    max_cost: float | None = Field(default=None, gt=0, description="Needs the two prices below.")
+    input_price: float | None = Field(default=None, ge=0, description="Per million tokens, in a currency of yours.")
+    output_price: float | None = Field(default=None, ge=0, description="Per million tokens.")
 
 
 class AgentSettings(Record):
