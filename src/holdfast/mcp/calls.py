@@ -8,6 +8,7 @@ both are one thing: the call stops, somebody carries its question to the client,
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
@@ -77,6 +78,8 @@ class ClientCall:
     reports: deque[Progress | Log] = field(default_factory=lambda: deque(maxlen=REPORTS_LIMIT))
     questions: list[Asked] = field(default_factory=list[Asked])
     _attention: asyncio.Future[None] | None = None
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _thread: int = field(default_factory=threading.get_ident)
 
     @property
     def done(self) -> bool:
@@ -106,8 +109,12 @@ class ClientCall:
         await self._attention
 
     def report(self, what: Progress | Log) -> None:
+        """Have something told to the client; from any thread."""
         self.reports.append(what)
-        self.notify()
+        if threading.get_ident() == self._thread:
+            self.notify()
+        else:
+            self._loop.call_soon_threadsafe(self.notify)
 
     def log(self, level: LogLevel, data: Any, logger: str = "holdfast") -> None:
         """Write to the client's log, where the client wants one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -75,9 +76,17 @@ class Guest:
     log: deque[Event] = field(default_factory=lambda: deque(maxlen=LOG_KEPT))
 
     def __post_init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self.app.bus.subscribe(self._listen)
 
     def _listen(self, event: Event) -> None:
+        if threading.get_ident() == self._thread:
+            self._take(event)
+        else:  # a handler in a worker thread reports
+            self._loop.call_soon_threadsafe(self._take, event)
+
+    def _take(self, event: Event) -> None:
         call = self.running.get(event.call_id)
         match event.kind:
             case "call_progress":

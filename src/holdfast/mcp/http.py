@@ -29,6 +29,7 @@ PATH: Final = "/mcp"
 EVENTS_KEPT: Final = 1000
 """Messages kept for clients that lost their stream and ask for the rest."""
 RETRY_MS: Final = 500
+CLOSE_S: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +169,10 @@ async def serve_http(serving: Serving, door: Door, port: int, announce: Callable
     server.install_signal_handlers = lambda: None  # type: ignore[method-assign]  # the command line has its own
     shown = f"[{door.host}]" if ":" in door.host else door.host
     announce(f"http://{shown}:{listening.getsockname()[1]}{PATH}")
+    running = asyncio.ensure_future(server.serve(sockets=[listening]))
     try:
-        await server.serve(sockets=[listening])
+        await asyncio.shield(running)
     except asyncio.CancelledError:
-        server.should_exit = True
+        server.should_exit = True  # cancelled outright, it would not close its connections
+        await asyncio.wait({running}, timeout=CLOSE_S)
         raise

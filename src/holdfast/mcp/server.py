@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import PromptsListChanged, ResourceUpdated, ToolsListChanged
 
 from holdfast.core.call import new_id
-from holdfast.core.errors import ToolFailure
+from holdfast.core.errors import HoldfastError, ToolFailure
 from holdfast.mcp import convert
 from holdfast.mcp.calls import ClientCall
 from holdfast.mcp.carrying import capabilities, carry, client_key, related, resumed
@@ -111,7 +111,10 @@ class Serving:
         known = self.guests.known(key)
         if known is not None:
             return known
-        guest = await self.guests.get(key, roots)
+        try:
+            guest = await self.guests.get(key, roots)
+        except HoldfastError as problem:
+            raise MCPError(types.INTERNAL_ERROR, f"the workspace cannot be opened: {problem}") from problem
         session = ctx.session
         guest.tools_changed = lambda: self._tell_of_tools(guest, session)
         guest.file_changed = lambda path: self._tell_of_file(guest, path)

@@ -1,0 +1,150 @@
+"""The MCP server over stdio: round trip against a bare server on the SDK, start against fastmcp, memory when idle.
+
+The bare server has one tool that returns its text; ours has all its tools, its policy, metrics and audit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Harness, peers
+
+CALLS = 200
+
+BARE = """
+import anyio
+import mcp_types as types
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+async def tools(ctx, params):
+    return types.ListToolsResult(tools=[types.Tool(name="echo", description="Echo.", input_schema=schema)])
+async def call(ctx, params):
+    return types.CallToolResult(content=[types.TextContent(type="text", text=params.arguments["text"])])
+server = Server("bare", on_list_tools=tools, on_call_tool=call)
+async def main():
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+anyio.run(main)
+"""
+FASTMCP = """
+from fastmcp import FastMCP
+server = FastMCP("peer")
+@server.tool
+def echo(text: str) -> str:
+    return text
+server.run(show_banner=False)
+"""
+
+
+class Client:
+    """The least of a client: one line out, one line in."""
+
+    def __init__(self, words: list[str]) -> None:
+        clean = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean
+        )
+        self.count = 0
+        info = {"name": "bench", "version": "1"}
+        self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info})
+        self.send({"method": "notifications/initialized"})
+
+    def send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def ask(self, method: str, params: dict[str, Any]) -> Any:
+        self.count += 1
+        self.send({"id": self.count, "method": method, "params": params})
+        assert self.process.stdout is not None
+        while True:
+            answer = json.loads(self.process.stdout.readline())
+            if answer.get("id") == self.count:
+                return answer["result"]
+
+    def call(self, name: str) -> None:
+        assert "hello" in json.dumps(self.ask("tools/call", {"name": name, "arguments": {"text": "hello"}}))
+
+    def many(self, name: str) -> None:
+        for _ in range(CALLS):
+            self.call(name)
+
+    def resident_mb(self) -> float:
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(10)
+
+
+def once(words: list[str], name: str) -> None:
+    """Start a server, get its first answer to a call, and end it."""
+    client = Client(words)
+    client.call(name)
+    client.close()
+
+
+def idle_python_mb() -> float:
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=-1
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    process.kill()
+    process.wait()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+def rows(harness: Harness) -> None:
+    """Measure the MCP server."""
+    with tempfile.TemporaryDirectory() as workspace:
+        os.environ["HOLDFAST_HOME"] = os.path.join(workspace, "home")
+        folder = os.path.join(workspace, "project")
+        os.mkdir(folder)
+        holdfast = [os.path.join(os.path.dirname(sys.executable), "holdfast"), "serve", "--stdio", "--cwd", folder]
+        bare_words = [sys.executable, "-c", BARE]
+        bare, ours = Client(bare_words), Client(holdfast)
+        bare.call("echo")
+        ours.call("tools.echo")
+        ours.ask("tools/list", {})
+        base = idle_python_mb()
+        harness.fact(
+            "mcp idle memory / python",
+            "bare mcp server",
+            bare.resident_mb() / base,
+            "",
+            f"{bare.resident_mb():.0f} MiB",
+        )
+        harness.fact(
+            "mcp idle memory / python", "holdfast", ours.resident_mb() / base, "<= 10", f"{ours.resident_mb():.0f} MiB"
+        )
+        trips = [("bare mcp server", lambda: bare.many("echo")), ("holdfast", lambda: ours.many("tools.echo"))]
+        harness.compare(f"mcp stdio, {CALLS} calls", trips, goal="<= 1.2")
+        bare.close()
+        ours.close()
+        starts = [
+            ("bare mcp server", lambda: once(bare_words, "echo")),
+            ("holdfast", lambda: once(holdfast, "tools.echo")),
+        ]
+        goal = ""
+        if (peer := peers("fastmcp", ["fastmcp"])) is not None:
+            starts.insert(0, ("fastmcp", lambda: once([str(peer), "-c", FASTMCP], "echo")))
+            goal = "<= 0.8"
+        harness.compare("mcp start to first answer", starts, goal=goal, rounds=7, warm=1)
+
+
+if __name__ == "__main__":
+    measured = Harness("--quick" in sys.argv)
+    rows(measured)
+    print(measured.table())

@@ -1,0 +1,212 @@
+"""`holdfast serve` as clients start it: a process on standard input and output, and a port on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast import Holdfast, Settings
+from holdfast.core.errors import SettingsError
+from holdfast.mcp.http import Door, serve_http
+from holdfast.mcp.server import Serving
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+class Client:
+    """Writes lines to a server and reads lines from it."""
+
+    def __init__(self, workspace: Path, *more: str) -> None:
+        words = [sys.executable, "-m", "holdfast", "serve", "--stdio", "--cwd", str(workspace), *more]
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.ask(1, "initialize", HELLO)
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def write(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.write(json.dumps(message))
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def ask(self, number: Any, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        return self.read()
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    made = Client(tmp_path, "--allow", "Bash(sleep:*)", "--tool-allow", "Bash,Read,time.*,tools.echo")
+    yield made
+    made.process.kill()
+    made.process.wait()
+    for stream in (made.process.stdin, made.process.stdout, made.process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def test_a_client_on_stdio_gets_answers_errors_and_a_clean_end(client: Client, tmp_path: Path) -> None:
+    client.write("{not json")
+    assert client.read()["error"]["code"] == -32700
+    client.write('{"jsonrpc": "2.0", "neither": "request nor answer"}')
+    assert client.read()["error"]["code"] == -32600
+    assert client.ask(2, "no/such/method", {})["error"]["code"] == -32601
+    names = {each["name"] for each in client.ask(3, "tools/list", {})["result"]["tools"]}
+    assert {"Bash", "Read"} <= names
+    assert "Write" not in names
+    hidden = client.ask(4, "tools/call", {"name": "Write", "arguments": {"file_path": "x", "content": "y"}})
+    assert hidden["result"]["isError"] is True
+    assert not (tmp_path / "x").exists()
+    said = client.ask(5, "tools/call", {"name": "tools.echo", "arguments": {"text": "hello"}})
+    assert "hello" in json.dumps(said["result"]["content"])
+    seconds = f"{300 + os.getpid()}.5"
+    call = {"name": "Bash", "arguments": {"command": f"sleep {seconds}"}}
+    client.send({"jsonrpc": "2.0", "id": 6, "method": "tools/call", "params": call})
+    wait_for(lambda: processes_with(f"sleep\0{seconds}"))
+    assert client.process.stdin is not None
+    assert client.process.stdout is not None
+    client.process.stdin.close()
+    client.process.stdout.close()
+    assert client.process.wait(15) == 0
+    assert not processes_with(seconds)
+
+
+def wait_for(condition: Any, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def processes_with(word: str) -> list[str]:
+    found: list[str] = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if word in line:
+            found.append(line)
+    return found
+
+
+def test_answers_arrive_though_the_client_closes_its_side_early(tmp_path: Path) -> None:
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    call = {"name": "tools.echo", "arguments": {"text": "late"}}
+    lines = [
+        hello,
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    words = [sys.executable, "-m", "holdfast", "serve", "--cwd", str(tmp_path)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    ran = subprocess.run(words, input=text, capture_output=True, text=True, timeout=60, check=True)
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [each["id"] for each in answers] == [1, 2]
+    assert "late" in ran.stdout
+
+
+# -- HTTP ---------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def listening(
+    workspace: Path, token: str | None = "correct horse battery"
+) -> AsyncIterator[tuple[str, list[Any]]]:
+    apps: list[Holdfast] = []
+
+    def open_app(approver: Any, root: str | None) -> Holdfast:
+        apps.append(Holdfast(root or workspace, settings=Settings(), approver=approver, keep_state=False))
+        return apps[-1]
+
+    serving = Serving(open_app)
+    urls: asyncio.Queue[str] = asyncio.Queue()
+    task = asyncio.create_task(serve_http(serving, Door("127.0.0.1", (), token), 0, urls.put_nowait))
+    try:
+        yield await urls.get(), apps
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=10)
+        await serving.close()
+
+
+HEADERS = {
+    "Accept": "application/json, text/event-stream",
+    "Content-Type": "application/json",
+    "Authorization": "Bearer correct horse battery",
+}
+
+
+def body(method: str, params: dict[str, Any], number: int = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+async def test_http_wants_the_token_and_refuses_foreign_hosts_and_origins(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (url, _), httpx2.AsyncClient() as http:
+        hello = body("initialize", HELLO)
+        for wrong in ({"Authorization": ""}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp5"}):
+            assert (await http.post(url, json=hello, headers=HEADERS | wrong)).status_code == 401
+        for wrong in ({"Host": "evil.test"}, {"Origin": "http://evil.test"}, {"Origin": "null"}):
+            assert (await http.post(url, json=hello, headers=HEADERS | wrong)).status_code in (403, 421)
+        assert (await http.post(url, json=hello, headers=HEADERS)).status_code == 200
+        broken = await http.post(url, content=b"{not json", headers=HEADERS)
+        assert broken.status_code == 400
+        assert broken.json()["error"]["code"] == -32700
+
+
+async def test_http_lives_on_when_a_client_drops_its_stream(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (url, _):
+        host, port = url.removeprefix("http://").removesuffix("/mcp").split(":")
+        for _ in range(3):
+            _, writer = await asyncio.open_connection(host, int(port))
+            content = json.dumps(body("initialize", HELLO)).encode()
+            head = f"POST /mcp HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(content)}\r\n"
+            head += "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()) + "\r\n"
+            writer.write(head.encode() + content)
+            await writer.drain()
+            writer.transport.abort()
+        async with httpx2.AsyncClient() as http:
+            assert (await http.post(url, json=body("initialize", HELLO), headers=HEADERS)).status_code == 200
+
+
+async def test_each_http_session_has_a_session_of_its_own_that_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    async with listening(tmp_path) as (url, apps), httpx2.AsyncClient() as http:
+        sessions: list[dict[str, str]] = []
+        for _ in range(2):
+            answer = await http.post(url, json=body("initialize", HELLO), headers=HEADERS)
+            headers = HEADERS | {"mcp-session-id": answer.headers["mcp-session-id"]}
+            await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
+            sessions.append(headers)
+        call = body("tools/call", {"name": "Read", "arguments": {"file_path": "a.txt"}}, 2)
+        assert "one" in (await http.post(url, json=call, headers=sessions[0])).text
+        await http.post(url, json=body("tools/list", {}, 3), headers=sessions[1])
+        assert [bool(app.session.read_state.items()) for app in apps] == [True, False]
+        await http.delete(url, headers=sessions[0])
+        assert [app.session.closed for app in apps] == [True, False]
+
+
+def test_a_door_to_other_machines_needs_a_token(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="needs a token"):
+        Door.of("0.0.0.0", [], None, no_token=True)
+    made = Door.of("127.0.0.1", [], None, no_token=False)
+    assert made.token == Door.of("127.0.0.1", [], None, no_token=False).token
+    assert os.stat(made.token_place).st_mode & 0o077 == 0
