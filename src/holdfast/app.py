@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import config
 from holdfast.catalog import builtin_tool, register_builtin
 from holdfast.core.call import Source, ToolCall, ToolResult
-from holdfast.core.errors import SettingsError, StateError
+from holdfast.core.errors import RegistrationError, SettingsError, StateError
 from holdfast.core.events import Event
 from holdfast.core.session import Session
 from holdfast.core.settings import Settings
@@ -235,8 +235,12 @@ class Holdfast:
         from holdfast.tools.made_tools import kept_in, tool_of
 
         for made in kept_in(folder):
-            if made.current and made.name not in self.registry:
+            if made.version() is None or made.name in self.registry:
+                continue
+            try:
                 self.registry.register(tool_of(made))
+            except RegistrationError as problem:
+                self.warnings.append(str(problem))
 
     def _tell_state(self, move: Transition) -> None:
         self.bus.emit(Event("tool_state", self.session.id, tool=move.tool, data=move.to_dict()))

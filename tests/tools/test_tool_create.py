@@ -251,3 +251,17 @@ async def test_a_made_tool_outside_the_allow_list_cannot_be_called() -> None:
         refused = await app.call("count_words", {"text": "a"})
         assert refused.error is not None
         assert refused.error.code == "tool_unavailable"
+
+
+async def test_a_record_that_was_damaged_is_no_end_of_the_application(tmp_path: Path) -> None:
+    async with opened(tmp_path, keep_state=True) as app:
+        await create(app)
+        await create(app, name="second")
+        folder = Path(str(app.session.state_dir)) / "made_tools"
+    first, second = sorted(folder.iterdir())
+    first.write_text("{ not json")
+    second.write_text(second.read_text().replace('"current": 1', '"current": 9'))
+    (folder / "stray.json").write_text('{"name": "x", "current": 1, "versions": [{"odd": 1}]}')
+    async with opened(tmp_path, keep_state=True) as app:
+        assert (await create(app, name="third")).ok
+        assert app.registry.get("second") is None
