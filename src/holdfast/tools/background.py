@@ -94,7 +94,7 @@ class BackgroundTask:
         }
         if ended is not None:
             shown["usage"] = ended.usage()
-            if self.recorded is not None:
+            if self.recorded is not None and self.recorded.change_id:
                 shown["change_id"] = self.recorded.change_id
                 shown["changes"] = self.recorded.to_dict()
             if ended.stopped:

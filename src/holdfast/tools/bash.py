@@ -234,16 +234,17 @@ def _raises(args: BashArgs, ctx: ToolContext) -> bool:
 
 
 def bring_in(ctx: ToolContext, args: BashArgs, journal: str, ended: Ended | None) -> Recorded | None:
-    """Bring what the command changed into the history."""
-    from holdfast.host.command_changes import record
+    """Bring what the command changed into the history; what it printed must not be lost when that fails."""
+    from holdfast.host.command_changes import Recorded, record
     from holdfast.host.history.history import HISTORY, Who
 
     try:
-        if ended is None or ended.journal is None:
+        if ended is None or ended.journal is None or not ended.journal["count"]:
             return None
-        count, lost = ended.journal["count"], ended.journal["lost"]
         who = Who.of(ctx, "Bash", args.description or args.command[:200])
-        return record(ctx.session.keep(HISTORY), journal, who, lost) if count else None
+        return record(ctx.session.keep(HISTORY), journal, who, ended.journal["lost"])
+    except (ToolFailure, OSError) as problem:
+        return Recorded("", (), str(problem))
     finally:
         remove_tree(journal)
 
@@ -297,12 +298,15 @@ def _result(
         notes.append(outcome.note)
     undo: Undo | None = None
     if recorded is not None:
-        data["changes"] = recorded.to_dict()
-        undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths")
+        if recorded.change_id:
+            data["changes"] = recorded.to_dict()
+            undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths")
         if recorded.lost:
             notes.append(f"its changes cannot all be undone: {recorded.lost}")
         for each in recorded.files[:100]:
-            ctx.session.emit("file_changed", tool="Bash", call_id=ctx.call.id, path=each.path, change_id=undo.change_id)
+            ctx.session.emit(
+                "file_changed", tool="Bash", call_id=ctx.call.id, path=each.path, change_id=recorded.change_id
+            )
     error = _error(args, ctx, launcher, stdout, stderr, ended)
     if error is not None and error.hint:
         notes.append(error.hint)
