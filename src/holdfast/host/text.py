@@ -228,10 +228,15 @@ def _decodes(data: bytes, encoding: Encoding) -> bool:
 
 
 def _is_wide(data: bytes, encoding: Encoding) -> bool:
-    """Say whether bytes without a BOM are UTF-16 or UTF-32: all valid, no controls, nearly all of living scripts."""
+    """Say whether bytes without a BOM are UTF-16 or UTF-32: all valid, no controls, nearly all of living scripts.
+
+    Almost any two bytes are a character of UTF-16: blanks or line ends must prove that it is text.
+    """
     if len(data) % encoding.unit or not _decodes(data, encoding):
         return False
     head = data[: HEAD_BYTES - HEAD_BYTES % encoding.unit].decode(encoding.codec, "ignore")
+    if not any(blank in head for blank in " \n\r"):
+        return False
     return not re.search(_CONTROL, head) and len(re.findall(_UNCOMMON, head)) * 20 <= len(head)
 
 
