@@ -106,7 +106,9 @@ async def _walk(workspace: str) -> int:
     from holdfast.app import Holdfast
     from holdfast.policy.approval import Nobody
 
-    async with Holdfast(workspace, approver=Nobody(), mode="accept-edits", allow=["Undo", "Redo"]) as app:
+    async with Holdfast(
+        workspace, approver=Nobody(), mode="accept-edits", allow=["Undo", "Redo", "Bash(sed:*)"]
+    ) as app:
         guide = _Guide(app)
         for part in PARTS:
             await part(guide)
@@ -166,9 +168,55 @@ async def _policy(guide: _Guide) -> None:
     await guide.call("Bash", {"command": "echo ok && rm -rf /"}, refused="permission_denied", lines=2)
 
 
+def _contained(guide: _Guide) -> bool:
+    """Say so where commands cannot be contained: they would ask then, and nobody is here to answer."""
+    from holdfast.host.sandbox.probe import abilities
+
+    found = abilities()
+    if not found.enough:
+        render.line(f"\n   (this system has no sandbox: {found.why_not}; commands ask before they run)")
+    return found.enough
+
+
 async def _shell(guide: _Guide) -> None:
+    if not _contained(guide):
+        return
     guide.step("Commands that only read run unasked, in a sandbox where the system has one")
     await guide.call("Bash", {"command": "ls *.py | wc -l"})
+
+
+async def _shell_undo(guide: _Guide) -> None:
+    if not _contained(guide):
+        return
+    args = {"command": "sed -i s/Hello/Hi/ app.py"}
+    guide.step("A command can be tried first: it runs on a copy, and the difference is shown")
+    render.line(render.paint(f"   > (dry run) Bash {json.dumps(args)}", "cyan"))
+    tried = await guide.app.dry_run("Bash", args)
+    guide.show(tried, 12)
+    guide.failed += not tried.ok
+    guide.step("What a command changed is undone like any edit")
+    await guide.call("Bash", args)
+    await guide.call("Undo", {})
+    render.line(f"     on disk: {_bytes(guide, 'app.py').splitlines()[-1]!r}")
+
+
+async def _ask(guide: _Guide) -> None:
+    from holdfast.providers.offline import OfflineModel
+
+    guide.step("The agent loop uses the same door (here with the offline planner, which is no language model)")
+    render.line(render.paint("   > holdfast ask 'find TODO in .'", "cyan"))
+    outcome = await guide.app.conversation(OfflineModel()).ask("find TODO in .")
+    for line in outcome.text.splitlines()[:3]:
+        render.line(f"     {line}")
+    guide.failed += not outcome.answered
+
+
+async def _measured(guide: _Guide) -> None:
+    guide.step("Everything was measured and recorded")
+    for each in guide.app.metrics.all()[:4]:
+        run = each.execution
+        render.line(f"     {each.tool:<10} {run.total_calls} call(s), {run.failed_calls} failed")
+    render.line("     `holdfast stats`, `holdfast audit show` and `holdfast log` tell the rest")
 
 
 PARTS: tuple[Callable[[_Guide], Awaitable[None]], ...] = (
@@ -179,4 +227,7 @@ PARTS: tuple[Callable[[_Guide], Awaitable[None]], ...] = (
     _undo,
     _policy,
     _shell,
+    _shell_undo,
+    _ask,
+    _measured,
 )
