@@ -28,7 +28,7 @@ from holdfast.host.shell.tree import (
 )
 from holdfast.host.shell.word import Word
 from holdfast.host.shell.words import Decoder, odd_parameter
-from holdfast.host.shell.wrappers import Wrapper
+from holdfast.host.shell.wrappers import WRAPPERS, Wrapper
 
 MAX_DEPTH = 50
 MAX_COMMANDS = 200
@@ -173,6 +173,7 @@ class Walk:
 
     def timed(self, node: Node, scope: Scope, place: Place) -> Flow:
         inner = child(node, "Stmt")
+        self.keep((Word("time"),), scope, place, wraps=WRAPPERS["time"])  # in a pipeline it is the program, no keyword
         there = replace(place, wrappers=(*place.wrappers, "time"))
         return self.statement(inner, scope, there) if inner else staying(scope.places)
 
