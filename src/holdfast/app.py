@@ -25,7 +25,7 @@ from holdfast.engine.bus import Bus
 from holdfast.engine.executor import Executor
 from holdfast.engine.extensions import Extension, Extensions
 from holdfast.engine.journal import Journal, resume
-from holdfast.engine.log import log_event, logs_calls
+from holdfast.engine.log import at_levels, logs_calls
 from holdfast.engine.metrics import Metrics
 from holdfast.engine.middleware import Layers
 from holdfast.host import locations
@@ -95,7 +95,8 @@ class Holdfast:
             settings = config.with_flags(settings, config.flags(mode=mode, timeout=timeout))
         self.settings = settings
         self.bus = Bus()
-        self.bus.subscribe(log_event, calls=logs_calls)
+        levels = {name: own.monitoring.log_level for name, own in settings.tools.items()}
+        self.bus.subscribe(at_levels(levels), calls=logs_calls)
         self.registry = Registry(self.bus.emit)
         if builtin:
             register_builtin(self.registry)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.core.events import Event
+from holdfast.core.events import Event, Listener
 from holdfast.core.schema import trimmed
 from holdfast.host.visible import mask
 
@@ -49,6 +50,23 @@ def log_event(event: Event) -> None:
             _write(logging.WARNING, event, str(event.data.get("message", event.kind)))
         case _:
             pass
+
+
+def at_levels(levels: Mapping[str, str]) -> Listener:
+    """Return a listener that logs, but of these tools only what reaches the level each was given."""
+    least = {tool: LEVELS[level] for tool, level in levels.items()}
+
+    def listen(event: Event) -> None:
+        if _level(event) >= least.get(event.tool, logging.NOTSET):
+            log_event(event)
+
+    return listen if least else log_event
+
+
+def _level(event: Event) -> int:
+    if event.kind == "call_finished" and event.data["bug"]:
+        return logging.ERROR
+    return logging.WARNING if event.kind in ("extension_failed", "note") else logging.INFO
 
 
 def _write(level: int, event: Event, message: str, **fields: Any) -> None:
