@@ -146,7 +146,7 @@ async def test_a_time_out_says_so_and_keeps_what_was_printed(sh: Bench) -> None:
 
 
 async def test_a_slow_command_reports_its_time(sh: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.tools.bash.SLOW_S", 0.05)
+    monkeypatch.setattr("holdfast.tools.bash_result.SLOW_S", 0.05)
     assert "[took 0." in (await sh("sleep 0.1")).output
 
 
@@ -187,6 +187,7 @@ async def test_a_prompt_for_input_ends_at_once_and_is_explained(sh: Bench) -> No
     result = await sh("python3 -c 'input(\"Name? \")'")
     assert result.error is not None
     assert "no input" in result.error.hint
+    assert result.data["waiting_for_input"] is True
 
 
 async def test_what_a_command_leaves_running_ends_with_it_and_is_told(sh: Bench) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.args import Args, Field, unsaid
-from holdfast.core.call import ToolError, ToolResult, Undo
+from holdfast.core.call import ToolResult
 from holdfast.core.effects import Unreadable
 from holdfast.core.errors import ToolFailure
 from holdfast.core.tool import Preview, Tool
-from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, marked
 from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, bash
-from holdfast.host.progress import Watcher
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.plan import inside, trespasses
-from holdfast.host.shells import SHELLS, Shells, in_force, sandbox_missing
+from holdfast.host.shells import SHELLS, Shells, sandbox_missing
 from holdfast.host.trees import remove_tree
+from holdfast.tools.bash_result import Call, Outcome, Printed, result
 from holdfast.tools.prompts import prompt
 
 if TYPE_CHECKING:
@@ -31,36 +29,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MS: Final = 120_000
 MAX_MS: Final = 600_000
-SLOW_S: Final = 5.0
 COMMAND_LIMIT: Final = 2 * 1024 * 1024
-
-_ONE_MEANS_NO: Final = frozenset(
-    [
-        "grep",
-        "egrep",
-        "fgrep",
-        "zgrep",
-        "rg",
-        "ag",
-        "ack",
-        "diff",
-        "cmp",
-        "test",
-        "[",
-        "[[",
-        "which",
-        "type",
-        "command",
-        "pgrep",
-        "pidof",
-        "expr",
-        "comm",
-    ]
-)
-_GIT_ONE_MEANS_NO: Final = frozenset(
-    {"grep", "diff", "diff-index", "diff-files", "merge-base", "check-ignore", "show-ref"}
-)
-
 
 _RAISES: Final = frozenset({"sudo", "su", "doas", "pkexec", "newgrp", "mount", "umount", "fusermount", "ping", "at"})
 """Programs that need the privileges of their owner, which a process under a journal does not get."""
@@ -156,18 +125,8 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
             recorded = await asyncio.shield(asyncio.to_thread(bring_in, ctx, args, journal, outcome.ended))
     if made:
         outcome.stopped(f"the sandbox took away what it made where no command may: {', '.join(made)}")
-    return _result(args, ctx, launcher, printed, outcome, recorded)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How a command ended, known bit by bit: also a cancelled one has a journal to bring in."""
-
-    ended: Ended | None = None
-    note: str = ""
-
-    def stopped(self, why: str) -> None:
-        self.ended = replace(self.ended or Ended(-1), stopped=why)
+    call = Call(understood(args, ctx), launcher, _time_s(args, ctx))
+    return result(ctx, call, printed, outcome, recorded)
 
 
 async def _once(
@@ -257,136 +216,6 @@ def command_of(text: str, ctx: ToolContext, shells: Shells, *, only_reads: bool 
     if len(text) <= LONG_ARGUMENT and len(script := text.encode("utf-8", "surrogateescape")) <= LONG_ARGUMENT:
         return Command((bash(), "-c", os.fsdecode(script)), ctx.cwd, environment)
     return Command((bash(), "/dev/fd/10"), ctx.cwd, environment, text.encode("utf-8", "surrogateescape"))
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """What a command prints, on its way to the result and, line by line, to whoever watches."""
-
-    stdout: Stream
-    stderr: Stream
-
-    @classmethod
-    def of(cls, ctx: ToolContext, shells: Shells) -> Printed:
-        def report(text: str, stream: str) -> None:
-            ctx.progress(text, stream=stream)
-
-        name = ctx.call.id
-        return cls(
-            Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"), Watcher(report, "stdout")),
-            Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"), Watcher(report, "stderr")),
-        )
-
-    def close(self) -> None:
-        self.stdout.close()
-        self.stderr.close()
-
-
-def _result(
-    args: BashArgs,
-    ctx: ToolContext,
-    launcher: Launcher,
-    printed: Printed,
-    outcome: Outcome,
-    recorded: Recorded | None,
-) -> ToolResult:
-    ended = outcome.ended or Ended(-1, stopped="it was never started")
-    stdout, stderr = printed.stdout.show(), printed.stderr.show()
-    data = _data(args, ctx, launcher, stdout, stderr, ended)
-    notes = _notes(ended)
-    if outcome.note:
-        notes.append(outcome.note)
-    undo: Undo | None = None
-    if recorded is not None:
-        if recorded.change_id:
-            data["changes"] = recorded.to_dict()
-            undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths")
-        if recorded.lost:
-            notes.append(f"its changes cannot all be undone: {recorded.lost}")
-        for each in recorded.files[:100]:
-            ctx.session.emit(
-                "file_changed", tool="Bash", call_id=ctx.call.id, path=each.path, change_id=recorded.change_id
-            )
-    error = _error(args, ctx, launcher, stdout, stderr, ended)
-    if error is not None and error.hint:
-        notes.append(error.hint)
-    body = "\n".join(part for part in (stdout.text.rstrip("\n"), marked(stderr.text)) if part)
-    if ended.exit_code > 0 or ended.stopped:
-        notes.insert(0, error.message if error else f"exit code {ended.exit_code}, which here means no")
-    output = "\n".join([body or "(no output)", *(f"[{note}]" for note in notes)])
-    meta: dict[str, Any] = {"resources": {"cpu_s": ended.cpu_s, "max_rss_bytes": ended.max_rss}}
-    if stdout.cut or stderr.cut:
-        meta["truncated"] = True
-    return ToolResult(ok=error is None, data=data, output=output, error=error, undo=undo, meta=meta)
-
-
-def _data(
-    args: BashArgs, ctx: ToolContext, launcher: Launcher, stdout: Shown, stderr: Shown, ended: Ended
-) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "exit_code": ended.exit_code,
-        "stdout": stdout.text,
-        "stderr": stderr.text,
-        "class": understood(args, ctx).class_,
-        "usage": ended.usage(),
-        "sandbox": in_force(launcher),
-    }
-    for name, shown in (("output_file", stdout), ("stderr_file", stderr)):
-        if shown.file:
-            data[name] = shown.file
-    if stdout.cut or stderr.cut:
-        data["truncated"] = {"stdout": stdout.cut, "stderr": stderr.cut}
-    if ended.signal:
-        data["signal"] = ended.signal
-    if ended.left_behind:
-        data["left_behind"] = ended.left_behind
-    return data
-
-
-def _notes(ended: Ended) -> list[str]:
-    notes: list[str] = []
-    if ended.wall_s > SLOW_S:
-        notes.append(f"took {ended.wall_s:.1f} s")
-    if ended.left_behind and not ended.stopped:
-        count = "one process" if ended.left_behind == 1 else f"{ended.left_behind} processes"
-        notes.append(f"{count} the command had left running ended with it; use run_in_background to keep one")
-    return notes
-
-
-def _error(
-    args: BashArgs, ctx: ToolContext, launcher: Launcher, stdout: Shown, stderr: Shown, ended: Ended
-) -> ToolError | None:
-    details = {"exit_code": ended.exit_code}
-    if ended.stopped == "timeout":
-        limit = _time_s(args, ctx)
-        message = f"the command ran longer than its {limit:g} s and was ended"
-        hint = f"Give it more time (timeout, at most {MAX_MS} ms) or run it in the background."
-        return ToolError("timeout", message, hint, details | {"timeout_s": limit})
-    if ended.stopped:
-        return ToolError("execution_error", f"the command did not run to its end: {ended.stopped}", "", details)
-    if ended.exit_code == 0 or (ended.exit_code == 1 and _means_no(understood(args, ctx))):
-        return None
-    said = stderr.text + stdout.text[-4000:]
-    hint = _explanation(said, launcher, ended)
-    killed = f" (ended by signal {ended.signal})" if ended.signal else ""
-    return ToolError("execution_error", f"the command failed with exit code {ended.exit_code}{killed}", hint, details)
-
-
-def _explanation(said: str, launcher: Launcher, ended: Ended) -> str:
-    from holdfast.host import waiting
-    from holdfast.host.sandbox import denials
-
-    if explained := denials.explain(said, launcher.plan, ended.exit_code):
-        return explained
-    return waiting.HINT if waiting.wanted_input(said) else ""
-
-
-def _means_no(report: ShellReport) -> bool:
-    """Tell whether the exit code 1 of a command line is an answer: that of its last command decides."""
-    if not report.ok or not report.commands:
-        return False
-    last = next((each for each in reversed(report.commands) if not each.nested), report.commands[-1])
-    return last.name in _ONE_MEANS_NO or (last.name == "git" and not _GIT_ONE_MEANS_NO.isdisjoint(last.words[1:]))
 
 
 async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
