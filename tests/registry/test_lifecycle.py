@@ -220,6 +220,19 @@ def test_hooks_run_before_and_after_with_the_state_they_expect() -> None:
     assert seen == [("before", "ready"), ("after", "disabled")]
 
 
+def test_a_hook_that_refuses_keeps_the_tool_in_the_registry() -> None:
+    from holdfast.core.tool import Tool
+    from holdfast.registry.registry import Registry
+
+    registry = Registry()
+    registry.register(Tool(name="t", description="t", run=print, args={"type": "object"}, aliases=("other",)))
+    registry.lifecycle.before(lambda move: "needed" if move.after == "unregistered" else None)
+    with pytest.raises(IllegalTransition, match="needed"):
+        registry.unregister("t")
+    assert registry.get("other") is not None
+    assert registry.lifecycle.state("t") == "registered"
+
+
 def test_a_name_that_is_taken_cannot_be_registered_again() -> None:
     lifecycle = in_state("registered")
     with pytest.raises(IllegalTransition, match="the name is taken"):

@@ -253,11 +253,11 @@ class Registry:
             self._emit(Event("tool_registered", tool=name))
 
     def _remove(self, name: str) -> None:
+        self.lifecycle.unregistered(name)  # first: a hook may refuse, and then nothing has happened
         del self._entries[name]
         for alias in [alias for alias, real in self._aliases.items() if real == name]:
             del self._aliases[alias]
         self.version += 1
-        self.lifecycle.unregistered(name)
         if self._emit is not None:
             self._emit(Event("tool_unregistered", tool=name))
 
