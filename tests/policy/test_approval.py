@@ -279,3 +279,25 @@ def test_many_processes_remember_without_losing_a_rule(tmp_path: Path) -> None:
     assert [process.wait(30) for process in running] == [0] * 6
     rules = tomllib.loads(Path(locations.user_settings()).read_text())["permissions"]["rules"]
     assert {rule["allow"] for rule in rules} == {f"Bash(x{number}:*)" for number in range(6)}
+
+
+async def test_a_command_can_be_tried_from_the_question_before_it_is_answered(tmp_path: Path) -> None:
+    from holdfast.host.sandbox.probe import abilities
+    from holdfast.testing import scratch_app
+
+    if not abilities().enough:
+        pytest.skip(f"commands cannot be tried on this system: {abilities().why_not}")
+    (tmp_path / "a.txt").write_text("one\n")
+    reading, typed = os.pipe()
+    shown, writing = os.pipe()
+    os.write(typed, b"d\nn not like this\n")
+    async with scratch_app(tmp_path, approver=Terminal(reading, writing)) as app:
+        refused = await app.call("Bash", {"command": "sed -i s/one/two/ a.txt"})
+    text = os.read(shown, 65536).decode()
+    for descriptor in (reading, typed, shown, writing):
+        os.close(descriptor)
+    assert "[d] dry run first" in text
+    assert "+two" in text
+    assert refused.error is not None
+    assert "not like this" in refused.error.message
+    assert (tmp_path / "a.txt").read_text() == "one\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.context import ToolContext
@@ -113,6 +114,7 @@ class Asking:
             digest=digest(tool.name, tool.version, call.args, session.cwd),
             origins=tuple(sorted(session.origins)),
             cwd=session.cwd,
+            try_first=None if tool.preview_when_asked else partial(self.preview, tool, args, ctx, workers),
         )
         session.emit(
             "permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from holdfast.core.call import ToolCall
@@ -24,6 +24,8 @@ class Question(NamedTuple):
     origins: tuple[str, ...] = ()
     """Where text in this session came from; anything but the workspace may have put words into the model's mouth."""
     cwd: str = ""
+    try_first: Callable[[], Awaitable[Preview | None]] | None = None
+    """Runs the call on a copy and shows the difference, where that is possible but too costly to do unasked."""
 
     def text(self) -> str:
         """Return exactly what a person is shown: no control or invisible character is left raw."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import Final
 
+from holdfast.core.errors import ToolFailure
 from holdfast.host.visible import visible
 from holdfast.policy.question import Answer, AnswerKind, Question
 
@@ -48,16 +49,19 @@ class Terminal:
                 os.close(device)
 
     async def _asked(self, question: Question, reading: int, writing: int) -> Answer:
-        rules = question.decision.suggestion
-        _write(writing, f"\n{question.text()}\n\n{choices(rules)}")
+        rules, can_try = question.decision.suggestion, question.try_first is not None
+        _write(writing, f"\n{question.text()}\n\n{choices(rules, can_try)}")
         while True:
             line = await _line(reading)
             if line is None:
                 return Answer("no", "the terminal was closed")
             word, _, rest = line.strip().partition(" ")
+            if word.lower() in ("d", "dry") and question.try_first is not None:
+                _write(writing, f"{await _tried(question)}\n\n{choices(rules, can_try)}")
+                continue
             kind = _KEYS.get(word.lower())
             if kind is None or (kind in ("session", "always") and rules is None):
-                _write(writing, choices(rules))
+                _write(writing, choices(rules, can_try))
                 continue
             if kind == "always" and not await self._confirmed(rules or "", reading, writing):
                 return Answer("once")
@@ -73,12 +77,24 @@ class Terminal:
         return said is not None and said.strip().lower() in ("y", "yes")
 
 
-def choices(rules: str | None) -> str:
+async def _tried(question: Question) -> str:
+    """Return what trying the call on a copy showed; a failure to try is no answer."""
+    assert question.try_first is not None
+    try:
+        shown = await question.try_first()
+    except ToolFailure as failure:
+        return f"It could not be tried: {visible(failure.message)}"
+    return visible((shown.diff or shown.text).rstrip("\n")) if shown is not None else "It cannot be tried."
+
+
+def choices(rules: str | None, can_try: bool = False) -> str:
     """Return the line that says what may be answered; `rules` is what would be remembered."""
-    if rules is None:
-        return "[y] once   [n] no (n and a reason) > "
-    shown = " and ".join(visible(line, lines=False) for line in rules.splitlines())
-    return f"[y] once   [s] this session: {shown}   [a] always   [n] no (n and a reason) > "
+    remembered = ""
+    if rules is not None:
+        shown = " and ".join(visible(line, lines=False) for line in rules.splitlines())
+        remembered = f"[s] this session: {shown}   [a] always   "
+    trying = "[d] dry run first   " if can_try else ""
+    return f"[y] once   {remembered}{trying}[n] no (n and a reason) > "
 
 
 def _write(descriptor: int, text: str) -> None:
