@@ -25,6 +25,7 @@ _KEPT: Final = frozenset(
         "permission_asked",
         "permission_decided",
         "tool_activated",
+        "tuning_changed",
         "task_changed",
         "subagent_start",
         "subagent_end",

@@ -10,11 +10,11 @@ Every advice carries its reason; every change is an event.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from holdfast.core.events import Event, Listener
+from holdfast.core.frozen import frozen
 from holdfast.engine.figures import ToolMetrics
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ MOST_AT_ONCE: Final = 64
 STEP_EVERY_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advice:
     """One change worth making to one tool, and why."""
 
@@ -126,6 +126,7 @@ class Tuner:
         target: Tunable,
         emit: Listener,
         *,
+        session_id: str = "",
         cached: set[str] | None = None,
         can_cache: Callable[[str], bool] = lambda tool: False,
         clock: Callable[[], float] = monotonic,
@@ -136,6 +137,7 @@ class Tuner:
         self._figures = figures
         self._target = target
         self._emit = emit
+        self._session_id = session_id
         self._can_cache = can_cache
         self._clock = clock
         self._due = clock() + STEP_EVERY_S
@@ -150,7 +152,7 @@ class Tuner:
         taken = [advice for metrics in self._figures() for advice in self.advice(metrics)]
         for advice in taken:
             self._apply(advice)
-            self._emit(Event("tuning_changed", tool=advice.tool, data=advice.to_dict()))
+            self._emit(Event("tuning_changed", self._session_id, tool=advice.tool, data=advice.to_dict()))
         self.log = [*self.log, *taken][-1000:]
         return taken
 
