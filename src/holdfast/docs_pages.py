@@ -44,7 +44,9 @@ def _argument(name: str, schema: dict[str, Any], whole: dict[str, Any]) -> str:
     kind = schema.get("type") or " or ".join(str(each.get("type", "object")) for each in schema.get("anyOf", []))
     if choices := schema.get("enum"):
         kind = " \\| ".join(f"`{choice}`" for choice in choices)
-    default = "required" if name in whole.get("required", []) else f"`{json.dumps(schema.get('default'))}`"
+    default = "required" if name in whole.get("required", []) else ""
+    if "default" in schema:
+        default = f"`{json.dumps(schema['default'])}`"
     text = str(schema.get("description", "")).replace("\n", " ").replace("|", "\\|")
     return f"| `{name}` | {kind or 'any'} | {default} | {text} |"
 

@@ -167,7 +167,8 @@ def _page(row: dict[str, Any]) -> str:
     required = row["inputSchema"].get("required", [])
     for name, schema in row["inputSchema"].get("properties", {}).items():
         kind = schema.get("type") or "/".join(str(each.get("type")) for each in schema.get("anyOf", [])) or "any"
-        must = "required" if name in required else f"default {json.dumps(schema.get('default'))}"
+        default = f"default {json.dumps(schema['default'])}" if "default" in schema else "optional"
+        must = "required" if name in required else default
         lines.append(f"  {name} ({kind}, {must})  {schema.get('description', '')}")
     for example in row["examples"]:
         lines.append(f"\nholdfast tools invoke {row['name']} --args '{json.dumps(example, ensure_ascii=False)}'")

@@ -1,0 +1,72 @@
+"""The written catalogue is the snapshot of all a model reads: it must equal what the tools themselves say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Tool, catalog
+from holdfast.core.schema_lint import lint
+from holdfast.core.tool import ToolInfo
+from holdfast.docs_pages import tools_page
+from holdfast.registry.registry import Registry
+from holdfast.registry.validate import problems
+
+ROWS = catalog.rows()
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_the_catalogue_equals_what_the_tools_say() -> None:
+    assert catalog.rows() == catalog.written(), "run `make docs`"
+
+
+def test_the_tools_page_is_written_from_the_catalogue() -> None:
+    assert (DOCS / "tools.md").read_text() == tools_page(ROWS), "run `make docs`"
+
+
+def test_every_module_of_tools_is_in_the_list() -> None:
+    folder = Path(catalog.__file__).parent / "tools"
+    having = {path.stem for path in folder.glob("*.py") if "\nTOOLS" in path.read_text()}
+    assert {f"holdfast.tools.{name}" for name in having} == set(catalog.MODULES)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_what_is_registered_lazily_is_the_tool_itself(row: dict[str, Any]) -> None:
+    registry = Registry()
+    catalog.register_builtin(registry)
+    told = registry.info(row["name"])
+    tool = registry.get(row["name"])
+    assert isinstance(tool, Tool)
+    assert told == tool.info()
+    assert problems(tool) == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_examples_are_valid_arguments(row: dict[str, Any]) -> None:
+    tool = catalog.builtin_tool(row["name"])
+    assert tool is not None
+    for example in row["examples"]:
+        tool.arguments.parse(example)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_every_argument_is_described_and_every_provider_takes_the_schema(row: dict[str, Any]) -> None:
+    for name, schema in row["inputSchema"]["properties"].items():
+        assert schema.get("description"), name
+    assert [found for found in lint(ToolInfo.from_dict(row)) if found.weight == "refused"] == []
+
+
+def test_a_builtin_tool_is_found_by_name_and_alias() -> None:
+    for name in ("Read", "FileRead"):
+        found = catalog.builtin_tool(name)
+        assert found is not None
+        assert found.name == "Read"
+    assert catalog.builtin_tool("Raed") is None
+
+
+def test_the_catalogue_is_plain_json_in_a_stable_form() -> None:
+    text = Path(catalog.__file__).with_name("catalog.json").read_text()
+    assert text == json.dumps(ROWS, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,101 @@
+"""The docs are true: links lead somewhere, examples compile, the short ones run, named commands exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for page in PAGES:
+        for number, (named, text) in enumerate(_BLOCK.findall(page.read_text())):
+            if named == language:
+                found.append((f"{page.relative_to(ROOT)}#{number}", text))
+    return found
+
+
+PYTHON = blocks("python")
+CONSOLE = [
+    (where, line[2:]) for where, text in blocks("console") for line in text.splitlines() if line.startswith("$ ")
+]
+MENTIONED = sorted(
+    {
+        word
+        for page in PAGES
+        if page.name != "add-a-command.md"
+        for word in re.findall(r"`holdfast ([a-z]+)", page.read_text())
+    }
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file(page: Path) -> None:
+    targets = [target for target, _ in _LINK.findall(page.read_text()) if "://" not in target]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize(("where", "code"), PYTHON, ids=[where for where, _ in PYTHON])
+def test_python_examples_compile(where: str, code: str) -> None:
+    compile(code, where, "exec")
+
+
+@pytest.mark.parametrize(("where", "code"), PYTHON, ids=[where for where, _ in PYTHON])
+def test_what_python_examples_import_is_there(where: str, code: str) -> None:
+    ours = [line for line in code.splitlines() if re.match(r"(from|import) holdfast", line)]
+    exec(compile("\n".join(ours), where, "exec"), {})
+
+
+def test_the_readme_example_runs(tmp_path: Path) -> None:
+    code = next(code for where, code in PYTHON if where.startswith("README.md"))
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "True 3"), done.stderr
+
+
+def test_the_programs_of_examples_compile() -> None:
+    for path in (ROOT / "examples").glob("*.py"):
+        compile(path.read_text(), str(path), "exec")
+
+
+@pytest.mark.parametrize("command", MENTIONED)
+def test_every_command_the_docs_mention_exists(command: str) -> None:
+    assert command in COMMANDS
+
+
+@pytest.mark.parametrize(("where", "line"), CONSOLE, ids=[f"{where}: {line[:50]}" for where, line in CONSOLE])
+def test_console_examples_are_commands_that_exist(where: str, line: str) -> None:
+    words = shlex.split(line.partition(" | ")[0], comments=True)
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words = words[1:]
+    if words[0] != "holdfast":
+        return
+    assert words[1] in COMMANDS, where
+    if "--args" in words and (given := words[words.index("--args") + 1]) != "-":
+        assert isinstance(json.loads(given), dict)
+
+
+def test_the_readme_names_the_two_commands_of_a_fresh_machine() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for verb in re.findall(r"(?:`|\$ )make ([a-z-]+)", (ROOT / "README.md").read_text()):
+        assert re.search(rf"^{verb}:", makefile, re.MULTILINE), verb
+
+
+def test_no_page_names_a_path_of_a_developers_machine() -> None:
+    for page in PAGES:
+        assert not re.search(r"/(work/(main|shared)|root|home/[a-z]+)/", page.read_text()), page

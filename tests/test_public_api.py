@@ -1,0 +1,89 @@
+"""What `import holdfast` promises: exactly these names, at next to no cost."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import holdfast
+
+NAMES = [
+    "Args",
+    "Connect",
+    "DeletePath",
+    "Effect",
+    "Event",
+    "Field",
+    "Health",
+    "Holdfast",
+    "HoldfastError",
+    "Image",
+    "Preview",
+    "Progress",
+    "ReadPath",
+    "RegistrationError",
+    "Registry",
+    "RunCommand",
+    "Settings",
+    "Text",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
+    "ToolFailure",
+    "ToolResult",
+    "WritePath",
+    "__version__",
+    "tool",
+]
+
+
+def test_the_exported_names_are_these() -> None:
+    assert holdfast.__all__ == NAMES
+    assert dir(holdfast) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_exported_name_is_there(name: str) -> None:
+    assert getattr(holdfast, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Toool'"):
+        _ = holdfast.Toool  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_names_are_where_their_modules_say() -> None:
+    for name in NAMES:
+        value = getattr(holdfast, name)
+        if (module := getattr(value, "__module__", "")).startswith("holdfast.") and hasattr(value, "__name__"):
+            assert getattr(importlib.import_module(module), name) is value
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return which modules of ours and of others a fresh interpreter has after a statement."""
+    code = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    added = loaded_by("import holdfast") - loaded_by("pass")
+    assert {name for name in added if name.startswith("holdfast")} == {"holdfast"}
+    assert not added & {"typing", "asyncio", "pydantic", "argparse", "json"}
+
+
+def test_a_tool_can_be_written_without_loading_the_engine() -> None:
+    added = loaded_by("from holdfast import tool, ToolFailure")
+    assert not {name for name in added if name.startswith(("holdfast.engine", "holdfast.policy", "holdfast.host"))}
+    assert "pydantic" not in added
+
+
+HEAVY = {"anyio", "httpx", "mcp", "PIL", "pypdfium2", "psutil", "rapidfuzz", "anthropic", "openai", "opentelemetry.sdk"}
+
+
+def test_opening_the_application_loads_nothing_heavy() -> None:
+    assert not loaded_by("from holdfast.app import Holdfast") & HEAVY
