@@ -7,14 +7,14 @@ looks before it acts. A call that never began is simply made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.call import ToolCall, ToolError, ToolResult
+from holdfast.core.frozen import frozen
 from holdfast.core.model import Message
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Past:
     """A conversation as its journal has it. `open_calls` belong to the last turn and never began."""
 

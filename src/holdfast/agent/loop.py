@@ -13,8 +13,10 @@ from time import monotonic
 from typing import Final
 
 from holdfast.agent.compaction import compacted
+from holdfast.agent.foreign import marked
 from holdfast.agent.history import Past
 from holdfast.core.call import ToolCall, ToolError, ToolResult
+from holdfast.core.frozen import frozen
 from holdfast.core.model import BROKEN_ARGUMENTS, Message, Model, ModelError, ModelRequest, Stop, TextDelta, Turn, Usage
 from holdfast.core.session import Session
 from holdfast.core.view import Selection
@@ -25,7 +27,7 @@ RETRY_WAITS_S: Final = (1.0, 4.0, 15.0)
 """Waits before trying an overloaded model again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Where a conversation stops by itself."""
 
@@ -124,7 +126,7 @@ class Loop:
             results = await self.answer_calls(turn.message.calls)
             outcome.calls += turn.message.calls
             outcome.results += results
-            self._say(Message("tool", self._with_notices(""), results=tuple(results)))
+            self._say(Message("tool", self._with_notices(""), results=tuple(map(marked, results))))
 
     async def answer_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run a turn's calls through the door; results by position, since models repeat ids."""
