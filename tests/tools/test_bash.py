@@ -25,6 +25,7 @@ from holdfast.host.history.history import HISTORY
 from holdfast.host.sandbox import probe
 from holdfast.tools import background
 from holdfast.tools.bash import BASH
+from holdfast.tools.tasks import BOARD
 
 
 class Bench:
@@ -448,3 +449,15 @@ async def test_git_writes_nothing_in_a_command_that_only_reads(sh: Bench) -> Non
     before = index.read_bytes()
     assert (await sh("git status --short")).data["stdout"] == "A  a\n"
     assert index.read_bytes() == before
+
+
+async def test_a_background_command_is_on_the_board_of_tasks(sh: Bench) -> None:
+    await sh("echo hello; sleep 600", run_in_background=True, description="a server")
+    board = sh.session.keep(BOARD)
+    assert (board.get("bg_task_1").title, board.get("bg_task_1").status) == ("a server", "in_progress")
+    seen = ""
+    while "hello" not in seen:
+        seen += board.running("bg_task_1").output()
+        await asyncio.sleep(0.01)
+    await board.running("bg_task_1").stop()
+    assert board.get("bg_task_1").status == "cancelled"

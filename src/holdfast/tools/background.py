@@ -35,6 +35,13 @@ _ON_THE_BOARD: Final[dict[Status, BoardStatus]] = {
     "cancelled": "cancelled",
     "timeout": "failed",
 }
+_ON_THE_BOARD: Final[dict[Status, BoardStatus]] = {
+    "running": "in_progress",
+    "done": "done",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "timeout": "failed",
+}
 KEPT_TASKS: Final = 100
 """Ended tasks that are remembered; older ones are forgotten."""
 
@@ -64,6 +71,21 @@ class BackgroundTask:
         if ended.stopped:
             return "cancelled" if self.run.stopped else "failed"
         return "done" if ended.exit_code == 0 else "failed"
+
+    @property
+    def state(self) -> BoardStatus:
+        """Where it stands, in the words of the session's board of tasks."""
+        return _ON_THE_BOARD[self.status]
+
+    def output(self) -> str:
+        """Return what was printed since the last look, as one text."""
+        stdout, stderr = self.news()
+        return "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part)
+
+    async def stop(self) -> None:
+        """End it and all it started; return when that is done."""
+        self.run.stop("cancelled")
+        await asyncio.shield(self.waiting)
 
     def news(self) -> tuple[str, str]:
         """Return what was printed on stdout and stderr since the last time this was asked."""
@@ -183,12 +205,12 @@ class BackgroundTasks:
         for id in [id for id, task in self._tasks.items() if task.run.ended][: max(over, 0)]:
             del self._tasks[id]
             self._session.keep(BOARD).leave(id)
+            self._session.keep(BOARD).leave(id)
 
     async def cancel(self, id: str) -> BackgroundTask:
         """End a task and all it started; return when that is done."""
         task = self.get(id)
-        task.run.stop("cancelled")
-        await asyncio.shield(task.waiting)
+        await task.stop()
         return task
 
     async def close(self) -> None:
