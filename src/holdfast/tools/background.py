@@ -35,13 +35,6 @@ _ON_THE_BOARD: Final[dict[Status, BoardStatus]] = {
     "cancelled": "cancelled",
     "timeout": "failed",
 }
-_ON_THE_BOARD: Final[dict[Status, BoardStatus]] = {
-    "running": "in_progress",
-    "done": "done",
-    "failed": "failed",
-    "cancelled": "cancelled",
-    "timeout": "failed",
-}
 KEPT_TASKS: Final = 100
 """Ended tasks that are remembered; older ones are forgotten."""
 
@@ -127,25 +120,6 @@ class BackgroundTask:
         return shown
 
 
-class _OnTheBoard:
-    """A background command as the board of tasks sees it."""
-
-    def __init__(self, tasks: BackgroundTasks, task: BackgroundTask) -> None:
-        self._tasks = tasks
-        self._task = task
-
-    @property
-    def state(self) -> BoardStatus:
-        return _ON_THE_BOARD[self._task.status]
-
-    def output(self) -> str:
-        return _news(self._task)[2]
-
-    async def stop(self) -> None:
-        if self._task.run.ended is None:
-            await self._tasks.cancel(self._task.id)
-
-
 class BackgroundTasks:
     """The background commands of one session: `get`, `all`, `cancel`."""
 
@@ -180,7 +154,7 @@ class BackgroundTasks:
         task.run = launcher.run(command, task.stdout.feed, task.stderr.feed, journal=journal)
         task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, journal))
         self._tasks[task.id] = task
-        self._session.keep(BOARD).join(task.id, args.description or args.command, "command", _OnTheBoard(self, task))
+        self._session.keep(BOARD).join(task.id, args.description or args.command, "command", task)
         self._forget_old()
         return task
 
@@ -204,7 +178,6 @@ class BackgroundTasks:
         over = len(self._tasks) - KEPT_TASKS
         for id in [id for id, task in self._tasks.items() if task.run.ended][: max(over, 0)]:
             del self._tasks[id]
-            self._session.keep(BOARD).leave(id)
             self._session.keep(BOARD).leave(id)
 
     async def cancel(self, id: str) -> BackgroundTask:
