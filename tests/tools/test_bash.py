@@ -461,3 +461,13 @@ async def test_a_background_command_is_on_the_board_of_tasks(sh: Bench) -> None:
         await asyncio.sleep(0.01)
     await board.running("bg_task_1").stop()
     assert board.get("bg_task_1").status == "cancelled"
+
+
+async def test_old_files_of_long_output_make_room(sh: Bench) -> None:
+    folder = Path(str(sh.session.state_dir), "output")
+    folder.mkdir(parents=True)
+    (folder / "old.out").write_text("old")
+    (folder / "new.out").write_text("new")
+    os.utime(folder / "old.out", (1, 1))
+    await sh("seq 100000")
+    assert sorted(path.name.split("_")[0] for path in folder.iterdir()) == ["call", "new.out"]

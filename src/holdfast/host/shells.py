@@ -14,7 +14,7 @@ from holdfast.host.environment import cleaned
 from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan, secrets_at_top
-from holdfast.host.trees import remove_tree
+from holdfast.host.trees import drop_old, remove_tree
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
@@ -41,6 +41,7 @@ class Shells:
         """Held by the one command that uses the shell with memory."""
         self._starting = asyncio.Lock()
         self._private_dir = ""
+        self._tidied = False
         self._secrets: frozenset[str] = frozenset()
         self._record: Record | None = None
 
@@ -58,11 +59,15 @@ class Shells:
 
     def output_file(self, name: str) -> str | None:
         """Return where the whole of a long output goes."""
-        folder = self.session.state_dir and os.path.join(self.session.state_dir, "output")
+        base = self.session.state_dir or self.private_dir
         try:
-            return os.path.join(locations.private_dir(folder or os.path.join(self.private_dir, "output")), name)
+            folder = locations.private_dir(os.path.join(base, "output"))
+            if not self._tidied:
+                self._tidied = True
+                drop_old(folder)
         except OSError:
             return None
+        return os.path.join(folder, name)
 
     async def shell_with_memory(self) -> ShellWithMemory:
         """Return the shell that remembers directory and variables; a new one when the last is gone."""

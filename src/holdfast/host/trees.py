@@ -1,8 +1,13 @@
-"""Folders removed whole, whatever is in them. Not by `shutil`, which imports four compressors."""
+"""Folders removed whole, or of what is old in them. Not by `shutil`, which imports four compressors."""
 
 from __future__ import annotations
 
 import os
+import time
+from typing import Final
+
+OLD_S: Final = 7 * 24 * 3600
+KEPT_FILES: Final = 200
 
 
 def remove_tree(path: str) -> None:
@@ -17,3 +22,13 @@ def remove_tree(path: str) -> None:
         os.rmdir(path)
     except OSError:
         pass
+
+
+def drop_old(folder: str) -> None:
+    """Remove the files of a folder that are a week old, and the oldest when there are very many."""
+    with os.scandir(folder) as entries:
+        files = sorted((entry.stat().st_mtime, entry.path) for entry in entries if entry.is_file(follow_symlinks=False))
+    limit = time.time() - OLD_S
+    for at, (changed, path) in enumerate(files):
+        if changed < limit or at < len(files) - KEPT_FILES:
+            remove_tree(path)
