@@ -124,6 +124,8 @@ class Executor:
         self.extensions = extensions or Extensions(bus)
         self.extensions.changed = self.forget_all
         self.readiness = Readiness(lifecycle)
+        self.seek: Callable[[str], Awaitable[None]] | None = None
+        """Brings tools in that come from elsewhere (MCP servers), by name; raises ToolFailure when it cannot."""
         self.tuned_timeouts: dict[str, float] = {}
         """Seconds by tool, for tools that do not say themselves; set by tuning."""
         self.workers = Workers()
@@ -138,7 +140,7 @@ class Executor:
         at, clock = time(), perf_counter()
         name, bug, prepared = call.name, False, None
         try:
-            tool = self._resolve(call, view)
+            tool = view.get(call.name) or await self._sought(call, view)
             name = tool.name
             # Held from here on: a tool that takes the name while this call is asked about is another life.
             life = self.lifecycle.life(name)
@@ -172,7 +174,7 @@ class Executor:
     async def dry_run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
         """Return what the call would do: its effects, the verdict, and the tool's own preview. Nothing is changed."""
         try:
-            tool = self._resolve(call, view)
+            tool = view.get(call.name) or await self._sought(call, view)
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
             ctx, args, repairs = self._validated(call, tool, session)
@@ -223,6 +225,12 @@ class Executor:
             self.forget(tool)
 
     # -- the steps -----------------------------------------------------------------------------------------------
+
+    async def _sought(self, call: ToolCall, view: View) -> Tool:
+        """Look for a tool where tools come from when they are first wanted."""
+        if self.seek is not None and not view.hides(call.name):
+            await self.seek(call.name)
+        return self._resolve(call, view)
 
     def _resolve(self, call: ToolCall, view: View) -> Tool:
         tool = view.get(call.name)
