@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from holdfast.agent.loop import Limits, Loop
     from holdfast.core.agents import AgentRunner
     from holdfast.core.model import Model
-    from holdfast.core.settings import Mode
+    from holdfast.core.settings import McpServerSettings, Mode
     from holdfast.engine.health import HealthMonitor
     from holdfast.engine.tuning import Tuner
+    from holdfast.mcp.client import Servers
     from holdfast.registry.lifecycle import Transition
     from holdfast.registry.search import SearchIndex
 
@@ -59,7 +60,7 @@ class Holdfast:
 
     `approver` answers questions; without one, what needs permission is refused. `allow` holds further allow rules,
     `session` names a session that continues in later processes, `tool_allow` narrows which tools exist at all,
-    `record` names a file that every call is written to, for replay.
+    `record` names a file that every call is written to, for replay, `mcp_servers` adds servers to those of the settings.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Holdfast:
         keep_state: bool = True,
         plugins: bool = True,
         record: str | None = None,
+        mcp_servers: Mapping[str, McpServerSettings] | None = None,
     ) -> None:
         root = os.path.realpath(workspace)
         if not os.path.isdir(root):
@@ -123,6 +125,8 @@ class Holdfast:
             middleware=self.layers,
             extensions=self.extensions,
         )
+        self._mcp_servers = {**(mcp_servers or {}), **settings.mcp_servers}
+        self.executor.seek = self._seek
         self.executor.readiness.revive = lambda tool: self.health.revive(tool)
         self.registry.lifecycle.trip_after = settings.engine.trip_after
         self.registry.lifecycle.listen(self._tell_state, calls=False)
@@ -219,7 +223,14 @@ class Holdfast:
                 return isinstance(tool, Tool) and cacheable(tool)
 
             limits = EngineLimits(self.executor, self.settings)
-            self.tuner = Tuner(self.metrics.all, limits, self.bus.emit, cached=self.layers.advised, can_cache=can_cache)
+            self.tuner = Tuner(
+                self.metrics.all,
+                limits,
+                self.bus.emit,
+                session_id=self.session.id,
+                cached=self.layers.advised,
+                can_cache=can_cache,
+            )
             self.bus.subscribe(self.tuner)
 
     def _load_plugins(self) -> None:
@@ -267,6 +278,28 @@ class Holdfast:
         from holdfast.engine.health import HealthMonitor
 
         return HealthMonitor(self.registry, self.registry.lifecycle)
+
+    @cached_property
+    def servers(self) -> Servers:
+        """The MCP servers of this workspace. Each is connected when one of its tools is first called."""
+        from holdfast.mcp.client import Servers
+        from holdfast.mcp.configured import all_servers
+
+        workspace = self.session.workspace
+        configured = all_servers(self._mcp_servers, workspace, trusted=self.trusted, warn=self.warnings)
+        servers = Servers(configured, self.registry, self.session)
+        self._stack.push_async_callback(servers.close)
+        return servers
+
+    async def connect_servers(self) -> dict[str, str]:
+        """Connect to every MCP server at once; return why those that failed did."""
+        named = self._mcp_servers or os.path.lexists(os.path.join(self.session.workspace, ".mcp.json"))
+        return await self.servers.connect_all() if named else {}
+
+    async def _seek(self, name: str) -> None:
+        """Connect to the server a tool's name speaks of (`mcp__server__tool`, `server:tool`)."""
+        if name.startswith("mcp__") or ":" in name:
+            await self.servers.seek(name)
 
     def extend(self, extension: Extension) -> None:
         """Add an extension, with its settings from `[extensions.NAME]`."""

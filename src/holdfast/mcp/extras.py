@@ -6,11 +6,11 @@ import base64
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.call import Block, Text, block_to_dict, new_id
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.mcp import convert
 from holdfast.mcp.guests import Guest
 
@@ -26,7 +26,7 @@ Complete = Callable[[str, str, str], Sequence[str]]
 """`complete(prompt name or resource template, argument, beginning)` returns the values that fit."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resource:
     """Something to read: at `uri`, or, with `{name}` parts in it, at every URI of that form (`{+name}` takes `/`)."""
 
@@ -54,7 +54,7 @@ class Resource:
         return {key: self.uri, "name": self.name, "description": self.description, "mimeType": self.mime_type}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prompt:
     """A text for a model that a person picks: its arguments (name → what it is; `required` names those that must be
     given), and what makes the messages."""
@@ -73,7 +73,7 @@ class Prompt:
         return {"name": self.name, "description": self.description, "arguments": arguments}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extras:
     """All that is offered beside tools."""
 

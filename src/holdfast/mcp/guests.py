@@ -43,6 +43,7 @@ class App(Protocol):
     async def call(
         self, name: str, args: Mapping[str, Any] | None = None, *, source: Source = "user", id: str | None = None
     ) -> ToolResult: ...
+    async def __aenter__(self) -> Any: ...
     async def close(self) -> None: ...
 
 
@@ -143,7 +144,7 @@ class Guests:
         self._opening[key] = mine
         try:
             await self._make_room()
-            guest = self._guests[key] = self._opened(await roots())
+            guest = self._guests[key] = await self._opened(await roots())
             mine.set_result(guest)
         except BaseException as problem:
             mine.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
@@ -153,10 +154,11 @@ class Guests:
             del self._opening[key]
         return guest
 
-    def _opened(self, roots: Sequence[str]) -> Guest:
+    async def _opened(self, roots: Sequence[str]) -> Guest:
         folders = [root for root in roots if os.path.isdir(root)]
         app = self._open(AsksClient(), folders[0] if folders else None)
         app.session.roots = tuple(dict.fromkeys((app.session.workspace, *folders)))
+        await app.__aenter__()
         return Guest(app)
 
     async def drop(self, key: str) -> None:

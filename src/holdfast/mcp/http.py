@@ -14,7 +14,6 @@ import secrets
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
@@ -22,6 +21,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import JSONRPCMessage
 
 from holdfast.core.errors import SettingsError
+from holdfast.core.frozen import frozen
 from holdfast.host import locations
 from holdfast.mcp.server import Serving
 
@@ -32,7 +32,7 @@ RETRY_MS: Final = 500
 CLOSE_S: Final = 4.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Door:
     """Who may come in: the names this server is reached by, and the token."""
 

@@ -1,0 +1,135 @@
+"""Messages, one a line, over a pair of byte streams: what both ends of a pipe speak.
+
+Lines are read and written by the event loop itself; going through threads, as the SDK does, takes several times as
+long. A line has a largest size, so that the other end cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+import anyio
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+LINE_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of the longest line the other end may send."""
+GRACE_S: Final = 1.5
+"""How long requests may go on after the other end has closed its side and still listens."""
+
+Refuse = Callable[[int, str], Awaitable[None]]
+"""Is told of a line that is no message: a code of JSON-RPC, and what is wrong."""
+
+
+class Lines:
+    """Messages as the SDK wants them: to iterate over and to send to."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refuse: Refuse | None = None
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._refuse = refuse or self.answer_refusing
+        self._open: set[Any] = set()
+        self._idle = asyncio.Event()
+        self.ended = asyncio.Event()
+        """Set when the other end will say nothing more."""
+
+    # What the other end says ---------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while True:
+            try:
+                line = await self._reader.readline()
+            except ValueError:
+                await self._refuse(types.INVALID_REQUEST, f"a line was longer than {LINE_LIMIT} bytes and was dropped")
+                continue
+            except OSError:
+                line = b""
+            if not line:
+                await self._let_finish()
+                self.ended.set()
+                raise StopAsyncIteration
+            if line.strip() and (message := await self._parsed(line)) is not None:
+                return message
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def _parsed(self, line: bytes) -> SessionMessage | None:
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError as problem:
+            broken = any(each["type"] == "json_invalid" for each in problem.errors(include_url=False))
+            code, text = (types.PARSE_ERROR, "Parse error") if broken else (types.INVALID_REQUEST, "Invalid Request")
+            await self._refuse(code, f"{text}: this line is no JSON-RPC message")
+            return None
+        if isinstance(message, types.JSONRPCRequest):
+            self._open.add(message.id)
+        return SessionMessage(message)
+
+    async def _let_finish(self) -> None:
+        """Give requests that still run a moment: the other end has closed its side, and may still listen."""
+        self._idle.clear()
+        if self._open and not self._writer.transport.is_closing():
+            lost = asyncio.ensure_future(self._writer.wait_closed())
+            idle = asyncio.ensure_future(self._idle.wait())
+            await asyncio.wait({lost, idle}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+            lost.cancel()
+            idle.cancel()
+
+    # What it is told -----------------------------------------------------------------------------------------------
+
+    async def send(self, item: SessionMessage) -> None:
+        message = item.message
+        await self._write(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            self._open.discard(message.id)
+            if not self._open:
+                self._idle.set()
+
+    async def answer_refusing(self, code: int, text: str) -> None:
+        """Answer a line that is no message, as a server does."""
+        error = types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=text))
+        await self._write(error.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+    async def _write(self, line: bytes) -> None:
+        if self._writer.transport.is_closing():
+            return  # the other end has gone; reading will tell
+        try:
+            self._writer.write(line + b"\n")
+            await self._writer.drain()
+        except (BrokenPipeError, ConnectionResetError, RuntimeError):
+            pass
+
+    # The end -------------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Do nothing: the SDK closes each direction by itself, `finish` closes both."""
+
+    async def finish(self) -> None:
+        """Send what is left and let go of the streams."""
+        self._writer.close()
+        try:
+            async with asyncio.timeout(1):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
