@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from holdfast.core.errors import SettingsError
+from holdfast.core.frozen import frozen
 from holdfast.core.record import Record
 from holdfast.core.settings import MODES, Settings, ToolSettings
 from holdfast.host import locations
@@ -38,7 +39,7 @@ _NOT_FOR_PROJECTS: Final[Mapping[Path, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """Where a value came from: `default`, a file with its line, a variable or a flag."""
 

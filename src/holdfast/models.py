@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.core.frozen import frozen
 from holdfast.core.model import Model, ModelError
 from holdfast.core.settings import Settings
 from holdfast.host import keys
@@ -14,7 +14,7 @@ DEFAULTS: Final = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-5-mini"}
 _SET_UP: Final = "Set one up with `holdfast auth set anthropic`, or see docs/models.md for local models."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """A provider, the model's name, and why this one."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.cli import render
+from holdfast.core.frozen import field, frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """One thing looked at: whether it is well, and what was found."""
 
@@ -20,7 +20,7 @@ class Check:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """A heading, the checks under it, and facts for programs."""
 

@@ -6,13 +6,13 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.cli.doctor import Check, Section
+from holdfast.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """A promise, a command that would break it, and whether its exit code means that it holds."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from holdfast.core.call import ToolResult
+from holdfast.core.frozen import frozen
 
 if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 AgentMode = Literal["sync", "background", "worktree"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Profile:
     """A kind of sub-agent: who it is, which tools it may use, which model it speaks with."""
 
@@ -27,7 +27,7 @@ class Profile:
     source: str = "built-in"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentOrder:
     """One wish for a sub-agent."""
 

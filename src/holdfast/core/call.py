@@ -6,10 +6,10 @@ import itertools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from holdfast.core.errors import ErrorCode, ToolFailure
+from holdfast.core.frozen import field, frozen
 
 Source = Literal["model", "user", "cli", "mcp", "agent", "replay", "system"]
 SOURCES: Final[tuple[Source, ...]] = ("model", "user", "cli", "mcp", "agent", "replay", "system")
@@ -32,7 +32,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCall:
     """One wish to run a tool: who wants it, which tool, with which arguments."""
 
@@ -54,14 +54,14 @@ class ToolCall:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Text:
     """A block of text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Image:
     """An image, base64 encoded."""
 
@@ -69,7 +69,7 @@ class Image:
     mime_type: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Foreign:
     """A content block of another system, kept as it came (MCP resource links, audio)."""
 
@@ -79,7 +79,7 @@ class Foreign:
 Block: TypeAlias = Text | Image | Foreign
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolError:
     """Why a call failed: a code of the closed set, what was wrong, and what to do next."""
 
@@ -101,7 +101,7 @@ class ToolError:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Undo:
     """The compensating operation of a call: a change kept in the history under `change_id`."""
 
@@ -112,7 +112,7 @@ class Undo:
         return {"change_id": self.change_id, "description": self.description}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolResult:
     """What a call came to. `output` is the text a model reads, `data` the same as structure, `content` all blocks.
 

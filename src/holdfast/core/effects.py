@@ -8,11 +8,12 @@ policy's to follow, so that both the name given and the place it leads to are ju
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from holdfast.core.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class ReadPath:
     """The content (or the listing) at `path` is read; `recursive` reads everything below it."""
 
@@ -20,7 +21,7 @@ class ReadPath:
     recursive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WritePath:
     """`path` is created or changed; `recursive` may change anything below it."""
 
@@ -28,7 +29,7 @@ class WritePath:
     recursive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeletePath:
     """`path` is removed (or moved away); `recursive` removes everything below it."""
 
@@ -36,7 +37,7 @@ class DeletePath:
     recursive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connect:
     """A connection to `host` (lower case, no brackets). `url` is set when the tool speaks HTTP to it."""
 
@@ -45,7 +46,7 @@ class Connect:
     url: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunCommand:
     """One simple command of a shell line, its words decoded as the shell would decode them.
 
@@ -59,14 +60,14 @@ class RunCommand:
     implies: tuple[Effect, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unreadable:
     """A part of the call whose effects cannot be known. It asks, also under an allow rule."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemoteCall:
     """A tool of an MCP server is called; what it does there cannot be seen from here."""
 
@@ -74,7 +75,7 @@ class RemoteCall:
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartAgent:
     """A sub-agent is started; each of its own calls is judged again."""
 

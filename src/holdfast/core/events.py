@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
+
+from holdfast.core.frozen import field, frozen
 
 EventKind = Literal[
     "call_started",
@@ -35,7 +36,7 @@ EventKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """One thing that happened: what, when, in which session, about which call and tool."""
 
@@ -65,7 +66,7 @@ def plain(value: Any) -> Any:
 Listener: TypeAlias = Callable[[Event], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Progress:
     """What a handler yields (or passes to `ctx.progress`) while it works."""
 

@@ -6,18 +6,18 @@ Only `providers/x.py` knows a vendor's types; the loop knows these words alone.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from holdfast.core.call import ToolCall, ToolResult
 from holdfast.core.errors import HoldfastError
+from holdfast.core.frozen import field, frozen
 from holdfast.core.tool import ToolInfo
 
 Role = Literal["user", "assistant", "tool"]
 Stop = Literal["end", "tool_use", "max_tokens", "refusal"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """Tokens of one turn, or of many added up. `input_tokens` counts what was not read from the provider's cache."""
 
@@ -47,7 +47,7 @@ class Usage:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Message:
     """One message of a conversation. A tool message answers all calls of the assistant's turn before it, in order."""
 
@@ -78,7 +78,7 @@ class Message:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelRequest:
     """All a model gets for one turn."""
 
@@ -88,14 +88,14 @@ class ModelRequest:
     max_tokens: int = 8192
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextDelta:
     """A piece of the answer, as it comes."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """The finished turn: the last thing a model's stream yields."""
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from dataclasses import dataclass
 from typing import Any, Final
+
+from holdfast.core.frozen import frozen
 
 SETTLED_NS: Final = 50_000_000
 """File times tick in steps of up to ten milliseconds: a status younger than this proves nothing."""
@@ -29,7 +30,7 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """One file as the session last saw it; size, times and inode only spare a second look at the bytes."""
 

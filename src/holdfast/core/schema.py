@@ -9,11 +9,11 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from holdfast.core.docstrings import parameter_texts
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.core.record import Record
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """One thing wrong with the arguments: where, and what."""
 

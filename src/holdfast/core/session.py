@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.call import new_id
 from holdfast.core.events import Event, EventKind, Listener
+from holdfast.core.frozen import frozen
 from holdfast.core.read_state import ReadState, Seen
 from holdfast.core.secrets import is_secret
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)  # no slots: `Kept[T](...)` could not be written then
+@frozen
 class Kept(Generic[T]):
     """The key of something a tool keeps in the session: made on first use, closed with the session.
 

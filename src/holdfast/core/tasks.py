@@ -6,11 +6,12 @@ A to-do moves by being told to; what runs moves by itself, and can be listened t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import time
 from typing import Any, Final, Literal, Protocol, cast
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import field, frozen, names_of
 
 Status = Literal["pending", "in_progress", "done", "failed", "cancelled"]
 Kind = Literal["todo", "command", "agent"]
@@ -24,7 +25,7 @@ MOVES: Final[Mapping[Status, tuple[Status, ...]]] = {
 STATUSES: Final[tuple[Status, ...]] = tuple(MOVES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """One entry of the board."""
 
@@ -37,7 +38,7 @@ class Task:
     updated: float = field(default_factory=time)
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in names_of(self)}
 
 
 class Running(Protocol):
@@ -137,4 +138,4 @@ def task_from_dict(data: Mapping[str, Any]) -> Task:
     """Return a task from plain data; raises ValueError for what is none."""
     if data.get("status") not in STATUSES or not isinstance(data.get("id"), str):
         raise ValueError("not a task")
-    return Task(**{name: data[name] for name in Task.__slots__ if name in cast("dict[str, Any]", data)})
+    return Task(**{name: data[name] for name in names_of(Task) if name in cast("dict[str, Any]", data)})

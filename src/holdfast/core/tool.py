@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from holdfast.core.context import ToolContext
 from holdfast.core.docstrings import docstring_text
 from holdfast.core.effects import Effect
+from holdfast.core.frozen import field, frozen, names_of
 from holdfast.core.names import full_name
 from holdfast.core.record import Record
 from holdfast.core.schema import (
@@ -42,7 +42,7 @@ Handler: TypeAlias = Callable[[Any, ToolContext], Any]
 Where: TypeAlias = Literal["loop", "thread", "process"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preview:
     """What a call would do, found out without doing it: text for people, a diff where files change."""
 
@@ -51,7 +51,7 @@ class Preview:
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Health:
     """The answer of a tool's own health check."""
 
@@ -60,7 +60,7 @@ class Health:
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ToolInfo:
     """What models and people are told of a tool: plain data, the same in every process."""
 
@@ -83,20 +83,21 @@ class ToolInfo:
     level: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        shown = {name: getattr(self, name) for name in self.__slots__ if name not in ("input_schema", "output_schema")}
+        shown = {name: getattr(self, name) for name in names_of(self) if name not in ("input_schema", "output_schema")}
         for name in ("aliases", "requires", "examples"):
             shown[name] = list(shown[name])
         return shown | {"inputSchema": self.input_schema, "outputSchema": self.output_schema}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolInfo:
-        values = {key: value for key, value in data.items() if key in cls.__slots__}
+        known = names_of(cls)
+        values = {key: value for key, value in data.items() if key in known}
         for name in ("aliases", "requires", "examples"):
             values[name] = tuple(values.get(name, ()))
         return cls(input_schema=data["inputSchema"], output_schema=data.get("outputSchema"), **values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(kw_only=True, eq=False)
 class Tool:
     """A tool: name, text, arguments, metadata, and a few functions.
 
@@ -210,7 +211,7 @@ def _arguments(args: object) -> Arguments:
     raise TypeError(f"args must be a pydantic model or a JSON Schema object, not {args!r}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(kw_only=True, eq=False)
 class FunctionTool(Tool, Generic[P, R]):
     """What `@tool` makes: a tool that can still be called as the function it was."""
 

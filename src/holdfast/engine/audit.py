@@ -12,12 +12,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.core.errors import StateError
 from holdfast.core.events import Event
+from holdfast.core.frozen import frozen
 from holdfast.host.visible import mask_data
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def records(folder: str) -> Iterator[dict[str, Any]]:
             yield cast("dict[str, Any]", record)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """Where the chain is broken, and how."""
 
@@ -204,7 +204,7 @@ class Fault:
         return f"{self.file}:{self.line}: {self.text}" if self.line else f"{self.file}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verified:
     """What a check of the chain found."""
 

@@ -13,11 +13,11 @@ import stat
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.call import ToolResult
 from holdfast.core.effects import ReadPath
+from holdfast.core.frozen import frozen
 from holdfast.core.read_state import SETTLED_NS
 from holdfast.core.session import Kept
 from holdfast.core.tool import Tool
@@ -31,7 +31,7 @@ SIZE_LIMIT: Final = 16 * 1024 * 1024
 AGE_LIMIT_S: Final = 600.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Entry:
     result: ToolResult
     dependency: Hashable

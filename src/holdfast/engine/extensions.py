@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from holdfast.core.call import ToolCall, ToolResult
 from holdfast.core.errors import HoldfastError, ToolFailure
 from holdfast.core.events import Event
+from holdfast.core.frozen import frozen
 from holdfast.core.tool import Tool, ToolInfo
 from holdfast.engine.bus import Bus
 
@@ -78,7 +79,7 @@ class Extension:
         """A call ended: return another result to change it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Seats:
     """The extensions of one tool, outermost first, by what they override."""
 

@@ -6,12 +6,13 @@ Execution, resources, concurrency and errors; times in milliseconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast.core.frozen import frozen
 from holdfast.engine.metrics import Record
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Execution:
     """How many calls, how they ended, how long they took."""
 
@@ -25,7 +26,7 @@ class Execution:
     max_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resources:
     """What calls in processes of their own used; CPU as a share of one core while they ran."""
 
@@ -37,7 +38,7 @@ class Resources:
     measured_calls: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Concurrency:
     """How many calls ran at once, and how often one had to wait."""
 
@@ -49,7 +50,7 @@ class Concurrency:
     running: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Errors:
     """Failures by kind; `by_code` has every code."""
 
@@ -60,7 +61,7 @@ class Errors:
     by_code: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """The last 60 seconds: calls, calls that waited, and the average time."""
 
@@ -69,7 +70,7 @@ class Window:
     avg_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolMetrics:
     """All figures of one tool at one moment."""
 

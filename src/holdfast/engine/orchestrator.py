@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.core.call import ToolCall, ToolError, ToolResult
 from holdfast.core.context import ToolContext
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.core.schema import InvalidArguments
 from holdfast.core.tool import Tool
 from holdfast.engine.arguments import mended
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Finished: TypeAlias = tuple[int, ToolResult]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """Calls that run together, by their positions in the order they are begun."""
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.core.call import ToolCall, ToolResult
 from holdfast.core.errors import StateError
 from holdfast.core.events import Event, plain
+from holdfast.core.frozen import field, frozen
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
@@ -26,7 +27,7 @@ SHOWN_LIMIT: Final = 200
 """Characters of a value shown in a difference."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recorded:
     """One call of a recording: what was asked, what came of it, and the verdict at the time."""
 
@@ -35,7 +36,7 @@ class Recorded:
     verdict: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recording:
     """A whole recording."""
 
@@ -43,7 +44,7 @@ class Recording:
     calls: tuple[Recorded, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """One place where a replayed result is not what it was."""
 
@@ -58,7 +59,7 @@ class Difference:
         return f"{self.path}: {_short(self.before)} -> {_short(self.after)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replayed:
     """One call run again."""
 
@@ -77,7 +78,7 @@ class Replayed:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judged:
     """The verdict on a recorded call then and now."""
 
@@ -210,7 +211,7 @@ def _comparable(result: ToolResult) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Moved:
     """Puts the workspace of the session where that of the recording stands in a value."""
 

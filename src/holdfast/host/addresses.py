@@ -9,11 +9,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import quote
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 
 IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -89,7 +89,7 @@ _INVISIBLE: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u1680\u2000-\u200f\u2028-\u
 _SAFE_IN_URL: Final = "!$&'()*+,-./:;=?@_~%[]|"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WebAddress:
     """A URL that was read: scheme, host (lower case, ASCII, no brackets, no final dot), port, and the URL rebuilt."""
 

@@ -7,9 +7,10 @@ import marshal
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.core.frozen import frozen
 from holdfast.core.read_state import digest_of
 from holdfast.host.history.words import ABSENT, FileChange, FileState
 
@@ -22,7 +23,7 @@ KEPT_TOTAL: Final = 128 * 1024 * 1024
 _BLOCK: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recorded:
     """What went into the history: the change's id, the files, and what could not be kept."""
 

@@ -11,9 +11,9 @@ cut, and say so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from holdfast.core.frozen import frozen
 from holdfast.host.text import Encoding, Splice, line_at
 
 CONTEXT: Final = 3
@@ -28,7 +28,7 @@ _REACH_BYTES: Final = 64 * 1024
 NO_NEWLINE: Final = "\\ No newline at end of file"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """Whole lines that become other lines: where the old ones stand, and both texts."""
 

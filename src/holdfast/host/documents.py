@@ -6,11 +6,12 @@ import asyncio
 import os
 import re
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urljoin
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.host.charset import decode
 from holdfast.host.converting import Converter
 from holdfast.host.html import TEXT_CHARS
@@ -38,7 +39,7 @@ _REFRESH: Final = re.compile(
 _SHORT_CHARS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Document:
     """An answer made readable; `notes` say what a reader should know beside the text."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import field, frozen
 from holdfast.host import rg
 from holdfast.host.globbing import expand
 from holdfast.host.ignore import Rules
@@ -20,7 +20,7 @@ from holdfast.host.ignore import Rules
 _SIMPLE: Final = re.compile(r"!?[\w.*?@+-]+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileFilter:
     """Files that fit a glob (or do not fit a negated one) and are of a type; paths are from the searched folder."""
 

@@ -6,10 +6,10 @@ import asyncio
 import os
 import re
 import tempfile
-from dataclasses import dataclass
 from typing import Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 
 # What a repository's own configuration could start: monitors, hooks, diff drivers, pagers, editors, signing programs.
 _SAFE: Final = (
@@ -48,7 +48,7 @@ async def git(*words: str, cwd: str, check: bool = True) -> tuple[int, str]:
     return process.returncode or 0, text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Worktree:
     """A worktree of a repository on a branch of its own."""
 

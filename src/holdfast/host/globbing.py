@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.host.wildmatch import literal_length, translate
 
 ALTERNATIVES_LIMIT: Final = 1000
@@ -89,7 +89,7 @@ def _class_end(text: str, begin: int) -> int:
     return end + 1 if end >= 0 and "/" not in text[begin:end] else 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Glob:
     """A compiled pattern; paths are compared relative to the folder it was given for, as bytes."""
 

@@ -8,10 +8,10 @@ harm than a paragraph too few. Both ways hold the interpreter's lock, so larger 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.frozen import frozen
 from holdfast.host.html_tables import without_layout_tables
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _TAG_CHARS: Final = 1000
 _TAG: Final = re.compile(r"<[^<>]*>?")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page:
     """What a page says: its title, and the rest as Markdown."""
 

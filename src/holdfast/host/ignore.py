@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from holdfast.core.frozen import frozen
 from holdfast.host.wildmatch import literal_length, translate
 
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """One line of an ignore file that means something."""
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from holdfast.core.frozen import frozen
 from holdfast.host.ignore import Rule, Rules
 from holdfast.host.repository import Repository, find_repository, git_dir_of, read_plain, user_excludes_file
 
@@ -84,7 +84,7 @@ def folder_at(path: bytes, stop: bytes | None = None) -> Folder:
     return folder
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """What the rules say about one path: the rule that decided (None: no rule fits), and about which part of it."""
 

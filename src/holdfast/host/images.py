@@ -13,11 +13,11 @@ import io
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,7 +38,7 @@ ACCEPTED: Final = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif",
 READABLE: Final = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "HEIF", "AVIF", "BMP", "MPO")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Picture:
     """A picture ready for a model, and what it was."""
 

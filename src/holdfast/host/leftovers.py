@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.core.frozen import frozen
 from holdfast.host.launcher import tree
 from holdfast.host.sandbox.records import Record, records, started_at
 from holdfast.host.trees import remove_tree
@@ -19,7 +19,7 @@ from holdfast.host.trees import remove_tree
 _KILL = 9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Process:
     """One process of a session."""
 

@@ -24,6 +24,8 @@ from functools import lru_cache
 from threading import Lock
 from typing import Final, Protocol
 
+from holdfast.core.frozen import frozen
+
 BLOCK: Final = 64 * 1024
 SCAN: Final = 16 * BLOCK
 FIRST_CHUNK: Final = 96 * 1024  # under the size from which malloc asks the system for fresh, unmapped pages
@@ -50,7 +52,7 @@ class Bytes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileBytes:
     """The bytes of an open file."""
 
@@ -70,7 +72,7 @@ class FileBytes:
             return self.size if problem.errno == errno.ENXIO else position
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeldBytes:
     """Bytes already in memory."""
 

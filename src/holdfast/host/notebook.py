@@ -11,10 +11,10 @@ import binascii
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import field, frozen
 
 FILE_BYTES: Final = 32 * 1024 * 1024
 PARSED_BYTES: Final = 24 * 1024 * 1024
@@ -29,7 +29,7 @@ _PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _OLD_NAMES: Final = {"text": "text/plain", "png": "image/png", "jpeg": "image/jpeg", "html": "text/html"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Output:
     """One output of a cell: text, or the bytes of a picture."""
 
@@ -38,7 +38,7 @@ class Output:
     picture: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """One cell: its number from 1, its kind, its source and what it printed."""
 
@@ -50,7 +50,7 @@ class Cell:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notebook:
     """All cells of a notebook and the language they are written in."""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from holdfast.core.frozen import frozen
 from holdfast.host.progress import Watcher
 
 STDOUT_LIMIT: Final = 200 * 1024
@@ -26,7 +26,7 @@ Spill = Callable[[], str | None]
 """Names the file a stream's whole output goes to, or None to keep none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """A stream as it is shown: its text, how much was printed, what was left out, where all of it is."""
 

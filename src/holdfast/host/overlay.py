@@ -14,9 +14,9 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from holdfast.core.frozen import frozen
 from holdfast.host.diff import text_diff
 from holdfast.host.output import binary_kind
 from holdfast.host.trees import remove_tree
@@ -27,7 +27,7 @@ DIFF_LINES: Final = 400
 DIFF_FILES: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Side:
     """What stands at a path before or after; `at` is where its content can be read."""
 
@@ -47,7 +47,7 @@ class Side:
 ABSENT: Final = Side("absent")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """One path the command changed."""
 

@@ -6,10 +6,10 @@ import json
 import os
 import re
 import sys
-from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 
 WALL_S: Final = 10.0
 CHARACTERS: Final = 100_000
@@ -17,7 +17,7 @@ ALL: Final = 1_000_000_000
 _RANGE: Final = re.compile(r"\s*(\d{1,9})?\s*(-)?\s*(\d{1,9})?\s*")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PdfPage:
     """One page: its number from 1, its text, and whether that was cut."""
 
@@ -26,7 +26,7 @@ class PdfPage:
     cut: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PdfText:
     """What was read: the number of pages in the document and the text of some of them."""
 

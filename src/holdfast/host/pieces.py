@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from holdfast.core.frozen import frozen
 from holdfast.host.text import Splice
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Piece:
     """Bytes of the original from `start` to `end`, or new bytes that stand at `start`."""
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
 from typing import Final
+
+from holdfast.core.frozen import frozen
 
 SIZE_LIMIT: Final = 256 << 10
 WORD_SIZE_LIMIT: Final = 2 << 20
@@ -39,7 +40,7 @@ class _NotPlainError(Exception):
     """The pattern is for `rg`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plain:
     """A pattern that can be searched for here."""
 
@@ -135,7 +136,7 @@ def compile_plain(pattern: str, *, ignore_case: bool) -> Plain | None:
     return Plain(expression, None, whole.repeats, needles)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Part:
     """A part of a pattern: its expression, open-ended repeats, least length, and a word each alternative must have."""
 

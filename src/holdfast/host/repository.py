@@ -10,10 +10,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from holdfast.core.frozen import frozen
 from holdfast.core.secrets import is_secret
 
 READ_LIMIT: Final = 100 << 20
@@ -26,7 +26,7 @@ _RULE_FILE: Final = b"/.gitignore\0"
 _TRUE: Final = frozenset({b"true", b"yes", b"on", b"1"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Repository:
     """The parts of a repository that say what is ignored."""
 

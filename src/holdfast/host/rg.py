@@ -17,11 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -97,7 +97,7 @@ def recorded_programs() -> Iterator[str]:
                 yield from (os.path.normpath(os.path.join(folder, name)) for name in names if name.endswith("/rg"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pattern:
     """What to look for, as `rg` is told it."""
 

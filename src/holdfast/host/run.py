@@ -9,8 +9,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.frozen import frozen
 
 if TYPE_CHECKING:
     from holdfast.host.process import Seat
@@ -31,7 +32,7 @@ _F_SETPIPE_SZ: Final = 1031
 Feed = Callable[[bytes], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """A program to start; `script` (when given) is readable by it as /dev/fd/10, `descriptors` follow from there."""
 
@@ -42,7 +43,7 @@ class Command:
     descriptors: Sequence[int] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """How a run came to its end. `stopped` is why we ended it: `timeout`, `cancelled`, or a broken limit in words."""
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from holdfast.core.frozen import frozen
 from holdfast.host import rg
 from holdfast.host import search_failures as failures
 from holdfast.host.ignore import Rules
@@ -41,7 +42,7 @@ PROBE: Final = 24
 DEADLINE_S: Final = 20.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """One line of a result: a match with its places (byte offsets into the text), or a line of context."""
 

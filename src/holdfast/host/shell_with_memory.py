@@ -11,9 +11,9 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.core.frozen import frozen
 from holdfast.host.process import Command, Ended, Feed, Launcher, Run, bash
 
 SHORT: Final = 2000
@@ -28,7 +28,7 @@ done
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """How one command ended, and where the shell is now; `cwd` is empty when the shell is gone."""
 

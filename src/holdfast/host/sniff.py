@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from holdfast.core.frozen import frozen
 from holdfast.host.text import HEAD_BYTES, Encoding, detect
 
 __all__ = ["HEAD_BYTES", "Found", "Kind", "has_control", "looks_like_text", "signature", "sniff", "wide_encoding"]
@@ -22,7 +22,7 @@ __all__ = ["HEAD_BYTES", "Found", "Kind", "has_control", "looks_like_text", "sig
 Kind = Literal["text", "image", "pdf", "binary"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """What the bytes are, in a word for programs (`kind`, `mime`) and one for people (`format`)."""
 

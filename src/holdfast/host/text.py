@@ -16,10 +16,11 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Final, Literal
+
+from holdfast.core.frozen import frozen
 
 Newline = Literal["\n", "\r\n", "\r"]
 
@@ -45,7 +46,7 @@ _HIGH_RUN: Final = rb"[\x80-\xff]+"
 _CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Encoding:
     """How a file's bytes stand for characters. `unit` is the size of the smallest step in bytes."""
 
@@ -121,7 +122,7 @@ def possible(data: bytes) -> Iterator[Encoding]:
                 yield encoding
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """Where a string was found: the bytes from `start` to `end`, and the line ends among them."""
 
@@ -130,7 +131,7 @@ class Span:
     newlines: tuple[Newline, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Splice:
     """One replacement: the bytes from `start` to `end` become `new`."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from holdfast.core.frozen import frozen
 from holdfast.host import lines
 from holdfast.host.sniff import wide_encoding
 from holdfast.host.text import UTF8, Encoding, detect
@@ -16,7 +16,7 @@ CHEAP_BYTES: Final = 1024 * 1024
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextPage:
     """Some lines of a text: numbered for a model, plain for a program."""
 

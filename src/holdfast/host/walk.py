@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from holdfast.core.frozen import field, frozen
 from holdfast.core.secrets import is_secret, may_be_secret
 from holdfast.host.globbing import Glob
 from holdfast.host.ignore_chain import GITIGNORE, Folder, folder_at
@@ -32,7 +33,7 @@ class Tally:
     unreadable: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Walk:
     """How to walk: from `root` (absolute, no link), with or without ignore rules and default excludes."""
 

@@ -11,11 +11,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, Protocol, cast
 
 from holdfast.core.errors import HoldfastError, RegistrationError
+from holdfast.core.frozen import frozen
 from holdfast.core.tool import Tool
 
 GROUP: Final = "holdfast.tools"
@@ -32,7 +32,7 @@ class Registrar(Protocol):
     def exchange(self, away: Iterable[str], tools: Iterable[Tool]) -> list[Tool]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaded:
     """What came of one source: the names it gave, or why it gave none."""
 

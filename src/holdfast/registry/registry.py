@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.core.errors import RegistrationError, ToolFailure
 from holdfast.core.events import Event, Listener
+from holdfast.core.frozen import names_of
 from holdfast.core.names import full_name
 from holdfast.core.session import Session
 from holdfast.core.tool import Tool, ToolInfo
@@ -152,7 +153,7 @@ class Registry:
         `infos(module="calculator", read_only=True)`; `state` selects by life cycle, `version` by exact version.
         """
         state = wanted.pop("state", None)
-        unknown = wanted.keys() - set(ToolInfo.__slots__)
+        unknown = wanted.keys() - set(names_of(ToolInfo))
         if unknown:
             raise ValueError(f"tools have no metadata named {', '.join(sorted(unknown))}")
         told = (_told(entry, session) for entry in self._entries.values())

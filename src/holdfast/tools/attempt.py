@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.core.read_state import Seen, digest_of
 from holdfast.core.session import Kept
 from holdfast.host.openat2 import exact_times
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replace:
     """One wish: `old` becomes `new`, once or everywhere."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.call import ToolError, ToolResult, Undo
+from holdfast.core.frozen import frozen
 from holdfast.host import waiting
 from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, marked
 from holdfast.host.process import Ended, Launcher
@@ -58,7 +59,7 @@ class Outcome:
         self.ended = replace(self.ended or Ended(-1), stopped=why)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """What is known of a command before it runs."""
 
@@ -67,7 +68,7 @@ class Call:
     limit_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Printed:
     """What a command prints, on its way to the result and, line by line, to whoever watches."""
 

@@ -15,10 +15,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import field, frozen
 from holdfast.core.read_state import Seen
 from holdfast.host.diff import text_diff
 from holdfast.host.paths import near_names
@@ -46,7 +46,7 @@ _EXPLAINED_BYTES: Final = 8 * 1024 * 1024
 """How much of a file is searched for the reason of a miss; a multiple of four, the widest character."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """Why a layer refuses: its number, what is wrong, what to do next."""
 
@@ -59,7 +59,7 @@ class Problem:
     """Set where the problem belongs to another layer than the one that came upon it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """One layer: its place in the order, and the function that finds a problem or none."""
 

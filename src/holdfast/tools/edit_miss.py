@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from holdfast.core.frozen import frozen
 
 TEXT_LIMIT: Final = 4_000_000
 """Characters; larger files are searched only for the plain causes."""
@@ -33,7 +34,7 @@ _LOOK_ALIKES: Final = str.maketrans(
 _NUMBERED: Final = re.compile(r"^ {0,6}\d+(?:\t|→)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Miss:
     """What is known of a text that was not found."""
 

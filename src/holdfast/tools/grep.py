@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.core.args import Args, Field, unsaid
 from holdfast.core.call import ToolResult
 from holdfast.core.effects import ReadPath
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.core.tool import Tool
 from holdfast.tools.prompts import prompt
 
@@ -125,7 +125,7 @@ def _pattern(args: GrepArgs) -> Pattern:
     return Pattern(args.pattern, args.case_insensitive, args.multiline, context)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Place:
     """Where a search runs, and how its paths are shown: from the session's directory when they lie below it."""
 
@@ -151,7 +151,7 @@ class _Place:
         return shown_name(path if base == b"." else os.path.join(base, path))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Page:
     """The part of a result that is shown, and what is known of the whole."""
 

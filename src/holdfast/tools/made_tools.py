@@ -8,12 +8,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.call import ToolResult
 from holdfast.core.effects import ReadPath, Unreadable
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import field, frozen
 from holdfast.core.session import Kept
 from holdfast.core.tool import Tool
 
@@ -51,7 +52,7 @@ answer.close()
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Version:
     """One version of a made tool: everything that defines it."""
 
@@ -68,7 +69,7 @@ class Version:
         return hashlib.sha256(self.source.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Made:
     """A made tool with its versions; `current` is the one in use, 0 when it was removed."""
 

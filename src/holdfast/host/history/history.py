@@ -18,10 +18,11 @@ import time
 import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.core.read_state import digest_of
 from holdfast.core.session import Kept
 from holdfast.host.history.contents import LINK_BYTES, Contents, digest_parts
@@ -39,7 +40,7 @@ _CHECK_EVERY: Final = 200
 _SEEN_ROWS: Final = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Who:
     """Who makes a change, and what it is in one line."""
 
@@ -53,7 +54,7 @@ class Who:
         return cls(tool, ctx.call.id, ctx.session.id, description)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pending:
     """A change written down and not yet confirmed."""
 

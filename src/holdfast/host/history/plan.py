@@ -7,16 +7,16 @@ what the oldest one found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.host.history.history import History
 from holdfast.host.history.recovery import recover
 from holdfast.host.history.words import ABSENT, Change, FileChange
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """What an undo or redo would do: the changes it is about, and per path what is there and what shall be."""
 

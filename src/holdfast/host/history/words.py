@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+from holdfast.core.frozen import field, frozen
 
 FileKind = Literal["absent", "file", "symlink", "directory"]
 ChangeKind = Literal["change", "undo", "redo"]
@@ -12,7 +13,7 @@ ChangeState = Literal["intent", "done", "undone"]
 """`intent`: begun, not confirmed. `undone`: taken back (of an undo: brought back again)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileState:
     """What stands at a path: a file's (or a link's target's) content by digest, its mode and size."""
 
@@ -29,7 +30,7 @@ class FileState:
 ABSENT: Final = FileState("absent")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileChange:
     """One path, before and after. `after` is None while nobody knows it yet."""
 
@@ -42,7 +43,7 @@ class FileChange:
         return FileChange(self.path, self.after or ABSENT, self.before)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """What one call did to files, as one entry of the log."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 
+from holdfast.core.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Abilities:
     """What the kernel offers; `why_not` says why namespaces are not to be had."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from holdfast.core.frozen import frozen
 from holdfast.host import locations
 
 
@@ -23,7 +24,7 @@ def started_at(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """One launcher of one session."""
 

@@ -7,11 +7,11 @@ one is used, and with which key, is the user's choice (`choose`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import field, frozen
 
 if TYPE_CHECKING:
     from holdfast.core.settings import WebSettings
@@ -28,7 +28,7 @@ HOW_TO: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """One result."""
 
@@ -41,7 +41,7 @@ class Found:
         return {"title": self.title, "url": self.url, "snippet": self.snippet, "source": self.source}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """One GET to an engine. `secret` holds parameters that are sent but never shown, logged or judged."""
 
@@ -60,7 +60,7 @@ class Ask:
         return f"{self.url}?{urlencode({**self.parameters, **self.secret})}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Engine:
     """A search service: `ask(query, count, page)` with pages from 0, `read(reply)`, and what its refusals mean."""
 

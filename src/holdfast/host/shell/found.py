@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast.core.frozen import frozen
 from holdfast.host.shell.scope import Places
 from holdfast.host.shell.word import Word
 from holdfast.host.shell.wrappers import Wrapper
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a command stands: its position in the pipeline, how deep, and behind which wrappers."""
 
@@ -35,7 +36,7 @@ class Place:
         return replace(self, depth=self.depth + 1, nested=True, position=0, fed=None, wrappers=wrapped)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """A simple command as it was found."""
 
@@ -51,7 +52,7 @@ class Found:
         return self.words[0].text.rpartition("/")[2] if self.words else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundRedirect:
     """A redirection to or from a file; `static` when its target is certain."""
 

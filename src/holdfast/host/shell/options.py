@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from holdfast.core.frozen import frozen
 from holdfast.host.shell.word import Word
 
 
@@ -24,7 +25,7 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flags:
     """The options a command is known to have; the value of each entry is "", ":", ":r" or "?"."""
 

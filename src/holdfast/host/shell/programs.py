@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from holdfast.core.frozen import frozen
 from holdfast.host.shell.options import names
 from holdfast.host.shell.word import Word
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Started:
     """A command another one starts: its words, or a script. `below` names the directories its `{}` lies in."""
 

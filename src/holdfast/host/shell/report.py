@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from holdfast.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
+from holdfast.core.frozen import frozen
 from holdfast.host.shell import classes, effects, readonly
 from holdfast.host.shell.characters import unseen_character
 from holdfast.host.shell.classes import Class
@@ -24,7 +24,7 @@ _TEXTS = frozenset(("<<", "<<-", "<<<"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>", ">&", ">!", ">>!"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SimpleCommand:
     """One simple command. `name` is the last part of its first word; `cwd` is `None` where it cannot be known."""
 
@@ -38,7 +38,7 @@ class SimpleCommand:
     assignments: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Redirect:
     """One redirection; `static` when its target is certain."""
 
@@ -48,7 +48,7 @@ class Redirect:
     static: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShellReport:
     """What a command is: its parts, its class, whether it only reads and why not, and its effects."""
 

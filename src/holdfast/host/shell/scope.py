@@ -6,6 +6,7 @@ import os.path
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from holdfast.core.frozen import frozen
 from holdfast.host.shell.word import Word
 
 # Every directory the shell may be in at a point (a failed `cd` stays where it was); `None` is "could be anywhere".
@@ -29,7 +30,7 @@ class Scope:
                 self.variables[name] = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flow:
     """Where the shell may be after a command succeeded, and after it failed; empty when it does not go on."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from holdfast.core.frozen import frozen
 from holdfast.host.shell import options
 from holdfast.host.shell.options import Parsed
 from holdfast.host.shell.word import Word
@@ -14,7 +14,7 @@ from holdfast.host.shell.word import Word
 TouchKind: TypeAlias = Literal["read", "write", "delete", "connect"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Touch:
     """Something the words of a command reach: a path, or a host (`connect`)."""
 

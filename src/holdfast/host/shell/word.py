@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from holdfast.core.frozen import frozen
 
 Kind: TypeAlias = Literal["literal", "glob", "opaque"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Word:
     """One argument; `fixed` is the part of its beginning that is certain."""
 

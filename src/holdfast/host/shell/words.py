@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from holdfast.core.frozen import frozen
 from holdfast.host.shell import arithmetic, braces
 from holdfast.host.shell.plain import Node
 from holdfast.host.shell.quoting import undo_ansi, undo_double, undo_heredoc
@@ -23,7 +23,7 @@ _ASSIGNMENT_TILDE = re.compile(r"[A-Za-z_]\w*\+?=(?:[^~]*:)?~", re.ASCII)
 _SUBSTITUTE = "/dev/fd/63"  # what a process substitution looks like to the program
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """A part of a word that braces, tildes and globbing leave alone."""
 

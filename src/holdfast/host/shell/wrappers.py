@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.core.frozen import frozen
 from holdfast.host.shell import options
 from holdfast.host.shell.options import Parsed, names
 from holdfast.host.shell.word import Word
@@ -13,7 +14,7 @@ from holdfast.host.shell.word import Word
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wrapper:
     """How a wrapper reads its words: options, then assignments or `operands` words of its own, then the command.
 
