@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from holdfast.core.events import Event
@@ -94,3 +97,21 @@ async def test_switched_off_nothing_changes() -> None:
         assert app.tuner is None
         await app.call("slow")
         assert not (await app.call("slow")).meta["cached"]
+
+
+async def test_what_tuning_changed_is_kept_in_the_journal_of_a_session(tmp_path: Path) -> None:
+    settings = Settings(engine=EngineSettings(tuning=True))
+    async with scratch_app(
+        tmp_path, tools=[slow], builtin=False, settings=settings, session="work", keep_state=True
+    ) as app:
+        await app.call("slow")
+        for _ in range(50):
+            app.metrics.started("slow")
+            app.metrics.finished("slow", 0.2, None)
+        assert app.tuner is not None
+        app.tuner.step()
+        journal = Path(str(app.session.state_dir)) / "sessions" / "work.jsonl"
+    kept = [json.loads(line) for line in journal.read_text().splitlines()]
+    reasons = [each["data"]["reason"] for each in kept if each["kind"] == "tuning_changed"]
+    assert len(reasons) == 3
+    assert all(reasons)

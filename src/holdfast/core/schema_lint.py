@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
+from holdfast.core.frozen import frozen
 from holdfast.core.names import provider_safe
 from holdfast.core.tool import ToolInfo
 
@@ -25,7 +25,7 @@ _TOP: Final = ("oneOf", "anyOf", "allOf", "enum", "not")
 _KEY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """One thing a provider minds about a tool; `refused` ones make it refuse the whole list."""
 
@@ -35,7 +35,7 @@ class Finding:
     message: str
 
     def to_dict(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {"tool": self.tool, "provider": self.provider, "weight": self.weight, "message": self.message}
 
 
 def tokens(info: ToolInfo) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from time import time
 from typing import Any, Final, Literal, Protocol
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import field, frozen
 from holdfast.core.tool import Health, Tool
 from holdfast.registry.lifecycle import Life, Lifecycle, State
 
@@ -26,7 +26,7 @@ UNHEALTHY_LIMIT: Final = 3
 AT_ONCE: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HealthReport:
     """The outcome of one check."""
 
@@ -38,7 +38,14 @@ class HealthReport:
     at: float = field(default_factory=time)
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__} | {"details": dict(self.details)}
+        return {
+            "tool": self.tool,
+            "status": self.status,
+            "message": self.message,
+            "details": dict(self.details),
+            "state": self.state,
+            "at": self.at,
+        }
 
 
 class Tools(Protocol):

@@ -41,7 +41,13 @@ class Advice:
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {
+            "tool": self.tool,
+            "kind": self.kind,
+            "before": self.before,
+            "after": self.after,
+            "reason": self.reason,
+        }
 
 
 def advise_timeout(metrics: ToolMetrics, current_s: float) -> Advice | None:
