@@ -780,9 +780,22 @@ def test_an_everyday_read_is_read_only(command: str) -> None:
         "bash -c 'ls #\\\nrm x'",
         "if true; then ls;#\\\nrm x\nfi",
         "echo ${x} #c\\\nrm x",
+        "echo $(echo $x#$(rm y)\n)",
+        "x=$(echo $x#$(rm y)\n)",
+        "echo $(echo ${x}#$(rm y)\n)",
+        'echo $(echo "a"#$(rm y)\n)',
+        "echo $(echo 'a'#$(rm y)\n)",
+        "echo $(echo $1#$(rm y)\n)",
+        "echo `echo $x#$(rm y)`",
+        "cat <(echo $x#$(rm y)\n)",
+        "echo $(echo $(ls)#$(rm y)\n)",
+        "echo $(echo `ls`#$(rm y)\n)",
+        "echo $(echo $((1))#$(rm y)\n)",
+        "echo $(echo \\ #$(rm y)\n)",
+        "echo $(echo \\;#$(rm y)\n)",
     ],
 )
-def test_a_backslash_does_not_continue_a_comment(command: str) -> None:
+def test_a_comment_hides_no_command(command: str) -> None:
     assert not understand(command, "/work/space", home="/home/user").read_only
 
 

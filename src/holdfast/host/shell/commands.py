@@ -21,6 +21,7 @@ from holdfast.host.shell.tree import (
     child,
     children,
     count_commands,
+    doubtful_comment,
     has_glob,
     outermost,
     pipeline_parts,
@@ -82,8 +83,8 @@ class Walk:
 
     def script(self, tree: Node, source: str, scope: Scope, place: Place) -> Flow:
         """Walk a whole tree, and make sure that no command in it was passed over."""
-        if _CONTINUED_COMMENT.search(source):
-            self.fault("a comment ends in a backslash: the next line is a command to bash, not to every parser")
+        if "#" in source and (_CONTINUED_COMMENT.search(source) or doubtful_comment(tree, source)):
+            self.fault("a comment that bash may read as a command")
         outer, outer_seen = self._decoder, self._seen
         self._decoder, self._seen = Decoder(source, self._home, self.fault), set()
         flow = self.statements(children(tree, "Stmts"), scope, place)

@@ -9,6 +9,7 @@ from typing import Any, cast
 from holdfast.host.shell.plain import Node
 
 COMMAND_KINDS = frozenset(("CallExpr", "DeclClause", "LetClause"))
+_BEFORE_A_COMMENT = re.compile(rb"(?:^|[^\\])[ \t\n;&|(]\Z|\A\Z")
 _SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
 
 
@@ -63,6 +64,22 @@ def outermost(root: object, kinds: tuple[str, ...]) -> Iterator[Node]:
 def count_commands(tree: Node) -> int:
     """Return how many simple commands a tree holds, at any depth."""
     return sum(1 for node in below(tree) if node.get("Type") in COMMAND_KINDS)
+
+
+def doubtful_comment(tree: Node, source: str) -> bool:
+    """Whether something was read as a comment that is none to bash.
+
+    To bash a `#` opens a comment only where a word may begin, and a comment ends with its line whatever stands before
+    the newline. The parser joins the next line after a backslash, and inside a substitution takes a `#` glued to an
+    expansion or a quote for a comment; either would hide a command.
+    """
+    encoded = source.encode(errors="surrogatepass")
+    for node in below(tree):
+        if "Hash" in node:
+            at = int(child(node, "Hash").get("Offset", 0))
+            if "\n" in str(node.get("Text", "")) or not _BEFORE_A_COMMENT.search(encoded[max(at - 2, 0) : at]):
+                return True
+    return False
 
 
 def and_or_parts(node: Node) -> list[tuple[str, Node]]:
