@@ -305,6 +305,24 @@ def test_sockets_of_the_machine_cannot_be_reached(box: Box) -> None:
     assert not result["ok"]
 
 
+def test_sockets_in_a_home_cannot_be_reached_either(box: Box) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(box.home / "daemon.sock"))
+        os.chmod(box.home / "daemon.sock", 0o777)
+        server.listen()
+        (box.base / "state").chmod(0o755)
+        outside = Path(tempfile.mkdtemp(dir="/opt" if os.access("/opt", os.W_OK) else "/var/tmp"))
+        outside.chmod(0o755)
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(outside / "s"))
+            os.chmod(outside / "s", 0o777)
+            other.listen()
+            connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+            results = box.run(*(f'python3 -c "{connect}" {path}' for path in (box.home / "daemon.sock", outside / "s")))
+        shutil.rmtree(outside)
+    assert [result["ok"] for result in results] == [False, False]
+
+
 def test_the_network_can_be_allowed(box: Box) -> None:
     box.sandbox["network"] = True
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.core.frozen import field, frozen
 from holdfast.core.secrets import SECRET_PATTERNS, is_secret
 from holdfast.core.settings import SandboxSettings
 
@@ -40,7 +40,7 @@ _SKIPPED: Final = frozenset({".git", "node_modules", "__pycache__", ".venv", "ve
 _SCAN_LIMIT: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """Everything the launcher enforces; paths are real and exist."""
 
@@ -57,6 +57,8 @@ class Plan:
     forbidden: tuple[str, ...] = ()
     """Paths that did not exist when the plan was made and that no command may make."""
     masked: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+    """Sockets of the machine that no private layer puts out of reach."""
     shown: tuple[str, ...] = ()
     """Folders that are read-only also where they lie below a folder with a private layer."""
     limits: dict[str, int] = field(default_factory=dict[str, int])
@@ -87,7 +89,7 @@ class Plan:
             "private": [path for path in PRIVATE if os.path.isdir(path) and not os.path.islink(path)],
             "read_only": list(self.read_only),
             "pinned": list(self.pinned),
-            "masked": list(self.masked),
+            "masked": [*self.masked, *self.sockets],
             "landlock": self._landlock(),
             "seccomp": self.contained and seccomp.supported(),
             "limits": self.limits,
@@ -124,6 +126,7 @@ def closed_plan(
     kept = [path for root in writable for path in kept_in(root)]
     kept += [os.path.join(folder, name) for folder in repositories for name in _GIT_FROZEN]
     kept += [path for path in _real(own) if inside(path, writable)]
+    shown = _real(["~", *own])
     masked = [path for path in secrets_near(real) if not _readable(path, real[0], readable)]
     return Plan(
         workspace=real[0],
@@ -137,7 +140,8 @@ def closed_plan(
         pinned=tuple(repositories),
         forbidden=tuple(path for path in dict.fromkeys(kept) if not os.path.lexists(path)),
         masked=tuple(masked),
-        shown=_real(["~", *own]),
+        sockets=tuple(sockets_outside(writable, shown)),
+        shown=shown,
         limits=_limits(settings),
     )
 
@@ -235,6 +239,20 @@ def secrets_near(roots: Sequence[str]) -> list[str]:
         found.update(dict.fromkeys(secrets_below(root)))
     names = list(found)
     return [path for path in names if os.path.exists(path) and not inside(os.path.dirname(path), names)]
+
+
+def sockets_outside(roots: Sequence[str], shown: Sequence[str]) -> list[str]:
+    """Return the sockets processes of the machine listen on outside the roots: docker's in a home, a database's.
+
+    A read-only mount does not keep anybody from connecting.
+    """
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
+            paths = {line.split(None, 7)[7].rstrip("\n") for line in table if line.count(" /") == 1}
+    except (OSError, IndexError):
+        return []
+    layered = [path for path in paths if inside(path, PRIVATE) and not inside(path, shown)]
+    return sorted(path for path in paths.difference(layered) if os.path.exists(path) and not inside(path, roots))
 
 
 def secrets_at_top(roots: Iterable[str]) -> set[str]:
