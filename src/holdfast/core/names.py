@@ -5,7 +5,6 @@ Providers accept `[a-zA-Z0-9_-]{1,64}`; a dotted, spaced or long name would make
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -55,6 +54,8 @@ def provider_safe(name: str) -> str:
     """
     if _SAFE.fullmatch(name):
         return name
+    import hashlib
+
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return _UNSAFE_CHARACTER.sub("_", name)[: PROVIDER_NAME_LIMIT - 9] + "_" + digest
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast, dataclass_transform
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Record:
 
     def __init_subclass__(cls) -> None:
         specs, hints = dict(cls._specs), dict(cls._hints)
-        for name, hint in get_annotations(cls).items():
+        for name, hint in vars(cls).get("__annotations__", {}).items():
             if name.startswith("_") or "ClassVar" in str(hint):
                 continue
             hints[name] = (hint, cls.__module__)

@@ -6,12 +6,10 @@ tool. Nothing is compiled before it is needed: ten thousand tools are registered
 
 from __future__ import annotations
 
-import inspect
 import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from holdfast.core.docstrings import parameter_texts
 from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import frozen
 from holdfast.core.record import Record
@@ -167,8 +165,12 @@ class FunctionArguments:
             return [f"the signature of {self.function.__name__} cannot be read: {problem}"]
 
     def _build(self) -> type[BaseModel]:
+        import inspect
+
         from pydantic import BaseModel, ConfigDict, create_model
         from pydantic.fields import FieldInfo
+
+        from holdfast.core.docstrings import parameter_texts
 
         described = parameter_texts(inspect.getdoc(self.function) or "")
         names = dict(self.names) if self.names else None

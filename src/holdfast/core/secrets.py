@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Final
 
 SECRET_PATTERNS: Final[tuple[str, ...]] = (
@@ -168,7 +169,14 @@ def _tail(parts: list[str], at: int, pattern: list[str]) -> bool:
 def _is_secret_name(name: str) -> bool:
     if not name.endswith(_ENDINGS) and not name.startswith(_BEGINNINGS):
         return False
-    return _WILD.fullmatch(name) is not None and _EXCEPTIONS.fullmatch(name) is None
+    wild, exceptions = _expressions()
+    return wild.fullmatch(name) is not None and exceptions.fullmatch(name) is None
+
+
+@cache
+def _expressions() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what matches the names with wildcards, and what matches the exceptions."""
+    return _union(_WILDCARDS), _union(each[1:] for each in _ALL if each.startswith("!"))
 
 
 def _union(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -187,8 +195,6 @@ def _by_last_part(patterns: Iterable[str]) -> Mapping[str, list[tuple[list[str],
 _ALL: Final = [each.lower() for each in SECRET_PATTERNS]
 _WILDCARDS: Final = [each for each in _ALL if "*" in each and not each.startswith("!")]
 _PLAIN: Final = _by_last_part(each for each in _ALL if "*" not in each and not each.startswith("!"))
-_WILD: Final = _union(_WILDCARDS)
-_EXCEPTIONS: Final = _union(each[1:] for each in _ALL if each.startswith("!"))
 _ENDINGS: Final = tuple(each[1:] for each in _WILDCARDS if each.startswith("*"))
 _BEGINNINGS: Final = tuple(each.partition("*")[0] for each in _WILDCARDS if not each.startswith("*"))
 _PLAIN_BYTES: Final = frozenset(each.encode() for each in _PLAIN)

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from holdfast.core.context import ToolContext
-from holdfast.core.docstrings import docstring_text
 from holdfast.core.effects import Effect
 from holdfast.core.frozen import field, frozen, names_of
 from holdfast.core.names import full_name
@@ -257,6 +256,8 @@ def _function_tool(
     if not callable(function):
         raise TypeError(f"@tool goes on a function, not on {function!r}")
     import inspect
+
+    from holdfast.core.docstrings import docstring_text
 
     nested = "<locals>" in getattr(function, "__qualname__", "")
     arguments = FunctionArguments(function, ToolContext, dict(names) if nested else None)

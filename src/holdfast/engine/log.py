@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from holdfast.core.events import Event, Listener
 from holdfast.core.schema import trimmed
-from holdfast.host.visible import mask
 
 _log = logging.getLogger("holdfast")
 LEVELS: Final = {
@@ -31,19 +30,19 @@ def log_event(event: Event) -> None:
     match event.kind:
         case "call_started":
             if _log.isEnabledFor(logging.INFO):
-                args = mask(trimmed(json.dumps(dict(event.data["call"].args), ensure_ascii=False, default=repr), 200))
+                args = _short(json.dumps(dict(event.data["call"].args), ensure_ascii=False, default=repr), 200)
                 _write(logging.INFO, event, f"{event.tool} started with {args}", args=args)
         case "call_finished":
             result = event.data["result"]
             if result.ok:
                 if _log.isEnabledFor(logging.INFO):
-                    ms, said = result.meta["duration_ms"], mask(trimmed(result.output.strip(), 120))
+                    ms, said = result.meta["duration_ms"], _short(result.output.strip(), 120)
                     _write(
                         logging.INFO, event, f"{event.tool} finished in {ms} ms: {said}", duration_ms=ms, result=said
                     )
             else:
                 level = logging.ERROR if event.data["bug"] else logging.INFO
-                ms, said = result.meta["duration_ms"], mask(trimmed(result.error.message, 300))
+                ms, said = result.meta["duration_ms"], _short(result.error.message, 300)
                 text = f"{event.tool} failed after {ms} ms with {result.error.code}: {said}"
                 _write(level, event, text, duration_ms=ms, code=result.error.code, error=said)
         case "extension_failed" | "note":
@@ -67,6 +66,12 @@ def _level(event: Event) -> int:
     if event.kind == "call_finished" and event.data["bug"]:
         return logging.ERROR
     return logging.WARNING if event.kind in ("extension_failed", "note") else logging.INFO
+
+
+def _short(text: str, limit: int) -> str:
+    from holdfast.host.visible import mask  # what is not logged needs no masking
+
+    return mask(trimmed(text, limit))
 
 
 def _write(level: int, event: Event, message: str, **fields: Any) -> None:

@@ -6,8 +6,6 @@ Layers are chosen once per tool. A tool that needs none of them pays for none.
 from __future__ import annotations
 
 import asyncio
-import random
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.call import ToolResult
@@ -77,9 +75,11 @@ class Retry:
         return _counted(await proceed(prepared), self.attempts + 1)
 
     def _pause(self, attempt: int) -> float:
+        import random
+
         # A little chance keeps many calls that failed together from coming back together.
         return min(LONGEST_WAIT_S, self.first_wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
 
 
 def _counted(result: ToolResult, attempts: int) -> ToolResult:
-    return result if attempts == 1 else replace(result, meta={**result.meta, "attempts": attempts})
+    return result if attempts == 1 else result.with_meta(attempts=attempts)

@@ -17,7 +17,7 @@ MASK = "[masked]"
 _PRINTABLE = re.compile(r"[\n\t\x20-\x7e]*")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters and marks that show nothing: fillers, variation selectors, blanks other than the plain one.
-_HIDDEN = re.compile(
+_HIDDEN = (
     "[\u00a0\u00ad\u034f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U000133fc-\U0001343f\U0001bca0-\U0001bca3\U0001d159"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -40,7 +40,7 @@ def _shown(char: str) -> str:
         return char
     if char in "\n\t\r":
         return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}[char]
-    if unicodedata.category(char) not in _HIDDEN_CATEGORIES and not _HIDDEN.match(char):
+    if unicodedata.category(char) not in _HIDDEN_CATEGORIES and not re.match(_HIDDEN, char):
         return char
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -7,7 +7,6 @@ imports none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core.errors import RegistrationError, ToolFailure
@@ -22,13 +21,15 @@ from holdfast.registry.resolve import problems as unmet
 from holdfast.registry.validate import problems
 
 
-@dataclass(slots=True)
 class _Entry:
     """One place in the registry: the tool, or how to get it."""
 
-    tool: Tool | None
-    info: ToolInfo | None
-    load: Callable[[], Tool] | None
+    __slots__ = ("info", "load", "tool")
+
+    def __init__(self, tool: Tool | None, info: ToolInfo | None, load: Callable[[], Tool] | None) -> None:
+        self.tool = tool
+        self.info = info
+        self.load = load
 
 
 class Registry:
@@ -270,6 +271,8 @@ def _names_of(tool: Tool) -> tuple[str, ...]:
 def _in_module(tool: Tool, module: str, version: str | None) -> Tool:
     if not isinstance(tool, Tool):
         raise RegistrationError(f"module {module}", problems(tool))
+    from dataclasses import replace
+
     return replace(tool, module=module, version=version or tool.version)
 
 
