@@ -51,9 +51,9 @@ def test_stats_adds_up_what_named_sessions_measured(holdfast: Command) -> None:
     assert holdfast.facts("stats", "--advice")["advice"] == []
     _, text, _ = holdfast("stats", "--prometheus")
     assert 'holdfast_tool_calls_total{tool="tools.echo",outcome="success"} 2' in text
-    code, _, err = holdfast("stats", "nothing")
+    code, out, _ = holdfast("stats", "nothing")
     assert code == 1
-    assert "tools.echo" in err
+    assert "tools.echo" in json.loads(out)["error"]["hint"]
     holdfast.facts("stats", "--clear")
     assert holdfast.facts("stats") == []
 
@@ -94,9 +94,9 @@ def test_a_recorded_call_is_replayed_and_differences_are_told(tmp_path: Path, ho
     code, out, _ = holdfast("replay", str(file), "--judge")
     assert code == 0
     assert [row["after"] for row in json.loads(out)["verdicts"]] == ["allow", "allow"]
-    code, _, err = holdfast("replay", str(tmp_path / "a.txt"))
+    code, out, _ = holdfast("replay", str(tmp_path / "a.txt"))
     assert code == 2
-    assert "no line of a recording" in err
+    assert "no line of a recording" in json.loads(out)["error"]["message"]
 
 
 def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path, holdfast: Command) -> None:
@@ -119,9 +119,9 @@ def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path, holdfas
 
 @pytest.mark.parametrize("name", ["two words", "class", "1st", "näme", "../x"])
 def test_a_name_that_is_no_function_is_refused_with_a_better_one(holdfast: Command, name: str) -> None:
-    code, _, err = holdfast("tools", "new", name)
+    code, out, _ = holdfast("tools", "new", name)
     assert code == 2
-    assert "Try '" in err
+    assert json.loads(out)["error"]["hint"].startswith("Try '")
 
 
 def test_a_tool_that_is_there_is_not_overwritten(tmp_path: Path, holdfast: Command) -> None:

@@ -28,7 +28,7 @@ def run(options: Namespace) -> int:
     try:
         recording = read(options.file)
     except StateError as problem:
-        render.error(str(problem), "Make one with `holdfast tools invoke NAME --record FILE`.")
+        render.error(str(problem), "Make one with `holdfast tools invoke NAME --record FILE`.", code="invalid_args")
         return 2
     from holdfast.cli import door
 

@@ -67,7 +67,7 @@ def run(options: Namespace) -> int:
     """Write the files; nothing that is there already is touched."""
     name: str = options.name
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
-        render.error(f"{name!r} cannot name a Python function", f"Try {_identifier(name)!r}.")
+        render.error(f"{name!r} cannot name a Python function", f"Try {_identifier(name)!r}.", code="invalid_args")
         return 2
     folder = os.path.join(options.cwd, FOLDER)
     files = {
