@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core.settings import SandboxSettings
 from holdfast.host.environment import cleaned, is_secret_name
-from holdfast.host.process import Command, Ended, Launcher
+from holdfast.host.process import Command, Ended, Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.plan import closed_plan, open_plan
 
@@ -285,3 +285,22 @@ async def test_without_namespaces_landlock_and_seccomp_confine_writes_and_the_ne
     assert results[0] == 0
     assert 0 not in results[1:]
     assert not (outside / "f").exists()
+
+
+async def test_a_process_out_of_descriptors_gets_an_error_and_lives_on(launcher: Launcher) -> None:
+    import resource
+
+    await sh(launcher, "true")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    free = os.dup(0)
+    os.close(free)
+    for room in range(5):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + room, hard))
+        try:
+            with pytest.raises(LauncherFailure, match="could not start"):
+                await sh(launcher, "true")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(os.listdir("/proc/self/fd")) <= used + 1
+    assert (await sh(launcher, "echo ok")).stdout == b"ok\n"

@@ -79,8 +79,11 @@ class Launcher:
         """Start a launcher that enforces `plan`; raise LauncherFailure when this system cannot."""
         if sys.platform != "linux" or not sys.executable:
             raise LauncherFailure(f"commands need Linux and a Python of their own, not {sys.platform}")
-        ours, theirs = wire.pair()
-        pid = _spawn(theirs.fileno())
+        try:
+            ours, theirs = wire.pair()
+            pid = _spawn(theirs.fileno())
+        except OSError as problem:
+            raise LauncherFailure(f"the launcher could not start: {problem.strerror}") from problem
         theirs.close()
         launcher = cls(pid, ours, plan)
         await launcher._introduce()

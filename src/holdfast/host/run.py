@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import frozen
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class Ended:
         return {"cpu_s": round(self.cpu_s, 4), "max_rss": self.max_rss, "wall_s": round(self.wall_s, 4)}
 
 
-class LauncherFailure(Exception):
-    """The launcher could not do what the plan asks; the message says why."""
+class LauncherFailure(ToolFailure):
+    """The launcher could not do what was asked; the message says why."""
 
 
 class Run:
@@ -79,17 +80,29 @@ class Run:
         self._seated = asyncio.Event()
         self._answers: deque[asyncio.Future[Any]] = deque()
         self._timers: list[asyncio.TimerHandle] = []
-        self.for_keeper = [] if journal is None else [os.open(journal, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
-        self.for_command = [in_memory(marshal.dumps(_payload(command)))]
+        self.for_keeper: list[int] = []
+        self.for_command: list[int] = []
+        try:
+            self._open(command, stdout, stderr, journal)
+        except OSError as problem:
+            self._settle(Ended(exit_code=-1, stopped="it was never started"))
+            raise LauncherFailure(f"the system could not start it: {problem.strerror}") from problem
+
+    def _open(self, command: Command, stdout: Feed, stderr: Feed, journal: str | None) -> None:
+        """Open all that is handed over; `_settle` closes it again when the last does not open."""
+        if journal is not None:
+            self.for_keeper.append(os.open(journal, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        self.for_command.append(in_memory(marshal.dumps(_payload(command))))
         for feed in (stdout, stderr):
             reader, writer = os.pipe()
-            os.set_blocking(reader, False)
             self._feeds[reader] = feed
             self.for_command.append(writer)
+            os.set_blocking(reader, False)
             self._loop.add_reader(reader, self._read, reader)
         if command.script is not None:
             self.for_command.append(in_memory(command.script))
-        self.for_command += [os.dup(each) for each in command.descriptors]
+        for each in command.descriptors:
+            self.for_command.append(os.dup(each))
 
     @property
     def keeper(self) -> int:
