@@ -45,9 +45,11 @@ async def _ask(options: Namespace, question: str) -> int:
     from holdfast.core.model import ModelError
     from holdfast.models import choose, open_model
 
-    options.session = options.session or new_id("ask")
+    options.session = options.session or _own_session(options, new_id("ask"))
     as_json = render.as_json(options)
     async with door.opened(options, tool_allow=csv(options.tool_allow)) as app:
+        if options.with_tools:
+            await door.connected(app)
         choice = choose(app.settings, options.model)
         try:
             model = open_model(app.settings, choice)
@@ -69,6 +71,21 @@ async def _ask(options: Namespace, question: str) -> int:
             if not outcome.answered:
                 render.error(f"stopped: {outcome.stop}", f"Go on with: holdfast ask --session {options.session} ...")
         return 0 if outcome.answered else 1
+
+
+def _own_session(options: Namespace, name: str) -> str | None:
+    """Return the name under which this question is kept, or None where nothing can be kept: it is answered anyway."""
+    import os
+
+    from holdfast.host import locations
+
+    folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
+    try:
+        locations.private_dir(folder)
+    except OSError as problem:
+        render.note(f"warning: this question is not kept as a session: {folder}: {problem.strerror}")
+        return None
+    return name
 
 
 def limits(options: Namespace, app: Any) -> Any:

@@ -51,6 +51,7 @@ async def _chat(options: Namespace) -> int:
 
     options.session = options.session or new_id("chat")
     async with door.opened(options, interactive=True, tool_allow=csv(options.tool_allow)) as app:
+        await door.connected(app)
         choice = choose(app.settings, options.model)
         options.max_turns = options.max_tokens = options.max_seconds = options.max_cost = None
         model = open_model(app.settings, choice)

@@ -45,6 +45,12 @@ async def opened(options: Namespace, *, interactive: bool = False, **settings: A
         yield app
 
 
+async def connected(app: Holdfast) -> None:
+    """Connect to the MCP servers there are, for commands that tell a model of all tools; say which did not answer."""
+    for name, problem in (await app.connect_servers()).items():
+        render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + f"{name}: {problem}")
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work to its end; a SIGTERM ends it as Ctrl-C does, so that clean-up happens."""
 

@@ -155,7 +155,7 @@ class Guests:
         return guest
 
     async def _opened(self, roots: Sequence[str]) -> Guest:
-        folders = [root for root in roots if os.path.isdir(root)]
+        folders = [root for root in roots if _is_folder(root)]
         app = self._open(AsksClient(), folders[0] if folders else None)
         app.session.roots = tuple(dict.fromkeys((app.session.workspace, *folders)))
         await app.__aenter__()
@@ -180,3 +180,7 @@ class Guests:
         for key in list(self._guests):
             with suppress(Exception):  # one session that will not close must not keep the others open
                 await self.drop(key)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)

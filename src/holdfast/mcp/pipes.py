@@ -76,7 +76,9 @@ class Pipe:
             except TimeoutError:
                 continue
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # what it left behind
+            for _ in range(50):  # what it left behind, until nothing of it is there
+                os.killpg(self.process.pid, signal.SIGKILL)
+                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

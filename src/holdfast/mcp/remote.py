@@ -46,7 +46,7 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
             f"{own_name} of the MCP server {server} ({visible(connection.server.where, lines=False)}) says of itself:\n"
         )
         warning = _hidden(str(told.get("description") or ""))
-        return Preview(f"{warning}{text}{visible(description)}", diff=visible(changed))
+        return Preview(f"{warning}{text}{description}", diff=f"{warning}{visible(changed)}" if changed else "")
 
     async def run(args: Any, ctx: ToolContext) -> ToolResult:
         approved.approve(name, said)

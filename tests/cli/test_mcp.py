@@ -1,0 +1,49 @@
+"""`holdfast mcp` from outside: servers added to the user's settings, tried, listed, and forgotten."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.main import main
+
+ROUGH = str(Path(__file__).parent.parent / "mcp" / "rough_server.py")
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    code = main(list(words))
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out.strip() else None
+
+
+def test_a_server_is_added_tried_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("--cwd", str(tmp_path))
+    command = ("--", sys.executable, "-S", ROUGH, "", "--json")
+    code, _ = said(capsys, "mcp", "add", "rough", "--env", "CITY=${HOME}", "--timeout", "20", *where, *command)
+    assert code == 0
+    code, _ = said(capsys, "mcp", "add", "rough", *where, "--", "true")
+    assert code == 2
+    code, _ = said(capsys, "mcp", "add", "gone", *where, "--url", "http://127.0.0.1:1/mcp")
+    assert code == 0
+    code, shown = said(capsys, "mcp", "test", "rough", *where)
+    assert code == 0
+    assert shown["server"]["name"] == "rough"
+    assert "mcp__rough__echo" in [each["name"] for each in shown["tools"]]
+    code, rows = said(capsys, "mcp", "list", *where)
+    assert code == 0
+    assert {row["name"]: row["state"] for row in rows} == {"rough": "ready", "gone": "lost"}
+    for name in ("rough", "gone"):
+        assert said(capsys, "mcp", "remove", name, *where)[0] == 0
+    assert said(capsys, "mcp", "list", *where) == (0, [])
+    code, shown = said(capsys, "mcp", "test", "rough", *where)
+    assert code == 3
+    assert shown["error"]["message"] == "MCP server not found: rough"
+
+
+@pytest.mark.parametrize("words", [("a__b", "--", "true"), ("x",), ("x", "--url", "http://y", "--", "true")])
+def test_what_cannot_be_a_server_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "mcp", "add", *words)[0] == 2
