@@ -179,3 +179,16 @@ def test_reap_never_ends_a_process_that_only_got_the_same_id(tmp_path: Path) -> 
     finally:
         bystander.kill()
         bystander.wait()
+
+
+async def test_the_next_session_takes_away_what_a_killed_one_left_on_disk(tmp_path: Path) -> None:
+    victim = start_victim(tmp_path, "off", "touch up; sleep 600")
+    [record] = list(records())
+    kill(victim)
+    assert within(3, lambda: not record.launcher_alive)
+    session = Session(str(tmp_path), settings=Settings(), state_dir=str(tmp_path / "state"))
+    args = {"command": "true"}
+    await BASH.run(BASH.arguments.parse(args), ToolContext(ToolCall("Bash", args), session, print, {}))
+    assert not os.path.exists(record.private_dir)
+    await session.close()
+    assert list(records()) == []

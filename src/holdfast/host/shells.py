@@ -195,8 +195,9 @@ class Shells:
         if self._record is not None:
             self._record.remove()
         if self.session.state_dir is not None:
-            from holdfast.host.sandbox.records import Record
+            from holdfast.host.sandbox.records import Record, clear_dead
 
+            clear_dead()
             self._record = Record.write(self.session.id, self.session.workspace, launcher.pid, self.private_dir)
 
     async def close(self) -> None:

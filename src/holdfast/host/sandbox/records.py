@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from holdfast.core.frozen import frozen
 from holdfast.host import locations
+from holdfast.host.trees import remove_tree
 
 
 def started_at(pid: int) -> int | None:
@@ -69,6 +70,14 @@ class Record:
     @property
     def launcher_alive(self) -> bool:
         return started_at(self.launcher) == self.launcher_started
+
+
+def clear_dead(most: int = 5) -> None:
+    """Take away what killed sessions left on disk, a few at a time; their processes are `reap`'s concern."""
+    dead = [each for each in records() if not each.owner_alive and not each.launcher_alive]
+    for record in dead[:most]:
+        remove_tree(record.private_dir)
+        record.remove()
 
 
 def _folder() -> str:
