@@ -169,7 +169,21 @@ echo '{0}'
 echo "{0}"
 echo \¶{0}
 """.strip().split("\n")
-_NOISE = [*" \t\n;|&(){}$`'\"\\#<>[]=!*~", "$(", "<<EOF\n", "\nEOF\n", "&&", "${x", "))", "'$(", "\\\n", "if ", "fi"]
+_NOISE = [
+    *" \t\n;|&(){}$`'\"\\#<>[]=!*~",
+    "$(",
+    "<<EOF\n",
+    "\nEOF\n",
+    "&&",
+    "${x",
+    "))",
+    "'$(",
+    "\\\n",
+    "if ",
+    "fi",
+    "$x",
+    "c1 ",
+]
 
 _PRELUDE = """
 command_not_found_handle() { printf '%s\\0' "$1" >> "$REPORT"; return 1; }
@@ -186,7 +200,7 @@ def _grown(generator: random.Random, depth: int) -> str:
 
 
 def _noisy(script: str, generator: random.Random) -> str:
-    for _ in range(generator.choice((0, 0, 1, 2))):
+    for _ in range(generator.choice((0, 0, 1, 2, 4))):
         at = generator.randrange(len(script) + 1)
         script = script[:at] + generator.choice(_NOISE) + script[at + generator.randint(0, 1) :]
     return script

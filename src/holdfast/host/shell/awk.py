@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-_RUNS = re.compile(r"\b(?:system|getline|fflush|close|include|load|namespace)\b|@")
+# What runs a program, or names files that are not among the words of the command (`ARGV[1] = "x"`).
+_RUNS = re.compile(r"\b(?:system|getline|fflush|close|include|load|namespace|ARGV|ARGC|SYMTAB)\b|@")
 _TOKEN = re.compile(
     r"""
     (?P<string>"(?:[^"\\\n]|\\.)*")

@@ -23,7 +23,7 @@ _SAFE_VARIABLES: dict[str, re.Pattern[str]] = {
             """LANG LANGUAGE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_NUMERIC LC_TIME NO_COLOR FORCE_COLOR CLICOLOR
             CLICOLOR_FORCE COLUMNS LINES COLORTERM GREP_COLOR GREP_COLORS LS_COLORS BLOCKSIZE BLOCK_SIZE CI
             GIT_OPTIONAL_LOCKS GIT_TERMINAL_PROMPT PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE DEBIAN_FRONTEND TERM
-            TIME_STYLE SYSTEMD_COLORS"""
+            TIME_STYLE SYSTEMD_COLORS NODE_ENV RUST_BACKTRACE RUST_LOG"""
         ),
         _PLAIN_VALUE,
     ),
@@ -36,7 +36,7 @@ def judge(found: Found) -> Verdict:
     """Judge one simple command by its own words (what it wraps or starts is judged by itself)."""
     if found.function:
         return Verdict()
-    if problem := assignment_problem(found.place.assigns):
+    if problem := assignment_problem(heeded(found)):
         return Verdict(problem)
     first = found.words[0]
     if not first.literal:
@@ -48,6 +48,13 @@ def judge(found: Found) -> Verdict:
         return Verdict(f"`{first.text}` is a program of its own")
     verdict = _named(name, found.words[1:])
     return _open_ended(name, verdict) if found.place.open_ended else verdict
+
+
+def heeded(found: Found) -> Sequence[tuple[str, Word]]:
+    """Return the variables set before a command; `IFS= read` is how a line is read whole, and changes nothing else."""
+    if found.name != "read":
+        return found.place.assigns
+    return [(name, value) for name, value in found.place.assigns if name != "IFS" or not value.literal]
 
 
 def assignment_problem(assigns: Sequence[tuple[str, Word]]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from holdfast.host.shell import awk, find, options, sed
 from holdfast.host.shell.options import names
 from holdfast.host.shell.programs import find_roots
+from holdfast.host.shell.readonly_archives import ARCHIVE_CHECKS
 from holdfast.host.shell.readonly_git import FORMS, GLOBAL
 from holdfast.host.shell.readonly_git import READ_ONLY as GIT
 from holdfast.host.shell.readonly_table import READ_ONLY
@@ -63,6 +64,8 @@ def _awk(words: Sequence[Word]) -> Verdict:
     rest = parsed.operands or list(words[parsed.used :])
     if parsed.unknown or not rest:
         return Verdict("`awk` with these options is not known to only read")
+    if any(value.kind == "opaque" for _, value in parsed.options if value is not None):
+        return Verdict("an option of `awk` is not literal", unreadable=True)
     if not rest[0].literal or not awk.reads_only(rest[0].text):
         return Verdict("the program of `awk` is not known to only read", unreadable=not rest[0].literal)
     return _files("awk", [word for word in rest[1:] if not re.match(r"[A-Za-z_]\w*=", word.text)])
@@ -151,14 +154,23 @@ def _less(words: Sequence[Word]) -> Verdict:
     return by_table("less", words, options.flags(READ_ONLY["less"]))
 
 
+# Filters that read files which are not among the words (`import "x" as $x;`) or print the environment. A field may
+# have any name: `.include` and `.env` are data.
+_JQ_READS_MORE = re.compile(r"""(?<![.$\w"])(?:include|import|env)\b|\$ENV\b""")
+_YQ_READS_MORE = re.compile(r"\b(?:load\w*|env|strenv|eval|system)\s*\(|\benvsubst\b")
+_YQ_SUBCOMMANDS = names("e ea eval eval-all")
+
+
 def _yq(words: Sequence[Word]) -> Verdict:
-    if any(re.search(r"load|env|eval|system", word.text) for word in words):
+    """Judge both programs of this name: one takes filters of `jq`, the other has expressions of its own."""
+    given = words[1:] if words and words[0].literal and words[0].text in _YQ_SUBCOMMANDS else words
+    if any(_YQ_READS_MORE.search(word.text) or _JQ_READS_MORE.search(word.text) for word in given):
         return Verdict("the expression of `yq` may read other files")
-    return by_table("yq", words, options.flags(READ_ONLY["yq"]))
+    return by_table("yq", given, options.flags(READ_ONLY["yq"]))
 
 
 def _jq(words: Sequence[Word]) -> Verdict:
-    if any(re.search(r"\b(?:include|import|input_filename|debug)\b", word.text) for word in words if " " in word.text):
+    if any(_JQ_READS_MORE.search(word.text) for word in words):
         return Verdict("the filter of `jq` may read other files")
     return by_table("jq", words, options.flags(READ_ONLY["jq"]))
 
@@ -174,25 +186,6 @@ def _shell(words: Sequence[Word]) -> Verdict:
         elif not word.literal or not re.fullmatch(r"-[eux]+", word.text):
             break
     return Verdict("a shell that runs more than a script in its words")
-
-
-_TAR_LIST = re.compile(r"-?[tvzjJa]*t[tvzjJa]*f?")
-
-
-def _tar(words: Sequence[Word]) -> Verdict:
-    if not words or any(word.kind == "opaque" for word in words):
-        return Verdict("`tar` is not known to only read")
-    first = words[0].text
-    rest = list(words[1:])
-    if first == "--list":
-        first = "-t"
-    if not _TAR_LIST.fullmatch(first):
-        return Verdict("`tar` that does not list is no read")
-    if not first.endswith("f") and rest and rest[0].text in ("-f", "--file"):
-        rest = rest[1:]
-    if any(word.may_be_flag for word in rest):
-        return Verdict("`tar` with these options is not known to only read")
-    return Verdict(reads=tuple(rest[:1]))
 
 
 def _listing(name: str, asks: str, line: str) -> Check:
@@ -279,6 +272,7 @@ _PIP = {
 }
 _NPM_LS = "-gal --depth: --json --all --long --parseable @text"
 CHECKS: dict[str, Check] = {
+    **ARCHIVE_CHECKS,
     "find": _find,
     "gfind": _find,
     "sed": _sed,
@@ -298,21 +292,14 @@ CHECKS: dict[str, Check] = {
     "less": _less,
     "jq": _jq,
     "yq": _yq,
-    "tar": _tar,
-    "gtar": _tar,
     "git": _git,
     "bash": _shell,
     "sh": _shell,
     "dash": _shell,
     "command": lambda words: by_table("command", words, options.flags("-vVp @text")),
     "unzip": _listing("unzip", "-l -Z -v -t -p", "-lZvtpqC12 @read"),
-    "gzip": _listing("gzip", "-l -t -c", "-ltcdvqkf --list --test --stdout --decompress --verbose @read"),
-    "gunzip": _listing("gunzip", "-l -t -c", "-ltcvqkf @read"),
-    "xz": _listing("xz", "-l -t -c", "-ltcdvqkf @read"),
-    "bzip2": _listing("bzip2", "-t -c", "-tcdvqk @read"),
-    "zstd": _listing("zstd", "-l -t -c", "-ltcdvqk @read"),
     "dpkg": _listing("dpkg", "-l -L -s -S --list", "-lLsS --list --listfiles --status --search @text"),
-    "rpm": _listing("rpm", "-q", "-qailpcdR @text"),
+    "rpm": _listing("rpm", "-q", "-qailcdR @text"),
     "pip": _subcommand("pip", _PIP),
     "pip3": _subcommand("pip3", _PIP),
     "npm": _subcommand("npm", {"ls": _NPM_LS, "list": _NPM_LS}),

@@ -23,10 +23,9 @@ _LOG = (
     "--extended-regexp --fixed-strings --perl-regexp --merges --no-merges --min-parents: --max-parents: --first-parent "
     "--not --all --branches? --tags? --remotes? --glob: --exclude: --reflog --bisect --stdin --cherry-mark "
     "--cherry-pick --left-only --right-only --cherry --walk-reflogs --merge --boundary --simplify-by-decoration "
-    "--full-history --dense --sparse --simplify-merges --ancestry-path? --date-order --author-date-order --topo-order "
-    "--reverse --no-walk? --pretty? --format: --abbrev-commit --no-abbrev-commit --no-abbrev --encoding: --notes? "
-    "--no-notes "
-    "--relative-date --date: --parents --children --left-right --graph --no-graph "
+    "--full-history --show-pulls --dense --sparse --simplify-merges --ancestry-path? --date-order --author-date-order "
+    "--topo-order --reverse --no-walk? --pretty? --format: --abbrev-commit --no-abbrev-commit --no-abbrev --encoding: "
+    "--notes? --no-notes --relative-date --date: --parents --children --left-right --graph --no-graph "
     "--show-linear-break? --cc --combined-all-paths --diff-merges: --no-diff-merges --remerge-diff --mailmap "
     "--no-mailmap --use-mailmap --full-diff --expand-tabs? --no-expand-tabs --clear-decorations "
     "--exclude-first-parent-only "
@@ -35,8 +34,10 @@ _LOG = (
 
 # Options before the subcommand. `-C` moves to another directory; the options that name another repository, set
 # configuration or force the pager are left out.
-GLOBAL = "-P -C: --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
-"--icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice"
+GLOBAL = (
+    "-P -C: --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
+    "--icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice"
+)
 
 READ_ONLY: dict[str, str] = {
     "status": "-sbvzu? -s --short --branch --show-stash --porcelain? --long --verbose --untracked-files? "
@@ -82,7 +83,7 @@ READ_ONLY: dict[str, str] = {
     "name-rev": "--tags --refs: --exclude: --all --name-only --no-undefined --always --annotate-stdin @revisions",
     "merge-base": "-a --all --octopus --independent --is-ancestor --fork-point @revisions",
     "cherry": "-v --abbrev? @revisions",
-    "cat-file": "-t -s -e -p -Z --batch? --batch-check? --batch-command? --batch-all-objects --buffer --unordered "
+    "cat-file": "-t -s -e -p -Z --batch-check? --batch-all-objects --buffer --unordered "
     "--follow-symlinks --allow-unknown-type @revisions",
     "show-ref": "-qds --head --heads --branches --tags --dereference --hash? --abbrev? --verify --quiet --exists "
     "@revisions",
@@ -98,7 +99,6 @@ READ_ONLY: dict[str, str] = {
     "var": "-l @revisions",
     "version": "--build-options @none",
     "stripspace": "-s -c --strip-comments --comment-lines @none",
-    "ls-remote": "--get-url @none",
     "patch-id": "--stable --unstable --verbatim @none",
     "diff-pairs": "-z @none",
     "fsck": "--no-dangling --full --strict --verbose --connectivity-only --no-progress --no-reflogs @revisions",
@@ -129,7 +129,8 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "remote": (("", "-v --verbose @none"), ("get-url", "--push --all @text")),
-    "stash": (("list", _LOG), ("show", _DIFF + " -u --include-untracked --only-untracked @text")),
+    "stash": (("list", _LOG), ("show", _DIFF + " -u --include-untracked --only-untracked @revisions")),
+    "ls-remote": (("--get-url", "--get-url @none"),),
     "config": (
         ("", "-z --local --global --system --worktree --null --show-origin --show-scope --type: --bool --int --path "
         "@key"),

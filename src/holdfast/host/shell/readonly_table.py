@@ -106,7 +106,7 @@ READ_ONLY: dict[str, str] = {
     "jq": "-ncrRsaSCMejh -C --tab --indent: --null-input --raw-input --slurp --compact-output --raw-output "
     "--join-output --ascii-output --sort-keys --color-output --monochrome-output --exit-status --arg:: --argjson:: "
     "--args --jsonargs --seq --stream --stream-errors --unbuffered --raw-output0 -f:r --from-file:r @filter",
-    "yq": "-ncrRsPCMejN -I: -o: -p: --null-input --raw-output --prettyPrint --colors --no-colors --exit-status "
+    "yq": "-ncrRPCMejN -I: -o: -p: --null-input --raw-output --prettyPrint --colors --no-colors --exit-status "
     "--indent: --output-format: --input-format: --no-doc --unwrapScalar? -y -Y @filter",
     "zcat": _ZCAT,
     "gzcat": _ZCAT,
@@ -186,7 +186,7 @@ READ_ONLY: dict[str, str] = {
     "which": "-as --all --skip-alias --skip-functions --skip-dot --skip-tilde --tty-only * @text",
     "whereis": "-bmsu * @text",
     "type": "-afptP * @text",
-    "look": "-adf -t: @text",
+    "look": "-adf -t: --alternative --alphanum --ignore-case --terminate: @filter",
     # The system
     "date": "-uRI? -d: -r:r -u -R --date: --utc --universal --rfc-email --rfc-3339: --iso-8601? --reference:r "
     "--debug @date",

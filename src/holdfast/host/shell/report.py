@@ -116,8 +116,11 @@ def _report(walk: Walk) -> ShellReport:
         kind = None if each.wraps or each.function else classes.class_of(each.name, run.read_only, writes)
         if kind:
             kinds.append(kind)
-    for name, value in walk.assigned:
-        reasons += [problem] if (problem := readonly.variable_problem(name, value)) else []
+    for name, value in [*walk.assigned, *(pair for each in walk.found for pair in readonly.heeded(each))]:
+        if problem := readonly.variable_problem(name, value):
+            # Judged as a part of its own: a rule that allows the command does not mean what a variable makes of it.
+            found.append(RunCommand((f"{name}={value.text}",), False, problem))
+            reasons.append(problem)
     for redirect in walk.redirects:
         for effect in _redirect_effects(redirect):
             found.append(effect)

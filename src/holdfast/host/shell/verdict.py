@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -29,7 +30,8 @@ def by_table(name: str, words: Sequence[Word], known: Flags) -> Verdict:
     if known.operands == "anything" and known.all_harmless:
         return Verdict()
     opaque = next((word for word in words if word.kind == "opaque"), None)
-    if opaque is not None and known.operands != "anything":
+    unread = known.operands == "anything" or (known.operands == "text" and known.all_harmless)
+    if opaque is not None and not unread:
         return Verdict(f"a word of `{name}` is not literal: {opaque.text}", unreadable=True)
     parsed = options.parse(words, known)
     for word in parsed.unknown:
@@ -64,7 +66,7 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
     if kind in ("pattern", "pattern_or_files", "filter"):
         return _after_pattern(parsed, operands, read, kind)
     if kind == "revisions":
-        return Verdict(reads=(*read, *(_blob_path(word) for word in operands)))
+        return _revisions(name, parsed, operands)
     return Verdict(reads=read)
 
 
@@ -77,7 +79,22 @@ def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...],
     return Verdict(reads=(*read, *files), recursive=recursive)
 
 
+def _revisions(name: str, parsed: Parsed, operands: list[Word]) -> Verdict:
+    """Judge what git is given: revisions, paths in them and patterns of paths."""
+    if any(re.search(r"%G|%\(signature", word.text) for word in parsed.values("--format", "--pretty")):
+        return Verdict(f"`{name}` that shows signatures runs a program")
+    lines = [Word(word.text.rpartition(":")[2], word.kind) for word in parsed.values("-L") if ":" in word.text]
+    return Verdict(reads=(*parsed.read, *lines, *(_blob_path(word) for word in operands)))
+
+
 def _blob_path(word: Word) -> Word:
-    """Return the path in `HEAD:path`, which reads that file out of the history."""
-    revision, colon, path = word.text.partition(":")
-    return Word(path, word.kind) if colon and revision and path and not path.startswith("/") else word
+    """Return the path in `HEAD:path`, `:path` or `:(top)path`, which git may read out of the history.
+
+    Git expands the patterns of paths by itself, so that a quoted one stands for files too.
+    """
+    text = re.sub(r"^:(?:\([^)]*\)|[/!^]+|[0-3]:)?", "", word.text)
+    revision, colon, path = text.partition(":")
+    path = path if colon and revision and path and not path.startswith("/") else text
+    if word.literal and re.search(r"[*?\[]", path) and path[:1] in ".*?[":
+        return Word(path, "glob", path[:1] if path[:1] == "." else "")
+    return Word(path, word.kind, path if word.literal else word.fixed) if path != word.text else word

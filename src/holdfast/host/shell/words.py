@@ -51,6 +51,8 @@ class Decoder:
             text: str = parts[0].get("Value", "")
             if _SPECIAL.search(text) is None:
                 return [Word(text)]
+        elif len(parts) > 1 and any(part["Type"] == "ProcSubst" for part in parts):
+            self._fault("a process substitution glued to other text")
         atoms = list(self._atoms(parts, names))
         expanded = braces.expand(atoms) if "{" in atoms else [atoms]
         if expanded is None:
