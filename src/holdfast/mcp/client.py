@@ -33,12 +33,12 @@ class Servers:
         registry: Registry,
         session: Session,
         *,
-        elicit: Elicit | None = None,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self._registry = registry
         self._session = session
-        self._elicit = elicit
+        self.elicit: Elicit | None = None
+        """Answers the forms servers ask to be filled in; without it, servers are told that nobody does."""
         self._pauses_s = pauses_s
         self._approved = Approved(session.state_dir)
         self._connections: dict[str, Connection] = {}
@@ -60,7 +60,7 @@ class Servers:
             workspace=self._session.workspace,
             found=lambda tools: self._found(server.name, tools),
             moved=self._moved,
-            elicit=self._elicit,
+            elicit=lambda: self.elicit,
             pauses_s=self._pauses_s,
         )
 

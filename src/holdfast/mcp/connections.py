@@ -37,7 +37,7 @@ class Connection:
         workspace: str,
         found: Tools,
         moved: Callable[[Connection, State], None],
-        elicit: Elicit | None = None,
+        elicit: Callable[[], Elicit | None] = lambda: None,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self.server = server
@@ -247,10 +247,12 @@ class Connection:
         from holdfast import __version__
         from mcp import Client
 
+        elicit = self._elicit()
+
         async def answer(context: Any, params: Any) -> Any:
             del context
-            assert self._elicit is not None
-            said = self._elicit(params.message, convert.plain(getattr(params, "requested_schema", None)) or {})
+            assert elicit is not None
+            said = elicit(params.message, convert.plain(getattr(params, "requested_schema", None)) or {})
             said = await said if asyncio.iscoroutine(said) else said
             return types.ElicitResult.model_validate(said)
 
@@ -258,7 +260,7 @@ class Connection:
             transport,
             client_info=types.Implementation(name="holdfast", version=__version__),
             message_handler=self._hear,
-            elicitation_callback=answer if self._elicit is not None else None,
+            elicitation_callback=answer if elicit is not None else None,
             cache=None,
         )
 
