@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from holdfast.core.errors import SettingsError
@@ -50,13 +49,13 @@ class Origin:
         return f"{self.source}:{self.line}" if self.line else self.source
 
 
-@dataclass(slots=True)
 class Loaded:
     """The settings, where each set value came from, and what was left out."""
 
-    settings: Settings
-    origins: dict[Path, Origin] = field(default_factory=dict[Path, Origin])
-    warnings: list[str] = field(default_factory=list[str])
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.origins: dict[Path, Origin] = {}
+        self.warnings: list[str] = []
 
 
 def load(workspace: str, *, flags: Mapping[Path, Any] | None = None, trusted: bool = False) -> Loaded:
@@ -230,7 +229,8 @@ def _complaint(each: Any, origins: dict[Path, Origin]) -> str:
     if each["type"] == "extra_forbidden":
         return f"{origin}: there is no setting {name}{_nearest(path)}"
     got = json.dumps(each["input"], ensure_ascii=False, default=str)
-    return f"{origin}: {name} = {got} is wrong: {each['msg']}"
+    wanted = str(each["msg"]).replace("a valid tuple", 'a list, such as ["..."]')
+    return f"{origin}: {name} = {got} is wrong: {wanted}"
 
 
 def _nearest(path: Path) -> str:

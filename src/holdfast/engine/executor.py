@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -67,19 +67,31 @@ class Meter(Protocol):
     def estimate_s(self, tool: str) -> float: ...
 
 
-@dataclass(slots=True)
 class Prepared:
     """A call that passed every check and may run."""
 
-    call: ToolCall
-    tool: Tool
-    args: Any
-    ctx: ToolContext
-    decision: Decision
-    settings: ToolSettings | None
-    timeout_s: float
-    repairs: tuple[str, ...] = ()
-    queue_s: float = 0.0
+    __slots__ = ("args", "call", "ctx", "decision", "queue_s", "repairs", "settings", "timeout_s", "tool")
+
+    def __init__(
+        self,
+        call: ToolCall,
+        tool: Tool,
+        args: Any,
+        ctx: ToolContext,
+        decision: Decision,
+        settings: ToolSettings | None,
+        timeout_s: float,
+        repairs: tuple[str, ...] = (),
+    ) -> None:
+        self.call = call
+        self.tool = tool
+        self.args = args
+        self.ctx = ctx
+        self.decision = decision
+        self.settings = settings
+        self.timeout_s = timeout_s
+        self.repairs = repairs
+        self.queue_s = 0.0
 
     @property
     def read_only(self) -> bool:
