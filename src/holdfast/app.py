@@ -154,7 +154,7 @@ class Holdfast:
         self._stack = AsyncExitStack()
         self._journal_path: str | None = None
         if session and state_dir:
-            self._continue(os.path.join(locations.private_dir(state_dir), "sessions", f"{session}.jsonl"))
+            self._continue(os.path.join(state_dir, "sessions", f"{session}.jsonl"))
             self._keep_metrics(os.path.join(state_dir, "metrics.sqlite"))
         if record:
             self._record(record)
@@ -169,9 +169,14 @@ class Holdfast:
 
     def _continue(self, path: str) -> None:
         """Take a named session up where its journal ends, and write on."""
-        resume(self.session, path)
+        try:
+            locations.private_dir(os.path.dirname(path))
+            resume(self.session, path)
+            journal = Journal(path, self.session.id)
+        except OSError as problem:
+            message = f"the session cannot be kept in {path}: {problem.strerror}"
+            raise StateError(f"{message}; let the folder be written, or name another with HOLDFAST_HOME") from problem
         self._journal_path = path
-        journal = Journal(path, self.session.id)
         self.bus.subscribe(journal)
         self._stack.callback(journal.close)
         self.session.emit("session_started", workspace=self.session.workspace)

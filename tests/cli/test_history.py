@@ -93,7 +93,7 @@ def test_a_dry_run_writes_nothing(workspace: Path) -> None:
 
 def test_unknown_changes_are_errors_with_a_way_on(workspace: Path) -> None:
     assert holdfast(workspace, "log") == {"changes": [], "dropped": ""}
-    assert "no changes yet" in holdfast(workspace, "diff", code=1)
+    assert "no changes yet" in holdfast(workspace, "diff", code=1)["error"]["message"]
     assert "there is no change 9" in holdfast(workspace, "undo", "9", code=1)["error"]["message"]
 
 

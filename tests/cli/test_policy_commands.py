@@ -168,7 +168,7 @@ def test_trust_needs_consent_and_a_change_asks_again(workspace: Path, capsys: py
 
 def test_approvals_are_listed_and_answered(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "approvals", "list") == (0, [])
-    assert main(["approvals", "answer", "ask_x", "once"]) == 2
+    assert said(capsys, "approvals", "answer", "ask_x", "once")[0] == 2
     code = (
         "import asyncio, sys\n"
         "from holdfast import Holdfast, tool\n"

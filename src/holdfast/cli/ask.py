@@ -62,7 +62,10 @@ async def _ask(options: Namespace, question: str) -> int:
             render.facts(
                 options,
                 answer(
-                    outcome, session=options.session, model=choice.to_dict(), cost=loop.limits.cost_of(outcome.usage)
+                    outcome,
+                    session=options.session or "",
+                    model=choice.to_dict(),
+                    cost=loop.limits.cost_of(outcome.usage),
                 ),
                 "",
             )

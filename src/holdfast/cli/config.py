@@ -28,7 +28,7 @@ def _show(options: Namespace) -> int:
     for warning in loaded.warnings:
         render.note(f"warning: {warning}")
     text = render.table(((r["key"], json.dumps(r["value"]), r["from"]) for r in rows), ("KEY", "VALUE", "FROM"))
-    render.facts(options, rows, text)
+    render.facts(options, rows, text if rows else "Nothing is set; every value is its default.")
     return 0
 
 

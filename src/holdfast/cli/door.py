@@ -20,8 +20,13 @@ T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
-async def opened(options: Namespace, *, interactive: bool = False, **settings: Any) -> AsyncGenerator[Holdfast]:
-    """Open the application for a command; `interactive` for commands that live on between calls."""
+async def opened(
+    options: Namespace, *, interactive: bool = False, shows_result: bool = False, **settings: Any
+) -> AsyncGenerator[Holdfast]:
+    """Open the application for a command; `interactive` for commands that live on between calls.
+
+    A command that shows the result of its one call itself (`shows_result`) logs no failure beside it, unless asked to.
+    """
     # Looking for pydantic's plug-ins reads every installed package; no command needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from holdfast.app import Holdfast
@@ -39,6 +44,11 @@ async def opened(options: Namespace, *, interactive: bool = False, **settings: A
         **settings,
     )
     to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
+    if shows_result and app.settings.log.level == "warning":
+        import logging
+
+        for handler in logging.getLogger("holdfast").handlers:
+            handler.addFilter(lambda record: getattr(record, "holdfast", {}).get("event") != "call_finished")
     for warning in app.warnings:
         render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + warning)
     async with app:

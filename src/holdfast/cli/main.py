@@ -62,6 +62,7 @@ class Usage(Exception):
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
+    _mend_streams()
     try:
         shared, rest = _global_options(words)
         return _run(shared, rest)
@@ -74,8 +75,32 @@ def main(argv: list[str] | None = None) -> int:
         # Whoever read our output has gone; the interpreter must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except OSError as problem:
+        # What a command expects it handles itself; this is a full disk, or a state folder that cannot be written.
+        from holdfast.cli import render
+
+        render.error(_os_problem(problem), "`holdfast config path` says where settings and state live.")
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _mend_streams() -> None:
+    """Give a process that was started without standard streams empty ones, before a file takes their numbers."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    if (reconfigure := getattr(sys.stdin, "reconfigure", None)) is not None:
+        reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def _os_problem(problem: OSError) -> str:
+    where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
+    return where + (problem.strerror or str(problem))
 
 
 def _run(shared: SimpleNamespace, rest: list[str]) -> int:
@@ -96,6 +121,8 @@ def _run(shared: SimpleNamespace, rest: list[str]) -> int:
 def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
     import importlib
 
+    if not shared.cwd:
+        raise Usage("the current folder is gone; go to another, or name one with --cwd DIR")
     module, about = COMMANDS[name]
     parser = _parser(name, about)
     chosen = importlib.import_module(module)
@@ -103,32 +130,26 @@ def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
     options = parser.parse_args(words)
     for key, value in vars(shared).items():
         setattr(options, key, value)
+    from holdfast.cli import render
     from holdfast.core.errors import HoldfastError
 
+    render.begin(options)
     try:
         return chosen.run(options)
     except HoldfastError as problem:
-        from holdfast.cli import render
-
-        render.error(str(problem), getattr(problem, "hint", ""))
+        render.error(str(problem), getattr(problem, "hint", ""), code=getattr(problem, "code", "invalid_args"))
         return 2
 
 
 def _parser(name: str, about: str) -> argparse.ArgumentParser:
-    import argparse
+    from holdfast.cli.parser import Parser
 
-    return argparse.ArgumentParser(
-        prog=f"holdfast {name}",
-        description=about[0].upper() + about[1:] + ".",
-        epilog=GLOBAL_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    return Parser(prog=f"holdfast {name}", description=about[0].upper() + about[1:] + ".", epilog=GLOBAL_HELP)
 
 
 def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
     """Take the options that work before and after the command out of the words."""
-    shared = SimpleNamespace(cwd=os.getcwd(), cwd_given=False, session=None, mode=None, allow=[], json=False)
+    shared = SimpleNamespace(cwd=_here(), cwd_given=False, session=None, mode=None, allow=[], json=False)
     rest: list[str] = []
     position = 0
     while position < len(words):
@@ -149,6 +170,13 @@ def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
                 value, position = words[position], position + 1
             _set(shared, _WITH_VALUE[name], value)
     return shared, rest
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""  # `--help` and `--cwd` work all the same
 
 
 def _set(shared: SimpleNamespace, key: str, value: str) -> None:

@@ -116,10 +116,10 @@ def _lines(source: str) -> Iterator[str]:
         yield from sys.stdin
         return
     try:
-        with open(source, encoding="utf-8") as file:
+        with open(source, encoding="utf-8", errors="surrogateescape") as file:
             yield from file
-    except (OSError, UnicodeDecodeError) as problem:
-        raise HoldfastError(f"{source} cannot be read: {problem}") from None
+    except OSError as problem:
+        raise HoldfastError(f"{source} cannot be read: {problem.strerror}") from None
 
 
 def _judged(line: str, checkers: Checkers, options: Namespace) -> dict[str, Any]:

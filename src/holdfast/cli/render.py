@@ -12,6 +12,16 @@ from typing import Any
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "dim": 2}
 
 
+_json_failures = False
+_printed = False
+
+
+def begin(options: Namespace) -> None:
+    """Begin a command: from now on a failure is JSON on standard output where its result would have been."""
+    global _json_failures, _printed  # what was printed belongs to the process, as standard output does
+    _json_failures, _printed = as_json(options), False
+
+
 def as_json(options: Namespace) -> bool:
     """Whether facts are wanted as JSON: asked for, or nobody at a terminal reads along."""
     return bool(options.json) or not sys.stdout.isatty()
@@ -20,9 +30,27 @@ def as_json(options: Namespace) -> bool:
 def facts(options: Namespace, data: Any, text: str | Callable[[], str]) -> None:
     """Print facts: JSON for programs, text for people."""
     if as_json(options):
-        line(json.dumps(data, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str))
+        json_line(data, indent=2 if sys.stdout.isatty() else None)
     else:
         line(text if isinstance(text, str) else text())
+
+
+def json_line(data: Any, *, indent: int | None = None) -> None:
+    """Print data as JSON; characters stand for themselves where the stream takes them all."""
+    text = json.dumps(data, ensure_ascii=False, indent=indent, default=str)
+    utf = (sys.stdout.encoding or "ascii").lower().startswith("utf")
+    # Half a surrogate pair stands for a byte that is no UTF-8; nothing but an escape can carry it.
+    if not text.isascii() and not (utf and _encodes(text)):
+        text = json.dumps(data, indent=indent, default=str)
+    line(text)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def line(text: str = "") -> None:
@@ -31,6 +59,8 @@ def line(text: str = "") -> None:
 
 
 def put(text: str) -> None:
+    global _printed
+    _printed = True
     try:
         sys.stdout.write(text)
     except UnicodeEncodeError:
@@ -44,8 +74,10 @@ def note(text: str) -> None:
     sys.stderr.write(text.encode("utf-8", "backslashreplace").decode() + "\n")
 
 
-def error(message: str, hint: str = "") -> None:
-    """Print what is wrong, and what to do next, on stderr."""
+def error(message: str, hint: str = "", *, code: str = "execution_error") -> None:
+    """Print what is wrong, and what to do next, on stderr; for programs it is the result on standard output as well."""
+    if _json_failures and not _printed:
+        json_line({"ok": False, "error": {"code": code, "message": message, "hint": hint, "details": {}}})
     note(paint("error: ", "red", stream=sys.stderr) + message)
     if hint:
         note(hint)

@@ -195,7 +195,7 @@ def _unknown(options: Namespace, names: list[str]) -> int:
 
 def _invoke(options: Namespace) -> int:
     from holdfast.core.call import ToolError, ToolResult
-    from holdfast.core.errors import ToolFailure
+    from holdfast.core.errors import HoldfastError, ToolFailure
 
     output = _private_stdout()
     try:
@@ -205,6 +205,8 @@ def _invoke(options: Namespace) -> int:
         result = door.run(_called(options, args))
     except ToolFailure as failure:
         result = ToolResult.failed(ToolError.of(failure)).with_meta(tool=options.name)
+    except HoldfastError as problem:  # wrong settings, a rule that does not parse
+        result = ToolResult.failed(ToolError("invalid_args", str(problem))).with_meta(tool=options.name)
     except (KeyboardInterrupt, _cancelled_error()):
         error = ToolError("cancelled", "the call was cancelled", "Nothing more will happen.")
         result = ToolResult.failed(error).with_meta(tool=options.name)
@@ -260,7 +262,7 @@ async def _called(options: Namespace, args: dict[str, Any]) -> Any:
     more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
     if options.record:
         more["record"] = options.record
-    async with door.opened(options, tool_allow=csv(options.tool_allow), **more) as app:
+    async with door.opened(options, tool_allow=csv(options.tool_allow), shows_result=True, **more) as app:
         if sys.stderr.isatty():
             app.bus.subscribe(_progress_shower())
         if options.dry_run:
@@ -285,7 +287,7 @@ def _progress_shower() -> Any:
 
 def _print_result(options: Namespace, result: Any) -> None:
     if render.as_json(options):
-        render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
+        render.json_line(result.to_dict())
         return
     for repaired in result.meta.get("repaired", ()):
         render.note(f"repaired {repaired}")

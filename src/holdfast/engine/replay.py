@@ -138,7 +138,7 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
         with open(path, encoding="utf-8") as file:
             yield from ((number, line) for number, line in enumerate(file, 1) if line.strip())
     except (OSError, UnicodeDecodeError) as problem:
-        raise StateError(f"{path} cannot be read: {problem}") from None
+        raise StateError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
 
 
 def _recorded(data: Mapping[str, Any]) -> Recorded:

@@ -70,7 +70,7 @@ def path() -> str:
 def _file() -> dict[str, str]:
     try:
         descriptor = os.open(path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as problem:
         raise StateError(f"{path()} cannot be read: {problem.strerror}") from None

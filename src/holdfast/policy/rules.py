@@ -210,4 +210,6 @@ def parse_line(line: str, origin: Origin = _COMMAND_LINE) -> Rule:
     first, _, rest = line.strip().partition(" ")
     if first in VERDICTS and (rest.strip() or line != first):
         return parse_rule(first, rest, origin)
+    if " " in line.strip().partition("(")[0].rstrip():
+        raise RuleError(f"{origin.source}: a rule begins with allow, ask or deny, which {line!r} does not")
     return parse_rule("allow", line, origin)

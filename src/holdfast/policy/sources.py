@@ -27,7 +27,11 @@ Key = tuple[Verdict, str]
 def rules_in_force(settings: Settings, workspace: str, command_line: Sequence[str]) -> list[Rule]:
     """Return every rule that is not built in; raise RuleError for one that is wrong, with file and line."""
     project = read_rules(os.path.join(workspace, PROJECT_FILE), "project")
-    wanted = _from_settings(settings)
+    try:
+        wanted = _from_settings(settings)
+    except RuleError:
+        _user_rules(workspace)  # says the same with file and line, where the rule stands in a file
+        raise
     user = _user_rules(workspace) if wanted else {}
     theirs = {(rule.verdict, rule.text): rule for rule in project}
     rules = [parse_line(line) for line in command_line]

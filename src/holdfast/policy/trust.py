@@ -131,7 +131,7 @@ def _load() -> dict[str, dict[str, Any]]:
     try:
         with open(_store(), encoding="utf-8") as file:
             known: Any = json.load(file)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as problem:
         raise StateError(f"{_store()} cannot be used: {problem}; nothing is trusted until it is removed") from None

@@ -1,0 +1,292 @@
+"""The command line in the hands of a stranger: odd machines, wrong input, closed pipes. No traceback, ever."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.main import COMMANDS
+
+HOLDFAST = [sys.executable, "-m", "holdfast"]
+
+
+def run(
+    *words: str, cwd: Path, stdin: bytes | None = b"", env: dict[str, str] | None = None, **more: Any
+) -> subprocess.CompletedProcess[bytes]:
+    done = subprocess.run(
+        [*HOLDFAST, *words],
+        cwd=cwd,
+        input=stdin,
+        env=os.environ | (env or {}),
+        capture_output=True,
+        timeout=60,
+        check=False,
+        **more,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done
+
+
+def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of bash in which `holdfast` is this one."""
+    script = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}\n{line}'
+    done = subprocess.run(["bash", "-c", script], cwd=cwd, capture_output=True, timeout=60, check=False)
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_help_page(tmp_path: Path, command: str) -> None:
+    done = run(command, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert f"usage: holdfast {command}".encode() in done.stdout
+    assert b"--cwd DIR" in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_refuses_an_unknown_option_with_code_2(tmp_path: Path, command: str) -> None:
+    done = run(command, "--no-such-option", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr
+
+
+def test_an_unknown_command_names_the_nearest(tmp_path: Path) -> None:
+    done = run("tolls", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"did you mean 'tools'" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--cwd",), ("--cwd", "/no/such/folder", "tools", "list"), ("--mode", "x", "log")])
+def test_wrong_global_options_are_bad_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert run(*words, cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("stream", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_closed_standard_streams_are_no_reason_to_fail(tmp_path: Path, stream: str) -> None:
+    assert shell(f"holdfast tools invoke time.now {stream}", tmp_path).returncode == 0
+
+
+def test_arguments_from_a_closed_standard_input_are_none(tmp_path: Path) -> None:
+    done = shell("holdfast tools invoke time.now --args - 0<&-", tmp_path)
+    assert json.loads(done.stdout)["ok"] is True
+
+
+@pytest.mark.parametrize("command", ["tools list", "policy list", "--help", "completion bash"])
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, command: str) -> None:
+    done = shell(f"set -o pipefail; holdfast {command} | head -c 3", tmp_path)
+    assert done.stderr == b""
+    assert len(done.stdout) == 3
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("command", ["tools list", "tools invoke time.now"])
+def test_a_full_disk_is_told(tmp_path: Path, command: str) -> None:
+    done = shell(f"holdfast {command} > /dev/full", tmp_path)
+    assert done.returncode == 1
+    assert b"No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(("words", "code"), [(("--version",), 0), (("--help",), 0), (("tools", "list"), 2)])
+def test_a_folder_that_is_gone(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = shell(f"cd {gone} && rmdir {gone} && holdfast {' '.join(words)}", tmp_path)
+    assert done.returncode == code
+
+
+# -- state and settings ------------------------------------------------------------------------------------------------
+
+
+def nowhere(tmp_path: Path) -> dict[str, str]:
+    """Return an environment whose state folder cannot be made: a file stands in its place."""
+    (tmp_path / "file").touch()
+    return {"HOLDFAST_HOME": str(tmp_path / "file")}
+
+
+@pytest.mark.parametrize("words", [("tools", "list"), ("tools", "invoke", "time.now"), ("log",), ("config", "show")])
+def test_what_needs_no_state_works_without_a_place_for_it(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert run(*words, cwd=tmp_path, env=nowhere(tmp_path)).returncode == 0
+
+
+def test_a_question_is_answered_without_a_place_to_keep_it(tmp_path: Path) -> None:
+    done = run("ask", "what time is it", cwd=tmp_path, env=nowhere(tmp_path))
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["answer"]
+    assert b"not kept" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("tools", "invoke", "time.now", "--session", "s"), ("trust", "--yes")])
+def test_what_needs_state_says_which_folder_cannot_be_written(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run(*words, cwd=tmp_path, env=nowhere(tmp_path))
+    assert done.returncode != 0
+    failure = json.loads(done.stdout)
+    assert failure["ok"] is False
+    assert str(tmp_path / "file") in failure["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = ", "not valid TOML"),
+        ("[permisions]\nallow = []", "did you mean 'permissions'"),
+        ('[engine]\ntimeout = "soon"', "config.toml:2: engine.timeout"),
+        ('[permissions]\nallow = "Bash"', "a list"),
+        ('[permissions]\nallow = ["Bash((("]', "config.toml:2"),
+    ],
+)
+def test_wrong_settings_are_told_with_their_place(tmp_path: Path, text: str, said: str) -> None:
+    home = tmp_path / "state"
+    home.mkdir()
+    (home / "config.toml").write_text(text)
+    for words in (("tools", "invoke", "time.now"), ("tools", "list")):
+        done = run(*words, cwd=tmp_path, env={"HOLDFAST_HOME": str(home)})
+        assert done.returncode == 2
+        failure = json.loads(done.stdout)
+        assert failure["error"]["code"] == "invalid_args"
+        assert said in failure["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--allow", "Bash((("),
+        ("--session", "../x"),
+    ],
+)
+def test_invoke_prints_one_result_whatever_is_wrong(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run("tools", "invoke", "time.now", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert {"ok", "data", "output", "error", "meta"} <= set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diff", "99"),
+        ("stats", "Nope"),
+        ("replay", "no-such-file"),
+        ("policy", "replay", "no-such-file"),
+        ("policy", "check", "--batch", "no-such-file"),
+        ("sessions", "show", "nope"),
+        ("approvals", "answer", "nope", "once"),
+    ],
+)
+def test_a_failure_is_json_on_standard_output_for_programs(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert json.loads(done.stdout)["error"]["message"]
+    assert b"Errno" not in done.stdout
+
+
+def test_a_rule_with_a_misspelt_verdict_is_refused(tmp_path: Path) -> None:
+    check = ("policy", "check", "--tool", "Bash", "--args", '{"command": "ls"}', "--rule")
+    assert run(*check, "dney Bash(ls:*)", cwd=tmp_path).returncode == 2
+    assert json.loads(run(*check, "deny Bash(ls:*)", cwd=tmp_path).stdout)["decision"] == "deny"
+
+
+# -- input and output of any kind --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [b"{", b"[1]", b'"x"', b"nul", b"\xff\xfe\x00", b"[" * 100_000, b'{"a":' * 100_000])
+def test_arguments_that_are_no_object_are_invalid(tmp_path: Path, text: bytes) -> None:
+    done = run("tools", "invoke", "tools.echo", "--args", "-", cwd=tmp_path, stdin=text)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == "invalid_args"
+
+
+@pytest.mark.parametrize("words", [("policy", "check", "--batch", "-"), ("shell", "parse", "--batch", "-")])
+def test_a_batch_answers_every_line_whatever_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+    lines = [b'{"command": "ls", "tool": "Read", "args": {"file_path": "a"}}', b"no json", b"\xff\xfe", b"[]", b"5"]
+    done = run(*words, cwd=tmp_path, stdin=b"\n".join(lines), env={"LC_ALL": "C.UTF-8"})
+    assert done.returncode == 0
+    assert len([json.loads(line) for line in done.stdout.splitlines()]) == len(lines)
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8", "de_DE.ISO-8859-1"])
+def test_json_is_whole_in_every_locale(tmp_path: Path, locale: str) -> None:
+    text = json.dumps({"text": "世界 🙂 é"}, ensure_ascii=False)
+    for more in ({}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "latin-1"}):
+        done = run(
+            *("tools", "invoke", "tools.echo", "--args", "-"),
+            cwd=tmp_path,
+            stdin=text.encode(),
+            env={"LC_ALL": locale, **more},
+        )
+        assert json.loads(done.stdout)["output"] == "世界 🙂 é"
+
+
+def on_terminal(*words: str, cwd: Path) -> tuple[int, str]:
+    """Run a command on a pseudo-terminal with nobody typing; return its exit code and what was shown."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*HOLDFAST, *words],
+        cwd=cwd,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(follower)
+    shown = b""
+    try:
+        while part := os.read(leader, 65536):
+            shown += part
+            if b"no (n and a reason) >" in part:
+                os.write(leader, b"n\n")
+    except OSError:
+        pass  # Linux says so when the last process has closed the other end
+    code = process.wait(timeout=60)
+    os.close(leader)
+    assert b"Traceback" not in shown
+    return code, re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
+
+
+def test_a_person_sees_text_and_errors_once(tmp_path: Path) -> None:
+    code, shown = on_terminal("tools", "invoke", "Read", "--args", '{"file_path": "nope"}', cwd=tmp_path)
+    assert code == 1
+    assert shown.startswith("error: File does not exist")
+    assert "{" not in shown
+    code, shown = on_terminal("diff", "99", cwd=tmp_path)
+    assert (code, shown.count("there are no changes yet") + shown.count("there is no change 99")) == (1, 1)
+
+
+def test_a_time_out_is_told_once(tmp_path: Path) -> None:
+    words = ("tools", "invoke", "Bash", "--args", '{"command": "sleep 9"}', "--timeout", "0.3", "--allow", "Bash")
+    code, shown = on_terminal(*words, cwd=tmp_path)
+    assert code == 5
+    assert "ERROR" not in shown
+
+
+def test_a_person_is_asked_and_may_say_no(tmp_path: Path) -> None:
+    args = json.dumps({"file_path": "a.txt", "content": "hi\n"})
+    code, shown = on_terminal("tools", "invoke", "Write", "--args", args, cwd=tmp_path)
+    assert code == 4
+    assert "Write asks for permission" in shown
+    assert "+hi" in shown
+    assert not (tmp_path / "a.txt").exists()
+
+
+def test_an_interrupted_call_is_cancelled(tmp_path: Path) -> None:
+    words = ("tools", "invoke", "Bash", "--args", '{"command": "echo begun > begun; sleep 60"}', "--allow", "Bash")
+    process = subprocess.Popen([*HOLDFAST, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None
+        os.sched_yield()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(out)["error"]["code"] == "cancelled"
+    assert b"Traceback" not in err
