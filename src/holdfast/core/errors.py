@@ -13,7 +13,7 @@ Anything else that is raised is a bug. Bugs are caught once, in the executor, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 ErrorCode = Literal[
     "tool_not_found",
@@ -27,17 +27,7 @@ ErrorCode = Literal[
     "queue_full",
 ]
 
-ERROR_CODES: Final[tuple[ErrorCode, ...]] = (
-    "tool_not_found",
-    "invalid_args",
-    "execution_error",
-    "tool_unavailable",
-    "permission_denied",
-    "precondition_failed",
-    "timeout",
-    "cancelled",
-    "queue_full",
-)
+ERROR_CODES: Final[tuple[ErrorCode, ...]] = get_args(ErrorCode)
 
 
 class HoldfastError(Exception):

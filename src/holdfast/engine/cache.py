@@ -23,7 +23,7 @@ from holdfast.core.session import Kept
 from holdfast.core.tool import Tool
 
 if TYPE_CHECKING:
-    from holdfast.engine.executor import Prepared, Proceed
+    from holdfast.engine.prepared import Prepared, Proceed
 
 ENTRIES: Final = 500
 SIZE_LIMIT: Final = 16 * 1024 * 1024

@@ -7,14 +7,13 @@ a person, the command line, an MCP client, undo) passes the same steps; nothing 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.core.call import ToolCall, ToolError, ToolResult
+from holdfast.core.call import ToolCall, ToolResult
 from holdfast.core.context import ToolContext
 from holdfast.core.errors import ToolFailure
 from holdfast.core.events import Event, Progress
@@ -24,12 +23,14 @@ from holdfast.engine.asking import Asking
 from holdfast.engine.bus import Bus
 from holdfast.engine.deadlines import Deadlines
 from holdfast.engine.extensions import Extensions
+from holdfast.engine.failures import CANCELLED, SWITCHED_OFF, crashed, failed, missing, timed_out
 from holdfast.engine.limits import cut
+from holdfast.engine.prepared import Meter, Middleware, Prepared, Proceed, View
 from holdfast.engine.readiness import Readiness
 from holdfast.engine.running import STOPPED, Overrun, Run, runner, within
 from holdfast.engine.slots import Resources, Slot, ordered
 from holdfast.engine.workers import Workers
-from holdfast.policy.policy import Decision, Policy
+from holdfast.policy.policy import Policy
 from holdfast.registry.lifecycle import Life, Lifecycle
 
 if TYPE_CHECKING:
@@ -39,76 +40,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast")
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 TOOLS_REMEMBERED: Final = 20_000
-
-
-class View(Protocol):
-    """What a session sees of the tools (`core.view.Selection`)."""
-
-    def get(self, name: str) -> Tool | None: ...
-    def names(self) -> list[str]: ...
-    def hides(self, name: str) -> bool: ...
-
-
-class Meter(Protocol):
-    """Who counts calls (`engine.metrics.Metrics`)."""
-
-    def started(self, tool: str) -> None: ...
-    def finished(
-        self,
-        tool: str,
-        duration_s: float,
-        error: str | None,
-        *,
-        queue_s: float = 0.0,
-        bytes_out: int = 0,
-        ran: bool = True,
-    ) -> None: ...
-    def used(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None: ...
-    def estimate_s(self, tool: str) -> float: ...
-
-
-class Prepared:
-    """A call that passed every check and may run."""
-
-    __slots__ = ("args", "call", "ctx", "decision", "queue_s", "repairs", "settings", "timeout_s", "tool")
-
-    def __init__(
-        self,
-        call: ToolCall,
-        tool: Tool,
-        args: Any,
-        ctx: ToolContext,
-        decision: Decision,
-        settings: ToolSettings | None,
-        timeout_s: float,
-        repairs: tuple[str, ...] = (),
-    ) -> None:
-        self.call = call
-        self.tool = tool
-        self.args = args
-        self.ctx = ctx
-        self.decision = decision
-        self.settings = settings
-        self.timeout_s = timeout_s
-        self.repairs = repairs
-        self.queue_s = 0.0
-
-    @property
-    def read_only(self) -> bool:
-        flag = self.tool.read_only
-        return flag if isinstance(flag, bool) else flag(self.args, self.ctx)
-
-    @property
-    def concurrency_safe(self) -> bool:
-        chosen = self.settings.concurrency.is_concurrency_safe if self.settings else None
-        if chosen is not None:
-            return chosen
-        flag = self.tool.concurrency_safe
-        return flag if isinstance(flag, bool) else flag(self.args, self.ctx)
-
-
-Proceed = Callable[[Prepared], Awaitable[ToolResult]]
-Middleware = Callable[[Prepared, Proceed], Awaitable[ToolResult]]
 
 
 class Executor:
@@ -164,22 +95,22 @@ class Executor:
             prepared = await self._prepare(call, tool, session)
             result = await self._invoke(prepared, session, life)
         except ToolFailure as failure:
-            result = _failed(failure)
+            result = failed(failure)
         except Overrun as overrun:
-            bug, result = True, _timed_out(prepared, overrun)
+            bug, result = True, timed_out(prepared, overrun)
         except asyncio.CancelledError:
-            self._close(call, name, session, _CANCELLED, at, clock, prepared, bug)
+            self._close(call, name, session, CANCELLED, at, clock, prepared, bug)
             raise
         except Exception as problem:  # the one place where bugs of tools are caught
             _log.exception("tool %s failed on call %s", name, call.id)
-            bug, result = True, _failed(_crashed(name, problem))
+            bug, result = True, failed(crashed(name, problem))
         if self.extensions.active and prepared is not None:
             try:
                 result = await self.extensions.end(prepared.tool, call, result)
             except ToolFailure as failure:
-                result = _failed(failure)
+                result = failed(failure)
             except asyncio.CancelledError:
-                self._close(call, name, session, _CANCELLED, at, clock, prepared, bug)
+                self._close(call, name, session, CANCELLED, at, clock, prepared, bug)
                 raise
         return self._close(call, name, session, result, at, clock, prepared, bug)
 
@@ -196,7 +127,7 @@ class Executor:
             await self._check(tool, args, ctx)
             shown = await self.asking.preview(tool, args, ctx, self.workers)
         except ToolFailure as failure:
-            return _failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
+            return failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
         text = shown.diff or shown.text if shown else f"{tool.name} cannot say what it would change; nothing was run."
         data = {"verdict": decision.to_dict(), "diff": shown.diff if shown else "", **(shown.data if shown else {})}
         meta = {"tool": tool.name, "call_id": call.id, "dry_run": True} | (
@@ -247,14 +178,14 @@ class Executor:
     def _resolve(self, call: ToolCall, view: View) -> Tool:
         tool = view.get(call.name)
         if tool is None:
-            raise _missing(call.name, view)
+            raise missing(call.name, view)
         return tool
 
     def _is_ready(self, tool: Tool, session: Session) -> bool:
         settings = session.settings.tools.get(tool.name)
         enabled = tool.enabled if isinstance(tool.enabled, bool) else tool.enabled(session)
         if not enabled or (settings is not None and not settings.enabled):
-            raise ToolFailure(f"{tool.name} is switched off", code="tool_unavailable", hint=_SWITCHED_OFF)
+            raise ToolFailure(f"{tool.name} is switched off", code="tool_unavailable", hint=SWITCHED_OFF)
         return self.lifecycle.state(tool.name) in ("ready", "executing", "error")
 
     def _validated(self, call: ToolCall, tool: Tool, session: Session) -> tuple[ToolContext, Any, tuple[str, ...]]:
@@ -405,10 +336,6 @@ class Executor:
         return result
 
 
-_SWITCHED_OFF: Final = "Set `enabled = true` for it in the settings, or use another tool."
-_CANCELLED: Final = ToolResult.failed(ToolError("cancelled", "the call was cancelled", "Nothing more will happen."))
-
-
 def _wrapped(layer: Middleware, inner: Proceed) -> Proceed:
     async def proceed(prepared: Prepared) -> ToolResult:
         return await layer(prepared, inner)
@@ -416,48 +343,8 @@ def _wrapped(layer: Middleware, inner: Proceed) -> Proceed:
     return proceed
 
 
-def _missing(name: str, view: View) -> ToolFailure:
-    """Say that there is no such tool here, and which names are near."""
-    from difflib import get_close_matches
-
-    if view.hides(name):
-        message = f"{name} is not among the tools of this session"
-        return ToolFailure(message, code="tool_unavailable", hint="Use one of the tools you were given.")
-    names = view.names()
-    folded = {each.lower(): each for each in names}
-    near = [folded[each] for each in get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
-    hint = (
-        f"Did you mean {', '.join(near)}?" if near else "`holdfast tools list` lists all; a model can use ToolSearch."
-    )
-    message = f"there is no tool named {name!r}"
-    return ToolFailure(message, code="tool_not_found", hint=hint, details={"name": name, "nearest": near})
-
-
 def _repaired(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
     """Mend what plainly means one thing; otherwise fail with every fault, its path and an example."""
     from holdfast.engine.arguments import mended
 
     return mended(tool, call)
-
-
-def _failed(failure: ToolFailure) -> ToolResult:
-    return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output)
-
-
-def _timed_out(prepared: Prepared | None, overrun: Overrun) -> ToolResult:
-    assert prepared is not None
-    tool, seconds = prepared.tool, prepared.timeout_s
-    left = " It ignored its cancellation and was left behind." if overrun.abandoned else ""
-    if overrun.abandoned is False and tool.where != "process" and not inspect.iscoroutinefunction(tool.run):
-        left = ' Its thread cannot be stopped and ends by itself; mark the tool `where="process"` to have it killed.'
-    message = f"{tool.name} did not finish within {seconds:g} s and was stopped."
-    hint = "Ask for less at once, or raise `timeout` for it in the settings." + left
-    return ToolResult.failed(ToolError("timeout", message, hint, {"timeout_s": seconds}))
-
-
-def _crashed(name: str, problem: Exception) -> ToolFailure:
-    return ToolFailure(
-        f"{name} raised {type(problem).__name__}: {problem}",
-        hint="This is a fault in the tool, not in the arguments; the log has its traceback.",
-        details={"exception": type(problem).__name__},
-    )

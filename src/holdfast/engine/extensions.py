@@ -23,7 +23,7 @@ from holdfast.core.tool import Tool, ToolInfo
 from holdfast.engine.bus import Bus
 
 if TYPE_CHECKING:
-    from holdfast.engine.executor import Middleware, Prepared, Proceed
+    from holdfast.engine.prepared import Middleware, Prepared, Proceed
 
 T = TypeVar("T")
 HOOK_TIMEOUT_S: Final = 10.0

@@ -14,9 +14,9 @@ from holdfast.core.errors import ToolFailure
 if TYPE_CHECKING:
     from holdfast.core.settings import Settings
     from holdfast.core.tool import Tool
-    from holdfast.engine.executor import Middleware, Prepared, Proceed
     from holdfast.engine.extensions import Extensions
     from holdfast.engine.metrics import Metrics
+    from holdfast.engine.prepared import Middleware, Prepared, Proceed
 
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 5.0

@@ -23,7 +23,8 @@ from holdfast.engine.repeats import REPEATS
 if TYPE_CHECKING:
     from holdfast.core.events import Progress
     from holdfast.core.session import Session
-    from holdfast.engine.executor import Executor, View
+    from holdfast.engine.executor import Executor
+    from holdfast.engine.prepared import View
 
 Finished: TypeAlias = tuple[int, ToolResult]
 

@@ -20,7 +20,8 @@ from holdfast.core.frozen import field, frozen
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
-    from holdfast.engine.executor import Executor, View
+    from holdfast.engine.executor import Executor
+    from holdfast.engine.prepared import View
 
 KIND: Final = "recording"
 SHOWN_LIMIT: Final = 200
