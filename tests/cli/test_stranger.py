@@ -290,3 +290,31 @@ def test_an_interrupted_call_is_cancelled(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert json.loads(out)["error"]["code"] == "cancelled"
     assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("words", [("--max-turns", "0"), ("--max-seconds", "-1"), ("--max-cost", "nan")])
+def test_limits_of_a_question_are_numbers_over_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert run("ask", "what time is it", *words, cwd=tmp_path).returncode == 2
+
+
+def test_a_model_that_cannot_be_had_leaves_the_form_of_the_answer(tmp_path: Path) -> None:
+    done = run("ask", "hi", "--model", "openai/gpt", cwd=tmp_path)
+    assert done.returncode == 1
+    keys = {"answer", "toolCalls", "toolResults", "toolError", "sessionContextUpdated", "usage", "session"}
+    assert keys <= set(json.loads(done.stdout))
+
+
+def test_a_recording_that_cannot_be_written_is_a_result_too(tmp_path: Path) -> None:
+    done = run("tools", "invoke", "time.now", "--record", "no/such/folder/file", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no/such/folder/file" in json.loads(done.stdout)["error"]["message"]
+
+
+def test_the_diff_of_a_tried_command_is_a_diff(tmp_path: Path) -> None:
+    done = run("tools", "invoke", "Bash", "--args", '{"command": "echo x > q"}', "--dry-run", cwd=tmp_path)
+    result = json.loads(done.stdout)
+    if not result["ok"]:
+        pytest.skip(result["error"]["message"])
+    assert result["data"]["diff"].startswith("--- ")
+    assert "Tried on a copy" in result["output"]
+    assert not (tmp_path / "q").exists()

@@ -14,10 +14,10 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--with-tools", type=_truth, default=True, nargs="?", const=True, metavar="true|false")
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
-    parser.add_argument("--max-turns", type=int, metavar="N")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="tokens of all turns together")
-    parser.add_argument("--max-seconds", type=float, metavar="S")
-    parser.add_argument("--max-cost", type=float, metavar="X", help="needs [model] input_price and output_price")
+    parser.add_argument("--max-turns", type=_count, metavar="N")
+    parser.add_argument("--max-tokens", type=_count, metavar="N", help="tokens of all turns together")
+    parser.add_argument("--max-seconds", type=_amount, metavar="S")
+    parser.add_argument("--max-cost", type=_amount, metavar="X", help="needs [model] input_price and output_price")
 
 
 def _truth(text: str) -> bool:
@@ -26,13 +26,29 @@ def _truth(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number over 0")
+    return int(text)
+
+
+def _amount(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number over 0")
+    return amount
+
+
 def run(options: Namespace) -> int:
     from holdfast.cli import door
 
     words = " ".join(options.question)
     question = sys.stdin.read() if words in ("", "-") else words
     if not question.strip():
-        render.error("there is no question", 'Try: holdfast ask "what time is it"')
+        render.error("there is no question", 'Try: holdfast ask "what time is it"', code="invalid_args")
         return 2
     return door.run(_ask(options, question))
 
@@ -106,10 +122,14 @@ def limits(options: Namespace, app: Any) -> Any:
 
 
 def _failed(options: Namespace, problem: Any) -> int:
+    from holdfast.core.model import Usage
+
     if render.as_json(options):
         error = {"code": "model_error", "message": problem.message, "hint": problem.hint}
         empty: dict[str, Any] = {"answer": "", "toolCalls": [], "toolResults": [], "toolError": None}
-        render.facts(options, {**empty, "sessionContextUpdated": False, "error": error}, "")
+        usage = {**Usage().to_dict(), "cost": None}
+        kept = {"sessionContextUpdated": False, "usage": usage, "session": options.session or ""}
+        render.facts(options, {**empty, **kept, "error": error}, "")
     else:
         render.error(problem.message, problem.hint)
     return 1

@@ -207,6 +207,9 @@ def _invoke(options: Namespace) -> int:
         result = ToolResult.failed(ToolError.of(failure)).with_meta(tool=options.name)
     except HoldfastError as problem:  # wrong settings, a rule that does not parse
         result = ToolResult.failed(ToolError("invalid_args", str(problem))).with_meta(tool=options.name)
+    except OSError as problem:  # a recording or a state folder that cannot be written
+        message = f"{problem.filename or 'the call'}: {problem.strerror or problem}"
+        result = ToolResult.failed(ToolError("execution_error", message)).with_meta(tool=options.name)
     except (KeyboardInterrupt, _cancelled_error()):
         error = ToolError("cancelled", "the call was cancelled", "Nothing more will happen.")
         result = ToolResult.failed(error).with_meta(tool=options.name)

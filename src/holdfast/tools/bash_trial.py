@@ -48,7 +48,7 @@ def _preview(stdout: str, stderr: str, ended: Ended, diff: str, changes: list[di
     head = f"Tried on a copy of the workspace, without network: {code}; {_counted(changes)}."
     printed = "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part)
     text = "\n".join(part for part in (head, printed) if part)
-    data = {"exit_code": ended.exit_code, "stdout": stdout, "stderr": stderr, "changes": changes}
+    data = {"exit_code": ended.exit_code, "stdout": stdout, "stderr": stderr, "changes": changes, "diff": diff}
     if ended.stopped:
         data["stopped"] = ended.stopped
     return Preview(text, f"{text}\n{diff}" if diff else text, data | {"usage": ended.usage()})
