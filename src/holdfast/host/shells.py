@@ -188,6 +188,7 @@ class Shells:
             namespaces=namespaces,
             own=own,
             readable=session.settings.permissions.allow,
+            keeps_out=session.keeps_out,
         )
 
     def _note(self, launcher: Launcher) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import stat
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from holdfast.core.frozen import field, frozen
@@ -113,11 +114,13 @@ def closed_plan(
     namespaces: bool = True,
     own: Iterable[str] = (),
     readable: Iterable[str] = (),
+    keeps_out: Callable[[str], bool] = is_secret,
 ) -> Plan:
     """Return the plan of a contained session.
 
     `own` are Holdfast's folders, which stay read-only even inside a writable root. `readable` are allow rules: a
-    secret that one of the form `Read(path)` names stays readable.
+    secret that one of the form `Read(path)` names stays readable. `keeps_out` says of a path whether the rules keep
+    it from being read; a folder's ends in `/`.
     """
     real = _real([workspace, *roots])
     writable = _real([*real, *settings.writable, private_dir])
@@ -127,7 +130,7 @@ def closed_plan(
     kept += [os.path.join(folder, name) for folder in repositories for name in _GIT_FROZEN]
     kept += [path for path in _real(own) if inside(path, writable)]
     shown = _real(["~", *own])
-    masked = [path for path in secrets_near(real) if not _readable(path, real[0], readable)]
+    masked = [path for path in secrets_near(real, keeps_out) if not _readable(path, real[0], readable)]
     return Plan(
         workspace=real[0],
         roots=real,
@@ -224,7 +227,7 @@ def linked_git_folders(workspace: str) -> tuple[str, ...]:
     return (common,)
 
 
-def secrets_near(roots: Sequence[str]) -> list[str]:
+def secrets_near(roots: Sequence[str], keeps_out: Callable[[str], bool] = is_secret) -> list[str]:
     """Return the files and folders with secrets that exist in the home, the system and the roots."""
     home = os.path.realpath(os.path.expanduser("~"))
     found: dict[str, None] = {}
@@ -236,7 +239,7 @@ def secrets_near(roots: Sequence[str]) -> list[str]:
         if os.path.lexists(path) and not inside(path, roots):
             found[os.path.realpath(path)] = None
     for root in roots:
-        found.update(dict.fromkeys(secrets_below(root)))
+        found.update(dict.fromkeys(secrets_below(root, keeps_out)))
     names = list(found)
     return [path for path in names if os.path.exists(path) and not inside(os.path.dirname(path), names)]
 
@@ -269,9 +272,12 @@ def secrets_at_top(roots: Iterable[str]) -> set[str]:
     return found
 
 
-def secrets_below(root: str) -> list[str]:
-    """Return the secrets in a root; a very large tree is looked at only near its top."""
+def secrets_below(root: str, keeps_out: Callable[[str], bool] = is_secret) -> list[str]:
+    """Return the secrets in a root, by every name they have there; a very large tree is looked at near its top only."""
     found: list[str] = []
+    others: list[os.DirEntry[str]] = []
+    # A root that lies in a folder of secrets (a worktree in Holdfast's own state) is no secret itself.
+    by_rule = keeps_out if keeps_out is not is_secret and not is_secret(root + "/") else None
     waiting = [root]
     seen = 0
     while waiting and seen < _SCAN_LIMIT:
@@ -282,8 +288,29 @@ def secrets_below(root: str) -> list[str]:
         seen += len(entries)
         for entry in entries:
             folder = entry.is_dir(follow_symlinks=False)
-            if is_secret(entry.path[len(root) :] + ("/" if folder else "")):
+            ending = "/" if folder else ""
+            if is_secret(entry.path[len(root) :] + ending) or (by_rule and by_rule(entry.path + ending)):
                 found.append(os.path.realpath(entry.path))
-            elif folder and entry.name not in _SKIPPED:
+            elif not folder:
+                others.append(entry)
+            elif entry.name not in _SKIPPED:
                 waiting.append(entry.path)
-    return found
+    return found + _same_files(found, others)
+
+
+def _same_files(secrets: Sequence[str], others: Iterable[os.DirEntry[str]]) -> list[str]:
+    """Return the entries that are hard links to a secret; nothing is looked at when no secret has a second name."""
+    known = {(status.st_dev, status.st_ino) for path in secrets if (status := _status(path)) and status.st_nlink > 1}
+    if not known:
+        return []
+    pairs = ((entry.path, _status(entry.path)) for entry in others)
+    return [path for path, status in pairs if status and (status.st_dev, status.st_ino) in known]
+
+
+def _status(path: str) -> os.stat_result | None:
+    """Return what a plain file's name leads to, None for anything else."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None

@@ -9,6 +9,7 @@ _SIMPLE = re.compile(r"[=dDgGhHnNpPxzlF]|[qQlL]\s*\d*")
 _LABEL = re.compile(r"[:btT]\s*([^;}\n]*)")
 _TEXT = re.compile(r"[aic](?:\s*\\\n|\s*)(?:[^\n\\]|\\.)*", re.DOTALL)
 _BRACKET = re.compile(r"\[\^?\]?(?:\[:[a-z]+:\]|[^\]\n])*\]")
+_ODD_IN_BRACKET = re.compile(r"\\(?![tnrsSwW])")  # `[\t]` ends at the same place however it is read, `[\]]` does not
 _SUBSTITUTION_FLAGS = re.compile(r"[gpiIm0-9]*")
 
 
@@ -103,7 +104,7 @@ def _delimited(script: str, at: int, parts: int, *, pattern: bool = True) -> int
             position += 1
         elif character == "[" and pattern:
             end = _after_bracket(script, position)
-            if end is None or delimiter in script[position:end] or "\\" in script[position:end]:
+            if end is None or delimiter in script[position:end] or _ODD_IN_BRACKET.search(script[position:end]):
                 return None
             position = end - 1
         elif character == delimiter:

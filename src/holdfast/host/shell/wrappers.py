@@ -37,9 +37,9 @@ _SUDO = (
     "--reset-timestamp --bell -D: --chdir:"
 )
 _XARGS = (
-    "-0 -r -t -x -p -o -n: -P: -L: -l? -I: -i? -d: -E: -e? -s: -a: --null --no-run-if-empty --verbose --exit "
+    "-0 -r -t -x -p -o -n: -P: -L: -l? -I: -i? -d: -E: -e? -s: --null --no-run-if-empty --verbose --exit "
     "--max-args: "
-    "--max-procs: --max-lines? --replace? --delimiter: --eof? --max-chars: --arg-file: --interactive --open-tty "
+    "--max-procs: --max-lines? --replace? --delimiter: --eof? --max-chars: --interactive --open-tty "
     "--process-slot-var:"
 )
 
@@ -77,20 +77,23 @@ WRAPPERS: dict[str, Wrapper] = {
         "--wait: --conflict-exit-code: --verbose",
         operands=1,
         alters="takes a lock",
+        as_script="-c",
     ),
     "strace": Wrapper(
-        "-f -ff -c -C -q -r -t -T -v -x -y -i -k -e: -s: -a: -O: -S: -P: -b: -u: -E: --follow-forks",
+        "-f -ff -c -C -q -r -t -T -v -x -y -i -k -e: -s: -a: -o: -O: -S: -P: -b: -u: -E: --follow-forks --output: "
+        "--trace: --string-limit:",
         alters="traces a program",
     ),
-    "ltrace": Wrapper("-f -c -C -i -r -t -T -S -e: -s: -a: -n: -l: -u:", alters="traces a program"),
+    "ltrace": Wrapper("-f -c -C -i -r -t -T -S -e: -s: -a: -n: -l: -u: -o:", alters="traces a program"),
     "setarch": Wrapper("-R -v --addr-no-randomize", operands=1, alters="changes the personality"),
     "setpriv": Wrapper("--no-new-privs --reuid: --regid: --clear-groups --init-groups", alters="changes rights"),
-    "runuser": Wrapper("-u: --user:", alters="runs as another user", as_script="-c"),
+    "runuser": Wrapper("-l -m -p -u: -s: -g: --login --user: --group:", alters="runs as another user", as_script="-c"),
     "su": Wrapper("-l -m -p -s: -g: --login --preserve-environment", alters="runs as another user", as_script="-c"),
     "script": Wrapper("-q -a -e -f --quiet --append --return --flush", alters="writes a transcript", as_script="-c"),
     "xargs": Wrapper(_XARGS, adds_words=True),
     "watch": Wrapper(
-        "-n: -d? -t -b -e -g -c -p --interval: --differences? --no-title --beep --errexit --chgexit --color --precise",
+        "-n: -d? -t -b -e -g -c -p -x --exec --interval: --differences? --no-title --beep --errexit --chgexit "
+        "--color --precise",
         alters="runs again and again",
         as_script="*",
     ),
@@ -104,6 +107,27 @@ WRAPPERS: dict[str, Wrapper] = {
         "-q -G -d -P -t -p: -u: -E: --user --system --scope --quiet --wait --pipe --pty --collect --unit: --property: "
         "--setenv: --working-directory: --slice:",
         alters="starts a service",
+    ),
+    "systemd-inhibit": Wrapper("--what: --who: --why: --mode: --no-pager --list", alters="holds the system awake"),
+    "dbus-run-session": Wrapper("--dbus-daemon: --config-file:", alters="starts a message bus"),
+    "xvfb-run": Wrapper("-a -l -e: -f: -n: -p: -s: -w: --auto-servernum --server-args:", alters="starts a display"),
+    "nsenter": Wrapper(
+        "-a -F -m? -u? -i? -n? -p? -C? -U? -T? -t: -S: -G: -r? -w? -W? -Z --all --target: --mount? --uts? --ipc? "
+        "--net? --pid? --cgroup? --user? --time? --root? --wd? --no-fork --preserve-credentials",
+        alters="runs in other namespaces",
+    ),
+    "prlimit": Wrapper(
+        "-v? -n? -u? -c? -d? -e? -f? -i? -l? -m? -q? -r? -s? -t? -x? -y? --as? --nofile? --nproc? --core? --cpu? "
+        "--data? --fsize? --memlock? --rss? --stack?",
+        alters="changes limits",
+    ),
+    "choom": Wrapper("-n: --adjust:", alters="changes limits"),
+    "numactl": Wrapper("-l -a -N: -m: -C: -i: -p: --localalloc --cpunodebind: --membind: --physcpubind: --interleave:"),
+    "cpulimit": Wrapper("-b -f -i -z -m -q -v -l: -c: --limit: --foreground --include-children", alters="stops it"),
+    "firejail": Wrapper("--quiet --noprofile --private? --net: --profile: --seccomp? --noroot", alters="starts a jail"),
+    **dict.fromkeys(
+        ("linux32", "linux64", "i386", "i686", "x86_64", "uname26"),
+        Wrapper("-R -v --addr-no-randomize", alters="changes the personality"),
     ),
     "caffeinate": Wrapper("-d -i -m -s -u -t: -w:", alters="keeps the machine awake"),
     "proxychains": Wrapper("-q -f:", alters="redirects the network"),
@@ -146,9 +170,11 @@ def unwrap(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped:
     if parsed.unknown:
         return Unwrapped(problem=f"`{name}` with the option {parsed.unknown[0].text!r} is not understood")
     inner = parsed.operands or given[parsed.used :]
-    if script is not None:
+    if script is not None and not wrapper.operands:
         return Unwrapped(script=script)
-    return _command(name, wrapper, parsed, inner)
+    found = _command(name, wrapper, parsed, inner)
+    found.script = found.script or script  # `flock file curl -c jar`: both readings are judged
+    return found
 
 
 def _command(name: str, wrapper: Wrapper, parsed: Parsed, inner: list[Word]) -> Unwrapped:
