@@ -29,7 +29,6 @@ MODULES: Final[tuple[str, ...]] = (
     "holdfast.tools.web_search",
     "holdfast.tools.agent",
     "holdfast.tools.tasks",
-    "holdfast.tools.background",
     "holdfast.tools.tool_search",
     "holdfast.tools.tool_create",
     "holdfast.tools.basics",

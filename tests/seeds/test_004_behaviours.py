@@ -95,7 +95,7 @@ async def test_bash_ends_a_background_command_at_its_timeout(tmp_path: Path) -> 
         await app.call("Bash", {"command": "sleep 60", "run_in_background": True, "timeout": 200})
         status = "running"
         while status == "running":
-            status = (await app.call("BashOutput", {"task_id": "bg_task_1"})).data["status"]
+            status = (await app.call("TaskOutput", {"id": "bg_task_1"})).data["details"]["status"]
     assert status == "timeout"
 
 

@@ -23,7 +23,7 @@ from holdfast.core.session import Session
 from holdfast.core.settings import SandboxSettings, Settings, ToolSettings
 from holdfast.host.history.history import HISTORY
 from holdfast.host.sandbox import probe
-from holdfast.tools import background
+from holdfast.tools import background, tasks
 from holdfast.tools.bash import BASH
 from holdfast.tools.tasks import BOARD
 
@@ -48,7 +48,7 @@ class Bench:
         return await BASH.run(parsed, ctx)
 
     async def other(self, name: str, **args: Any) -> ToolResult:
-        tool = next(tool for tool in background.TOOLS if tool.name == name)
+        tool = next(tool for tool in tasks.TOOLS if tool.name == name)
         return await tool.run(tool.arguments.parse(args), self.context(name, args))
 
 
@@ -248,28 +248,28 @@ async def test_a_background_command_answers_at_once_and_shows_its_output_bit_by_
     assert result.data == {"task_id": "bg_task_1", "status": "running"}
     seen = ""
     while "one" not in seen:
-        seen += (await sh.other("BashOutput", task_id="bg_task_1")).data["stdout"]
+        seen += (await sh.other("TaskOutput", id="bg_task_1")).data["output"]
         await asyncio.sleep(0.01)
-    assert (await sh.other("BashOutput", task_id="bg_task_1")).output.startswith("(nothing new)")
+    assert (await sh.other("TaskOutput", id="bg_task_1")).output.startswith("(nothing new)")
     Path(sh.session.workspace, "go").touch()
     news = ""
-    while (latest := await sh.other("BashOutput", task_id="bg_task_1")).data["status"] == "running":
-        news += latest.data["stdout"]
+    while (latest := await sh.other("TaskOutput", id="bg_task_1")).data["status"] == "in_progress":
+        news += latest.data["output"]
         await asyncio.sleep(0.01)
-    assert (news + latest.data["stdout"]) == "two\n"
-    assert (latest.data["status"], latest.data["exit_code"]) == ("done", 0)
+    assert (news + latest.data["output"]) == "two"
+    assert (latest.data["status"], latest.data["details"]["exit_code"]) == ("done", 0)
 
 
 async def test_background_commands_are_listed_and_stopped(sh: Bench) -> None:
     await sh("sleep 600", run_in_background=True)
     await sh("setsid sleep 600 & wait", run_in_background=True)
-    listed = (await sh.other("BashList")).data["tasks"]
-    assert {task["task_id"]: task["status"] for task in listed} == {"bg_task_1": "running", "bg_task_2": "running"}
-    stopped = await sh.other("BashStop", task_id="bg_task_2")
+    listed = (await sh.other("TaskList")).data["tasks"]
+    assert {task["id"]: task["status"] for task in listed} == {"bg_task_1": "in_progress", "bg_task_2": "in_progress"}
+    stopped = await sh.other("TaskStop", id="bg_task_2")
     assert stopped.data["status"] == "cancelled"
-    assert (await sh.other("BashStop", task_id="bg_task_2")).output.endswith("(already)")
+    assert (await sh.other("TaskStop", id="bg_task_2")).output == "bg_task_2 is already cancelled."
     with pytest.raises(ToolFailure, match="bg_task_9"):
-        await sh.other("BashStop", task_id="bg_task_9")
+        await sh.other("TaskStop", id="bg_task_9")
 
 
 async def test_a_background_command_ends_at_its_time_out(sh: Bench) -> None:
@@ -426,7 +426,7 @@ async def test_what_a_background_command_changed_is_in_the_history_too(sh: Bench
     await sh("echo x > made; echo done", run_in_background=True)
     task = sh.session.keep(background.BACKGROUND).get("bg_task_1")
     await asyncio.wait_for(asyncio.shield(task.waiting), 10)
-    facts = (await sh.other("BashOutput", task_id="bg_task_1")).data
+    facts = (await sh.other("TaskOutput", id="bg_task_1")).data["details"]
     assert [each["path"] for each in facts["changes"]] == [f"{sh.session.workspace}/made"]
 
 

@@ -65,6 +65,9 @@ class Clock:
     def output(self) -> str:
         return self.said.pop() if self.said else ""
 
+    def facts(self) -> dict[str, Any]:
+        return {"hands": 2}
+
     async def stop(self) -> None:
         self.state = "cancelled"
 
@@ -74,7 +77,9 @@ async def test_what_runs_is_listed_listened_to_and_stopped() -> None:
         app.session.keep(BOARD).join("clock_1", "a clock", "agent", Clock())
         assert "clock_1 [in_progress] (agent) a clock" in (await app.call("TaskList")).output
         assert "tick" in (await app.call("TaskOutput", {"id": "clock_1"})).output
-        assert "(nothing new)" in (await app.call("TaskOutput", {"id": "clock_1"})).output
+        silent = await app.call("TaskOutput", {"id": "clock_1"})
+        assert "(nothing new)" in silent.output
+        assert silent.data["details"] == {"hands": 2}
         assert (await app.call("TaskUpdate", {"id": "clock_1", "status": "done"})).error is not None
         assert (await app.call("TaskStop", {"id": "clock_1"})).data["status"] == "cancelled"
         assert "already" in (await app.call("TaskStop", {"id": "clock_1"})).output

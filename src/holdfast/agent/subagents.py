@@ -53,7 +53,7 @@ class Agent:
             self.task.cancel()
             await asyncio.wait({self.task})
 
-    def to_dict(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         names = ("id", "profile", "description", "depth", "state", "tool_calls", "tokens", "last_activity")
         return {name: getattr(self, name) for name in names}
 

@@ -53,6 +53,10 @@ class Running(Protocol):
         """Return what it has said since the last time this was asked."""
         ...
 
+    def facts(self) -> dict[str, Any]:
+        """Return what else is worth telling of it, as plain data."""
+        ...
+
     async def stop(self) -> None:
         """End it and everything it started; return when that is done."""
         ...

@@ -1,4 +1,4 @@
-"""Commands in the background: started by `Bash`, watched with BashOutput and BashList, ended with BashStop.
+"""Commands in the background: started by `Bash`, watched with TaskOutput and TaskList, ended with TaskStop.
 
 They belong to the session. When it closes, or the process dies, so do they.
 """
@@ -9,12 +9,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from holdfast.core.args import Args, Field
 from holdfast.core.call import ToolResult
 from holdfast.core.errors import ToolFailure
 from holdfast.core.session import Kept
 from holdfast.core.tasks import Status as BoardStatus
-from holdfast.core.tool import Tool
 from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, marked
 from holdfast.host.process import Ended, Run
 from holdfast.host.shells import SHELLS
@@ -22,7 +20,6 @@ from holdfast.tools.tasks import BOARD
 
 if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
-    from holdfast.core.effects import Effect
     from holdfast.core.session import Session
     from holdfast.host.command_changes import Recorded
     from holdfast.tools.bash import BashArgs
@@ -212,89 +209,5 @@ async def start(args: BashArgs, ctx: ToolContext) -> ToolResult:
     """Start a command for `Bash` and answer with its id."""
     ctx.session.keep(SHELLS)  # kept first, so that it is closed after the tasks that run in it
     task = await ctx.session.keep(BACKGROUND).start(args, ctx)
-    text = f"{task.id} runs in the background. BashOutput shows what it prints, BashStop ends it."
+    text = f"{task.id} runs in the background. TaskOutput shows what it prints, TaskStop ends it."
     return ToolResult(data={"task_id": task.id, "status": task.status}, output=text)
-
-
-class TaskArgs(Args):
-    """Which background command."""
-
-    task_id: str = Field(description="The task_id a background Bash call returned, such as bg_task_1")
-
-
-class NoArgs(Args):
-    """Nothing to say."""
-
-
-async def _output(args: TaskArgs, ctx: ToolContext) -> ToolResult:
-    task = ctx.session.keep(BACKGROUND).get(args.task_id)
-    await asyncio.sleep(0)  # whoever asks again and again must let the output come in
-    stdout, stderr, body = _news(task)
-    shown = f"{body or '(nothing new)'}\n[{_line(task)}]"
-    return ToolResult(data=task.facts() | {"stdout": stdout, "stderr": stderr}, output=shown)
-
-
-def _news(task: BackgroundTask) -> tuple[str, str, str]:
-    """Return what is new on stdout, on stderr, and both as one text."""
-    stdout, stderr = task.news()
-    return stdout, stderr, "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part)
-
-
-def _line(task: BackgroundTask) -> str:
-    ended = task.run.ended
-    code = f", exit code {ended.exit_code}" if ended is not None and not ended.stopped else ""
-    return f"{task.id}: {task.status}{code}"
-
-
-async def _list(args: NoArgs, ctx: ToolContext) -> ToolResult:
-    tasks = ctx.session.keep(BACKGROUND).all()
-    lines = [f"{_line(task)}: {task.command.splitlines()[0][:100]}" for task in tasks]
-    return ToolResult(
-        data={"tasks": [task.facts() for task in tasks]}, output="\n".join(lines) or "There are no background commands."
-    )
-
-
-async def _stop(args: TaskArgs, ctx: ToolContext) -> ToolResult:
-    tasks = ctx.session.keep(BACKGROUND)
-    if tasks.get(args.task_id).run.ended is not None:
-        return ToolResult(data=tasks.get(args.task_id).facts(), output=f"{_line(tasks.get(args.task_id))} (already)")
-    task = await tasks.cancel(args.task_id)
-    return ToolResult(data=task.facts(), output=_line(task))
-
-
-def _touches_nothing(args: Args, ctx: ToolContext) -> list[Effect]:
-    return []
-
-
-TOOLS: Final[tuple[Tool, ...]] = (
-    Tool(
-        name="BashOutput",
-        description="Returns what a background command has printed since the last look, and its status.",
-        args=TaskArgs,
-        run=_output,
-        read_only=True,
-        concurrency_safe=True,
-        search_hint="background task output status log",
-        effects=_touches_nothing,
-    ),
-    Tool(
-        name="BashList",
-        description="Lists the background commands of this session with their status.",
-        args=NoArgs,
-        run=_list,
-        read_only=True,
-        concurrency_safe=True,
-        search_hint="background tasks list running",
-        effects=_touches_nothing,
-    ),
-    Tool(
-        name="BashStop",
-        description="Ends a background command and everything it started.",
-        args=TaskArgs,
-        run=_stop,
-        requires_permission=False,
-        search_hint="background task cancel kill stop",
-        timeout_s=15,
-        effects=_touches_nothing,
-    ),
-)

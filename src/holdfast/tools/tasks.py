@@ -5,6 +5,7 @@ Held in memory; kept on disk for later sessions where `[toolset] keep_tasks` say
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from typing import TYPE_CHECKING, Any, Final
@@ -106,9 +107,12 @@ async def _update(args: UpdateArgs, ctx: ToolContext) -> ToolResult:
 
 async def _output(args: WhichArgs, ctx: ToolContext) -> ToolResult:
     board = ctx.session.keep(BOARD)
-    text = board.running(args.id).output().rstrip("\n") or "(nothing new)"
+    await asyncio.sleep(0)  # whoever asks again and again must let the output come in
+    running = board.running(args.id)
+    text = running.output().rstrip("\n")
     task = board.get(args.id)
-    return ToolResult(data=task.to_dict() | {"output": text}, output=f"{text}\n[{task.id}: {task.status}]")
+    data = task.to_dict() | {"output": text, "details": running.facts()}
+    return ToolResult(data=data, output=f"{text or '(nothing new)'}\n[{task.id}: {task.status}]")
 
 
 async def _stop(args: WhichArgs, ctx: ToolContext) -> ToolResult:
