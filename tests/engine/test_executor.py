@@ -154,11 +154,10 @@ async def test_an_async_handler_is_stopped_at_its_deadline_and_cleans_up() -> No
     assert cleaned == [True]
 
 
-async def test_a_handler_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.running.GRACE_S", 0.05)
+async def test_a_handler_that_swallows_its_cancellation_is_left_behind() -> None:
     release = asyncio.Event()
 
-    @tool(read_only=True, timeout_s=0.05)
+    @tool(read_only=True, timeout_s=0.05, grace_s=0.05)
     async def stubborn() -> None:
         "Will not stop."
         while not release.is_set():

@@ -127,6 +127,8 @@ class Tool:
     version: str = "1.0.0"
     requires: tuple[str, ...] = ()
     timeout_s: float | Callable[[Any], float | None] | None = None
+    grace_s: float = 2.0
+    """How long a cancelled handler may clean up before it is left behind."""
     examples: tuple[Mapping[str, Any], ...] = ()
     reversible: bool = False
     preview_when_asked: bool = True

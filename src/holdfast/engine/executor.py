@@ -280,7 +280,7 @@ class Executor:
 
     def _bounded(self, prepared: Prepared, run: Run) -> Awaitable[ToolResult]:
         work = run(prepared.args, prepared.ctx)
-        return within(work, prepared.timeout_s, self._deadlines, self._running, prepared.call.id)
+        return within(work, prepared.timeout_s, prepared.tool.grace_s, self._deadlines, self._running, prepared.call.id)
 
     async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:
         """Run a call while it alone holds what it declares to use."""

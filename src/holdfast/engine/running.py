@@ -19,9 +19,6 @@ from holdfast.core.tool import Tool
 from holdfast.engine.deadlines import DEADLINE, Deadlines
 from holdfast.engine.workers import Workers
 
-GRACE_S: Final = 2.0
-"""How long a cancelled handler may clean up before it is left behind."""
-
 Run = Callable[[Any, ToolContext], Coroutine[Any, Any, ToolResult]]
 
 
@@ -98,6 +95,7 @@ class Overrun(Exception):
 async def within(
     work: Coroutine[Any, Any, ToolResult],
     timeout_s: float,
+    grace_s: float,
     deadlines: Deadlines,
     running: dict[str, Waiter],
     call_id: str,
@@ -115,7 +113,7 @@ async def within(
     try:
         await waiter
     except asyncio.CancelledError as cancelled:
-        stopped = await _end(task)
+        stopped = await _end(task, grace_s)
         if cancelled.args == (DEADLINE,):
             raise Overrun(abandoned=not stopped) from None
         if cancelled.args == (STOPPED,):
@@ -154,10 +152,10 @@ async def _announced(work: Coroutine[Any, Any, ToolResult], waiter: asyncio.Futu
             waiter.set_result(None)
 
 
-async def _end(task: asyncio.Task[ToolResult]) -> bool:
+async def _end(task: asyncio.Task[ToolResult], grace_s: float) -> bool:
     """Cancel a task and wait for its clean-up; False when it does not stop in time."""
     task.cancel()
-    done, _ = await asyncio.wait({task}, timeout=GRACE_S)
+    done, _ = await asyncio.wait({task}, timeout=grace_s)
     if done and not task.cancelled():
         task.exception()  # retrieved, so that asyncio does not report it as forgotten
     return bool(done)

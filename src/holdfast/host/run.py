@@ -22,8 +22,6 @@ TERM_S: Final = 5.0
 """How long a command may take to end after SIGTERM."""
 KILL_S: Final = 2.0
 """How long the kernel may take to end it after SIGKILL."""
-CANCEL_S: Final = 1.5
-"""The same as TERM_S for a call that was cancelled: the engine waits two seconds for it."""
 
 _TERM, _KILL = 15, 9
 _CHUNK: Final = 1 << 16
@@ -132,7 +130,7 @@ class Run:
         except asyncio.CancelledError:
             if self._ended.done():
                 raise
-            self.stop("cancelled", CANCEL_S)
+            self.stop("cancelled")
             try:
                 await asyncio.shield(self._ended)
             except asyncio.CancelledError:

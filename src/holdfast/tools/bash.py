@@ -12,6 +12,7 @@ from holdfast.core.effects import Unreadable
 from holdfast.core.errors import ToolFailure
 from holdfast.core.tool import Preview, Tool
 from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, bash
+from holdfast.host.run import KILL_S, TERM_S
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.plan import inside, trespasses
 from holdfast.host.shells import SHELLS, Shells, sandbox_missing
@@ -238,6 +239,7 @@ BASH: Final = Tool(
     reversible=True,
     timeout_s=lambda args: args.timeout / 1000 + 10,
     effects=_effects,
+    grace_s=TERM_S + KILL_S + 1,
     preview=_preview,
     preview_when_asked=False,
     check=_check,
