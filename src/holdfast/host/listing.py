@@ -7,7 +7,7 @@ looked at here; should a rule file in it say something `rg` reads otherwise than
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -86,11 +86,14 @@ class Listing:
         self.links_left_out = True
         found: list[Hit] = []
         secrets, top = Secrets(walk), walk.root.rstrip(b"/") + b"/"
-        for paths in _parts(run):
-            if walk.ignore and not all(_rg_reads_file(top + path) for path in paths if path.endswith(GITIGNORE)):
-                return None
-            hits = [path for path in filter(self.glob.matches, paths) if not secrets.holds(path)]
-            found += _looked_at(top, hits)
+        fd = os.open(walk.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for paths in _parts(run):
+                if walk.ignore and not all(_rg_reads_file(top + path) for path in paths if path.endswith(GITIGNORE)):
+                    return None
+                found += _looked_at(fd, secrets.without(filter(self.glob.matches, paths)))
+        finally:
+            os.close(fd)
         return found
 
 
@@ -103,6 +106,17 @@ class Secrets:
         self._folders: dict[bytes, bool] = {b"": False}
         self._harmless: dict[bytes, bool] = {}
         """Names that are no secret wherever they lie; the same few names come again and again."""
+
+    def without(self, paths: Iterable[bytes]) -> list[bytes]:
+        """Return the paths that are not kept out."""
+        folders, harmless = self._folders, self._harmless if self._keeps_out is is_secret else {}
+        kept: list[bytes] = []
+        for path in paths:
+            folder, _, name = path.rpartition(b"/")
+            # Most names were seen before, and in such a folder; a third of the time of asking for each.
+            if (folders.get(folder) is False and harmless.get(name)) or not self.holds(path):
+                kept.append(path)
+        return kept
 
     def holds(self, path: bytes) -> bool:
         cut = path.rfind(b"/")
@@ -135,12 +149,13 @@ def _parts(chunks: Iterator[bytes]) -> Iterator[list[bytes]]:
         yield [path[2:] for path in paths]
 
 
-def _looked_at(top: bytes, paths: list[bytes]) -> list[Hit]:
+def _looked_at(top: int, paths: list[bytes]) -> list[Hit]:
+    """Return the hits of paths below the open folder `top`: the kernel need not find the way there each time."""
     found: list[Hit] = []
-    lstat = os.lstat
+    stat = os.stat
     for path in paths:
         try:
-            status = lstat(top + path)
+            status = stat(path, dir_fd=top, follow_symlinks=False)
         except OSError:  # gone since it was listed
             continue
         found.append((-status.st_mtime_ns, path, status.st_size))
