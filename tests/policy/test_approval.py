@@ -301,3 +301,23 @@ async def test_a_command_can_be_tried_from_the_question_before_it_is_answered(tm
     assert refused.error is not None
     assert "not like this" in refused.error.message
     assert (tmp_path / "a.txt").read_text() == "one\n"
+
+
+async def test_settings_may_want_a_class_of_commands_tried_before_every_question(tmp_path: Path) -> None:
+    from holdfast import Settings
+    from holdfast.host.sandbox.probe import abilities
+    from holdfast.testing import Says, scratch_app
+
+    if not abilities().enough:
+        pytest.skip(f"commands cannot be tried on this system: {abilities().why_not}")
+    (tmp_path / "a.txt").write_text("one\n")
+    settings = Settings.parse({"tools": {"Bash": {"custom": {"try_first": ["silent"]}}}})
+    approver = Says("no")
+    async with scratch_app(tmp_path, settings=settings, approver=approver) as app:
+        await app.call("Bash", {"command": "mv a.txt b.txt"})
+        await app.call("Bash", {"command": "make thing"})
+    tried, plain = approver.asked
+    assert tried.preview is not None
+    assert "b.txt" in tried.text()
+    assert plain.preview is None
+    assert plain.try_first is not None

@@ -131,7 +131,7 @@ class Tool:
     """How long a cancelled handler may clean up before it is left behind."""
     examples: tuple[Mapping[str, Any], ...] = ()
     reversible: bool = False
-    preview_when_asked: bool = True
+    preview_when_asked: Flag = True
     """Whether a question about a call shows its preview; no where the preview may take long, and is only offered."""
     where: Where | None = None
     origin: str | None = None

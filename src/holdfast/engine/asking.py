@@ -102,8 +102,10 @@ class Asking:
     ) -> Mapping[str, Any] | None:
         """Ask about a call. Returns None to go on, or changed arguments; raises when the answer is no."""
         call, session = ctx.call, ctx.session
+        flag = tool.preview_when_asked
+        at_once = flag if isinstance(flag, bool) else flag(args, ctx)
         try:
-            shown = await self.preview(tool, args, ctx, workers) if tool.preview_when_asked else None
+            shown = await self.preview(tool, args, ctx, workers) if at_once else None
         except ToolFailure as failure:
             shown = Preview(f"(no preview: {failure.message})")
         question = Question(
@@ -114,7 +116,7 @@ class Asking:
             digest=digest(tool.name, tool.version, call.args, session.cwd),
             origins=tuple(sorted(session.origins)),
             cwd=session.cwd,
-            try_first=None if tool.preview_when_asked else partial(self.preview, tool, args, ctx, workers),
+            try_first=None if at_once else partial(self.preview, tool, args, ctx, workers),
         )
         session.emit(
             "permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest

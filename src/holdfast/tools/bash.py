@@ -226,6 +226,11 @@ async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
     return await tried(args.command, args.timeout / 1000, ctx)
 
 
+def _try_first(args: BashArgs, ctx: ToolContext) -> bool:
+    """Whether the settings want commands of this class tried on a copy before anyone is asked about them."""
+    return understood(args, ctx).class_ in ctx.options.get("try_first", ())
+
+
 BASH: Final = Tool(
     name="Bash",
     description=prompt("bash"),
@@ -241,7 +246,7 @@ BASH: Final = Tool(
     effects=_effects,
     grace_s=TERM_S + KILL_S + 1,
     preview=_preview,
-    preview_when_asked=False,
+    preview_when_asked=_try_first,
     check=_check,
     examples=({"command": "git status --short"}, {"command": "pytest -q", "timeout": 300_000}),
 )
