@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import termios
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -227,8 +228,12 @@ def test_json_is_whole_in_every_locale(tmp_path: Path, locale: str) -> None:
         assert json.loads(done.stdout)["output"] == "世界 🙂 é"
 
 
-def on_terminal(*words: str, cwd: Path) -> tuple[int, str]:
-    """Run a command on a pseudo-terminal with nobody typing; return its exit code and what was shown."""
+def on_terminal(*words: str, cwd: Path, typed: Mapping[bytes, bytes] | None = None) -> tuple[int, str]:
+    """Run a command on a pseudo-terminal; return its exit code and what was shown.
+
+    `typed` says what to type when a text is shown; each is typed once.
+    """
+    answers = dict(typed or {})
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [*HOLDFAST, *words],
@@ -244,8 +249,8 @@ def on_terminal(*words: str, cwd: Path) -> tuple[int, str]:
     try:
         while part := os.read(leader, 65536):
             shown += part
-            if b"no (n and a reason) >" in part:
-                os.write(leader, b"n\n")
+            for asked in [asked for asked in answers if asked in shown]:
+                os.write(leader, answers.pop(asked))
     except OSError:
         pass  # Linux says so when the last process has closed the other end
     code = process.wait(timeout=60)
@@ -272,11 +277,20 @@ def test_a_time_out_is_told_once(tmp_path: Path) -> None:
 
 def test_a_person_is_asked_and_may_say_no(tmp_path: Path) -> None:
     args = json.dumps({"file_path": "a.txt", "content": "hi\n"})
-    code, shown = on_terminal("tools", "invoke", "Write", "--args", args, cwd=tmp_path)
+    typed = {b"no (n and a reason) >": b"n too risky\n"}
+    code, shown = on_terminal("tools", "invoke", "Write", "--args", args, cwd=tmp_path, typed=typed)
     assert code == 4
+    assert "too risky (permission_denied)" in shown
     assert "Write asks for permission" in shown
     assert "+hi" in shown
     assert not (tmp_path / "a.txt").exists()
+
+
+def test_ctrl_c_at_the_prompt_of_a_chat_does_not_leave_it(tmp_path: Path) -> None:
+    typed = {b"> ": b"\x03", b"/exit or Ctrl-D leaves": b"what time is it\n", b"ms since 1970)": b"/exit\n"}
+    code, shown = on_terminal("chat", cwd=tmp_path, typed=typed)
+    assert code == 0
+    assert "ms since 1970)" in shown
 
 
 def test_an_interrupted_call_is_cancelled(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ class Chat:
 
     async def talk(self) -> None:
         """Go on until the person leaves."""
-        while (text := await asyncio.get_running_loop().run_in_executor(None, _typed)) is not None:
+        while (text := await self._line()) is not None:
             if not text.strip():
                 continue
             if text.startswith("/"):
@@ -109,11 +109,16 @@ class Chat:
             else:
                 await self._answer(text)
 
+    async def _line(self) -> str | None:
+        """Wait for a line; what runs in the background goes on meanwhile, and Ctrl-C does not leave."""
+        with _on_interrupt(lambda: render.note("\n/exit or Ctrl-D leaves")):
+            return await asyncio.get_running_loop().run_in_executor(None, _typed)
+
     async def _answer(self, text: str) -> None:
         from holdfast.core.model import ModelError
 
         work = asyncio.ensure_future(self.loop.ask(text))
-        with _interrupting(work):
+        with _on_interrupt(work.cancel):
             try:
                 outcome = await work
             except asyncio.CancelledError:
@@ -195,12 +200,12 @@ def _typed() -> str | None:
 
 
 @contextlib.contextmanager
-def _interrupting(work: asyncio.Future[Any]) -> Any:
-    """Let Ctrl-C stop the answer instead of the program."""
+def _on_interrupt(act: Callable[[], object]) -> Any:
+    """Let Ctrl-C do this instead of ending the program."""
     import signal
 
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, work.cancel)
+    loop.add_signal_handler(signal.SIGINT, act)
     try:
         yield
     finally:

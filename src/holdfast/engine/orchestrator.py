@@ -180,8 +180,14 @@ class _Runner:
         if (refused := repeats.refusal(call)) is not None:
             return refused
         result = await self._executor.run(call, self._session, self._view)
-        tool = self._view.get(call.name)
-        return repeats.noted(call, result, changes=tool is not None and tool.read_only is not True)
+        return repeats.noted(call, result, changes=self._may_change(call.name))
+
+    def _may_change(self, name: str) -> bool:
+        try:
+            tool = self._view.get(name)
+        except ToolFailure:
+            return False  # it cannot be loaded, so nothing ran
+        return tool is not None and tool.read_only is not True
 
 
 def _cancelled_itself(call: ToolCall) -> ToolResult:

@@ -280,10 +280,11 @@ def _loaded(entry: _Entry) -> Tool:
     assert entry.load is not None
     try:
         entry.tool = entry.load()
-    except ImportError as problem:
+    except Exception as problem:  # whatever a module does while it is imported, the other tools go on
         name = entry.info.name if entry.info else "this tool"
+        said = str(problem) if isinstance(problem, ImportError) else f"{type(problem).__name__}: {problem}"
         raise ToolFailure(
-            f"{name} cannot be loaded: {problem}",
+            f"{name} cannot be loaded: {said}",
             code="tool_unavailable",
             hint="Reinstall holdfast with its dependencies.",
         ) from problem
