@@ -51,13 +51,15 @@ class RunCommand:
     """One simple command of a shell line, its words decoded as the shell would decode them.
 
     `read_only` is true when name and flags are known to change nothing. `implies` holds the effects that follow from
-    the words (paths, hosts); redirections belong to the line and are stated beside the command, not in it.
+    the words (paths, hosts); redirections belong to the line and are stated beside the command, not in it. `fed` is the
+    text the line gives it as standard input (`<<EOF`), where that is certain.
     """
 
     words: tuple[str, ...]
     read_only: bool
     reason: str = ""
     implies: tuple[Effect, ...] = ()
+    fed: str = ""
 
 
 @frozen

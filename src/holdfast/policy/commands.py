@@ -14,7 +14,13 @@ import re
 from typing import NamedTuple
 
 _PROGRAM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
-_INTERPRETERS = r"(python|pypy|perl|ruby|node|deno|bun|php|lua|tclsh|osascript|pwsh|awk|gawk|Rscript)[0-9.]*"
+# Programs whose words hold text in a language of their own that can run commands.
+_INTERPRETERS = (
+    r"(python|pypy|ipython|perl|ruby|node|deno|bun|php|lua|tclsh|expect|osascript|pwsh|[gmn]?awk|g?sed|Rscript|R|julia|"
+    r"g?vim?|nvim|ex|ed|emacs|tmux|screen|g?make|gdb|lldb|sqlite|psql|mysql|m4|socat|nix-shell|docker|podman|kubectl|ssh)"
+    r"[0-9.]*"
+)
+_PARTS = re.compile(r"[;&|\n(){}!`'\"=]+")  # what may stand before a command inside a text
 _LONG_NAMES = {"r": "--recursive", "R": "--recursive", "f": "--force", "v": "--verbose", "i": "--interactive"}
 
 
@@ -48,10 +54,14 @@ class CommandPattern(NamedTuple):
     def hidden_in(self, words: tuple[str, ...]) -> bool:
         """Return whether what follows the first word would be such a command: what an unknown wrapper may run.
 
-        The text handed to an interpreter counts when it names the program at all: what it does there is not read.
+        The text handed to an interpreter counts when it names the program at all: what it does there is not read. Text
+        handed to any other program, or to a variable, counts where it begins with such a command.
         """
         if not self.words:
             return False
+        texts = [word for word in words if _PARTS.search(word) or " " in word]
+        if any(self.forbids(tuple(part.split())) for text in texts for part in _PARTS.split(text)):
+            return True
         if re.fullmatch(_INTERPRETERS, posixpath.basename(words[0])):
             named = re.compile(rf"(?<![\w.-]){re.escape(posixpath.basename(self.words[0]))}(?![\w.-])")
             return any(named.search(word) for word in words[1:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 PathEffect = ReadPath | WritePath | DeletePath
 
+_PATH_PARTS = re.compile(r"[^\s'\"`;|&<>(){}=,]+")  # what may be a path inside a text
 _NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 # Effects that speak for the call; a call with reads alone, or none, is judged by what the tool says of itself as well.
 _SPEAKING = (WritePath, DeletePath, Connect, RemoteCall, Unreadable, RunCommand, StartAgent)
@@ -175,7 +178,7 @@ class Judgement:
 
     def _command_guard(self, effect: RunCommand, allow: tuple[Rule, ...]) -> Guard | None:
         if not effect.read_only:
-            return self._wrapped(effect.words)
+            return self._wrapped((*effect.words, effect.fed) if effect.fed else effect.words)
         reason = "" if allow else repository_problem(effect.words, self.request)
         return Guard("ask", reason) if reason else None
 
@@ -184,6 +187,27 @@ class Judgement:
         for rule in self.book.of("command", "deny"):
             if rule.command is not None and self._counts(rule) and rule.command.hidden_in(words):
                 return Guard("ask", f"{words[0]} may run what rule {rule.text} ({rule.origin}) denies", (rule,))
+        return self._handed(words)
+
+    def _handed(self, words: tuple[str, ...]) -> Guard | None:
+        """Return a question for a program nobody knows that is handed a path which a rule denies."""
+        rules = [rule for kind in ("read", "write") for rule in _own(tuple(self.book.of(kind, "deny")))]
+        if not rules:
+            return None
+        from holdfast.host.shell.effects import known_words
+
+        if known_words(words[0]):
+            return None
+        roots = self.policy.roots(self.request)
+        given = words if "=" in words[0] else words[1:]  # a variable's value is text as well
+        for part in dict.fromkeys(part for word in given for part in _PATH_PARTS.findall(word)[:64]):
+            place = roots.place(os.path.join(self.request.cwd, part))
+            found = next(
+                (rule for rule in rules if self._counts(rule) and self._forbids(rule, place, deep=False)), None
+            )
+            if found is not None:
+                reason = f"{words[0]} is given {part}, which rule {found.text} ({found.origin}) denies"
+                return Guard("ask", reason, (found,))
         return None
 
     def _path(self, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:

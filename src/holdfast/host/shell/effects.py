@@ -24,6 +24,12 @@ _MAKERS: dict[str, Callable[[str, bool], Effect]] = {"read": ReadPath, "write": 
 STREAMS = re.compile(r"/dev/(?:null|stdin|stdout|stderr|fd/\d+|zero|full|random|urandom)|/proc/self/fd/\d+")
 
 
+def known_words(command: str) -> bool:
+    """Tell whether the words of a command are understood to the last one, so that what they reach is all stated."""
+    name = command.rpartition("/")[2]
+    return name in SPECIAL or name in PLANS or name.startswith("mkfs.")
+
+
 def touches(name: str, words: Sequence[Word]) -> Iterator[Touch]:
     """Yield what the command with this name does to files and hosts, as far as its words tell."""
     special = SPECIAL.get(name)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from holdfast.core.frozen import frozen
+from holdfast.host.shell import sed
 from holdfast.host.shell.options import names
 from holdfast.host.shell.word import Word
 
@@ -98,12 +99,20 @@ def _tar(words: Sequence[Word]) -> Iterator[Started]:
                 yield Started(script=Word(value.text[5:], value.kind))
 
 
+# Settings whose value is a command line.
+_GIT_PROGRAM = re.compile(
+    r"(pager(\..*)?|editor|sshcommand|fsmonitor|external|textconv|program|helper|command|cmd|driver|clean|smudge|"
+    r"process|gitproxy|askpass)$"
+)
+
+
 def _git(words: Sequence[Word]) -> Iterator[Started]:
     for index, word in enumerate(words):
         following = words[index + 1 : index + 2]
-        if word.text in ("-c", "--config-env") and following and (value := following[0].text.partition("=")[2]):
-            if value.startswith("!"):
-                yield Started(script=Word(value[1:], following[0].kind))
+        if word.text == "-c" and following:
+            key, _, value = following[0].text.partition("=")
+            if value.startswith("!") or _GIT_PROGRAM.search(key.lower()):
+                yield Started(script=Word(value.removeprefix("!"), following[0].kind))
         elif (
             word.text in ("-x", "--exec", "--upload-pack", "--receive-pack", "--open-files-in-pager", "-u")
             and following
@@ -114,6 +123,14 @@ def _git(words: Sequence[Word]) -> Iterator[Started]:
         elif word.text in ("run", "foreach") and index and words[index - 1].text in ("bisect", "submodule"):
             rest = [each for each in words[index + 1 :] if each.text not in ("--recursive", "--quiet", "-q")]
             yield Started(script=rest[0]) if len(rest) == 1 else Started(tuple(rest))
+
+
+def _sed(words: Sequence[Word]) -> Iterator[Started]:
+    """Yield what the command `e` of a script runs."""
+    for word in words:
+        if word.literal and not sed.reads_only(word.text):
+            for hit in re.finditer(r"(?:^|[\s;{}\d$/!,])e[ \t]+([^\n]+)", word.text):
+                yield Started(script=Word(hit[1]))
 
 
 def _ssh(words: Sequence[Word]) -> Iterator[Started]:
@@ -139,6 +156,8 @@ STARTERS: dict[str, Finder] = {
     "fdfind": _fd,
     "rg": _scripts("--pre", "--hostname-bin"),
     "go": _scripts("-exec", "-toolexec", "--exec"),
+    "sed": _sed,
+    "gsed": _sed,
     "tar": _tar,
     "gtar": _tar,
     "bsdtar": _tar,

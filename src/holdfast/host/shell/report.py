@@ -152,7 +152,8 @@ def _run(found: Found) -> tuple[RunCommand, bool]:
         problem = unknown
     words = tuple(word.text for word in found.words)
     opaque = "" if not verdict.problem else _opaque_problem(found)
-    run = RunCommand(words, not problem, problem, tuple(implied))
+    fed = found.place.fed.text if problem and found.place.fed is not None else ""
+    run = RunCommand(words, not problem, problem, tuple(implied), fed)
     return run, verdict.unreadable or bool(unknown) or bool(opaque)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _ENDS = names("exit return logout")
 _MOVES = names("cd pushd popd chdir")
 _STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
+_RUNS_INPUT_LATER = names("at batch")
 _SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
 _READ_OTHERWISE = re.compile(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
 
@@ -48,6 +49,8 @@ def run(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> Flow
     walk.keep(words, scope, place)
     if name in SHELLS:
         _shell(walk, words, scope, place)
+    elif name in _RUNS_INPUT_LATER:
+        _run_input(walk, name, scope, place)
     elif name in NEVER_READABLE:
         _never_readable(walk, words, scope, place)
     elif name in STARTERS:
@@ -115,9 +118,13 @@ def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> N
     elif file is not None and re.fullmatch(r"/dev/fd/[1-9]\d*", file.text):
         walk.fault(f"`{name}` runs the output of a command as code")
     elif file is None or file.text in _STANDARD_INPUT:
-        walk.fault(f"`{name}` runs its standard input as code")
-        if place.fed is not None:
-            _run_text(walk, place.fed, scope, place, name)
+        _run_input(walk, name, scope, place)
+
+
+def _run_input(walk: Walk, name: str, scope: Scope, place: Place) -> None:
+    walk.fault(f"`{name}` runs its standard input as code")
+    if place.fed is not None:
+        _run_text(walk, place.fed, scope, place, name)
 
 
 def _run_text(walk: Walk, script: Word, scope: Scope, place: Place, name: str) -> None:
