@@ -191,6 +191,12 @@ def test_a_failure_is_json_on_standard_output_for_programs(tmp_path: Path, words
     assert b"Errno" not in done.stdout
 
 
+def test_info_knows_every_name_of_a_tool(tmp_path: Path) -> None:
+    for name in ("calculate", "mcp__calculator__calculate"):
+        assert json.loads(run("tools", "info", name, cwd=tmp_path).stdout)["name"] == "calculate"
+    assert json.loads(run("tools", "info", "FileRead", cwd=tmp_path).stdout)["name"] == "Read"
+
+
 def test_a_rule_with_a_misspelt_verdict_is_refused(tmp_path: Path) -> None:
     check = ("policy", "check", "--tool", "Bash", "--args", '{"command": "ls"}', "--rule")
     assert run(*check, "dney Bash(ls:*)", cwd=tmp_path).returncode == 2

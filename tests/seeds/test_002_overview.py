@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Progress, Settings, ToolCall, ToolFailure, ToolResult, tool
+from holdfast.core.settings import McpServerSettings
 from holdfast.core.shapes import call_to_mcp, result_from_mcp
 from holdfast.engine.orchestrator import batches
-from holdfast.testing import run_tool, scratch_app
+from holdfast.testing import Says, run_tool, scratch_app
+
+ROUGH = str(Path(__file__).parents[1] / "mcp" / "rough_server.py")
 
 
 @tool(read_only=True, concurrency_safe=True)
@@ -236,6 +240,22 @@ def test_an_mcp_answer_becomes_a_result() -> None:
     assert (good.ok, good.output) == (True, "fine")
     assert bad.error is not None
     assert "broken" in bad.error.message
+
+
+async def test_tools_of_an_mcp_server_are_registered_under_its_name(tmp_path: Path) -> None:
+    server = McpServerSettings(command=sys.executable, args=("-S", ROUGH))
+    async with Holdfast(tmp_path, settings=Settings(), approver=Says("once"), mcp_servers={"rough": server}) as app:
+        for name in ("rough:echo", "mcp__rough__echo"):
+            result = await app.call(name, {"text": "hi"})
+            assert (result.ok, result.output) == (True, "hi")
+        assert "mcp__rough__echo" in app.registry
+
+
+async def test_a_server_nobody_configured_is_named(tmp_path: Path) -> None:
+    async with scratch_app(tmp_path) as app:
+        result = await app.call("mcp__nobody__echo", {})
+    assert result.error is not None
+    assert result.error.message == "MCP server not found: nobody"
 
 
 async def test_tools_of_a_module_carry_the_name_of_their_server() -> None:

@@ -124,13 +124,19 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 def _info(options: Namespace) -> int:
     rows = {row["name"]: row for row in _rows(options)}
-    names = {alias: row["name"] for row in rows.values() for alias in row["aliases"]}
+    names = {alias: row["name"] for row in rows.values() for alias in (*row["aliases"], _full(row))}
     row = rows.get(options.name) or rows.get(names.get(options.name, ""))
     if row is None:
         return _unknown(options, list(rows))
     row["metrics"] = _metrics(options, row["name"])
     render.facts(options, row, lambda: _page(row))
     return 0
+
+
+def _full(row: dict[str, Any]) -> str:
+    from holdfast.core.names import full_name
+
+    return full_name(row["module"], row["name"])
 
 
 def _metrics(options: Namespace, name: str) -> Any:

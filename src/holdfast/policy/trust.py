@@ -133,7 +133,9 @@ def _load() -> dict[str, dict[str, Any]]:
             known: Any = json.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError) as problem:
+    except OSError as problem:
+        raise StateError(f"{_store()} cannot be read: {problem.strerror}; nothing is trusted until it can") from None
+    except ValueError as problem:
         raise StateError(f"{_store()} cannot be used: {problem}; nothing is trusted until it is removed") from None
     if not isinstance(known, dict):
         raise StateError(f"{_store()} is no table of folders; nothing is trusted until it is removed")
