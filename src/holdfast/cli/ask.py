@@ -11,7 +11,15 @@ from holdfast.cli import render
 
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument("question", nargs="*", help="the question; - or nothing reads standard input")
-    parser.add_argument("--with-tools", type=_truth, default=True, nargs="?", const=True, metavar="true|false")
+    parser.add_argument(
+        "--with-tools",
+        type=_truth,
+        default=True,
+        nargs="?",
+        const=True,
+        metavar="true|false",
+        help="let the model use tools",
+    )
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
     parser.add_argument("--max-turns", type=_count, metavar="N")

@@ -79,7 +79,8 @@ def main(argv: list[str] | None = None) -> int:
         # What a command expects it handles itself; this is a full disk, or a state folder that cannot be written.
         from holdfast.cli import render
 
-        render.error(_os_problem(problem), "`holdfast config path` says where settings and state live.")
+        hint = "`holdfast config path` says where settings and state live." if problem.filename else ""
+        render.error(_os_problem(problem), hint)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -160,7 +160,8 @@ def _list(options: Namespace) -> int:
         "warnings": [str(warning) for warning in found],
     }
     rows = [(rule.verdict, rule.text, str(rule.origin), rule.reason) for rule in rules]
-    render.facts(options, data, lambda: render.table(rows, ("VERDICT", "RULE", "FROM", "REASON")))
+    empty = "There are no rules of your own; `holdfast policy list` shows those that are built in."
+    render.facts(options, data, lambda: render.table(rows, ("VERDICT", "RULE", "FROM", "REASON")) if rows else empty)
     return 0
 
 
