@@ -19,7 +19,6 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
 from typing import Final, Protocol
@@ -166,25 +165,24 @@ class LineIndexes:
         return index
 
 
-@dataclass(slots=True)
 class Page:
     """Some lines of a file, as bytes without their line ends."""
 
-    lines: list[bytes] = field(default_factory=list[bytes])
-    left_out: dict[int, int] = field(default_factory=dict[int, int])
-    """Of lines longer than LINE_BYTES (by index in `lines`): how many bytes are not here."""
-    long_lines: bool = False
-    """Whether any line is longer than SHORT_LINE bytes."""
-    more: bool = False
-    """Whether anything follows the last line."""
-    cut_by_budget: bool = False
-    endless: bool = False
-    """Whether the last line was given up before its end was found."""
-
-    held: int = 0
-    """Bytes of all lines, as shown."""
-    raw: bytes | None = None
-    """The lines in one piece, where they came in one; spares putting them together again."""
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.left_out: dict[int, int] = {}
+        """Of lines longer than LINE_BYTES (by index in `lines`): how many bytes are not here."""
+        self.long_lines = False
+        """Whether any line is longer than SHORT_LINE bytes."""
+        self.more = False
+        """Whether anything follows the last line."""
+        self.cut_by_budget = False
+        self.endless = False
+        """Whether the last line was given up before its end was found."""
+        self.held = 0
+        """Bytes of all lines, as shown."""
+        self.raw: bytes | None = None
+        """The lines in one piece, where they came in one; spares putting them together again."""
 
     @property
     def content(self) -> bytes:
