@@ -32,13 +32,13 @@ async def counts(ctx: ToolContext) -> str:
     return "three"
 
 
-@tool(name="naïve tool ☂", read_only=True)
+RAIN = {"type": "object", "properties": {"rain": {"type": "boolean"}}, "required": ["rain"]}
+
+
+@tool(name="naïve tool ☂", read_only=True, output_schema=RAIN)
 def umbrella() -> ToolResult:
     "Has a name no provider takes."
     return ToolResult(data={"rain": True}, output="rain")
-
-
-ended = asyncio.Event
 
 
 @tool(read_only=True)
@@ -111,7 +111,10 @@ async def test_tools_are_listed_under_names_every_client_takes_and_called(connec
         odd = next(name for name, each in tools.items() if each.title == "naïve tool ☂")
         result = await client.call_tool(odd, {})
         assert (text(result), result.structured_content, result.is_error) == ("rain", {"rain": True}, False)
-        assert text(await client.call_tool("time.now", {})) != ""
+        assert tools[odd].output_schema == RAIN
+        plain = await client.call_tool("time.now", {})
+        assert text(plain) != ""
+        assert plain.structured_content is None  # some clients would show the model nothing else
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -50,10 +50,14 @@ def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "type": "object"}
 
 
-def result_shape(result: ToolResult) -> dict[str, Any]:
-    """Return the answer to `tools/call`."""
+def result_shape(result: ToolResult, output_schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the answer to `tools/call`.
+
+    Structured content is sent only where the tool's schema promises it: some clients show their model nothing else,
+    and what a model should read is the output. The data travel in `_meta` all the same.
+    """
     shape = result_to_mcp(result)
-    if shape.get("structuredContent") is None:
+    if output_schema is None or output_schema.get("type") != "object":
         shape.pop("structuredContent", None)
     return shape
 

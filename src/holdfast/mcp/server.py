@@ -199,14 +199,15 @@ class Serving:
         guest = await self.guest(ctx)
         selection = guest.app.selection
         name = selection.real_name(params.name)
-        if selection.get(name) is None and not selection.hides(name):
+        tool = selection.get(name)
+        if tool is None and not selection.hides(name):
             near = convert.nearest(params.name, selection.names())
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}{near}")
         identity = new_id("mcp")
 
         async def work() -> dict[str, Any]:
             result = await guest.app.call(name, params.arguments or {}, source="mcp", id=identity)
-            return convert.result_shape(result)
+            return convert.result_shape(result, tool.output_schema if tool is not None else None)
 
         return await self.answer(ctx, params, guest, identity, work, name, params.arguments or {})
 
