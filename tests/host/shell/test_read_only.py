@@ -226,6 +226,7 @@ ls # a comment
 yes | head -3
 grep -q x a.txt; echo $?
 find . -name '*.pyc' | xargs echo
+find . | xargs cat
 git log --pretty=format:'%h %an %s' | head -5
 sort -t$'\t' -k2 a.tsv
 """.strip()
@@ -426,7 +427,8 @@ time -o out ls
 timeout --unknown 5 ls
 xargs rm
 xargs -I{} cat {}
-find . | xargs cat
+echo src | xargs cat
+find . | sed s/x/y/ | xargs cat
 find . -print0 | xargs -0 rm
 ls | parallel rm
 parallel rm ::: a b

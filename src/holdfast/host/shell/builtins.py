@@ -27,8 +27,6 @@ NEVER_READABLE: dict[str, str] = {
     "mapfile": "can run text for each line",
     "readarray": "can run text for each line",
     "getopts": "assigns variables",
-    "ulimit": "changes limits",
-    "umask": "changes the file mode mask",
     "parallel": "makes command lines out of its input",
     "sem": "makes command lines out of its input",
 }

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from holdfast.host.shell import arithmetic, simple
 from holdfast.host.shell.found import Found, FoundRedirect, Place
+from holdfast.host.shell.listed import listed
 from holdfast.host.shell.plain import Node
 from holdfast.host.shell.scope import Flow, Scope, staying, union
 from holdfast.host.shell.syntax import SyntaxFault, parse
@@ -22,7 +23,9 @@ from holdfast.host.shell.tree import (
     children,
     count_commands,
     doubtful_comment,
+    first_word,
     has_glob,
+    is_plain,
     outermost,
     pipeline_parts,
     text,
@@ -147,9 +150,13 @@ class Walk:
         return self._list(and_or_parts(node), scope, place)
 
     def _pipeline(self, parts: list[Node], scope: Scope, place: Place) -> Flow:
+        fed, names = place.fed, place.listed
+        heeds_names = any(first_word(part) == "xargs" for part in parts)
         for position, part in enumerate(parts):
-            fed = simple.printed(self.found[-1]) if position and self.found else place.fed
-            self.statement(part, scope.copy(), replace(place, position=position, fed=fed))
+            self.statement(part, scope.copy(), replace(place, position=position, fed=fed, listed=names))
+            last = self.found[-1] if self.found else None
+            fed = simple.printed(last) if last else None
+            names = listed(last) if last and heeds_names and is_plain(part) else ()
         return staying(scope.places)
 
     def _list(self, parts: list[tuple[str, Node]], scope: Scope, place: Place) -> Flow:

@@ -21,6 +21,25 @@ _ONE = names(
 )
 
 
+def named(words: Sequence[Word]) -> list[Word]:
+    """Return the files that `-name` and its kin pick right below the starting points, as patterns."""
+    roots = [root.text.rstrip("/") for root in find_roots(words) if root.literal]
+    found: list[Word] = []
+    for before, test, value in zip(["", *(word.text for word in words)], words, words[1:], strict=False):
+        if not value.literal or before in ("!", "-not"):
+            continue
+        if test.text in ("-name", "-iname"):
+            found += [_pattern(f"{root}/{value.text}") for root in roots]
+        elif test.text in ("-path", "-ipath", "-wholename", "-iwholename"):
+            found.append(_pattern(value.text))
+    return found
+
+
+def _pattern(text: str) -> Word:
+    magic = any(character in text for character in "*?[")
+    return Word(text, "glob", text.partition("*")[0]) if magic else Word(text)
+
+
 def problem(words: Sequence[Word]) -> str:
     """Say what in the words after `find` is no read; a command run by `-exec` is judged on its own."""
     rest = list(words)

@@ -21,6 +21,7 @@ class Place:
     assigns: tuple[tuple[str, Word], ...] = ()
     open_ended: bool = False  # words from elsewhere are appended
     fed: Word | None = None  # what standard input is, when the line says so
+    listed: tuple[Word, ...] = ()  # patterns of the paths that standard input names, when the line says so
 
     def substituted(self) -> Place:
         """The place of a command inside a substitution here."""
@@ -33,7 +34,7 @@ class Place:
     def started(self, *wrappers: str) -> Place:
         """The place of a command that another one here starts."""
         wrapped = (*self.wrappers, *wrappers)
-        return replace(self, depth=self.depth + 1, nested=True, position=0, fed=None, wrappers=wrapped)
+        return replace(self, depth=self.depth + 1, nested=True, position=0, fed=None, listed=(), wrappers=wrapped)
 
 
 @frozen

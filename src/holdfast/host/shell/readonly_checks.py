@@ -33,7 +33,8 @@ _PRINTF_ASSIGNS = re.compile(r"%[-#0 +'0-9.*]*n")
 def _find(words: Sequence[Word]) -> Verdict:
     if problem := find.problem(words):
         return Verdict(problem)
-    return Verdict(reads=tuple(find_roots(words)), recursive=True)
+    picked = find.named(words) if any(word.text == "-exec" for word in words) else []
+    return Verdict(reads=(*find_roots(words), *picked), recursive=True)
 
 
 _SED = options.flags(
@@ -134,6 +135,13 @@ def _set(words: Sequence[Word]) -> Verdict:
     if words and all(word.literal and plain.fullmatch(word.text) for word in words):
         return Verdict()
     return Verdict("`set` prints or changes the state of the shell")
+
+
+def _shown_limit(words: Sequence[Word]) -> Verdict:
+    """Judge `umask` and `ulimit`, which tell a value when none is given."""
+    if all(word.literal and re.fullmatch(r"-[A-Za-z]+", word.text) for word in words):
+        return Verdict()
+    return Verdict("it changes a limit of the shell")
 
 
 def _printenv(words: Sequence[Word]) -> Verdict:
@@ -238,8 +246,14 @@ def _below(folder: Word, word: Word) -> Word:
     return Word(f"{folder.text}/{word.text}", word.kind, f"{folder.text}/{word.fixed}")
 
 
+# Subcommands that no alias of the repository can hide.
+_GIT_BUILT_IN = {*GIT, *FORMS} | names(
+    "add am checkout cherry-pick clean clone commit fetch init merge mv pull push rebase reset restore revert rm switch"
+)
+
+
 def _git_subcommand(name: str, words: list[Word]) -> Verdict:
-    if len(words) == 1 and words[0].text == "-h" and name in (*GIT, *FORMS):
+    if len(words) == 1 and words[0].text in ("-h", "--help") and name in _GIT_BUILT_IN:
         return Verdict()
     if name in GIT:
         return by_table(f"git {name}", words, options.flags(GIT[name]))
@@ -271,6 +285,12 @@ _PIP = {
     "help": "@text",
 }
 _NPM_LS = "-gal --depth: --json --all --long --parseable @text"
+_UNITS = "--no-pager --all --type: --state: --failed -a -t: @text"
+_SYSTEMCTL = {
+    **dict.fromkeys(("status", "is-active", "is-enabled", "is-failed", "cat"), "--no-pager -q --quiet @text"),
+    **dict.fromkeys(("list-units", "list-unit-files", "list-timers"), _UNITS),
+    "show": "-p: --property: --no-pager @text",
+}
 CHECKS: dict[str, Check] = {
     **ARCHIVE_CHECKS,
     "find": _find,
@@ -288,6 +308,8 @@ CHECKS: dict[str, Check] = {
     "unset": _unset,
     "set": _set,
     "printenv": _printenv,
+    "umask": _shown_limit,
+    "ulimit": _shown_limit,
     "sleep": _sleep,
     "less": _less,
     "jq": _jq,
@@ -305,5 +327,9 @@ CHECKS: dict[str, Check] = {
     "npm": _subcommand("npm", {"ls": _NPM_LS, "list": _NPM_LS}),
     "apt": _subcommand("apt", {"list": "--installed --upgradable @text", "show": "@text", "search": "@text"}),
     "apt-cache": _subcommand("apt-cache", {"search": "@text", "show": "@text", "policy": "@text", "depends": "@text"}),
-    "systemctl": _subcommand("systemctl", {"status": "--no-pager @text", "is-active": "@text", "list-units": "@none"}),
+    "systemctl": _subcommand("systemctl", _SYSTEMCTL),
+    "go": _subcommand("go", {"env": "-json @text"}),
+    "brew": _subcommand("brew", {"list": "-1 --versions --cask --formula @text", "--prefix": "@text"}),
+    "dmesg": lambda words: by_table("dmesg", words, options.flags("-HTtxkuP -l: -f: --human --ctime --level: @none")),
+    "mount": lambda words: by_table("mount", words, options.flags("-l @none")),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.host.shell.builtins import CHANGES_NAMES, NEVER_READABLE, names_changed, runs_text
 from holdfast.host.shell.effects_table import PLANS
 from holdfast.host.shell.found import Found, Place
+from holdfast.host.shell.listed import completed
 from holdfast.host.shell.options import names
 from holdfast.host.shell.plain import Node, parse_plain
 from holdfast.host.shell.programs import STARTERS, Started, started_by
@@ -93,6 +94,8 @@ def _wrapped(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope
         assigns=place.assigns + inner.assigns,
         open_ended=place.open_ended or wrapper.adds_words,
     )
+    if name == "xargs" and inner.words and (complete := completed(inner.words, words[1:], place.listed)):
+        inner.words, there = complete, replace(there, open_ended=place.open_ended, listed=())
     if inner.script is not None:
         _run_text(walk, inner.script, scope, there, name)
     if not inner.words:

@@ -117,3 +117,15 @@ def has_glob(word: Node) -> bool:
 
 def _dressed(statement: Node) -> bool:
     return any(statement.get(key) for key in ("Redirs", "Negated", "Background", "Coprocess"))
+
+
+def first_word(node: Node) -> str:
+    """Return the first word of a simple command where it is plain text."""
+    parts = [part for word in children(child(node, "Cmd"), "Args")[:1] for part in children(word, "Parts")]
+    return str(parts[0].get("Value", "")) if parts else ""
+
+
+def is_plain(node: Node) -> bool:
+    """Whether a part of a pipeline is one simple command whose standard output is the pipe."""
+    redirected = any(text(each, "N") != "2" for each in children(node, "Redirs"))
+    return child(node, "Cmd").get("Type") == "CallExpr" and not redirected
