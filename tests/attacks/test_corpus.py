@@ -22,7 +22,7 @@ CASES = load()
 
 # Where the cases that are no single call of a tool are held.
 ELSEWHERE: dict[str, str] = {
-    "mcp-config-swap": "tests/mcp/test_client.py: a folder's own servers count as they were trusted, and changed ones do not start",
+    "mcp-config-swap": "tests/mcp/test_client.py: changed servers of a folder do not start",
     "mcp-project-autostart": "tests/mcp/test_client.py: a folder's own servers start only once it is trusted",
     "mcp-base-url": "tests/policy/test_trust.py and config: a project cannot redirect the model's traffic",
     "trust-yarn-plugin": "nothing of a folder is run at start-up: there is no probing of project tools at all",
