@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 
 from benchmarks.harness import Harness
@@ -20,11 +21,17 @@ def main(words: list[str]) -> int:
         sys.stderr.write(f"no benchmark named {', '.join(unknown)}; there are {', '.join(every)}\n")
         return 2
     harness = Harness(quick)
+    failed: list[str] = []
     for name in names or every:
         sys.stderr.write(f"{name} ...\n")
-        importlib.import_module(f"benchmarks.{name}").rows(harness)
+        try:
+            importlib.import_module(f"benchmarks.{name}").rows(harness)
+        except Exception:  # the others are worth their table
+            traceback.print_exc()
+            failed.append(name)
     sys.stdout.write(harness.table() + "\n")
-    return 0
+    sys.stderr.write(f"failed: {', '.join(failed)}\n" if failed else "")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ def rows(harness: Harness) -> None:
         "tools list": (("tools", "list"), "<= 8"),
         "tools invoke time.now": (("tools", "invoke", "time.now"), "<= 12"),
         "tools invoke Read": (("tools", "invoke", "Read", "--args", '{"file_path": "a.txt"}'), "<= 12"),
+        "tools invoke Glob": (("tools", "invoke", "Glob", "--args", '{"pattern": "*.txt"}'), "<= 12"),
+        "tools invoke Grep": (("tools", "invoke", "Grep", "--args", '{"pattern": "two"}'), "<= 12"),
+        "tools invoke calculate": (("tools", "invoke", "calculate", "--args", '{"expression": "6 * 7"}'), "<= 12"),
     }
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "a.txt").write_text("one\ntwo\n")

@@ -19,6 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SCRATCH = ROOT / ".bench"
+WAITING = 0.2
+"""An anchor that computes for less than this part of its time mostly waits."""
 
 
 @dataclass
@@ -38,7 +40,8 @@ class Row:
     job: str
     name: str
     wall: float
-    cpu: float
+    cpu: float | None
+    """None where the anchor only waits (for a timer, or for a process that lives on): its CPU time says nothing."""
     goal: str = ""
     seconds: float = 0.0
     note: str = ""
@@ -69,11 +72,12 @@ class Harness:
             for case in contestants:
                 _measure(case)
         anchor = contestants[0]
-        base_wall, base_cpu = statistics.median(anchor.wall), statistics.median(anchor.cpu) or 1e-9
+        base_wall, base_cpu = statistics.median(anchor.wall), statistics.median(anchor.cpu)
         for case in contestants:
             wall, cpu = statistics.median(case.wall), statistics.median(case.cpu)
             ours = goal if case is contestants[-1] else ""
-            self.rows.append(Row(job, case.name, wall / base_wall, cpu / base_cpu, ours, wall))
+            cpu_ratio = cpu / base_cpu if base_cpu > base_wall * WAITING else None
+            self.rows.append(Row(job, case.name, wall / base_wall, cpu_ratio, ours, wall))
         return {case.name: statistics.median(case.wall) / base_wall for case in contestants}
 
     def fact(self, job: str, name: str, value: float, goal: str = "", note: str = "") -> None:
@@ -87,7 +91,8 @@ class Harness:
             job = row.job if row.job != last else ""
             last = row.job
             shown = f"{row.seconds * 1e3:9.3f} ms" if row.seconds else row.note
-            lines.append(f"{job:<38} {row.name:<34} {row.wall:8.3f} {row.cpu:8.3f}  {row.goal:<10} {shown:>11}")
+            cpu = "-" if row.cpu is None else f"{row.cpu:.3f}"
+            lines.append(f"{job:<38} {row.name:<34} {row.wall:8.3f} {cpu:>8}  {row.goal:<10} {shown:>11}")
         return "\n".join(lines)
 
 
