@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -56,7 +57,8 @@ def test_python_examples_compile(where: str, code: str) -> None:
 
 @pytest.mark.parametrize(("where", "code"), PYTHON, ids=[where for where, _ in PYTHON])
 def test_what_python_examples_import_is_there(where: str, code: str) -> None:
-    ours = [line for line in code.splitlines() if re.match(r"(from|import) holdfast", line)]
+    imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    ours = [text for node in imports if re.match(r"(from|import) holdfast\b", text := ast.unparse(node))]
     exec(compile("\n".join(ours), where, "exec"), {})
 
 
