@@ -29,8 +29,8 @@ class Case:
 
     name: str
     run: Callable[[], object]
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list[float])
+    cpu: list[float] = field(default_factory=list[float])
 
 
 @dataclass(frozen=True)
