@@ -216,7 +216,7 @@ async def test_words_are_kept_where_the_converter_gives_up(converter: Converter)
 
 
 async def test_the_child_is_kept_and_replaced_when_it_died(converter: Converter) -> None:
-    html, _ = large_page(400_000)
+    html, _ = large_page(150_000)
     await converter.page("html", html)
     child = converter._child  # pyright: ignore[reportPrivateUsage]
     assert child is not None
