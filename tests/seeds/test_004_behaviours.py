@@ -412,6 +412,20 @@ async def test_grep_marks_matches_and_skips_what_it_should(tmp_path: Path) -> No
     assert "a.txt:3" in counts.output
 
 
+@pytest.mark.parametrize("file", ["searched", None])
+async def test_grep_refuses_a_broken_pattern_also_where_there_is_nothing_to_search(
+    tmp_path: Path, file: str | None
+) -> None:
+    if file:
+        (tmp_path / file).write_text("x\n")
+    async with scratch_app(tmp_path) as app:
+        broken = await app.call("Grep", {"pattern": "("})
+        fine = await app.call("Grep", {"pattern": r"\p{Greek}+"})
+    assert fine.ok
+    assert broken.error is not None
+    assert broken.error.code == "invalid_args"
+
+
 async def test_grep_cuts_long_lines_and_long_output(tmp_path: Path) -> None:
     (tmp_path / "long").write_text("needle" + "x" * 2000 + "\n")
     (tmp_path / "many").write_text("needle\n" * 1000)

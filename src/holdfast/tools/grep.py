@@ -91,8 +91,22 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
         page = _page(search.lines(need) if args.output_mode == "content" else search.counts(need), args)
     notes = _notes(args, page, walk.tally.secret)
     if not page.total:
+        _refuse_bad(args, stop)
         notes.insert(0, _nothing(args, place.shown(b""), walk.tally.files, walk.tally.folders))
     return _result(args, page, place, notes, folder.origin)
+
+
+def _refuse_bad(args: GrepArgs, stop: Stop) -> None:
+    """Raise for a pattern that cannot be read, which nobody has noticed where there was no file to search."""
+    import re
+
+    from holdfast.host.search import search_open_file
+
+    try:
+        re.compile(args.pattern)
+    except (re.error, RecursionError, OverflowError):  # `rg` decides; it reads some that Python does not
+        with open(os.devnull, "rb") as nothing:
+            search_open_file(nothing.fileno(), _pattern(args), 1, stop)
 
 
 def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
