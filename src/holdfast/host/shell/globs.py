@@ -24,6 +24,8 @@ def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str
         yield head or "/", True
         return
     found = _expand(whole)
+    if found and pattern.endswith("/"):  # a pattern of folders
+        found = [path for path in found if os.path.isdir(path)]
     if found is None:
         yield _fixed_directory(whole), True
     elif not found:
