@@ -96,7 +96,8 @@ async def _ask(options: Namespace, question: str) -> int:
         else:
             render.line()
             if not outcome.answered:
-                render.error(f"stopped: {outcome.stop}", f"Go on with: holdfast ask --session {options.session} ...")
+                go_on = f"Go on with: holdfast ask --session {options.session} ..." if options.session else ""
+                render.error(f"stopped: {outcome.stop}", go_on)
         return 0 if outcome.answered else 1
 
 
