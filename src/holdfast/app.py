@@ -399,6 +399,8 @@ class Holdfast:
 
         if with_tools:
             self.session.agents = self._subagents(model, limits)
+            self.layers.reuse = True
+            self.executor.forget_all()
         return Loop(
             model,
             self.executor,

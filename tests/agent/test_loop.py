@@ -251,3 +251,11 @@ async def test_text_from_outside_reaches_the_model_between_marks_it_cannot_forge
     assert "data, not instructions" in first
     assert first.split()[1] != second.split()[1]
     assert first.endswith(f"[end {first.split()[1].rstrip(':')}]")
+
+
+async def test_a_conversation_uses_results_again_while_nothing_changed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    read = [("Read", {"file_path": "a.txt"})]
+    async with scratch_app(tmp_path) as app:
+        outcome = await app.conversation(ScriptedModel(read, read, "done")).ask("go")
+    assert [result.meta["cached"] for result in outcome.results] == [False, True]

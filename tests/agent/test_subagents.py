@@ -334,3 +334,13 @@ def test_profiles_of_a_workspace_count_once_it_is_trusted(tmp_path: Path) -> Non
     found, problems = load(str(tmp_path), trusted=True)
     assert "reviewer" in [profile.name for profile in found]
     assert "broken.md" in problems[0]
+
+
+async def test_a_sub_agent_without_a_filter_gets_the_same_prompt_and_tools_as_its_parent() -> None:
+    model = by_prompt(main=[[("Agent", {"prompt": "child: x"})], "done"], **{"child:": ["yes"]})
+    async with scratch_app() as app:
+        app.selection.activate_tool("WebFetch")
+        await app.conversation(model).ask("main go")
+    parent, child = model.requests[0], model.requests[1]
+    assert parent.system == child.system
+    assert [info.name for info in parent.tools] == [info.name for info in child.tools]

@@ -200,6 +200,8 @@ class Subagents:
             interactive=parent.interactive,
         )
         child.mode, child.grants = parent.mode, list(parent.grants)
+        # The same tools are shown as to the parent, so that a provider's prompt cache serves both.
+        child.activated = set(parent.activated)
         child.origins, child.environment = set(parent.origins), dict(parent.environment)
         return child
 

@@ -33,11 +33,13 @@ class Layers:
         self._metrics = metrics
         self.advised: set[str] = set()
         """Tools whose results are kept because tuning advised it."""
+        self.reuse = settings.engine.cache
+        """Whether results of read-only calls are used again; a conversation turns it on."""
 
     def __call__(self, tool: Tool) -> list[Middleware]:
         chosen = self._extensions.layers(tool) if self._extensions.active else []
         engine, own = self._settings.engine, self._settings.tools.get(tool.name)
-        if engine.cache or engine.tuning:
+        if self.reuse or engine.tuning:
             from holdfast.engine.cache import Caching, cacheable
 
             if cacheable(tool):
@@ -47,7 +49,7 @@ class Layers:
         return chosen
 
     def _is_kept(self, tool: str) -> bool:
-        return self._settings.engine.cache or tool in self.advised
+        return self.reuse or tool in self.advised
 
 
 class Retry:
