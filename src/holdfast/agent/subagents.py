@@ -227,7 +227,7 @@ class Subagents:
         ended: Status = "failed"
         try:
             model = self.open_model(order.model or profile.model)
-            system = f"{profile.prompt}\n\n{system_prompt(child)}".strip()
+            system = f"{profile.prompt}\n\n{system_prompt(child)}" if profile.prompt else system_prompt(child)
             loop = Loop(model, self.executor, child, selection, system=system, limits=self.limits)
             outcome = await loop.ask(order.prompt)
             ended = "done" if outcome.answered else "failed"
