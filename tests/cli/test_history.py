@@ -111,7 +111,7 @@ def test_a_conflict_in_a_later_process_shows_what_changed(workspace: Path) -> No
     path.write_text("one\ntwo\n")
     invoke(workspace, "Read", file_path="a.txt")
     path.write_text("one\nTWO\n")
-    wish = {"file_path": "a.txt", "old_string": "one", "new_string": "1"}
+    wish: dict[str, Any] = {"file_path": "a.txt", "old_string": "one", "new_string": "1"}
     refused = invoke(workspace, "Edit", code=1, **wish)
     assert "-two\n+TWO\n" in refused["error"]["details"]["diff"]
     invoke(workspace, "Edit", **wish)
