@@ -231,6 +231,26 @@ def processes_with(word: str) -> list[str]:
     return found
 
 
+async def test_a_server_in_the_sandbox_writes_nothing_outside_and_leaves_nothing_running(tmp_path: Path) -> None:
+    outside = Path.home() / "outside"
+    code = "import os, sys\\ntry:\\n open(sys.argv[2], 'w')\\nexcept OSError as e: sys.stderr.write(repr(e))\\n"
+    code += f"sys.argv = ['x']\\nimport runpy; runpy.run_path({ROUGH!r}, run_name='__main__')"
+    script = tmp_path / "start.py"
+    script.write_text(code.replace("\\n", "\n"))
+    seconds = f"{4000 + os.getpid()}"
+    own = McpServerSettings(command=sys.executable, args=("-S", str(script), "x", str(outside)), sandbox=True)
+    async with opened(tmp_path, rough=own) as app:
+        result = await app.call("rough:echo", {"text": "inside"})
+        if result.error is not None and "there is none here" in result.error.message:
+            pytest.skip("no sandbox on this system")
+        assert result.output == "inside"
+        assert not outside.exists()
+        assert (await app.call("rough:long_line")).error is not None
+        await until(lambda: app.servers.get("rough").state == "ready")
+        assert (await app.call("rough:children", {"seconds": seconds})).ok
+    assert not processes_with(seconds)
+
+
 async def test_changed_lists_are_followed(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     async with opened(tmp_path, rough=rough(str(state))) as app:

@@ -57,7 +57,7 @@ class Servers:
     def _add(self, server: Configured) -> None:
         self._connections[server.name] = Connection(
             server,
-            workspace=self._session.workspace,
+            session=self._session,
             found=lambda tools: self._found(server.name, tools),
             moved=self._moved,
             elicit=lambda: self.elicit,

@@ -16,7 +16,7 @@ from holdfast.core.settings import McpServerSettings
 FILE: Final = ".mcp.json"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NAME: Final = re.compile(r"[^\s_](?:(?!__)[^\x00-\x1f\x7f:/\\]){0,99}")
-_TAKEN: Final = frozenset({"command", "args", "env", "url", "headers", "timeout", "enabled"})
+_TAKEN: Final = frozenset({"command", "args", "env", "url", "headers", "timeout", "sandbox", "enabled"})
 
 
 @dataclass(frozen=True, slots=True)

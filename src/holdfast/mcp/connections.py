@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, cast
 
 from holdfast.core.errors import HoldfastError, ToolFailure
+from holdfast.core.session import Session
 from holdfast.mcp import convert
 from holdfast.mcp.configured import Configured, expanded
 
@@ -34,7 +35,7 @@ class Connection:
         self,
         server: Configured,
         *,
-        workspace: str,
+        session: Session,
         found: Tools,
         moved: Callable[[Connection, State], None],
         elicit: Callable[[], Elicit | None] = lambda: None,
@@ -46,7 +47,7 @@ class Connection:
         self.info: Mapping[str, Any] = {}
         self.attempts = 0
         """Failed attempts in a row."""
-        self._workspace = workspace
+        self._session = session
         self._found = found
         self._moved = moved
         self._elicit = elicit
@@ -94,17 +95,20 @@ class Connection:
         try:
             result = await client.call_tool(tool, dict(args), progress_callback=report)
         except MCPError as problem:
-            raise self._failed(tool, problem) from problem
+            raise self._failed(tool, problem, current=client is self._client) from problem
         except (RuntimeError, ValueError, OSError) as problem:  # an answer that does not fit what the server promised
             raise ToolFailure(f"the MCP server {self.name} answered {tool} wrongly: {problem}") from problem
         return convert.plain(result)
 
-    def _failed(self, tool: str, problem: Any) -> ToolFailure:
+    def _failed(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
         import mcp_types as types
 
         code = problem.error.code
         if code == types.CONNECTION_CLOSED or self.state != "ready":
-            self._lost.set()
+            if current and self.state == "ready":
+                self.problem = "its connection broke"  # the task that holds it will say more
+                self._lost.set()
+                self._become("lost")
             return ToolFailure(
                 f"the MCP server {self.name} was lost during {tool}: {self.problem or problem}",
                 code="tool_unavailable",
@@ -226,7 +230,14 @@ class Connection:
 
         fill = _filler()
         env = {name: fill(value) for name, value in own.env.items()}
-        async with piped(fill(own.command or ""), [fill(word) for word in own.args], env, self._workspace) as pipe:
+        command, args = fill(own.command or ""), [fill(word) for word in own.args]
+        if own.sandbox:
+            from holdfast.mcp.contained import contained
+
+            running = contained(self._session, command, args, env)
+        else:
+            running = piped(command, args, env, self._session.workspace)
+        async with running as pipe:
             yield self._made(OverPipe(pipe)), pipe.lines.ended, pipe.why_ended
 
     @asynccontextmanager

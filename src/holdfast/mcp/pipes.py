@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -22,15 +22,20 @@ CLOSE_S: Final = 2.0
 
 
 class Pipe:
-    """A running server process, and what it says besides messages."""
+    """A running server, and what it says besides messages."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        self.process = process
-        self.lines = Lines(process.stdout, process.stdin, self._hear_noise)
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        kill: Callable[[], object],
+        code: Callable[[], int | None],
+    ) -> None:
+        self.lines = Lines(reader, writer, self._hear_noise)
         self.noise = 0
         self.broken = ""
+        self._kill = kill
+        self._code = code
         self._stderr = bytearray()
 
     @property
@@ -40,45 +45,31 @@ class Pipe:
 
     async def _hear_noise(self, code: int, text: str) -> None:
         """Skip a line that is no message; a line too long or too many of them end the connection."""
+        del code
         self.noise += 1
-        if "longer than" in text or self.noise > NOISE_LIMIT:
-            self.broken = "it sent a line that is too long" if "longer" in text else "it prints what is no message"
-            self.process.kill()
+        if "longer than" in text:
+            self.end("it sent a line that is too long")
+        elif self.noise > NOISE_LIMIT:
+            self.end("it prints what is no message")
 
-    async def read_stderr(self) -> None:
-        """Read along, so that a server never waits for somebody to read, and keep only the end."""
-        assert self.process.stderr is not None
-        while chunk := await self.process.stderr.read(1 << 16):
-            self._stderr += chunk
-            del self._stderr[:-STDERR_KEPT]
+    def hear_stderr(self, chunk: bytes) -> None:
+        """Keep the end of what a server writes to its stderr."""
+        self._stderr += chunk
+        del self._stderr[:-STDERR_KEPT]
+
+    def end(self, why: str) -> None:
+        """End a server that does not keep to the protocol."""
+        self.broken = why
+        self._kill()
 
     def why_ended(self) -> str:
         """Say why the server no longer answers."""
         if self.broken:
             return self.broken
-        code = self.process.returncode
+        code = self._code()
         last = self.stderr.strip().splitlines()[-1:]
         said = f"; its last words: {last[0][:300]}" if last else ""
         return (f"it ended with code {code}" if code is not None else "it closed its output") + said
-
-    async def close(self) -> None:
-        """End the process and everything in its group."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        for number in (None, signal.SIGTERM, signal.SIGKILL):
-            if number is not None:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.process.pid, number)
-            try:
-                async with asyncio.timeout(CLOSE_S):
-                    await self.process.wait()
-                break
-            except TimeoutError:
-                continue
-        with suppress(ProcessLookupError, PermissionError):
-            for _ in range(50):  # what it left behind, until nothing of it is there
-                os.killpg(self.process.pid, signal.SIGKILL)
-                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -100,12 +91,14 @@ async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: 
         raise ToolFailure(
             f"{command!r} cannot be started: {problem}", code="tool_unavailable", hint="Is it installed, and on PATH?"
         ) from problem
-    pipe = Pipe(process)
-    reading = asyncio.ensure_future(pipe.read_stderr())
+    assert process.stdout is not None
+    assert process.stdin is not None
+    pipe = Pipe(process.stdout, process.stdin, process.kill, lambda: process.returncode)
+    reading = asyncio.ensure_future(_read_stderr(process, pipe))
     try:
         yield pipe
     finally:
-        closing = asyncio.ensure_future(pipe.close())
+        closing = asyncio.ensure_future(_close(process))
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
@@ -116,6 +109,33 @@ async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: 
             transport: Any = getattr(process, "_transport", None)
             if transport is not None:
                 transport.close()
+
+
+async def _read_stderr(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
+    """Read along, so that a server never waits for somebody to read."""
+    assert process.stderr is not None
+    while chunk := await process.stderr.read(1 << 16):
+        pipe.hear_stderr(chunk)
+
+
+async def _close(process: asyncio.subprocess.Process) -> None:
+    """End a process and everything in its group."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        if number is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await process.wait()
+            break
+        except TimeoutError:
+            continue
+    with suppress(ProcessLookupError, PermissionError):
+        for _ in range(50):  # what it left behind, until nothing of it is there
+            os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.sleep(0.01)
 
 
 class OverPipe:
