@@ -131,12 +131,12 @@ def test_variables_take_json_and_plain_text(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_bypass_must_be_confirmed_by_the_user_and_needs_the_sandbox(tmp_path: Path) -> None:
-    from holdfast import Holdfast, Settings
+    from holdfast import Holdfast, Settings, ToolFailure
 
-    with pytest.raises(SettingsError, match="confirm"):
+    with pytest.raises(ToolFailure, match="confirm"):
         Holdfast(tmp_path, mode="bypass")
     off = Settings.parse({"permissions": {"confirm_bypass": True}, "sandbox": {"mode": "off"}})
-    with pytest.raises(SettingsError, match="sandbox"):
+    with pytest.raises(ToolFailure, match="sandbox"):
         Holdfast(tmp_path, mode="bypass", settings=off)
     write_project(tmp_path, "[permissions]\nconfirm_bypass = true\n")
     assert "ignored" in config.load(str(tmp_path), trusted=True).warnings[0]

@@ -450,10 +450,11 @@ def _is_folder(path: str) -> bool:
 
 
 def _refuse_bypass(settings: Settings) -> None:
-    """Raise SettingsError unless bypass is confirmed and commands are contained."""
+    """Raise ToolFailure unless bypass is confirmed and commands are contained."""
     from holdfast.host.sandbox.probe import available
     from holdfast.policy.policy import bypass_problem
 
     sandboxed = settings.sandbox.mode != "off" and available()
     if problem := bypass_problem(sandboxed=sandboxed, confirmed=settings.permissions.confirm_bypass):
-        raise SettingsError(f"{problem} (set permissions.confirm_bypass = true in your own settings)")
+        hint = "To confirm it for good, set `permissions.confirm_bypass = true` in your own settings."
+        raise ToolFailure(problem, code="permission_denied", hint=hint)

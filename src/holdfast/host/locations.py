@@ -7,20 +7,30 @@ import os
 import sys
 
 
+def _own(path: str) -> str:
+    """Return a path below the user's home folder, also where HOME is empty."""
+    folder = os.environ.get("HOME")
+    if not folder:
+        import pwd
+
+        folder = pwd.getpwuid(os.getuid()).pw_dir
+    return os.path.join(folder, path)
+
+
 def home() -> str:
     """Return the folder of all state."""
     if chosen := os.environ.get("HOLDFAST_HOME"):
         return os.path.abspath(os.path.expanduser(chosen))
     if sys.platform == "darwin":
-        return os.path.expanduser("~/Library/Application Support/holdfast")
-    return os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "holdfast")
+        return _own("Library/Application Support/holdfast")
+    return os.path.join(os.environ.get("XDG_STATE_HOME") or _own(".local/state"), "holdfast")
 
 
 def user_settings() -> str:
     """Return the user's settings file (it need not exist)."""
     if os.environ.get("HOLDFAST_HOME") or sys.platform == "darwin":
         return os.path.join(home(), "config.toml")
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    base = os.environ.get("XDG_CONFIG_HOME") or _own(".config")
     return os.path.join(base, "holdfast", "config.toml")
 
 
