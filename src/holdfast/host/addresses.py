@@ -70,6 +70,7 @@ _LOCAL_NAMES: Final[dict[str, str]] = {
     "local": "local",
     "internal": "private",
     "home.arpa": "private",
+    "svc": "private",
     "ip6-localhost": "loopback",
     "ip6-loopback": "loopback",
     "broadcasthost": "local",
@@ -311,7 +312,7 @@ def _local_name(host: str) -> str | None:
 
 def _owns(tail: str) -> bool:
     """Return whether names below `tail` are local, too (`a.localhost`), and not only itself (`metadata`)."""
-    return tail in ("localhost", "localdomain", "local", "internal", "home.arpa")
+    return tail in ("localhost", "localdomain", "local", "internal", "home.arpa", "svc")
 
 
 def _shown(text: str) -> str:

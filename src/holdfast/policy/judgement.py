@@ -213,9 +213,10 @@ class Judgement:
     def _path(self, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
         roots = self.policy.roots(self.request)
         place = roots.place(effect.path)
-        if place.given in _NEUTRAL and not isinstance(effect, DeletePath):
-            return JudgedEffect(effect, "allow", f"{place.given} is no file")
         reads = isinstance(effect, ReadPath)
+        neutral = place.given == "/dev/null" or (place.given in _NEUTRAL and not reads)
+        if neutral and not isinstance(effect, DeletePath):
+            return JudgedEffect(effect, "allow", f"{place.given} is no file")
         if reads and not place.inside and below(place.real, kept_output(self.request.workspace)):
             return JudgedEffect(effect, "allow", "it is the kept output of a command of this workspace")
         kind: Kind = "read" if reads else "write"

@@ -127,6 +127,8 @@ def _report(walk: Walk) -> ShellReport:
             if not isinstance(effect, ReadPath):
                 reasons.append(f"`{redirect.op} {redirect.target.text}` writes")
                 kinds.append("write")
+            if isinstance(effect, Connect):  # what a program would do with its words, and judged as one
+                found.append(RunCommand((redirect.op + redirect.target.text,), False, "it opens a connection"))
     found += [Unreadable(reason) for reason in dict.fromkeys(faults)]
     reasons = list(dict.fromkeys(reasons))
     return ShellReport(
