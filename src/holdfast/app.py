@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import config
 from holdfast.catalog import builtin_tool, register_builtin
 from holdfast.core.call import Source, ToolCall, ToolResult
-from holdfast.core.errors import RegistrationError, SettingsError, StateError
+from holdfast.core.errors import RegistrationError, SettingsError, StateError, ToolFailure
 from holdfast.core.events import Event
 from holdfast.core.session import Session
 from holdfast.core.settings import Settings
