@@ -43,9 +43,41 @@ def tools(options: Namespace) -> Section:
     return examine(options)
 
 
+def settings(options: Namespace) -> Section:
+    """Say whether the settings can be used."""
+    from holdfast.cli import doctor_setup
+
+    return doctor_setup.settings(options)
+
+
+def model(options: Namespace) -> Section:
+    """Say which model answers, and why."""
+    from holdfast.cli import doctor_setup
+
+    return doctor_setup.model(options)
+
+
+def web(options: Namespace) -> Section:
+    """Say what the web tools would use."""
+    from holdfast.cli import doctor_setup
+
+    return doctor_setup.web(options)
+
+
+def servers(options: Namespace) -> Section:
+    """Say which MCP servers answer."""
+    from holdfast.cli import doctor_setup
+
+    return doctor_setup.servers(options)
+
+
 SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (
+    settings,
     sandbox,
     tools,
+    model,
+    web,
+    servers,
 )
 
 

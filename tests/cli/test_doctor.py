@@ -1,0 +1,46 @@
+"""`holdfast doctor`: each section says what works and what does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def doctor(section: str, cwd: Path, **environment: str) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-m", "holdfast", "doctor", section]
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, json.loads(done.stdout)[0]
+
+
+def found(section: dict[str, Any]) -> str:
+    return " ".join(check["found"] for check in section["checks"])
+
+
+def test_sound_settings_are_well_and_broken_ones_are_told(tmp_path: Path) -> None:
+    assert doctor("settings", tmp_path)[0] == 0
+    code, section = doctor("settings", tmp_path, HOLDFAST_ENGINE__TIMEOUT="soon")
+    assert code == 1
+    assert "HOLDFAST_ENGINE__TIMEOUT" in found(section)
+    (tmp_path / "holdfast.toml").write_text("[engine]\ntimeout = 3\n")
+    assert "not trusted" in found(doctor("settings", tmp_path)[1])
+
+
+def test_the_model_and_the_web_tools_are_told(tmp_path: Path) -> None:
+    assert doctor("model", tmp_path)[1]["provider"] == "offline"
+    assert "not set up" in found(doctor("web", tmp_path)[1])
+    opened = doctor("web", tmp_path, HOLDFAST_WEB__ALLOWED_HOSTS='["127.0.0.1"]')[1]
+    assert "127.0.0.1" in found(opened)
+
+
+def test_servers_that_do_not_answer_are_named(tmp_path: Path) -> None:
+    assert doctor("servers", tmp_path) == (0, doctor("servers", tmp_path)[1])
+    servers = json.dumps({"gone": {"command": "/nonexistent/server"}})
+    code, section = doctor("servers", tmp_path, HOLDFAST_MCP_SERVERS=servers)
+    assert code == 1
+    assert section["checks"][0]["name"] == "gone"
