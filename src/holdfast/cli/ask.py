@@ -22,6 +22,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
+    parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `holdfast replay`")
     parser.add_argument("--max-turns", type=_count, metavar="N")
     parser.add_argument("--max-tokens", type=_count, metavar="N", help="tokens of all turns together")
     parser.add_argument("--max-seconds", type=_amount, metavar="S")
@@ -71,7 +72,7 @@ async def _ask(options: Namespace, question: str) -> int:
 
     options.session = options.session or _own_session(options, new_id("ask"))
     as_json = render.as_json(options)
-    async with door.opened(options, tool_allow=csv(options.tool_allow)) as app:
+    async with door.opened(options, tool_allow=csv(options.tool_allow), record=options.record) as app:
         if options.with_tools:
             await door.connected(app)
         choice = choose(app.settings, options.model)

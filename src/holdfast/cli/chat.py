@@ -33,6 +33,7 @@ A line that ends with \\ goes on in the next one. Ctrl-C stops an answer, not th
 
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
+    parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `holdfast replay`")
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
 
 
@@ -50,7 +51,7 @@ async def _chat(options: Namespace) -> int:
     from holdfast.models import choose, open_model
 
     options.session = options.session or new_id("chat")
-    async with door.opened(options, interactive=True, tool_allow=csv(options.tool_allow)) as app:
+    async with door.opened(options, interactive=True, tool_allow=csv(options.tool_allow), record=options.record) as app:
         await door.connected(app)
         choice = choose(app.settings, options.model)
         options.max_turns = options.max_tokens = options.max_seconds = options.max_cost = None
