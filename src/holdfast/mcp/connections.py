@@ -62,6 +62,10 @@ class Connection:
     def name(self) -> str:
         return self.server.name
 
+    @property
+    def _over_url(self) -> bool:
+        return bool(self.server.settings.url)
+
     async def ready(self) -> None:
         """Return when the server can be called; raise ToolFailure, which says why, when it cannot."""
         if self._task is None and self.state != "closed":
@@ -104,9 +108,11 @@ class Connection:
         import mcp_types as types
 
         code = problem.error.code
-        if code == types.CONNECTION_CLOSED or self.state != "ready":
+        # Over HTTP nothing else tells that a session has ended, or that nobody is there any more.
+        ends = {types.CONNECTION_CLOSED, *((types.INVALID_REQUEST, types.INTERNAL_ERROR) if self._over_url else ())}
+        if code in ends or self.state != "ready":
             if current and self.state == "ready":
-                self.problem = "its connection broke"  # the task that holds it will say more
+                self.problem = f"its connection broke ({problem})"  # the task that holds it may say more
                 self._lost.set()
                 self._become("lost")
             return ToolFailure(
@@ -114,8 +120,6 @@ class Connection:
                 code="tool_unavailable",
                 hint="It is being restarted; try again in a moment.",
             )
-        if self.server.settings.url and code not in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND):
-            self._lost.set()  # over HTTP nothing else tells that a session has ended
         wrong = "invalid_args" if code == types.INVALID_PARAMS else "execution_error"
         return ToolFailure(f"the MCP server {self.name} refused {tool}: {problem}", code=wrong, details={"code": code})
 
@@ -168,9 +172,10 @@ class Connection:
                 self._settled.set()
                 await self._stay(client, ended)
                 self.problem = why()
-                self._become("lost")
             finally:
                 self._client = None
+                self.problem = self.problem or "its connection broke"
+                self._become("lost")  # before the farewell, which may take its time
                 await client.__aexit__(None, None, None)
 
     async def _stay(self, client: Any, ended: asyncio.Event) -> None:

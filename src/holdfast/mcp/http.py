@@ -164,7 +164,7 @@ async def serve_http(serving: Serving, door: Door, port: int, announce: Callable
 
     family = socket.AF_INET6 if ":" in door.host else socket.AF_INET
     listening = socket.create_server((door.host, port), family=family)
-    config = uvicorn.Config(http_app(serving, door), log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(http_app(serving, door), log_level="critical", lifespan="on", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[method-assign]  # the command line has its own
     shown = f"[{door.host}]" if ":" in door.host else door.host
