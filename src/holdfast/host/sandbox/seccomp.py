@@ -79,7 +79,12 @@ _REFUSED = [
     "ioperm",
 ]
 # Answered "no such call": programs then take the older way, which the filter can read (or do without).
-_ABSENT = ["clone3", "io_uring_setup", "io_uring_enter", "io_uring_register"]
+_ABSENT = ["clone3", "openat2", "io_uring_setup", "io_uring_enter", "io_uring_register"]
+
+# What would leave a program behind that runs as its owner, whoever starts it: the argument that holds the mode.
+_SET_MODE = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
+_MAKES_FILE = {"open": (1, 2), "openat": (2, 3)}  # flags and mode; the mode counts only where a file is made
+_SET_USER_ID = 0o4000
 
 _CLONE_NEWUSER = 0x10000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
@@ -150,6 +155,18 @@ class _Program:
             self._add(0x06, verdict)
         self._add(0x06, _ALLOW)
 
+    def refuse_mode(self, name: str, flags: int, mode: int, verdict: int) -> None:
+        """Answer a call that makes a file with `verdict` when its mode has the bit that sets the user."""
+        if (number := NUMBERS.get(name)) is None:
+            return
+        self._add(0x15, number, 0, 6)
+        self._add(0x20, 16 + 8 * flags)
+        self._add(0x45, os.O_CREAT, 0, 3)
+        self._add(0x20, 16 + 8 * mode)
+        self._add(0x45, _SET_USER_ID, 0, 1)
+        self._add(0x06, verdict)
+        self._add(0x06, _ALLOW)
+
     def packed(self) -> bytes:
         """Return the finished filter as the kernel reads it."""
         self._add(0x06, _ALLOW)
@@ -173,6 +190,10 @@ def containing(*, network: bool, network_namespace: bool) -> bytes:
     program.refuse_argument("clone", 0, [_CLONE_NEWUSER], _ERRNO | _EPERM, bits=True)
     program.refuse_argument("unshare", 0, [_CLONE_NEWUSER], _ERRNO | _EPERM, bits=True)
     program.refuse_argument("ioctl", 1, [_TIOCSTI, _TIOCLINUX], _ERRNO | _EPERM)
+    for name, mode in _SET_MODE.items():
+        program.refuse_argument(name, mode, [_SET_USER_ID], _ERRNO | _EPERM, bits=True)
+    for name, (flags, mode) in _MAKES_FILE.items():
+        program.refuse_mode(name, flags, mode, _ERRNO | _EPERM)
     families = [_AF_PACKET, _AF_ALG, _AF_VSOCK, _AF_XDP]
     if not network and not network_namespace:
         families += [_AF_INET, _AF_INET6]
