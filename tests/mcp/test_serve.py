@@ -20,6 +20,7 @@ from holdfast import Holdfast, Settings
 from holdfast.core.errors import SettingsError
 from holdfast.mcp.http import Door, serve_http
 from holdfast.mcp.server import Serving
+from holdfast.policy import trust
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
@@ -52,9 +53,27 @@ class Client:
         return self.read()
 
 
+NOISY = """
+import os
+from holdfast import tool
+
+@tool(read_only=True)
+def noisy() -> str:
+    "Print where the protocol speaks."
+    print("noise", flush=True)
+    os.write(1, b"more noise")
+    os.system("echo and a child's")
+    return "quiet"
+"""
+
+
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    made = Client(tmp_path, "--allow", "Bash(sleep:*)", "--tool-allow", "Bash,Read,time.*,tools.echo")
+    folder = tmp_path / ".holdfast" / "tools"
+    folder.mkdir(parents=True)
+    (folder / "noisy.py").write_text(NOISY)
+    trust.give(str(tmp_path))
+    made = Client(tmp_path, "--allow", "Bash(sleep:*)", "--tool-allow", "Bash,Read,time.*,tools.echo,noisy")
     yield made
     made.process.kill()
     made.process.wait()
@@ -77,6 +96,7 @@ def test_a_client_on_stdio_gets_answers_errors_and_a_clean_end(client: Client, t
     assert not (tmp_path / "x").exists()
     said = client.ask(5, "tools/call", {"name": "tools.echo", "arguments": {"text": "hello"}})
     assert "hello" in json.dumps(said["result"]["content"])
+    assert client.ask(7, "tools/call", {"name": "noisy"})["result"]["content"] == [{"type": "text", "text": "quiet"}]
     seconds = f"{300 + os.getpid()}.5"
     call = {"name": "Bash", "arguments": {"command": f"sleep {seconds}"}}
     client.send({"jsonrpc": "2.0", "id": 6, "method": "tools/call", "params": call})

@@ -35,6 +35,10 @@ def run(options: Namespace) -> int:
     import gc
 
     from holdfast.cli import door
+    from holdfast.core.errors import SettingsError
+
+    if options.http is not None and options.session:
+        raise SettingsError("--session is for one client on --stdio; over HTTP each client has a session of its own")
 
     # The SDK's import makes a million objects that all stay; looking for garbage among them is a fifth of the start.
     gc.disable()

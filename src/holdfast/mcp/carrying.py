@@ -21,6 +21,8 @@ from holdfast.mcp.guests import Guest, Waiting
 
 CANCEL_S: Final = 5.0
 """How long a cancelled call may take to end before its client is let go."""
+WAITING_LIMIT: Final = 100
+"""Calls of one client that may stand still until it answers."""
 
 
 async def carry(guest: Guest, call: ClientCall, ctx: Any) -> dict[str, Any]:
@@ -113,6 +115,10 @@ def _asked_back(guest: Guest, call: ClientCall) -> dict[str, Any]:
     """Have a client of the newer era call again with the answers; the call stands still meanwhile."""
     asked = {each.key or f"question{number}": each for number, each in enumerate(call.questions, 1)}
     call.questions.clear()
+    if len(guest.waiting) >= WAITING_LIMIT:  # a client that never comes back must not fill the memory
+        oldest = guest.waiting.pop(next(iter(guest.waiting)))
+        if oldest.call.task is not None:
+            oldest.call.task.cancel()
     state = secrets.token_urlsafe(24)
     guest.waiting[state] = Waiting(call, asked)
     assert call.task is not None

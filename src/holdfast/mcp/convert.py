@@ -57,6 +57,10 @@ def result_shape(result: ToolResult, output_schema: Mapping[str, Any] | None) ->
     and what a model should read is the output. The data travel in `_meta` all the same.
     """
     shape = result_to_mcp(result)
+    kept: dict[str, Any] = shape["_meta"]["holdfast"]
+    if not result.content:
+        del kept["output"]  # it is the content
+    shape["_meta"]["holdfast"] = {key: value for key, value in kept.items() if value is not None}
     if output_schema is None or output_schema.get("type") != "object":
         shape.pop("structuredContent", None)
     return shape
