@@ -60,7 +60,7 @@ class Holdfast:
 
     `approver` answers questions; without one, what needs permission is refused. `allow` holds further allow rules,
     `session` names a session that continues in later processes, `tool_allow` narrows which tools exist at all,
-    `record` names a file that every call is written to, for replay, `mcp_servers` adds servers to those of the settings.
+    `record` names a file that every call is written to, for replay, `mcp_servers` adds to the servers of the settings.
     """
 
     def __init__(
@@ -125,7 +125,9 @@ class Holdfast:
             middleware=self.layers,
             extensions=self.extensions,
         )
-        self._mcp_servers = {**(mcp_servers or {}), **settings.mcp_servers}
+        self._mcp_servers = {**settings.mcp_servers, **(mcp_servers or {})}
+        for name in settings.mcp_servers.keys() & (mcp_servers or {}).keys():
+            self.warnings.append(f"the MCP server {name} of the settings gives way to the one of the program")
         self.executor.seek = self._seek
         self.executor.readiness.revive = lambda tool: self.health.revive(tool)
         self.registry.lifecycle.trip_after = settings.engine.trip_after
@@ -298,8 +300,7 @@ class Holdfast:
 
     async def connect_servers(self) -> dict[str, str]:
         """Connect to every MCP server at once; return why those that failed did."""
-        named = self._mcp_servers or os.path.lexists(os.path.join(self.session.workspace, ".mcp.json"))
-        return await self.servers.connect_all() if named else {}
+        return await self.servers.connect_all()
 
     async def _seek(self, name: str) -> None:
         """Connect to the server a tool's name speaks of (`mcp__server__tool`, `server:tool`)."""

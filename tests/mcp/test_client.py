@@ -82,7 +82,11 @@ async def test_a_remote_tool_without_a_rule_asks_and_shows_what_it_says_of_itsel
         assert "Does echo." in question.text()
     async with opened(tmp_path, says="no", rules=("mcp__rough__echo",), rough=rough()) as app:
         assert (await app.call("rough:echo", {"text": "hi"})).ok
-        assert not (await app.call("rough:fail")).ok
+        denied = await app.call("rough:fail")
+        assert denied.error is not None
+        assert denied.error.code == "permission_denied"
+    async with opened(tmp_path, says="no", rules=("mcp__rough",), rough=rough()) as app:
+        assert (await app.call("rough:echo", {"text": "hi"})).ok
 
 
 async def test_rich_results_progress_and_errors_are_kept(tmp_path: Path) -> None:

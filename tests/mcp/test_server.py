@@ -42,6 +42,12 @@ def umbrella() -> ToolResult:
 
 
 @tool(read_only=True)
+def broken_text() -> ToolResult:
+    "Return what JSON cannot hold."
+    return ToolResult(data={"half": "\ud800", "number": float("nan")}, output="half \udc80 of it")
+
+
+@tool(read_only=True)
 async def sleeps(ctx: ToolContext) -> str:
     "Sleep until cancelled."
     Path(ctx.resolve("started")).touch()
@@ -69,7 +75,7 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
                 root or workspace,
                 settings=Settings(),
                 approver=approver,
-                tools=[counts, umbrella, sleeps],
+                tools=[counts, umbrella, sleeps, broken_text],
                 keep_state=False,
             )
             apps.append(app)
@@ -147,6 +153,13 @@ async def test_wrong_arguments_and_failures_are_results_and_unknown_tools_are_er
         assert text(failed).startswith("Calculation error:")
         with pytest.raises(MCPError, match=r"Unknown tool: Raed .*Read"):
             await client.call_tool("Raed", {})
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_text_that_json_cannot_hold_is_mended(connect: Connect, era: str) -> None:
+    async with connect(era) as client:
+        result = await client.call_tool("broken_text", {})
+        assert (text(result), result.is_error) == ("half ? of it", False)
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from holdfast.core.call import ToolResult
 from holdfast.core.errors import ToolFailure
@@ -63,7 +64,18 @@ def result_shape(result: ToolResult, output_schema: Mapping[str, Any] | None) ->
     shape["_meta"]["holdfast"] = {key: value for key, value in kept.items() if value is not None}
     if output_schema is None or output_schema.get("type") != "object":
         shape.pop("structuredContent", None)
-    return shape
+    return cleaned(shape)
+
+
+def cleaned(value: Any) -> Any:
+    """Return plain data that every JSON reader takes: no half characters, no numbers that are none."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, Mapping):
+        return {cleaned(str(key)): cleaned(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(each) for each in cast("list[Any]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def page(entries: Sequence[T], cursor: str | None, size: int = PAGE) -> tuple[Sequence[T], str | None]:
