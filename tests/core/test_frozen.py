@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from holdfast.core.frozen import field, frozen, names_of
+from holdfast.core.frozen import changed, field, frozen, names_of
 
 T = TypeVar("T")
 
@@ -111,6 +111,13 @@ def test_a_record_can_extend_another() -> None:
 def test_copies_and_pickles_are_equal() -> None:
     point = Point(1, 2, ["a"])
     assert point == copy.copy(point) == copy.deepcopy(point) == pickle.loads(pickle.dumps(point))
+
+
+def test_a_copy_can_differ_in_some_values() -> None:
+    assert changed(Point(1, 2), y=5) == Point(1, 5)
+    assert changed(Marked(name="a", mark=1), corners=(Point(1),)).size == 1
+    with pytest.raises(TypeError):
+        changed(Point(1), z=3)
 
 
 def test_the_tools_of_the_standard_library_work() -> None:

@@ -38,6 +38,13 @@ def field(
     return _Field(default, default_factory, init, repr)
 
 
+def changed(record: C, **values: Any) -> C:
+    """Return a copy with some values replaced, as `dataclasses.replace` does, without making a dataclass first."""
+    made: Any = record
+    kept = {name: getattr(made, name) for name, each in made._fields.items() if each.init}
+    return type(record)(**kept | values)
+
+
 def names_of(record: Any) -> tuple[str, ...]:
     """Return the names of all fields of a record or of its class."""
     return tuple(record._fields)

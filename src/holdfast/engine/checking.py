@@ -13,6 +13,7 @@ from holdfast.core.call import ToolCall
 from holdfast.core.context import ToolContext
 from holdfast.core.effects import RemoteCall, RunCommand
 from holdfast.core.errors import HoldfastError, ToolFailure
+from holdfast.core.frozen import changed
 from holdfast.core.names import split_full_name
 from holdfast.core.schema import InvalidArguments
 from holdfast.core.tool import Tool
@@ -76,7 +77,7 @@ class Checker:
         call = ToolCall(name, cast("Mapping[str, Any]", args))
         tool = self.tools.get(name)
         request = self._remote(name) if tool is None else self._known(tool, call)
-        return self.policy.judge(request._replace(mode=chosen))
+        return self.policy.judge(changed(request, mode=chosen))
 
     def _known(self, tool: Tool, call: ToolCall) -> Request:
         settings = self.session.settings.tools.get(tool.name)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from holdfast.core.frozen import changed
 from holdfast.policy.paths import folded
 from holdfast.policy.rules import Kind, Origin, Rule, Verdict
 
@@ -81,4 +82,4 @@ def default_rules() -> tuple[Rule, ...]:
     from holdfast.policy.files import read_rules
 
     rules = read_rules(DEFAULT_RULES, "built-in", check=False)
-    return tuple(rule._replace(origin=Origin("built-in", "default_rules.toml", rule.origin.line)) for rule in rules)
+    return tuple(changed(rule, origin=Origin("built-in", "default_rules.toml", rule.origin.line)) for rule in rules)

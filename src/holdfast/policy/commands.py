@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import NamedTuple
+
+from holdfast.core.frozen import frozen
 
 _PROGRAM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 # Programs whose words hold text in a language of their own that can run commands.
@@ -24,7 +25,8 @@ _PARTS = re.compile(r"[;&|\n(){}!`'\"=]+")  # what may stand before a command in
 _LONG_NAMES = {"r": "--recursive", "R": "--recursive", "f": "--force", "v": "--verbose", "i": "--interactive"}
 
 
-class CommandPattern(NamedTuple):
+@frozen
+class CommandPattern:
     """The words of a rule; `open_end` lets more words follow."""
 
     words: tuple[str, ...]

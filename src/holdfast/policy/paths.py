@@ -13,7 +13,8 @@ import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+
+from holdfast.core.frozen import frozen
 
 # File systems that ignore these inside names would open `.git` for `.g<ZWNJ>it`.
 _IGNORABLE = (
@@ -31,7 +32,8 @@ def folded(text: str) -> str:
     return re.sub(_IGNORABLE, "", unicodedata.normalize("NFKC", text)).casefold()
 
 
-class Place(NamedTuple):
+@frozen
+class Place:
     """One path of an effect: as it was given (made plain), and where it really leads."""
 
     given: str
@@ -83,7 +85,8 @@ def below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
 
 
-class PathPattern(NamedTuple):
+@frozen
+class PathPattern:
     """A compiled pattern. `generous` ones belong to rules that forbid or ask."""
 
     text: str

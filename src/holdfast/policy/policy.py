@@ -7,9 +7,10 @@ ask); the strictest verdict over all effects is the call's. Nothing here runs, r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.effects import Effect, describe
+from holdfast.core.frozen import changed, frozen
 from holdfast.policy.paths import Roots, compile_pattern, pattern_key
 from holdfast.policy.rules import Rule, Verdict
 
@@ -22,7 +23,8 @@ STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 _FREEDOM: tuple[str, ...] = ("plan", "default", "accept-edits", "bypass")
 
 
-class Request(NamedTuple):
+@frozen
+class Request:
     """One call, as facts: which tool, what it touches, and where it stands."""
 
     tool: str
@@ -52,7 +54,8 @@ class Request(NamedTuple):
         return (self.tool, *self.aliases, full, f"mcp__{self.module}")
 
 
-class MatchedRule(NamedTuple):
+@frozen
+class MatchedRule:
     """A rule that matched some effect; `decided` when it is the reason for the verdict."""
 
     rule: Rule
@@ -62,7 +65,8 @@ class MatchedRule(NamedTuple):
         return self.rule.to_dict() | {"decided": self.decided}
 
 
-class JudgedEffect(NamedTuple):
+@frozen
+class JudgedEffect:
     """The verdict on one effect; `effect` is None for the tool as a whole."""
 
     effect: Effect | None
@@ -76,7 +80,8 @@ class JudgedEffect(NamedTuple):
         return shown | {"verdict": self.verdict, "why": self.reason}
 
 
-class Decision(NamedTuple):
+@frozen
+class Decision:
     """The verdict on a call, why, and every rule that had a say."""
 
     verdict: Verdict
@@ -96,7 +101,8 @@ class Decision(NamedTuple):
         }
 
 
-class Warned(NamedTuple):
+@frozen
+class Warned:
     """Something about the rules a person should know: where, and what."""
 
     where: str
@@ -230,7 +236,7 @@ class Both(Policy):
 
     def judge(self, request: Request) -> Decision:
         if _FREEDOM.index(request.mode) > _FREEDOM.index(self.ceiling):
-            request = request._replace(mode=self.ceiling)
+            request = changed(request, mode=self.ceiling)
         above = self.parent.judge(request)
         if above.verdict == "deny":
             return above

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from holdfast.core.call import ToolCall
+from holdfast.core.frozen import frozen
 from holdfast.core.tool import Preview
 from holdfast.policy.policy import Decision
 
@@ -13,7 +14,8 @@ AnswerKind = Literal["once", "session", "always", "no"]
 SHOWN_LIMIT = 20_000
 
 
-class Question(NamedTuple):
+@frozen
+class Question:
     """One call that needs permission, and all a person needs to judge it."""
 
     call: ToolCall
@@ -45,7 +47,8 @@ class Question(NamedTuple):
         }
 
 
-class Answer(NamedTuple):
+@frozen
+class Answer:
     """What the approver said. `args` are changed arguments, judged again; `rule` is what to remember instead of the
     suggestion."""
 

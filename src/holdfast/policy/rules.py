@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from holdfast.core.errors import RuleError
+from holdfast.core.frozen import frozen
 from holdfast.policy.commands import CommandPattern, parse_command
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -48,7 +49,8 @@ _TOOLS_OF: dict[Kind, tuple[str, ...]] = {
 _SHAPE = re.compile(r"(?P<name>[^()\s][^()]*?)\s*(?:\((?P<spec>.*)\))?", re.DOTALL)
 
 
-class Origin(NamedTuple):
+@frozen
+class Origin:
     """Where a rule was written."""
 
     source: RuleSource = "user"
@@ -60,7 +62,8 @@ class Origin(NamedTuple):
         return f"{self.source}, {place}" if place else self.source
 
 
-class Rule(NamedTuple):
+@frozen
+class Rule:
     """One rule: a verdict, what it is about, and where it came from."""
 
     verdict: Verdict

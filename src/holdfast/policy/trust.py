@@ -11,9 +11,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from holdfast.core.errors import StateError
+from holdfast.core.frozen import frozen
 from holdfast.host import locations
 
 TrustState = Literal["trusted", "untrusted", "changed", "nothing"]
@@ -24,7 +25,8 @@ FILE_LIMIT = 2000
 SIZE_LIMIT = 64 * 1024 * 1024
 
 
-class Trust(NamedTuple):
+@frozen
+class Trust:
     """How a folder stands: its state, the files that would count, and which of them changed since it was trusted."""
 
     workspace: str
