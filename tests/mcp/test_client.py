@@ -224,6 +224,30 @@ async def test_nothing_is_left_running(tmp_path: Path) -> None:
     assert not processes_with(seconds)
 
 
+async def test_a_server_does_not_outlive_us_when_we_are_killed(tmp_path: Path) -> None:
+    mark = f"mark{5000 + os.getpid()}"
+    code = (
+        "import asyncio, sys\n"
+        "from holdfast import Holdfast, Settings\n"
+        "from holdfast.core.settings import McpServerSettings\n"
+        "async def main():\n"
+        f"    own = McpServerSettings(command=sys.executable, args=('-S', {ROUGH!r}, '', {mark!r}))\n"
+        "    async with Holdfast('.', settings=Settings(), mcp_servers={'rough': own}, allow=['mcp__rough']) as app:\n"
+        "        await app.servers.ready('rough')\n"
+        "        print('ready', flush=True)\n"
+        "        await app.call('rough:hang')\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, "--", mark, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    process.kill()
+    await process.wait()
+    await until(lambda: not processes_with(mark), 10)
+
+
 def processes_with(word: str) -> list[str]:
     found: list[str] = []
     for pid in filter(str.isdigit, os.listdir("/proc")):

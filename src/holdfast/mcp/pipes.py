@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
@@ -86,6 +87,7 @@ async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: 
             cwd=cwd,
             start_new_session=True,
             limit=LINE_LIMIT,
+            preexec_fn=_dies_with_us(),
         )
     except (OSError, ValueError) as problem:
         raise ToolFailure(
@@ -109,6 +111,22 @@ async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: 
             transport: Any = getattr(process, "_transport", None)
             if transport is not None:
                 transport.close()
+
+
+def _dies_with_us() -> Callable[[], None] | None:
+    """Return what a new process does so that it ends when we do, whatever ends us; None where that cannot be."""
+    if sys.platform != "linux":
+        return None
+    from holdfast.host.sandbox.system import PR_SET_PDEATHSIG, prctl
+
+    parent = os.getpid()
+
+    def ask_for_it() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # we have gone meanwhile
+            os._exit(1)
+
+    return ask_for_it
 
 
 async def _read_stderr(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
