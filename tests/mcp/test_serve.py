@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import mcp_types as types
 import pytest
 
 from holdfast import Holdfast, Settings
 from holdfast.core.errors import SettingsError
-from holdfast.mcp.http import Door, serve_http
+from holdfast.mcp.http import Door, Remembered, serve_http
 from holdfast.mcp.server import Serving
 from holdfast.policy import trust
 
@@ -222,6 +223,22 @@ async def test_each_http_session_has_a_session_of_its_own_that_ends_with_it(tmp_
         assert [bool(app.session.read_state.items()) for app in apps] == [True, False]
         await http.delete(url, headers=sessions[0])
         assert [app.session.closed for app in apps] == [True, False]
+
+
+async def test_what_is_kept_for_lost_streams_is_bounded() -> None:
+    kept = Remembered()
+    for number in range(60):
+        result = {"content": [{"type": "text", "text": "x" * 1_000_000}]}
+        last = await kept.store_event("one", types.JSONRPCResponse(jsonrpc="2.0", id=number, result=result))
+    assert len(kept._events) < 20  # pyright: ignore[reportPrivateUsage]
+    replayed: list[Any] = []
+
+    async def take(event: Any) -> None:
+        replayed.append(event)
+
+    assert await kept.replay_events_after(last, take) == "one"
+    assert await kept.replay_events_after("unknown", take) is None
+    assert replayed == []
 
 
 def test_a_door_to_other_machines_needs_a_token(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ async def _send(report: Progress | Log, count: int, guest: Guest, ctx: Any) -> N
     if isinstance(report, Progress):
         done = float(count) if report.done is None else report.done
         await ctx.session.report_progress(done, report.total, report.text or None)
-    elif guest.wants(report.level):
+    elif convert.is_modern(ctx.protocol_version) or guest.wants(report.level):  # there each request says what it wants
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             await ctx.session.send_log_message(report.level, report.data, report.logger, ctx.request_id)

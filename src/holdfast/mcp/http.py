@@ -27,7 +27,8 @@ from holdfast.mcp.server import Serving
 
 PATH: Final = "/mcp"
 EVENTS_KEPT: Final = 1000
-"""Messages kept for clients that lost their stream and ask for the rest."""
+KEPT_CHARACTERS: Final = 16_000_000
+"""Messages, and about how much text of them, kept for clients that lost their stream and ask for the rest."""
 RETRY_MS: Final = 500
 CLOSE_S: Final = 4.0
 
@@ -102,16 +103,20 @@ class Remembered(EventStore):
     """The latest messages of all streams, so that a client that lost one gets the rest."""
 
     def __init__(self) -> None:
-        self._events: OrderedDict[EventId, tuple[StreamId, JSONRPCMessage | None]] = OrderedDict()
+        self._events: OrderedDict[EventId, tuple[StreamId, JSONRPCMessage | None, int]] = OrderedDict()
         self._count = 0
+        self._characters = 0
         self._mark = secrets.token_hex(4)
 
     async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
         self._count += 1
         event_id = f"{self._mark}-{self._count}"
-        self._events[event_id] = (stream_id, message)
-        if len(self._events) > EVENTS_KEPT:
-            self._events.popitem(last=False)
+        weight = _weight(message)
+        self._events[event_id] = (stream_id, message, weight)
+        self._characters += weight
+        while len(self._events) > 1 and (len(self._events) > EVENTS_KEPT or self._characters > KEPT_CHARACTERS):
+            _, (_, _, weight) = self._events.popitem(last=False)
+            self._characters -= weight
         return event_id
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
@@ -119,11 +124,18 @@ class Remembered(EventStore):
         if known is None:
             return None
         later = False
-        for event_id, (stream_id, message) in list(self._events.items()):
+        for event_id, (stream_id, message, _) in list(self._events.items()):
             if later and stream_id == known[0] and message is not None:
                 await send_callback(EventMessage(message, event_id))
             later = later or event_id == last_event_id
         return known[0]
+
+
+def _weight(message: JSONRPCMessage | None) -> int:
+    """Return about how many characters a message has; results of tools are what is long."""
+    result: Any = getattr(message, "result", None) or {}
+    blocks: list[dict[str, Any]] = result.get("content") or []
+    return 500 + sum(len(str(block.get("text") or block.get("data") or "")) for block in blocks)
 
 
 def http_app(serving: Serving, door: Door) -> Any:
