@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from holdfast.core.effects import (
     Connect,
@@ -18,6 +19,7 @@ from holdfast.core.effects import (
     Unreadable,
     WritePath,
 )
+from holdfast.core.frozen import frozen
 from holdfast.core.secrets import is_secret
 from holdfast.policy.floor import command_floor, kept_output, own_state, path_floor, removes_by_choice
 from holdfast.policy.hosts import host_guard, plain_host
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
 PathEffect = ReadPath | WritePath | DeletePath
 
 _PATH_PARTS = re.compile(r"[^\s'\"`;|&<>(){}=,]+")  # what may be a path inside a text
+_LISTERS = frozenset({"ls", "dir", "vdir", "stat", "du", "readlink", "realpath"})
 _NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 # Effects that speak for the call; a call with reads alone, or none, is judged by what the tool says of itself as well.
 _SPEAKING = (WritePath, DeletePath, Connect, RemoteCall, Unreadable, RunCommand, StartAgent)
 
 
-class Guard(NamedTuple):
+@frozen
+class Guard:
     """A protection that holds by default: what it says, and why."""
 
     verdict: Verdict
@@ -191,7 +195,7 @@ class Judgement:
 
     def _handed(self, words: tuple[str, ...]) -> Guard | None:
         """Return a question for a program nobody knows that is handed a path which a rule denies."""
-        rules = [rule for kind in ("read", "write") for rule in _own(tuple(self.book.of(kind, "deny")))]
+        rules = [rule for rule in self.policy.own_rules if rule.verdict == "deny" and rule.kind in ("read", "write")]
         if not rules:
             return None
         from holdfast.host.shell.effects import known_words
@@ -233,7 +237,7 @@ class Judgement:
             floor="" if chosen and place.inside else path_floor(effect, place, roots),
             deny=(*denied_by_settings(self.request, place, self._pattern), *_own(deny)),
             ask=_own(ask),
-            guard=self._path_guard(place, reads, _built_in(deny), _built_in(ask), allow),
+            guard=self._path_guard(place, reads, _built_in(deny), _built_in(ask), allow, _lists(command)),
             changes=not reads,
             allow=allow,
             covered=(cover or self.cover) if place.inside else None,
@@ -241,19 +245,29 @@ class Judgement:
         )
 
     def _path_guard(
-        self, place: Place, reads: bool, deny: tuple[Rule, ...], ask: tuple[Rule, ...], allow: tuple[Rule, ...]
+        self,
+        place: Place,
+        reads: bool,
+        deny: tuple[Rule, ...],
+        ask: tuple[Rule, ...],
+        allow: tuple[Rule, ...],
+        lists: bool,
     ) -> Guard | None:
-        """Return what protects this path by default. A rule of the user's that spells the name out lifts a question."""
+        """Return what protects this path by default. A rule of the user's that spells the name out lifts a question.
+
+        `lists` says that names and sizes are all that is read: a secret file may be seen to be there, like any other.
+        """
         if "\0" in place.given:
             return Guard("deny", "no path holds a NUL character")
         meant = any(self._spelled_out(rule, place) for rule in allow)
-        if any(is_secret(folded(name)) for name in place.names):
+        unread = lists and reads and place.inside
+        if any(is_secret(folded(name)) for name in place.names) and not (unread and os.path.isfile(place.real)):
             if not reads:
                 return None if meant else Guard("ask", f"{place.given} holds secrets")
             return Guard("ask" if meant else "deny", f"{place.given} holds secrets")
         if reads and any(own_state(name, self.policy.roots(self.request)) for name in place.names):
             return Guard("deny", "Holdfast's own state is out of reach")
-        if reads and ".git" in place.components:
+        if reads and ".git" in place.components and not unread:
             return Guard("ask" if meant else "deny", "git's own files are read through git")
         if deny:
             return Guard("ask" if meant else "deny", _by(deny[0]), deny)
@@ -391,6 +405,13 @@ class Judgement:
             return False
         pattern = self._pattern(rule.spec, generous=False)
         return any(pattern.names(part) for name in place.names for part in name.split("/")[-1:])
+
+
+def _lists(command: RunCommand | None) -> bool:
+    """Tell whether a command shows names and sizes of files alone, and never what is in them."""
+    if command is None or not command.read_only or posixpath.basename(command.words[0]) not in _LISTERS:
+        return False
+    return not any(word.startswith(("-X", "--exclude-from")) for word in command.words)  # `du -X` reads a file
 
 
 def _own(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:

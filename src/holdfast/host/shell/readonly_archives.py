@@ -24,6 +24,8 @@ def _tar(words: Sequence[Word]) -> Verdict:
         return Verdict("`tar` that does not list is no read")
     if not first.endswith("f") and rest and rest[0].text in ("-f", "--file"):
         rest = rest[1:]
+    elif rest and rest[0].literal and rest[0].text.startswith("--file="):
+        rest[0] = Word(rest[0].text.partition("=")[2])
     if any(word.may_be_flag for word in rest):
         return Verdict("`tar` with these options is not known to only read")
     if rest and ":" in rest[0].text:

@@ -331,5 +331,6 @@ CHECKS: dict[str, Check] = {
     "go": _subcommand("go", {"env": "-json @text"}),
     "brew": _subcommand("brew", {"list": "-1 --versions --cask --formula @text", "--prefix": "@text"}),
     "dmesg": lambda words: by_table("dmesg", words, options.flags("-HTtxkuP -l: -f: --human --ctime --level: @none")),
+    "getent": _subcommand("getent", dict.fromkeys(("passwd", "group", "services", "protocols"), "@text")),
     "mount": lambda words: by_table("mount", words, options.flags("-l @none")),
 }  # fmt: skip

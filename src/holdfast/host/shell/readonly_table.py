@@ -241,7 +241,7 @@ READ_ONLY: dict[str, str] = {
     "apropos": "-ae -s: @text",
     "whatis": "-w -s: @text",
     "help": "-dms @text",
-    "lsof": "-ablnPRtUVw -p: -i? -c: -u: -d: @read",
+    "lsof": "-ablnPRtUVw -p: -i? -s? -c: -u: -d: @read",
     # The shell itself
     "cd": "-LPe@ @anything",
     "pushd": "-n @anything",
@@ -267,6 +267,7 @@ VERSIONED = names(
     tar gzip zip unzip xz bzip2 zstd sed awk gawk bash sh dash zsh ls cat grep rg fd find sort jq yq sqlite3 psql mysql
     redis-cli vim nvim emacs nano code tmux screen black ruff mypy uv uvx pipx shfmt shellcheck pandoc ffmpeg protoc
     swift ghc lua luajit julia R Rscript openssl gpg nginx systemctl dpkg rpm apt apt-get brew nix deno bun holdfast
+    cp mv rm mkdir rmdir touch chmod chown ln dd tee split truncate install mktemp patch kill
     tree less man df du ps env head tail wc cut uniq tr diff file stat test printf
     """
 )

@@ -183,6 +183,9 @@ def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
         return
     if op in (">&", "<&") and target.literal and (text.rstrip("-").isdigit() or text == "-"):
         return
+    if op == "<" and target.kind == "glob":  # one file of those the pattern finds
+        yield from effects.located(Touch("read", target), redirect.places)
+        return
     if not target.literal or op == "<&":
         yield Unreadable(f"the target of `{op}` is not literal: {text}")
         return
