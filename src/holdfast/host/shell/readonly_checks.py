@@ -156,10 +156,15 @@ def _sleep(words: Sequence[Word]) -> Verdict:
     return Verdict("`sleep` of a time that is not literal")
 
 
-def _less(words: Sequence[Word]) -> Verdict:
-    if any(word.text.startswith("+") for word in words):
-        return Verdict("`less +command` runs a command")
-    return by_table("less", words, options.flags(READ_ONLY["less"]))
+def _pager(name: str) -> Check:
+    """Return a check for a program that runs a command given as `+!command`."""
+
+    def check(words: Sequence[Word]) -> Verdict:
+        if any(word.text.startswith("+") for word in words):
+            return Verdict(f"`{name} +command` runs a command")
+        return by_table(name, words, options.flags(READ_ONLY[name]))
+
+    return check
 
 
 # Filters that read files which are not among the words (`import "x" as $x;`) or print the environment. A field may
@@ -311,7 +316,8 @@ CHECKS: dict[str, Check] = {
     "umask": _shown_limit,
     "ulimit": _shown_limit,
     "sleep": _sleep,
-    "less": _less,
+    "less": _pager("less"),
+    "more": _pager("more"),
     "jq": _jq,
     "yq": _yq,
     "git": _git,
