@@ -208,11 +208,13 @@ def _put(tree: dict[str, Any], path: Path, value: Any, origin: Origin) -> None:
 
 
 def _checked(tree: dict[str, Any], origins: dict[Path, Origin]) -> Settings:
-    from pydantic import ValidationError
-
     try:
         return Settings.parse(tree)
-    except ValidationError as error:
+    except ValueError as error:
+        from pydantic import ValidationError  # loaded by now; without a mistake it is not needed at all
+
+        if not isinstance(error, ValidationError):
+            raise
         complaints = [_complaint(each, origins) for each in error.errors(include_url=False)]
         raise SettingsError("\n".join(complaints)) from None
 

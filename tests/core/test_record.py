@@ -56,6 +56,57 @@ def test_what_is_taken_as_plain_is_what_the_model_would_say(raw: dict[str, Any])
         assert plain["ratio"] == checked.ratio or (plain["ratio"] != plain["ratio"])  # pyright: ignore
 
 
+class Table(Record):
+    mode: Literal["x", "y"] | None = None
+    limit: float = Field(default=1.0, gt=0)
+    names: tuple[str, ...] = Field(default=(), description="Names")
+
+
+class File(Record):
+    table: Table = Field(default_factory=Table)
+    tables: dict[str, Table] = Field(default_factory=dict)
+    rows: tuple[Inner, ...] = ()
+    words: dict[str, str] = Field(default_factory=dict)
+
+
+tables = st.dictionaries(
+    st.sampled_from(["mode", "limit", "names", "odd"]),
+    st.one_of(values, st.sampled_from(["x", "y", 3]), st.lists(st.sampled_from(["p", "\ud800", 1]), max_size=2)),
+    max_size=3,
+)
+files = st.fixed_dictionaries(
+    {},
+    optional={
+        "table": st.one_of(tables, values),
+        "tables": st.dictionaries(st.one_of(st.text(max_size=2), st.integers()), tables, max_size=2),
+        "rows": st.lists(st.dictionaries(st.sampled_from(["n", "m"]), st.integers(-1, 2), max_size=2), max_size=2),
+        "words": st.dictionaries(st.text(max_size=2), st.one_of(st.text(max_size=2), st.integers()), max_size=2),
+    },
+)
+
+
+@given(files)
+def test_a_file_taken_as_plain_is_what_the_model_would_say(raw: dict[str, Any]) -> None:
+    plain = _plain(File, raw, nested=True)
+    if plain is not None:
+        checked = File.pydantic_model().model_validate(raw)
+        assert repr(plain) == repr(checked.__dict__) or plain == checked.__dict__
+
+
+def test_a_plain_file_needs_no_model() -> None:
+    raw = {
+        "table": {"mode": "y", "names": ["p"]},
+        "tables": {"t": {"limit": 2.5}},
+        "rows": [{"n": 1}],
+        "words": {"a": "b"},
+    }
+    plain = _plain(File, raw, nested=True)
+    assert plain is not None
+    assert plain["table"] == Table(mode="y", names=("p",))
+    assert plain["tables"] == {"t": Table(limit=2.5)}
+    assert (plain["rows"], plain["words"]) == ((Inner(n=1),), {"a": "b"})
+
+
 def test_nested_records_come_back_as_records() -> None:
     made = Sample.parse({"text": "x", "inner": [{"n": 1}], "howMany": 3, "names": ["p", "q"]})
     assert made.inner == [Inner(n=1)]

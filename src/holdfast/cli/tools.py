@@ -83,10 +83,11 @@ def _list(options: Namespace) -> int:
 def _registry(options: Namespace) -> tuple[Any, dict[str, Any]]:
     """Return the registry and the per-tool settings, without the engine: this path must start fast."""
     from holdfast.host import locations
-    from holdfast.registry.loading import GROUP, entry_points
+    from holdfast.registry.loading import FOLDER, GROUP, entry_points
 
     made = os.path.isdir(os.path.join(locations.workspace_state(options.cwd), "made_tools"))
-    if made or locations.has_settings(options.cwd) or next(entry_points(GROUP), None) is not None:
+    own = os.path.isdir(os.path.join(options.cwd, FOLDER))
+    if made or own or next(entry_points(GROUP), None) is not None:
         from holdfast.app import Holdfast
 
         app = Holdfast(options.cwd, keep_state=made)
@@ -96,7 +97,16 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any]]:
 
     registry = Registry()
     register_builtin(registry)
-    return registry, {}
+    if not locations.has_settings(options.cwd):
+        return registry, {}
+    from holdfast import config
+    from holdfast.policy.sources import rules_in_force
+    from holdfast.policy.trust import is_trusted
+
+    root = os.path.realpath(options.cwd)
+    settings = config.load(root, trusted=is_trusted(root)).settings
+    rules_in_force(settings, root, ())  # a wrong rule is told by every command
+    return registry, dict(settings.tools)
 
 
 def _rows(options: Namespace) -> list[dict[str, Any]]:

@@ -9,7 +9,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast, dataclass_transform
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Self,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -79,7 +92,7 @@ class Record:
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, strict: bool = False) -> Self:
         """Return the record `raw` describes (keys as declared outside: aliases); raise pydantic's ValidationError."""
-        plain = _plain(cls, raw)
+        plain = _plain(cls, raw, nested=not strict)
         return cls._of(plain if plain is not None else _checked(cls, raw, strict=strict))
 
     def faults(self) -> Iterable[tuple[str, str]]:
@@ -166,6 +179,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "bool | None": (bool, _NONE),
     "float | None": (float, int, _NONE),
 }
+_SCALARS: Final = frozenset({str, int, bool, float})
 _HARMLESS: Final = frozenset({"description", "examples", "title", "json_schema_extra"})
 _CHECKS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "ge": lambda value, bound: value >= bound,
@@ -177,8 +191,13 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def _plain(cls: type[Record], raw: Mapping[str, Any], *, by_name: bool = False) -> dict[str, Any] | None:
-    """Return all values when everything given plainly fits; None when the model must look at it."""
+def _plain(
+    cls: type[Record], raw: Mapping[str, Any], *, by_name: bool = False, nested: bool = False
+) -> dict[str, Any] | None:
+    """Return all values when everything given plainly fits; None when the model must look at it.
+
+    `nested` takes tables, lists and choices too: files of settings have them, most arguments do not.
+    """
     if type(raw) is not dict:
         return None
     given = cast("dict[str, Any]", raw)
@@ -190,7 +209,9 @@ def _plain(cls: type[Record], raw: Mapping[str, Any], *, by_name: bool = False) 
         if key in given:
             value = given[key]
             if not _fits(value, hints[name][0], spec.options):
-                return None
+                value = _taken(value, cls.hint(name)) if nested and _HARMLESS.issuperset(spec.options) else _MISSING
+                if value is _MISSING:
+                    return None
             values[name] = value
             used += 1
         elif spec.required:
@@ -215,6 +236,26 @@ def _fits(value: Any, hint: Any, options: Mapping[str, Any]) -> bool:
         if check is None or not check(value, bound):
             return False
     return True
+
+
+def _taken(value: Any, hint: Any) -> Any:
+    """Return what a field of this type makes of the value, `_MISSING` when that is not plain to see."""
+    if isinstance(hint, type) and issubclass(hint, Record):
+        inner = _plain(hint, value, nested=True)
+        return _MISSING if inner is None else hint._of(inner)  # pyright: ignore[reportPrivateUsage]
+    kind, inside = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return value if type(value) is str and value in inside else _MISSING
+    if kind in (Union, UnionType) and len(inside) == 2 and inside[1] is _NONE:
+        return None if value is None else _taken(value, inside[0])
+    if kind is tuple and inside[1:] == (...,) and type(value) is list:
+        members = [_taken(each, inside[0]) for each in cast("list[Any]", value)]
+        return _MISSING if _MISSING in members else tuple(members)
+    if kind is dict and inside[0] is str and type(value) is dict:
+        table = {key: _taken(each, inside[1]) for key, each in cast("dict[Any, Any]", value).items()}
+        plain = all(_fits(key, "str", {}) for key in table) and _MISSING not in table.values()
+        return table if plain else _MISSING
+    return value if hint in _SCALARS and _fits(value, hint.__name__, {}) else _MISSING
 
 
 def _encodes(text: str) -> bool:
