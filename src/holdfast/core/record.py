@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
@@ -113,6 +114,7 @@ class Record:
         return cls._built
 
     @classmethod
+    @cache
     def hint(cls, name: str) -> Any:
         """Return a field's type, evaluated where it was written."""
         written, module = cls._hints[name]
@@ -196,7 +198,7 @@ def _plain(
 ) -> dict[str, Any] | None:
     """Return all values when everything given plainly fits; None when the model must look at it.
 
-    `nested` takes tables, lists and choices too: files of settings have them, most arguments do not.
+    `nested` takes tables and lists too: files of settings have them, most arguments do not.
     """
     if type(raw) is not dict:
         return None
@@ -209,7 +211,7 @@ def _plain(
         if key in given:
             value = given[key]
             if not _fits(value, hints[name][0], spec.options):
-                value = _taken(value, cls.hint(name)) if nested and _HARMLESS.issuperset(spec.options) else _MISSING
+                value = _taken(value, cls.hint(name), nested) if _HARMLESS.issuperset(spec.options) else _MISSING
                 if value is _MISSING:
                     return None
             values[name] = value
@@ -238,16 +240,18 @@ def _fits(value: Any, hint: Any, options: Mapping[str, Any]) -> bool:
     return True
 
 
-def _taken(value: Any, hint: Any) -> Any:
+def _taken(value: Any, hint: Any, nested: bool = True) -> Any:
     """Return what a field of this type makes of the value, `_MISSING` when that is not plain to see."""
-    if isinstance(hint, type) and issubclass(hint, Record):
-        inner = _plain(hint, value, nested=True)
-        return _MISSING if inner is None else hint._of(inner)  # pyright: ignore[reportPrivateUsage]
     kind, inside = get_origin(hint), get_args(hint)
     if kind is Literal:
         return value if type(value) is str and value in inside else _MISSING
     if kind in (Union, UnionType) and len(inside) == 2 and inside[1] is _NONE:
-        return None if value is None else _taken(value, inside[0])
+        return None if value is None else _taken(value, inside[0], nested)
+    if not nested:
+        return _MISSING
+    if isinstance(hint, type) and issubclass(hint, Record):
+        inner = _plain(hint, value, nested=True)
+        return _MISSING if inner is None else hint._of(inner)  # pyright: ignore[reportPrivateUsage]
     if kind is tuple and inside[1:] == (...,) and type(value) is list:
         members = [_taken(each, inside[0]) for each in cast("list[Any]", value)]
         return _MISSING if _MISSING in members else tuple(members)
