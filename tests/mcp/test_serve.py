@@ -88,6 +88,11 @@ def test_a_client_on_stdio_gets_answers_errors_and_a_clean_end(client: Client, t
     assert client.read()["error"]["code"] == -32700
     client.write('{"jsonrpc": "2.0", "neither": "request nor answer"}')
     assert client.read()["error"]["code"] == -32600
+    for number, wrong in enumerate(({"id": 50, "params": []}, {"id": 51, "jsonrpc": "1.0"}, {"id": None}, {"id": 1.5})):
+        client.send({"jsonrpc": "2.0", "method": "ping", **wrong})
+        refused = client.read()
+        assert refused["error"]["code"] == -32600
+        assert refused["id"] == (50, 51, None, None)[number]
     assert client.ask(2, "no/such/method", {})["error"]["code"] == -32601
     names = {each["name"] for each in client.ask(3, "tools/list", {})["result"]["tools"]}
     assert {"Bash", "Read"} <= names

@@ -127,7 +127,7 @@ def nearest(name: str, names: Sequence[str]) -> str:
     """Return the end of a sentence that suggests the names nearest to one nobody has."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    near = get_close_matches(name[:100], names, n=3, cutoff=0.5)
     return f" (did you mean {', '.join(near)}?)" if near else ""
 
 

@@ -7,9 +7,10 @@ long. A line has a largest size, so that the other end cannot fill the memory.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import anyio
 import mcp_types as types
@@ -21,8 +22,8 @@ LINE_LIMIT: Final = 16 * 1024 * 1024
 GRACE_S: Final = 1.5
 """How long requests may go on after the other end has closed its side and still listens."""
 
-Refuse = Callable[[int, str], Awaitable[None]]
-"""Is told of a line that is no message: a code of JSON-RPC, and what is wrong."""
+Refuse = Callable[[int, str, "str | int | None"], Awaitable[None]]
+"""Is told of a line that is no message: a code of JSON-RPC, what is wrong, and the id where there is one."""
 
 
 class Lines:
@@ -49,7 +50,9 @@ class Lines:
             try:
                 line = await self._reader.readline()
             except ValueError:
-                await self._refuse(types.INVALID_REQUEST, f"a line was longer than {LINE_LIMIT} bytes and was dropped")
+                await self._refuse(
+                    types.INVALID_REQUEST, f"a line was longer than {LINE_LIMIT} bytes and was dropped", None
+                )
                 continue
             except OSError:
                 line = b""
@@ -72,10 +75,13 @@ class Lines:
         except ValidationError as problem:
             broken = any(each["type"] == "json_invalid" for each in problem.errors(include_url=False))
             code, text = (types.PARSE_ERROR, "Parse error") if broken else (types.INVALID_REQUEST, "Invalid Request")
-            await self._refuse(code, f"{text}: this line is no JSON-RPC message")
+            await self._refuse(code, f"{text}: this line is no JSON-RPC message", None if broken else _id_in(line))
             return None
         if isinstance(message, types.JSONRPCRequest):
             self._open.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and b'"id"' in line and _has_id(line):
+            await self._refuse(types.INVALID_REQUEST, "Invalid Request: an id is a text or a whole number", None)
+            return None
         return SessionMessage(message)
 
     async def _let_finish(self) -> None:
@@ -98,9 +104,9 @@ class Lines:
             if not self._open:
                 self._idle.set()
 
-    async def answer_refusing(self, code: int, text: str) -> None:
+    async def answer_refusing(self, code: int, text: str, number: str | int | None) -> None:
         """Answer a line that is no message, as a server does."""
-        error = types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=text))
+        error = types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=code, message=text))
         await self._write(error.model_dump_json(by_alias=True, exclude_unset=True).encode())
 
     async def _write(self, line: bytes) -> None:
@@ -133,3 +139,22 @@ class Lines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _top(line: bytes) -> dict[str, Any]:
+    """Return the object a line holds; an empty one for anything else."""
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _has_id(line: bytes) -> bool:
+    return "id" in _top(line)
+
+
+def _id_in(line: bytes) -> str | int | None:
+    """Return the id of a message that is wrong otherwise, so that its sender knows which."""
+    found = _top(line).get("id")
+    return found if isinstance(found, str | int) and not isinstance(found, bool) else None

@@ -75,7 +75,7 @@ def _server(app: AppWithRegistry, module: str) -> ModuleServer:
         info = own.get(params.name)
         if info is None:
             raise MCPError(
-                types.INVALID_PARAMS, f"Unknown tool: {params.name}{convert.nearest(params.name, list(own))}"
+                types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}{convert.nearest(params.name, list(own))}"
             )
         result = await app.call(info.name, params.arguments or {}, source="mcp")
         return _answer(ctx, convert.result_shape(result, info.output_schema))

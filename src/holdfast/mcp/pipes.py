@@ -44,9 +44,9 @@ class Pipe:
         """The latest the server wrote to its stderr."""
         return self._stderr.decode("utf-8", "replace")
 
-    async def _hear_noise(self, code: int, text: str) -> None:
+    async def _hear_noise(self, code: int, text: str, number: str | int | None) -> None:
         """Skip a line that is no message; a line too long or too many of them end the connection."""
-        del code
+        del code, number
         self.noise += 1
         if "longer than" in text:
             self.end("it sent a line that is too long")

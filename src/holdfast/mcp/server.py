@@ -202,7 +202,7 @@ class Serving:
         tool = selection.get(name)
         if tool is None and not selection.hides(name):
             near = convert.nearest(params.name, selection.names())
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}{near}")
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}{near}")
         identity = new_id("mcp")
 
         async def work() -> dict[str, Any]:
