@@ -18,10 +18,11 @@ from typing import Any, Literal, Protocol
 
 from holdfast.core.call import ToolCall
 from holdfast.core.errors import HoldfastError, SettingsError
-from holdfast.core.settings import McpServerSettings, Settings
+from holdfast.core.settings import McpServerSettings
 from holdfast.core.tool import Tool
 from holdfast.engine.checking import Checker
 from holdfast.engine.executor import Executor
+from holdfast.mcp.client import Servers
 from holdfast.mcp.configured import Configured, expanded
 from holdfast.mcp.modules import AppWithRegistry, ModuleServer, create_mcp_servers
 from holdfast.policy.approval import Question, digest, settled
@@ -34,11 +35,11 @@ class SdkApp(AppWithRegistry, Protocol):
     """The application the SDK works for (`holdfast.app.Holdfast`)."""
 
     @property
-    def settings(self) -> Settings: ...
-    @property
     def policy(self) -> Policy: ...
     @property
     def executor(self) -> Executor: ...
+    @property
+    def servers(self) -> Servers: ...
 
 
 class Application:
@@ -54,7 +55,7 @@ class Application:
         self.app = app
         self.servers: dict[str, ModuleServer] = {}
         self._modules = dict(modules or {})
-        self._external = {**app.settings.mcp_servers, **(external or {})}
+        self._external: dict[str, McpServerSettings | Configured] = {**app.servers.configured(), **(external or {})}
         self._checker = Checker(app.policy, app.session, app.registry)
 
     def initialize(self) -> Application:

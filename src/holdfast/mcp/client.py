@@ -67,6 +67,10 @@ class Servers:
     def names(self) -> list[str]:
         return list(self._connections)
 
+    def configured(self) -> dict[str, Configured]:
+        """Return how each server is set up, by name."""
+        return {name: connection.server for name, connection in self._connections.items()}
+
     def get(self, name: str) -> Connection:
         """Return the connection to a server; raise ToolFailure for a name nobody configured."""
         connection = self._connections.get(name)
