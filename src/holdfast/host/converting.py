@@ -139,6 +139,8 @@ def _peak_kib() -> int:
         with open("/proc/self/status", encoding="ascii", errors="replace") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
+        import resource
+
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
