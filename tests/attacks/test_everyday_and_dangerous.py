@@ -19,7 +19,7 @@ FILES = (
     "README.md src/app.py src/util.py tests/test_app.py docs/guide.md package.json data.csv app.log config.yaml "
     "Makefile .env .env.example sub/.env secrets/k.txt id_rsa"
 )
-Judge = Callable[[Sequence[str], Sequence[str]], dict[str, str]]
+Judge = Callable[..., dict[str, str]]
 
 
 def commands(name: str) -> list[str]:
@@ -35,11 +35,11 @@ def judge(tmp_path: Path) -> Judge:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("KEY=1\n")
 
-    def judged(given: Sequence[str], rules: Sequence[str] = ()) -> dict[str, str]:
+    def judged(given: Sequence[str], rules: Sequence[str] = (), mode: str | None = None) -> dict[str, str]:
         app = Holdfast(tmp_path, keep_state=False)
         policy = Policy.from_settings(app.settings, str(tmp_path), command_line=rules)
         checker = Checker(policy, app.session, app.registry)
-        return {each: checker.check("Bash", {"command": each})["decision"] for each in given}
+        return {each: checker.check("Bash", {"command": each}, mode)["decision"] for each in given}
 
     return judged
 
@@ -54,6 +54,20 @@ def test_what_writes_runs_connects_or_cannot_be_read_is_never_unasked(judge: Jud
     decisions = judge(commands("never_unasked.txt"), ())
     assert len(decisions) > 1300
     assert [command for command, decision in decisions.items() if decision == "allow"] == []
+
+
+def test_everyday_changes_are_asked_about_and_not_refused(judge: Judge) -> None:
+    decisions = judge(commands("asked_about.txt"), ())
+    assert len(decisions) > 240
+    assert {command: decision for command, decision in decisions.items() if decision != "ask"} == {}
+
+
+@pytest.mark.parametrize("mode", ["default", "accept-edits", "bypass"])
+def test_the_hard_floor_holds_in_every_mode_and_under_every_rule(judge: Judge, tmp_path: Path, mode: str) -> None:
+    given = [command.replace("{ws}", str(tmp_path)) for command in commands("hard_floor.txt")]
+    decisions = judge(given, ("allow Bash(*)", "allow Bash", "allow Edit", "allow Read"), mode)
+    assert len(decisions) > 150
+    assert {command: decision for command, decision in decisions.items() if decision != "deny"} == {}
 
 
 def test_no_way_of_reading_a_secret_is_unasked(judge: Judge) -> None:

@@ -156,7 +156,7 @@ def test_a_redirect_is_judged_beside_its_command(tmp_path: Path) -> None:
 
 def test_a_program_run_by_another_is_not_covered_by_its_rule(tmp_path: Path) -> None:
     inner = RunCommand(("rm", "x"), False)
-    outer = RunCommand(("find", ".", "-exec", "rm", "{}", ";"), False, implies=(inner,))
+    outer = RunCommand(("find", ".", "-name", "x", "-exec", "rm", "{}", ";"), False, implies=(inner,))
     assert verdict(["allow Bash(find:*)"], tmp_path, outer, tool="Bash") == "ask"
     assert verdict(["allow Bash(find:*)", "deny Bash(rm:*)"], tmp_path, outer, tool="Bash") == "deny"
 

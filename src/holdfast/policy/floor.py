@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
-from holdfast.core.effects import DeletePath, ReadPath, RunCommand, WritePath
+from holdfast.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
 from holdfast.host import locations
 from holdfast.policy.paths import Place, Roots, below, folded
 
@@ -40,19 +41,21 @@ _DISK_WRITERS = (
     r"mkfs(\..+)?|mke2fs|mkswap|wipefs|[cs]?g?fdisk|sfdisk|parted|blkdiscard|badblocks|shred|dd|dcfldd|tee|cp|mv|install|"
     r"cryptsetup|pvcreate|vgcreate|zpool|mdadm|newfs(_.+)?|diskutil|format|truncate|nvme|hdparm|sgdisk"
 )
+_EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_NAMES_FILES = r"-(i?name|i?path|i?wholename|i?regex|[acm](time|min)|newer.*|size|empty|user|group|perm|links|inum)"
 _FIND_TESTS = (
     r"-(i?name|i?path|i?regex|type|[acm](time|min)|newer.*|size|empty|user|group|perm|uid|gid|maxdepth|mindepth|"
     r"links|inum)"
 )
 
 
-def path_floor(effect: ReadPath | WritePath | DeletePath, place: Place, roots: Roots) -> str:
-    """Return why the floor forbids this effect, or nothing."""
+def path_floor(effect: ReadPath | WritePath | DeletePath, place: Place, roots: Roots, *, picked: bool = False) -> str:
+    """Return why the floor forbids this effect, or nothing; the folder something is `picked` in is no target."""
     for name in place.names:
         reason = _ssh(name, roots) or ("" if isinstance(effect, ReadPath) else _kept(name, roots))
         if reason:
             return reason
-    if isinstance(effect, ReadPath) or not effect.recursive:
+    if isinstance(effect, ReadPath) or not effect.recursive or (picked and place.inside):
         return ""
     return _whole(place, roots)
 
@@ -123,10 +126,14 @@ def _whole(place: Place, roots: Roots) -> str:
 
 def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
     """Return why the floor forbids this command by its words alone, or nothing."""
-    if command.read_only or not command.words:
+    if not command.words:
         return ""
     program = posixpath.basename(command.words[0]).lower()
     words = command.words[1:]
+    if program == "find" and _EXEC.intersection(words) and _REMOVERS.intersection(words) and not _picks(words):
+        return _targets(_starts(words), cwd, roots)
+    if command.read_only:
+        return ""
     if re.fullmatch(_DISK_WRITERS, program) and any(
         re.match(_DISK, posixpath.normpath(_value(word))) for word in words
     ):
@@ -134,16 +141,41 @@ def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
     if program in _REMOVERS or (program in _OWNERS and _recursive(words)):
         return _targets(words, cwd, roots)
     if program == "find" and "-delete" in words:
-        starts = words[: next((index for index, word in enumerate(words) if word.startswith("-")), len(words))]
         # `find . -name '*.tmp' -delete` picks inside the workspace; `find /etc -type f -delete` is no pick at all.
         picks = any(re.fullmatch(_FIND_TESTS, word) for word in words)
-        return _targets(starts or (".",), cwd, roots, inside_too=not picks)
+        return _targets(_starts(words), cwd, roots, inside_too=not picks)
     return ""
 
 
-def removes_by_choice(command: RunCommand) -> bool:
-    """Return whether the command picks what it removes (`find -name x -delete`), so that its start is no target."""
-    return posixpath.basename(command.words[0]) not in _REMOVERS | _OWNERS if command.words else False
+def _starts(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the starting points of a `find`."""
+    return words[: next((at for at, word in enumerate(words) if word[:1] in ("-", "(", "!")), len(words))] or (".",)
+
+
+def removes_by_choice(command: RunCommand, effects: Iterable[Effect]) -> bool:
+    """Return whether what is removed is picked (`find -name x -delete`), so that the start of the search is no target.
+
+    `effects` are those of the whole call: `rm {}` is told what to remove by the `find` that runs it.
+    """
+    if not command.words:
+        return False
+    if posixpath.basename(command.words[0]) not in _REMOVERS | _OWNERS:
+        return True
+    runs = [each.words for each in effects if isinstance(each, RunCommand) and _EXEC.intersection(each.words)]
+    return "{}" in command.words and bool(runs) and all(_picks(words) for words in runs)
+
+
+def _picks(words: tuple[str, ...]) -> bool:
+    """Return whether a `find` runs its command only for files that a test names, and not for all the others."""
+    depth = 0
+    found = False
+    for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if word in ("-o", "-or", ",") and depth == 0:
+            return False
+        chosen = re.fullmatch(_NAMES_FILES, word) and before not in ("!", "-not") and after.strip("*./") != ""
+        found = found or bool(chosen)
+    return found
 
 
 def _value(word: str) -> str:
@@ -170,7 +202,7 @@ def _targets(words: tuple[str, ...], cwd: str, roots: Roots, *, inside_too: bool
 def _without_wildcards(word: str) -> str:
     """Return the folder whose whole content a word means: `~/*` is the home folder, `/c*` as good as the root."""
     folder, _, last = word.rpartition("/")
-    everything = re.fullmatch(r"\*+|\.\*|\{.*\}|\?\*|\.\?\*", last) is not None
+    everything = re.fullmatch(r"\*+|\.\*|\{.+\}|\?\*|\.\?\*", last) is not None
     if everything or (word.startswith("/") and folder == "" and re.search(r"[*?\[]", last)):
         return folder or ("/" if word.startswith("/") else ".")
     return word

@@ -228,13 +228,13 @@ class Judgement:
         deny = self._forbidding(kind, "deny", place, deep)
         ask = self._forbidding(kind, "ask", place, deep)
         allow = self._allowing(kind, place)
-        chosen = command is not None and deep and removes_by_choice(command)
+        chosen = command is not None and deep and removes_by_choice(command, self.request.effects or ())
         inside: tuple[Verdict, str] = ("allow", "inside the workspace")
         if not reads and self.request.mode != "accept-edits":
             inside = ("ask", f"it changes {place.given}")
         return self._weigh(
             effect,
-            floor="" if chosen and place.inside else path_floor(effect, place, roots),
+            floor=path_floor(effect, place, roots, picked=chosen),
             deny=(*denied_by_settings(self.request, place, self._pattern), *_own(deny)),
             ask=_own(ask),
             guard=self._path_guard(place, reads, _built_in(deny), _built_in(ask), allow, _lists(command)),
