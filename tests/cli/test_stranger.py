@@ -338,3 +338,15 @@ def test_the_diff_of_a_tried_command_is_a_diff(tmp_path: Path) -> None:
     assert result["data"]["diff"].startswith("--- ")
     assert "Tried on a copy" in result["output"]
     assert not (tmp_path / "q").exists()
+
+
+def test_a_file_cannot_steer_the_terminal_it_is_shown_on(tmp_path: Path) -> None:
+    import shlex
+
+    (tmp_path / "a.txt").write_text("\x1b]0;owned\x07\x1b[31mred\n")
+    invoke = [sys.executable, "-m", "holdfast", "tools", "invoke", "Read", "--args", '{"file_path": "a.txt"}']
+    done = subprocess.run(
+        ["script", "-qec", shlex.join(invoke), "/dev/null"], cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert b"\x1b]0;owned" not in done.stdout
+    assert b"red" in done.stdout

@@ -310,7 +310,10 @@ def _print_result(options: Namespace, result: Any) -> None:
         return
     for repaired in result.meta.get("repaired", ()):
         render.note(f"repaired {repaired}")
+    from holdfast.host.visible import visible  # files and servers must not steer the terminal
+
     if result.ok or (result.error and result.output != result.error.text):
-        render.line(render.diff(result.output) if options.dry_run else result.output)
+        output = visible(result.output)
+        render.line(render.diff(output) if options.dry_run else output)
     if result.error:
-        render.error(f"{result.error.message} ({result.error.code})", result.error.hint)
+        render.error(f"{visible(result.error.message)} ({result.error.code})", visible(result.error.hint))
