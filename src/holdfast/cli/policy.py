@@ -107,7 +107,8 @@ def _batch(options: Namespace) -> int:
     checkers = Checkers(options)
     for line in _lines(options.batch):
         if line.strip():
-            render.line(json.dumps(_judged(line, checkers, options), ensure_ascii=False))
+            # In ASCII: readers differ in which of the other characters end a line.
+            render.line(json.dumps(_judged(line, checkers, options)))
     return 0
 
 

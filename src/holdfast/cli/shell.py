@@ -41,7 +41,7 @@ def _batch(options: argparse.Namespace) -> int:
     try:
         for line in _lines(options.batch):
             if line.strip():
-                render.line(json.dumps(_answer(line, options.cwd), ensure_ascii=False))
+                render.line(json.dumps(_answer(line, options.cwd)))  # in ASCII: nothing in it ends a line for anybody
     except OSError as error:
         render.error(f"{options.batch} cannot be read: {error.strerror}")
         return 2

@@ -154,6 +154,9 @@ def _git(words: Sequence[Word]) -> Iterator[Touch]:
     if name in _GIT_PATHS:
         for word in rest:
             yield Touch(_GIT_PATHS[name], word, parsed.has("-r"))
+    if name == "checkout" and (marks := [at for at, word in enumerate(words) if word.text == "--"]):
+        for word in words[marks[0] + 1 :]:
+            yield Touch("write", word)
     for word in rest if name in _GIT_REMOTE else ():
         if "://" in word.text or REMOTE.fullmatch(word.text):
             yield Touch("connect", word)
