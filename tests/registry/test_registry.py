@@ -92,7 +92,9 @@ def test_a_module_is_registered_whole_or_not_at_all() -> None:
     registry = Registry()
     registry.register(make("taken"))
     with pytest.raises(RegistrationError) as caught:
-        registry.register_module("m", [make("fine"), make("taken"), make("twice"), make("twice"), make("mute", description="")])
+        registry.register_module(
+            "m", [make("fine"), make("taken"), make("twice"), make("twice"), make("mute", description="")]
+        )
     assert len(registry) == 1
     assert len(caught.value.problems) == 3
 
