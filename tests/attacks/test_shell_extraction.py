@@ -141,7 +141,8 @@ def _check(command: str) -> None:
         return
     for name in set(expected):
         assert found.count(name) >= expected.count(name), (name, found)
-    assert sum(isinstance(effect, RunCommand) for effect in report.effects) == len(report.commands)
+    # More may be judged than was written (a command seen in text that another program runs), never less.
+    assert sum(isinstance(effect, RunCommand) for effect in report.effects) >= len(report.commands)
 
 
 def test_every_command_of_a_generated_script_is_found() -> None:
