@@ -164,6 +164,8 @@ async def _policy(guide: _Guide) -> None:
     guide.step("One policy for files and shell alike: a secret is a secret")
     await guide.call("Read", {"file_path": ".env"}, refused="permission_denied", lines=2)
     await guide.call("Bash", {"command": "ls && cat .env"}, refused="permission_denied", lines=2)
+    guide.step("The web tools reach only public addresses, however they are spelt")
+    await guide.call("WebFetch", {"url": "http://2852039166/latest/meta-data"}, refused="permission_denied", lines=1)
     guide.step("What nobody approved does not run, wherever it hides")
     await guide.call("Bash", {"command": "echo ok && rm -rf /"}, refused="permission_denied", lines=2)
 
