@@ -142,7 +142,7 @@ class Holdfast:
             emit=self.bus.emit,
             interactive=interactive,
         )
-        self.session.keeps_out = self.policy.keeps_out(root, self.session.roots)
+        self.policy.bind(self.session)
         self.selection = Selection(
             self.registry,
             self.session,

@@ -98,6 +98,22 @@ async def test_a_sub_agent_is_asked_about_like_its_parent_and_a_no_holds(tmp_pat
     assert not (tmp_path / "x").exists()
 
 
+async def test_what_a_rule_denies_to_read_is_kept_from_the_searches_of_a_sub_agent_too(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "plan.txt").write_text("canary\n")
+    (tmp_path / "open.txt").write_text("canary\n")
+    look = [[("Grep", {"pattern": "canary", "output_mode": "content"}), ("Bash", {"command": "grep -r canary ."})], "x"]
+    model = by_prompt(main=[[("Agent", {"prompt": "child: x"})], "done"], **{"child:": look})
+    seen: list[Event] = []
+    settings = Settings.parse({"permissions": {"deny": ["Read(private/**)"]}})
+    async with scratch_app(tmp_path, settings=settings) as app:
+        app.bus.subscribe(seen.append)
+        await app.conversation(model).ask("main go")
+    outputs = [e.data["result"].output for e in seen if e.kind == "call_finished" and e.tool in ("Grep", "Bash")]
+    assert len(outputs) == 2
+    assert all("open.txt" in output and "plan.txt:" not in output for output in outputs)
+
+
 async def test_events_of_a_sub_agent_reach_the_parents_stream_attributed() -> None:
     model = by_prompt(main=[[("Agent", {"prompt": "child: x"})], "done"], **{"child:": [[("time.now", {})], "late"]})
     events: list[Event] = []

@@ -418,6 +418,22 @@ def test_searches_leave_out_secrets_and_what_a_rule_denies(tmp_path: Path) -> No
     assert child(f"{tmp_path}/b")
 
 
+def test_what_a_rule_denies_to_write_is_known_by_its_path(tmp_path: Path) -> None:
+    assert policy("ask Edit(a)", "deny Read(b)").keeps_as_is(str(tmp_path)) is None
+    kept = policy("deny Edit(*.cfg)", "deny Write(./config/**)").keeps_as_is(str(tmp_path))
+    assert kept is not None
+    assert [kept(f"{tmp_path}/{name}") for name in ("deep/a.cfg", "config/", "config/x/y")] == [True] * 3
+    assert not kept(f"{tmp_path}/other/config/x")
+    whole = policy("deny Edit").keeps_as_is(str(tmp_path))
+    assert whole is not None
+    assert whole(str(tmp_path))
+    child = policy("deny Edit(a)").narrowed([parse_rule("deny", "Edit(b)")], ceiling="default")
+    both = child.keeps_as_is(str(tmp_path))
+    assert both is not None
+    assert both(f"{tmp_path}/a")
+    assert both(f"{tmp_path}/b")
+
+
 def test_git_asks_before_it_looks_into_a_repository_that_runs_programs(tmp_path: Path) -> None:
     for folder in (tmp_path / "sub", tmp_path):
         (folder / ".git").mkdir(parents=True)

@@ -203,6 +203,7 @@ class Subagents:
         # The same tools are shown as to the parent, so that a provider's prompt cache serves both.
         child.activated = set(parent.activated)
         child.origins, child.environment = set(parent.origins), dict(parent.environment)
+        self.executor.policy.bind(child)
         return child
 
     async def _converse(self, agent: Agent, profile: Profile, order: AgentOrder, child: Session) -> ToolResult:

@@ -80,6 +80,8 @@ class Session:
         self.keeps_out: Callable[[str], bool] = is_secret
         """What searches and listings leave out (absolute path, `/` at the end of a folder): secrets, and whatever the
         policy sets beside them, such as files under a deny rule."""
+        self.keeps_as_is: Callable[[str], bool] | None = None
+        """What no command may change, whichever program it starts; set by the policy. None: nothing of that kind."""
         self.closed = False
         self._emit: Listener = emit or _nobody
         self._kept: dict[str, tuple[Kept[Any], Any]] = {}

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.effects import Effect, describe
 from holdfast.core.frozen import changed, frozen
 from holdfast.policy.paths import Roots, compile_pattern, pattern_key
-from holdfast.policy.rules import Rule, Verdict
+from holdfast.policy.rules import Kind, Rule, Verdict
 
 if TYPE_CHECKING:
+    from holdfast.core.session import Session
     from holdfast.core.settings import Mode, Settings, ToolPermissionSettings
 
 __all__ = ["Both", "Decision", "JudgedEffect", "MatchedRule", "Policy", "Request", "Verdict", "narrower_mode"]
@@ -192,22 +193,33 @@ class Policy:
 
         return Judgement(self, request).decision()
 
+    def bind(self, session: Session) -> None:
+        """Give a session what this policy keeps from its searches and from the programs its commands start."""
+        session.keeps_out = self.keeps_out(session.workspace, session.roots)
+        session.keeps_as_is = self.keeps_as_is(session.workspace, session.roots)
+
     def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
         """Return what searches leave out: secrets, and what a rule denies to read. A folder's path ends in `/`."""
         from holdfast.core.secrets import is_secret
 
-        denied = [rule for rule in self.own_rules if (rule.kind, rule.verdict) == ("read", "deny")]
-        if not denied:
+        denied = self._denied("read", Roots(workspace, roots))
+        if denied is None:
             return is_secret
+        return lambda path: is_secret(path) or denied(path)
+
+    def keeps_as_is(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
+        """Return what no command may change whichever program it starts: what a rule denies to write; None: nothing."""
+        return self._denied("write", Roots(workspace, roots))
+
+    def _denied(self, kind: Kind, roots: Roots) -> Callable[[str], bool] | None:
+        """Return what tells whether a rule of the user's denies this kind of effect on a path; None without such."""
+        denied = [rule for rule in self.own_rules if (rule.kind, rule.verdict) == (kind, "deny")]
+        if not denied:
+            return None
         if any(rule.whole for rule in denied):
             return lambda path: True
-        key = pattern_key(Roots(workspace, roots))
-        patterns = [compile_pattern(rule.spec, key, True) for rule in denied]
-
-        def left_out(path: str) -> bool:
-            return is_secret(path) or any(pattern.matches(path.rstrip("/")) for pattern in patterns)
-
-        return left_out
+        patterns = [compile_pattern(rule.spec, pattern_key(roots), True) for rule in denied]
+        return lambda path: any(pattern.matches(path.rstrip("/")) for pattern in patterns)
 
     def narrowed(self, rules: Sequence[Rule] = (), *, ceiling: Mode) -> Both:
         """Return the policy of a sub-agent: what both this one and `rules` permit, in no freer mode than `ceiling`."""
@@ -233,6 +245,12 @@ class Both(Policy):
     def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
         above, own = self.parent.keeps_out(workspace, roots), self.child.keeps_out(workspace, roots)
         return above if above is own else lambda path: above(path) or own(path)
+
+    def keeps_as_is(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
+        above, own = self.parent.keeps_as_is(workspace, roots), self.child.keeps_as_is(workspace, roots)
+        if above is None or own is None:
+            return above or own
+        return lambda path: above(path) or own(path)
 
     def judge(self, request: Request) -> Decision:
         if _FREEDOM.index(request.mode) > _FREEDOM.index(self.ceiling):
