@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from holdfast import Holdfast, Settings, ToolCall, tool
 from holdfast.agent.ask import answer
 from holdfast.agent.loop import Limits
-from holdfast.core.model import BROKEN_ARGUMENTS, Message, ModelError, ModelRequest, Usage
+from holdfast.core.model import BROKEN_ARGUMENTS, Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
 from holdfast.providers.scripted import ScriptedModel
 from holdfast.testing import Says, scratch_app
 
@@ -115,6 +116,75 @@ async def test_a_time_limit_holds() -> None:
     assert (outcome.stop, outcome.turns) == ("time_limit", 0)
 
 
+async def test_a_time_limit_stops_a_call_in_the_middle() -> None:
+    async with scratch_app(tools=[wait_for_ever]) as app:
+        loop = app.conversation(ScriptedModel([("wait_for_ever", {})], "never said"), limits=Limits(seconds=0.2))
+        outcome = await loop.ask("go")
+    assert (outcome.stop, outcome.turns) == ("time_limit", 1)
+    assert [result.error.code for result in outcome.results if result.error] == ["cancelled"]
+
+
+async def test_an_interrupted_call_is_answered_so_that_the_conversation_can_go_on() -> None:
+    model = ScriptedModel([("double", {"n": 2}), ("wait_for_ever", {})], "as you wish")
+    async with scratch_app(tools=[double, wait_for_ever]) as app:
+        loop = app.conversation(model)
+        WAITING.clear()
+        asking = asyncio.ensure_future(loop.ask("go"))
+        while not WAITING:
+            await asyncio.sleep(0.005)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert loop.outcome.stop == "interrupted"
+        assert [call.name for call in loop.outcome.calls] == ["double", "wait_for_ever"]
+        assert (await loop.ask("something else")).text == "as you wish"
+    told = model.requests[-1].messages
+    assert [message.role for message in told] == ["user", "assistant", "tool", "user"]
+    assert [result.ok for result in told[2].results] == [True, False]
+    assert "may have been done" in told[2].results[1].output
+
+
+async def test_what_was_said_of_an_interrupted_answer_is_kept() -> None:
+    model = Halting()
+    async with scratch_app() as app:
+        loop = app.conversation(model)
+        asking = asyncio.ensure_future(loop.ask("tell me"))
+        await model.halted.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    assert (loop.outcome.text, loop.outcome.stop) == ("The answer is", "interrupted")
+    assert loop.messages[-1] == Message("assistant", "The answer is [broken off here]")
+
+
+class Halting:
+    """A model that stops in the middle of a sentence."""
+
+    provider, name, context_tokens = "test", "halting", 1000
+
+    def __init__(self) -> None:
+        self.halted = asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        yield TextDelta("The answer is ")
+        self.halted.set()
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        pass
+
+
+@tool(read_only=True)
+async def wait_for_ever() -> str:
+    "Wait for ever."
+    WAITING.append("yes")
+    await asyncio.Event().wait()
+    return ""
+
+
+WAITING: list[str] = []
+
+
 async def test_without_tools_the_model_sees_none_and_calls_fail() -> None:
     model = ScriptedModel([("double", {"n": 1})], "ok")
     async with scratch_app(tools=[double]) as app:
@@ -124,7 +194,7 @@ async def test_without_tools_the_model_sees_none_and_calls_fail() -> None:
 
 
 async def test_an_overloaded_model_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.agent.loop.RETRY_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0, 0.0))
     model = ScriptedModel(ModelError("overloaded", retryable=True), "here")
     async with scratch_app() as app:
         assert (await app.conversation(model).ask("go")).text == "here"

@@ -114,7 +114,7 @@ async def test_a_picture_reaches_the_model(model: Model, stub: Stub) -> None:
 
 
 async def test_an_overloaded_server_is_tried_again(model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.agent.loop.RETRY_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0, 0.0))
     stub.script = [{"status": 529 if model.provider == "anthropic" else 503}, {"status": 429}, {"text": "here"}]
     async with scratch_app() as app:
         assert (await app.conversation(model).ask("go")).text == "here"
@@ -145,7 +145,7 @@ async def test_an_answer_cut_by_its_length_is_said_so(model: Model, stub: Stub) 
 
 
 async def test_a_server_that_is_not_there_is_named(stub: Stub, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.agent.loop.RETRY_WAITS_S", ())
+    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", ())
     stub.close()
     async with scratch_app() as app:
         with pytest.raises(ModelError, match="cannot be reached"):

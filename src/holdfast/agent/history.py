@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.core.call import ToolCall, ToolError, ToolResult
+from holdfast.agent.unmade import interrupted
+from holdfast.core.call import ToolResult
 from holdfast.core.frozen import frozen
 from holdfast.core.model import Message
 
@@ -51,7 +52,7 @@ def read(records: Iterable[Mapping[str, Any]]) -> Past:
     if not messages or not messages[-1].calls:
         return Past(tuple(messages))
     settled = {
-        position: finished.get(call.id) or _interrupted(call)
+        position: finished.get(call.id) or interrupted(call)
         for position, call in enumerate(messages[-1].calls)
         if call.id in finished or call.id in began
     }
@@ -73,13 +74,3 @@ def _sound(messages: list[Message]) -> list[Message]:
             continue
         kept.append(message)
     return kept
-
-
-def _interrupted(call: ToolCall) -> ToolResult:
-    error = ToolError(
-        "execution_error",
-        f"{call.name} had begun when the session was interrupted; whether it took effect is not known",
-        "Look at the state of things before doing it again.",
-        {"interrupted": True},
-    )
-    return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)

@@ -7,59 +7,24 @@ back. The loop asks nobody and decides nothing about permission; the door does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic
-from typing import Final
 
 from holdfast.agent.compaction import compacted
 from holdfast.agent.foreign import marked
 from holdfast.agent.history import Past
-from holdfast.core.call import ToolCall, ToolError, ToolResult
-from holdfast.core.frozen import frozen
-from holdfast.core.model import BROKEN_ARGUMENTS, Message, Model, ModelError, ModelRequest, Stop, TextDelta, Turn, Usage
+from holdfast.agent.outcome import Limits, Outcome
+from holdfast.agent.speaking import speak
+from holdfast.agent.unmade import broken, no_tools, stopped
+from holdfast.core.call import ToolCall, ToolResult
+from holdfast.core.model import BROKEN_ARGUMENTS, Message, Model, ModelError, ModelRequest, Turn, Usage
 from holdfast.core.session import Session
 from holdfast.core.view import Selection
 from holdfast.engine.executor import Executor
 from holdfast.engine.orchestrator import run_all
 
-RETRY_WAITS_S: Final = (1.0, 4.0, 15.0)
-"""Waits before trying an overloaded model again."""
-
-
-@frozen
-class Limits:
-    """Where a conversation stops by itself."""
-
-    turns: int = 50
-    tokens: int | None = None
-    seconds: float | None = None
-    cost: float | None = None
-    prices: tuple[float, float] | None = None
-    """Of a million tokens in and out. Tokens read from the provider's cache count as full ones: never too little."""
-    max_tokens: int = 8192
-
-    def cost_of(self, usage: Usage) -> float | None:
-        """Return what tokens cost, where prices are known."""
-        if self.prices is None:
-            return None
-        return ((usage.total - usage.output_tokens) * self.prices[0] + usage.output_tokens * self.prices[1]) / 1e6
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of one question: the answer, every call with its result, and why it ended."""
-
-    text: str = ""
-    calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    results: list[ToolResult] = field(default_factory=list[ToolResult])
-    usage: Usage = field(default_factory=Usage)
-    turns: int = 0
-    stop: Stop | str = "end"
-
-    @property
-    def answered(self) -> bool:
-        return self.stop == "end"
+__all__ = ["Limits", "Loop", "Outcome"]
 
 
 class Loop:
@@ -84,25 +49,17 @@ class Loop:
         self.system = system
         self.limits = limits or Limits()
         self.messages: list[Message] = list(past.messages) if past else []
+        self.outcome = Outcome()
+        """What came of the latest question so far; whole also when it was interrupted."""
         self._unsettled = past.settled if past else None
-        self._on_text: Callable[[str], None] = on_text or _silent
+        self._on_text: Callable[[str], None] = on_text or (lambda text: None)
 
     async def ask(self, text: str) -> Outcome:
         """Put one question and go on until the model answers or a limit is met."""
+        self.outcome = Outcome(stop="interrupted")
         await self._settle()
         self._say(Message("user", self._with_notices(text)))
         return await self.go_on()
-
-    async def _settle(self) -> None:
-        """Answer the calls of a turn that was interrupted: those that began are not made again."""
-        if self._unsettled is None:
-            return
-        calls, known = self.messages[-1].calls, self._unsettled
-        self._unsettled = None
-        fresh = [position for position in range(len(calls)) if position not in known]
-        made = await self.answer_calls([calls[position] for position in fresh])
-        results = {**known, **dict(zip(fresh, made, strict=True))}
-        self._say(Message("tool", results=tuple(results[position] for position in range(len(calls)))))
 
     async def converse(self, texts: AsyncIterator[str]) -> AsyncIterator[Outcome]:
         """Take questions from a stream, one after the other, and yield what came of each."""
@@ -111,37 +68,67 @@ class Loop:
 
     async def go_on(self) -> Outcome:
         """Go on from where the messages end: a question, or results nobody has answered yet."""
-        outcome, started = Outcome(), monotonic()
+        outcome = self.outcome = Outcome(stop="interrupted")
+        limit = asyncio.timeout(self.limits.seconds)
+        try:
+            async with limit:
+                await self._take_turns(outcome)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            outcome.stop = "time_limit"
+        return outcome
+
+    async def _take_turns(self, outcome: Outcome) -> None:
+        started = monotonic()
         while True:
-            if reached := self._limit(outcome, started):
+            if reached := self.limits.reached(outcome, monotonic() - started):
                 outcome.stop = reached
-                return outcome
+                return
             turn = self._named(await self._turn())
             outcome.turns += 1
             outcome.usage += turn.usage
-            outcome.text, outcome.stop = turn.message.text, turn.stop
-            self._say(turn.message)
+            outcome.text = turn.message.text
+            self._say(turn.message, turn.usage)
             if not turn.message.calls:
-                return outcome
+                outcome.stop = turn.stop
+                return
             results = await self.answer_calls(turn.message.calls)
-            outcome.calls += turn.message.calls
-            outcome.results += results
             self._say(Message("tool", self._with_notices(""), results=tuple(map(marked, results))))
 
-    async def answer_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run a turn's calls through the door; results by position, since models repeat ids."""
-        results: dict[int, ToolResult] = {}
-        sound = [(position, call) for position, call in enumerate(calls) if BROKEN_ARGUMENTS not in call.args]
+    async def _settle(self) -> None:
+        """Answer the calls of a turn that a crash interrupted: those that began are not made again."""
+        if self._unsettled is None:
+            return
+        known, self._unsettled = self._unsettled, None
+        results = await self.answer_calls(self.messages[-1].calls, known)
+        self._say(Message("tool", results=tuple(map(marked, results))))
+
+    async def answer_calls(
+        self, calls: Sequence[ToolCall], known: Mapping[int, ToolResult] | None = None
+    ) -> list[ToolResult]:
+        """Run a turn's calls through the door, but for `known` ones; results by position, since models repeat ids."""
+        results = dict(known or {})
         for position, call in enumerate(calls):
-            if BROKEN_ARGUMENTS in call.args:
-                results[position] = _broken(call)
-        if self.selection is None:
-            results |= {position: _no_tools(call) for position, call in sound}
-        elif sound:
-            wanted = [call for _, call in sound]
-            async for position, result in run_all(wanted, self.executor, self.session, self.selection):
-                results[sound[position][0]] = result
-        return [results[position] for position in range(len(calls))]
+            if self.selection is None or BROKEN_ARGUMENTS in call.args:
+                results[position] = no_tools(call) if self.selection is None else broken(call)
+        open_ones = [position for position in range(len(calls)) if position not in results]
+        stopped_by: BaseException | None = None
+        try:
+            if open_ones and self.selection is not None:
+                wanted = [calls[position] for position in open_ones]
+                async for position, result in run_all(wanted, self.executor, self.session, self.selection):
+                    results[open_ones[position]] = result
+        except asyncio.CancelledError as cancelled:
+            stopped_by = cancelled
+        answered = [results.get(position) or stopped(call) for position, call in enumerate(calls)]
+        self.outcome.calls += calls
+        self.outcome.results += answered
+        if stopped_by is not None:
+            # A conversation that goes on later must not hold a call without a result.
+            self._say(Message("tool", results=tuple(map(marked, answered))))
+            raise stopped_by
+        return answered
 
     async def _turn(self) -> Turn:
         tools = self.selection.active_tools() if self.selection is not None else []
@@ -149,23 +136,19 @@ class Loop:
         if dropped:
             self.session.emit("note", message=dropped)
         request = ModelRequest(self.system, tuple(self.messages), tools, self.limits.max_tokens)
-        for wait_s in (*RETRY_WAITS_S, None):
-            spoken = False
-            try:
-                async for event in self.model.stream(request):
-                    if isinstance(event, TextDelta):
-                        spoken = True
-                        self._on_text(event.text)
-                    else:
-                        return event
-                raise ModelError(f"{self.model.name} ended its stream without a turn", retryable=not spoken)
-            except ModelError as problem:
-                # Once a piece of the answer was shown, another try would show it twice.
-                if not problem.retryable or spoken or wait_s is None:
-                    raise
-                self.session.emit("note", message=f"{problem.message}; trying again in {wait_s:g} s")
-                await asyncio.sleep(wait_s)
-        raise AssertionError("unreachable")
+        spoken: list[str] = []
+
+        def heard(text: str) -> None:
+            spoken.append(text)
+            self._on_text(text)
+
+        try:
+            return await speak(self.model, request, heard, lambda wait: self.session.emit("note", message=wait))
+        except (ModelError, asyncio.CancelledError):
+            if text := "".join(spoken).strip():  # the user has seen it, and may speak of it
+                self.outcome.text = text
+                self._say(Message("assistant", f"{text} [broken off here]"))
+            raise
 
     def _named(self, turn: Turn) -> Turn:
         """Give calls their tools' own names: a deferred tool may be called by the name a provider once saw."""
@@ -174,37 +157,10 @@ class Loop:
         calls = tuple(replace(call, name=self.selection.real_name(call.name)) for call in turn.message.calls)
         return replace(turn, message=replace(turn.message, calls=calls))
 
-    def _limit(self, outcome: Outcome, started: float) -> str | None:
-        if outcome.turns >= self.limits.turns:
-            return "turn_limit"
-        if self.limits.tokens is not None and outcome.usage.total >= self.limits.tokens:
-            return "token_limit"
-        spent = self.limits.cost_of(outcome.usage)
-        if self.limits.cost is not None and spent is not None and spent >= self.limits.cost:
-            return "cost_limit"
-        if self.limits.seconds is not None and monotonic() - started >= self.limits.seconds:
-            return "time_limit"
-        return None
-
-    def _say(self, message: Message) -> None:
+    def _say(self, message: Message, usage: Usage | None = None) -> None:
         self.messages.append(message)
-        self.session.emit("message", message=message)
+        self.session.emit("message", message=message, usage=usage)
 
     def _with_notices(self, text: str) -> str:
         told, self.session.notices = "\n\n".join(self.session.notices), []
         return f"{told}\n\n{text}".strip() if told else text
-
-
-def _silent(text: str) -> None:
-    del text
-
-
-def _broken(call: ToolCall) -> ToolResult:
-    shown = str(call.args[BROKEN_ARGUMENTS])[:200]
-    error = ToolError("invalid_args", f"the arguments of {call.name} are not JSON: {shown}", "Send one JSON object.")
-    return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)
-
-
-def _no_tools(call: ToolCall) -> ToolResult:
-    error = ToolError("tool_unavailable", f"{call.name} was called, but this conversation has no tools")
-    return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)
