@@ -568,3 +568,69 @@ async def test_a_workspace_that_is_no_folder_is_named(tmp_path: Any) -> None:
 
     with pytest.raises(HoldfastError, match="not a folder"):
         Holdfast(tmp_path / "nowhere")
+
+
+async def test_what_takes_no_waiting_runs_without_a_thread() -> None:
+    where: list[tuple[str, int]] = []
+
+    def quick(args: Any, ctx: ToolContext) -> ToolResult | None:
+        where.append(("quick", threading.get_ident()))
+        return ToolResult.of("at once") if args["easy"] else None
+
+    def run(args: Any, ctx: ToolContext) -> str:
+        where.append(("run", threading.get_ident()))
+        return "with patience"
+
+    record = Tool(name="t", description="T.", args={"type": "object"}, run=run, read_only=True, at_once=quick)
+    async with scratch_app(tools=[record]) as app:
+        assert (await app.call("t", {"easy": True})).output == "at once"
+        assert (await app.call("t", {"easy": False})).output == "with patience"
+    here = threading.get_ident()
+    assert [each for each, _ in where] == ["quick", "quick", "run"]
+    assert [ident == here for _, ident in where] == [True, True, False]
+
+
+async def test_check_and_handler_of_an_allowed_call_share_a_thread_and_the_check_runs_once() -> None:
+    steps: list[tuple[str, int]] = []
+    fails = False
+
+    def check(args: Any, ctx: ToolContext) -> None:
+        steps.append(("check", threading.get_ident()))
+        if fails:
+            raise ToolFailure("not now", code="precondition_failed")
+
+    def run(args: Any, ctx: ToolContext) -> str:
+        steps.append(("run", threading.get_ident()))
+        return "done"
+
+    schema = {"type": "object"}
+    allowed = Tool(name="allowed", description="A.", args=schema, run=run, check=check, read_only=True)
+    asked = Tool(name="asked", description="B.", args=schema, run=run, check=check)
+    async with scratch_app(tools=[allowed, asked], approve=True) as app:
+        assert (await app.call("allowed")).ok
+        assert [each for each, _ in steps] == ["check", "run"]
+        assert steps[0][1] == steps[1][1] != threading.get_ident()
+        steps.clear()
+        assert (await app.call("asked")).ok
+        assert [each for each, _ in steps] == ["check", "run"]
+        steps.clear()
+        fails = True
+        for name in ("allowed", "asked"):
+            result = await app.call(name)
+            assert result.error is not None
+            assert result.error.message == "not now"
+        assert [each for each, _ in steps] == ["check", "check"]
+
+
+async def test_an_async_check_runs_on_the_loop() -> None:
+    seen: list[int] = []
+
+    async def check(args: Any, ctx: ToolContext) -> None:
+        seen.append(threading.get_ident())
+
+    record = Tool(
+        name="t", description="T.", args={"type": "object"}, run=lambda args, ctx: "x", check=check, read_only=True
+    )
+    async with scratch_app(tools=[record]) as app:
+        assert (await app.call("t")).ok
+    assert seen == [threading.get_ident()]

@@ -44,7 +44,9 @@ class Bench:
         parsed = BASH.arguments.parse(args)
         ctx = self.context("Bash", args)
         assert BASH.check is not None
-        BASH.check(parsed, ctx)
+        checking = BASH.check(parsed, ctx)
+        assert checking is not None
+        await checking
         return await BASH.run(parsed, ctx)
 
     async def other(self, name: str, **args: Any) -> ToolResult:

@@ -23,6 +23,7 @@ from holdfast.core.call import Image, Text, ToolCall, ToolResult
 from holdfast.core.context import ToolContext
 from holdfast.core.effects import ReadPath
 from holdfast.core.errors import ToolFailure
+from holdfast.core.read_state import Seen
 from holdfast.core.session import Session
 from holdfast.core.settings import Settings
 from holdfast.tools.read import TOOLS
@@ -41,7 +42,26 @@ def ctx(tmp_path: Path) -> ToolContext:
 
 
 def read(ctx: ToolContext, path: str | Path, **values: Any) -> ToolResult:
-    return READ.run(READ.arguments.parse({"file_path": str(path), **values}), ctx)
+    """Read in the thorough way; where the quick way has an answer as well, it must be the same one."""
+    args = READ.arguments.parse({"file_path": str(path), **values})
+    assert READ.at_once is not None
+    like = ctx.session
+    apart = context(Path(like.workspace), roots=like.roots[1:], interactive=like.interactive)
+    apart.session.settings = like.settings
+    quick = READ.at_once(args, apart)
+    result = READ.run(args, ctx)
+    if quick is not None:
+        assert (quick.data, quick.output, quick.meta) == (result.data, result.output, result.meta)
+        for name, seen in apart.session.read_state.items():
+            known = ctx.session.read_state.get(name)
+            assert known is not None
+            assert (known.digest, known.size) == (seen.digest or known.digest, seen.size)
+    return result
+
+
+def at_once(ctx: ToolContext, path: str | Path, **values: Any) -> ToolResult | None:
+    assert READ.at_once is not None
+    return READ.at_once(READ.arguments.parse({"file_path": str(path), **values}), ctx)
 
 
 def failure(ctx: ToolContext, path: str | Path, **values: Any) -> ToolFailure:
@@ -461,3 +481,52 @@ def test_effects_and_cache_stamp_follow_the_file(ctx: ToolContext, tmp_path: Pat
     assert before == READ.depends_on(args, ctx)
     (tmp_path / "a").write_text("22")
     assert READ.depends_on(args, ctx) != before
+
+
+def test_a_text_in_memory_is_read_at_once(tmp_path: Path, ctx: ToolContext) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("x = 1\n" * 50)
+    quick = at_once(ctx, file)
+    assert quick is not None
+    assert quick.output == read(context(tmp_path), file).output
+    assert ctx.session.read_state.get(os.path.realpath(file)) is not None
+
+
+def test_the_head_of_a_large_file_is_read_at_once_when_nothing_need_be_hashed(tmp_path: Path, ctx: ToolContext) -> None:
+    file = tmp_path / "large.txt"
+    file.write_text("".join(f"line {number}\n" for number in range(300_000)))
+    assert at_once(ctx, file) is None  # so young that its status proves nothing: its digest must be taken
+    while not Seen.of("", file.stat()).ctime_ns:
+        time.sleep(0.005)
+    whole = read(ctx, file)
+    quick = at_once(ctx, file)
+    assert quick is not None
+    assert quick.output == whole.output
+    assert at_once(ctx, file, offset=1) is None  # where a line begins may take a scan
+    assert at_once(ctx, file, limit=100_000) is None  # more than its beginning
+
+
+def test_what_is_not_in_memory_is_never_waited_for(tmp_path: Path, ctx: ToolContext) -> None:
+    file = tmp_path / "cold.txt"
+    file.write_text("cold\n" * 10_000)
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            os.preadv(opened.fileno(), [bytearray(100)], 0, os.RWF_NOWAIT)
+            pytest.skip("this file system keeps its pages in memory")
+        except OSError:
+            pass
+    assert at_once(ctx, file) is None
+    assert read(ctx, file).data["total_lines"] == 10_000
+
+
+def test_everything_but_a_plain_text_is_left_to_the_thorough_way(tmp_path: Path, ctx: ToolContext) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "binary").write_bytes(b"\x00\x01\x02" * 100)
+    (tmp_path / "book.ipynb").write_text("{}")
+    (tmp_path / "out").symlink_to("/etc/hostname")
+    for name in ("fifo", "empty", "binary", "book.ipynb", "out", "missing", ".", "no\0name"):
+        assert at_once(ctx, tmp_path / name) is None, name
+    assert ctx.session.read_state.items() == []

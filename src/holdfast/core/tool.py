@@ -31,6 +31,7 @@ from holdfast.core.schema import (
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from holdfast.core.call import ToolResult
     from holdfast.core.session import Session
 
 P = ParamSpec("P")
@@ -104,10 +105,13 @@ class Tool:
     an async generator that yields `Progress` and ends with the result. Every other function is optional and cheap:
 
     - `effects(args, ctx)` states what this call touches; leave it out and the call asks unless it is read-only.
-    - `check(args, ctx)` raises ToolFailure when a precondition fails; it runs before anyone is asked.
+    - `check(args, ctx)` raises ToolFailure when a precondition fails; it runs before anyone is asked. A sync one may
+      read files (it runs in a thread), an async one must not wait for a disk.
     - `preview(args, ctx)` says what would happen and changes nothing (the dry run).
     - `resources(args, ctx)` names what must not be used by two calls at once (`file:/a/b`, `server:x`).
     - `depends_on(args, ctx)` returns a value that changes when a cached result would be wrong.
+    - `at_once(args, ctx)` spares a sync handler the way through a thread: it returns the result where that takes no
+      waiting at all and well under a millisecond, and None where `run` is to do it.
     """
 
     name: str
@@ -136,10 +140,11 @@ class Tool:
     where: Where | None = None
     origin: str | None = None
     effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None
-    check: Callable[[Any, ToolContext], None] | None = None
+    check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None
     preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None
     resources: Callable[[Any, ToolContext], Iterable[str]] | None = None
     depends_on: Callable[[Any, ToolContext], object] | None = None
+    at_once: Callable[[Any, ToolContext], ToolResult | None] | None = None
     initialize: Callable[[Session], Awaitable[None]] | None = None
     health_check: Callable[[], Awaitable[Health]] | None = None
     close: Callable[[], Awaitable[None]] | None = None

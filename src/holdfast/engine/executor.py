@@ -7,6 +7,7 @@ a person, the command line, an MCP client, undo) passes the same steps; nothing 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -27,7 +28,7 @@ from holdfast.engine.failures import CANCELLED, SWITCHED_OFF, crashed, failed, m
 from holdfast.engine.limits import cut
 from holdfast.engine.prepared import Meter, Middleware, Prepared, Proceed, View
 from holdfast.engine.readiness import Readiness
-from holdfast.engine.running import STOPPED, Overrun, Run, runner, within
+from holdfast.engine.running import STOPPED, Overrun, Run, checked, checks_itself, runner, within
 from holdfast.engine.slots import Resources, Slot, ordered
 from holdfast.engine.workers import Workers
 from holdfast.policy.policy import Policy
@@ -210,7 +211,7 @@ class Executor:
         decision = self.asking.decide(tool, args, ctx)
         if decision.verdict == "deny":
             raise self.asking.refusal(tool, decision)
-        if tool.check is not None:
+        if tool.check is not None and (decision.verdict == "ask" or not checks_itself(tool)):
             await self._check(tool, args, ctx)
         if decision.verdict == "ask":
             changed = await self.asking.settle(tool, args, ctx, decision, self.workers)
@@ -224,9 +225,11 @@ class Executor:
         return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs)
 
     async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
-        if tool.check is not None:
+        if inspect.iscoroutinefunction(tool.check):
+            await tool.check(args, ctx)
+        elif tool.check is not None:
             # Checks read files: in a thread, so that a slow disk holds up nobody else.
-            await self.workers.submit(lambda: tool.check(args, ctx) if tool.check else None)
+            await self.workers.submit(lambda: checked(tool, args, ctx))
 
     async def _invoke(self, prepared: Prepared, session: Session, life: Life | None) -> ToolResult:
         tool, call = prepared.tool, prepared.call
@@ -274,6 +277,8 @@ class Executor:
         try:
             if tool.resources is not None:
                 return await self._run_exclusively(prepared, run)
+            if tool.at_once is not None and (result := tool.at_once(prepared.args, prepared.ctx)) is not None:
+                return result
             return await self._bounded(prepared, run)
         finally:
             slot.leave()

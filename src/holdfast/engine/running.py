@@ -49,13 +49,34 @@ def runner(tool: Tool, workers: Workers) -> Run:
 
         return on_loop
 
+    def handle(args: Any, ctx: ToolContext) -> Any:
+        checked(tool, args, ctx)
+        return run(args, ctx)
+
+    handler = handle if checks_itself(tool) else run
+
     async def in_thread(args: Any, ctx: ToolContext) -> ToolResult:
-        value = await workers.submit(lambda: run(args, ctx))
+        value = await workers.submit(lambda: handler(args, ctx))
         if inspect.isawaitable(value):
             value = await value
         return ToolResult.of(value)
 
     return in_thread
+
+
+def checks_itself(tool: Tool) -> bool:
+    """Say whether check and handler run in one thread, one after the other: a way to a thread costs what both do.
+
+    Where somebody is to be asked first, the check runs by itself before that, and the handler does not repeat it.
+    """
+    sync = not inspect.iscoroutinefunction(tool.run) and not inspect.isasyncgenfunction(tool.run)
+    return sync and tool.check is not None and not inspect.iscoroutinefunction(tool.check) and tool.where != "process"
+
+
+def checked(tool: Tool, args: Any, ctx: ToolContext) -> None:
+    """Check a call's preconditions, once."""
+    if (check := tool.check) is not None:
+        ctx.once("checked", lambda: check(args, ctx))
 
 
 async def _last(values: AsyncIterator[Any], ctx: ToolContext) -> Any:

@@ -88,6 +88,22 @@ class HeldBytes:
         return position
 
 
+@frozen
+class FirstBytes:
+    """The beginning of a file, already in memory; what lies further on must be waited for (BlockingIOError)."""
+
+    content: bytes
+    size: int
+
+    def read(self, position: int, size: int) -> bytes:
+        if position + size > len(self.content) < self.size:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return self.content[position : position + size]
+
+    def data_from(self, position: int) -> int:
+        return position
+
+
 class LineIndex:
     """Where lines begin, found as far as anybody asked: the number of line feeds before every block.
 
@@ -306,12 +322,13 @@ def page(parts: Iterator[bytes], limit: int, budget: int) -> Page:
 
 def numbered(lines: list[bytes], first: int) -> bytes:
     """Return lines in the form of `cat -n`; `first` is the number of the first, from 1."""
-    parts = _prefixes(first, len(lines))
+    parts = _prefixes(first, len(lines)).copy()
     parts[1::2] = lines
     parts[0] = parts[0][1:]  # the line feed before the first number
     return b"".join(parts)
 
 
+@lru_cache(maxsize=8)
 def _prefixes(first: int, count: int) -> list[bytes]:
     """Return [number of the first line, place for a line, number of the second, ...], each number after a line feed."""
     parts: list[bytes] = []

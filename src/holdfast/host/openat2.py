@@ -15,6 +15,8 @@ from typing import Final
 NO_MAGIC_LINKS: Final = 0x02
 NO_SYMLINKS: Final = 0x04
 BENEATH: Final = 0x08
+CACHED: Final = 0x20
+"""Fail with EAGAIN unless every name on the way is in memory (Linux 5.12)."""
 _NUMBER: Final = 437  # the same on every Linux architecture
 _AT_FDCWD: Final = -100
 

@@ -8,7 +8,15 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.errors import ToolFailure
-from holdfast.host.paths import missing_failure, open_beneath, os_failure, readable_roots, refuse_special, root_of
+from holdfast.host.paths import (
+    missing_failure,
+    open_at_hand,
+    open_beneath,
+    os_failure,
+    readable_roots,
+    refuse_special,
+    root_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
@@ -104,6 +112,34 @@ def _where(fd: int, path: str) -> str:
         except OSError:  # a container without /proc
             pass
     return os.path.realpath(path)
+
+
+def open_at_once(path: str, ctx: ToolContext) -> Source | None:
+    """Open a regular file of the session's roots, if its name and status lie in memory; None in all other cases.
+
+    For who must not wait, not even for a disk. Nothing is told of failures: whoever can wait finds them again.
+    """
+    try:
+        fd = open_at_hand(path, ctx.session.roots)
+    except (OSError, ToolFailure):
+        return None
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        return None
+    return Source(fd, path, _where(fd, path), status, outside=False)
+
+
+def read_at_once(fd: int, size: int) -> bytes | None:
+    """Return the first `size` bytes if all of them lie in memory; None when there are fewer or a disk has them."""
+    if sys.platform != "linux":
+        return None
+    buffer = bytearray(size)
+    try:
+        count = os.preadv(fd, [buffer], 0, os.RWF_NOWAIT)
+    except OSError:  # EAGAIN: on the disk; EOPNOTSUPP: this file system cannot tell
+        return None
+    return bytes(buffer) if count == size else None
 
 
 def digest_of_file(fd: int) -> str:

@@ -68,15 +68,18 @@ def open_beneath(path: str, roots: Sequence[str], flags: int, mode: int = 0o666)
     plain_name(path)
     flags |= ALWAYS
     mode = mode if flags & os.O_CREAT else 0
-    root = root_of(path, roots)
-    if root is not None and root == root_of(os.path.normpath(path), roots) and openat2.available():
-        below = path[len(root) :].lstrip("/") or "."
-        try:
-            return _with_root(root, lambda top: openat2.openat2(top, below, flags, mode, _LINKS_INSIDE))
-        except OSError as problem:
-            if problem.errno not in _CHANGED:
-                raise
+    try:
+        return _open_by_kernel(path, roots, flags, mode, _LINKS_INSIDE)
+    except OSError as problem:
+        if problem.errno not in _CHANGED:
+            raise
     return _open_resolved(path, roots, flags, mode)
+
+
+def open_at_hand(path: str, roots: Sequence[str]) -> int:
+    """Open `path` for reading as `open_beneath` does, only if no disk has to be waited for; raises OSError if not."""
+    plain_name(path)
+    return _open_by_kernel(path, roots, os.O_RDONLY | ALWAYS, 0, _LINKS_INSIDE | openat2.CACHED)
 
 
 def real_path(path: str) -> str:
@@ -240,6 +243,15 @@ def os_failure(problem: OSError, path: str, doing: str) -> ToolFailure:
     meaning, hint = _MEANINGS.get(number, (problem.strerror or str(problem), ""))
     name = errno.errorcode.get(number, str(number))
     return ToolFailure(f"cannot {doing} {path}: {meaning} ({name})", hint=hint, details={"path": path, "errno": name})
+
+
+def _open_by_kernel(path: str, roots: Sequence[str], flags: int, mode: int, resolve: int) -> int:
+    """Have the kernel itself walk the path beneath the root it lies in by name; ELOOP where it cannot."""
+    root = root_of(path, roots)
+    if root is None or root != root_of(os.path.normpath(path), roots) or not openat2.available():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    below = path[len(root) :].lstrip("/") or "."
+    return _with_root(root, lambda top: openat2.openat2(top, below, flags, mode, resolve))
 
 
 def _open_resolved(path: str, roots: Sequence[str], flags: int, mode: int) -> int:

@@ -136,7 +136,6 @@ TOOLS: Final = (
         description=prompt("glob"),
         args=GlobArgs,
         run=_run,
-        check=_check,
         effects=_effects,
         read_only=True,
         concurrency_safe=True,

@@ -246,7 +246,6 @@ TOOLS: Final = (
         description=prompt("grep"),
         args=GrepArgs,
         run=_run,
-        check=_check,
         effects=_effects,
         read_only=True,
         concurrency_safe=True,

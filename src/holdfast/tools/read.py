@@ -21,8 +21,8 @@ from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import Seen, digest_of
 from holdfast.core.session import Kept
 from holdfast.core.tool import Tool
-from holdfast.host.lines import FIRST_CHUNK, FileBytes, HeldBytes, LineIndexes
-from holdfast.host.opening import Source, digest_of_file, open_file, read_up_to
+from holdfast.host.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndexes
+from holdfast.host.opening import Source, digest_of_file, open_at_once, open_file, read_at_once, read_up_to
 from holdfast.host.seen import SEEN
 from holdfast.host.sniff import HEAD_BYTES, Found, sniff
 from holdfast.host.textfile import TextFile, TextPage
@@ -108,9 +108,35 @@ def _facts(source: Source, kind: str) -> dict[str, Any]:
     return {"path": source.path, "type": kind, "size": source.size}
 
 
+def at_once(args: ReadArgs, ctx: ToolContext) -> ToolResult | None:
+    """Read the beginning of a plain text that lies in memory; None where there is anything to wait for, or to hash."""
+    path = ctx.resolve(args.file_path)
+    source = open_at_once(path, ctx)
+    if source is None:
+        return None
+    with source:
+        first = read_at_once(source.fd, min(source.size, FIRST_CHUNK))
+        if not first or path.lower().endswith(".ipynb") or sniff(head := first[:HEAD_BYTES]).kind != "text":
+            return None
+        held = first if len(first) == source.size else None
+        if held is None and (args.offset or source.size <= WHOLE_BYTES or _hashed(source, ctx, whole=False)):
+            return None
+        try:
+            result = _lines(source, FirstBytes(first, source.size), head, held, args, ctx)
+        except BlockingIOError:
+            return None
+    return result.with_meta(origin=source.origin)
+
+
 def _text(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> ToolResult:
     held = _held(source, ctx)
     bytes_ = FileBytes(source.fd, source.size) if held is None else HeldBytes(held)
+    return _lines(source, bytes_, head, held, args, ctx)
+
+
+def _lines(
+    source: Source, bytes_: Bytes, head: bytes, held: bytes | None, args: ReadArgs, ctx: ToolContext
+) -> ToolResult:
     file = TextFile(bytes_, head, ctx.session.keep(INDEXES).of(source.stat))
     page = file.page(args.offset, args.limit, _budget(ctx))
     if page is None and args.offset == 0:  # nothing but a byte order mark
@@ -173,10 +199,17 @@ def _remember(source: Source, ctx: ToolContext, held: bytes | None, *, whole: bo
     elif before is not None and before.digest and before.untouched(source.stat):
         digest, whole = before.digest, whole or before.whole
     else:
-        proof = Seen.of("", source.stat).ctime_ns
-        cheap = source.size <= ONE_CALL_BYTES and (whole or not proof or not ctx.session.interactive)
-        digest = digest_of_file(source.fd) if cheap else ""
+        digest = digest_of_file(source.fd) if _hashed(source, ctx, whole=whole) else ""
     ctx.session.saw(source.real, Seen.of(digest, source.stat, whole=whole))
+
+
+def _hashed(source: Source, ctx: ToolContext, *, whole: bool) -> bool:
+    """Say whether a file that is not held in memory is read through for its digest."""
+    before = ctx.session.read_state.get(source.real)
+    if before is not None and before.digest and before.untouched(source.stat):
+        return False
+    proof = Seen.of("", source.stat).ctime_ns
+    return source.size <= ONE_CALL_BYTES and (whole or not proof or not ctx.session.interactive)
 
 
 def _budget(ctx: ToolContext) -> int:
@@ -294,5 +327,6 @@ TOOLS: Final[tuple[Tool, ...]] = (
         examples=({"file_path": "src/app.py"}, {"file_path": "/var/log/app.log", "offset": 2000, "limit": 500}),
         effects=effects,
         depends_on=depends_on,
+        at_once=at_once,
     ),
 )
