@@ -18,6 +18,7 @@ ANY = {"type": "object"}
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NAMES = ["echo", "die", "hang", "half_close", "flood", "long_line", "rubbish", "spoof", "huge", "ansi", "environment"]
 NAMES += ["sample", "slow", "fail", "rich", "change", "odd name ☂", "forge", "refuse", "children"]
+NAMES += ["long_answer", "long_answer_id_last", "long_notice"]
 
 
 def send(message: dict[str, object]) -> None:
@@ -62,6 +63,14 @@ def call(number: object, name: str, args: dict[str, object], meta: dict[str, obj
                 os.write(1, b"y" * (1 << 20))
             os.write(1, b"\n")
             answer(number, "long")
+        case "long_answer":
+            send({"id": number, "result": {"content": [{"type": "text", "text": "w" * int(str(args["size"]))}]}})
+        case "long_answer_id_last":
+            text = "w" * int(str(args["size"])) + ',"id":999}'
+            send({"result": {"content": [{"type": "text", "text": text}]}, "id": number})
+        case "long_notice":
+            send({"method": "notifications/message", "params": {"level": "info", "data": "w" * int(str(args["size"]))}})
+            answer(number, "noticed")
         case "rubbish":
             os.write(1, b"Starting up...\n\xff\xfe\x00 not json\n[1,2\n{}\n\n" + b"\x1b[31mred\x1b[0m\n")
             answer(number, "after rubbish")

@@ -147,7 +147,7 @@ async def test_a_flood_on_stderr_is_read_and_bounded(tmp_path: Path) -> None:
         assert (await app.call("rough:flood")).output == "flooded"
 
 
-@pytest.mark.parametrize("fault", ["die", "half_close", "long_line"])
+@pytest.mark.parametrize("fault", ["die", "half_close"])
 async def test_a_server_that_breaks_fails_its_calls_at_once_and_comes_back(tmp_path: Path, fault: str) -> None:
     states: list[str] = []
     async with opened(tmp_path, rough=rough(), other=rough()) as app:
@@ -163,6 +163,33 @@ async def test_a_server_that_breaks_fails_its_calls_at_once_and_comes_back(tmp_p
         await until(lambda: "ready" in states)
         assert states[0] == "lost"
         assert (await app.call("rough:echo", {"text": "again"})).output == "again"
+
+
+@pytest.mark.parametrize("tool", ["long_answer", "long_answer_id_last"])
+async def test_an_answer_too_long_fails_its_call_alone_and_the_connection_goes_on(tmp_path: Path, tool: str) -> None:
+    states: list[str] = []
+    async with opened(tmp_path, rough=rough()) as app:
+        await app.connect_servers()
+        app.bus.subscribe(lambda event: states.append(event.data["state"]) if event.kind == "server_state" else None)
+        began = time.monotonic()
+        long, after = await asyncio.gather(
+            app.call(f"rough:{tool}", {"size": 40 << 20}), app.call("rough:echo", {"text": "after"})
+        )
+        assert time.monotonic() - began < 20
+        assert long.error is not None
+        assert long.error.code == "execution_error"
+        assert "answered" in long.error.message
+        assert "with too much: a line of 41,943," in long.error.message
+        assert after.output == "after"
+        assert (await app.call(f"rough:{tool}", {"size": 10})).output.startswith("w")
+        assert states == []
+
+
+async def test_long_lines_that_answer_nothing_are_skipped_and_the_connection_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path, rough=rough()) as app:
+        assert (await app.call("rough:long_line")).output == "long"
+        assert (await app.call("rough:long_notice", {"size": 20 << 20})).output == "noticed"
+        assert app.servers.get("rough").state == "ready"
 
 
 async def test_calls_to_a_dead_server_fail_with_why_and_its_tools_are_taken_out(tmp_path: Path) -> None:
@@ -273,8 +300,8 @@ async def test_a_server_in_the_sandbox_writes_nothing_outside_and_leaves_nothing
             pytest.skip("no sandbox on this system")
         assert result.output == "inside"
         assert not outside.exists()
-        assert (await app.call("rough:long_line")).error is not None
-        await until(lambda: app.servers.get("rough").state == "ready")
+        assert (await app.call("rough:long_line")).output == "long"
+        assert (await app.call("rough:long_answer", {"size": 20 << 20})).error is not None
         assert (await app.call("rough:children", {"seconds": seconds})).ok
     assert not processes_with(seconds)
 

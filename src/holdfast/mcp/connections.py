@@ -107,7 +107,13 @@ class Connection:
     def _failed(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
         import mcp_types as types
 
+        from holdfast.mcp.lines import TOO_LONG
+        from holdfast.mcp.over_http import was_too_long
+
         code = problem.error.code
+        if code == TOO_LONG or was_too_long(str(problem)):
+            hint = "Ask for less at a time; the server and its other calls go on."
+            return ToolFailure(f"the MCP server {self.name} answered {tool} with too much: {problem}", hint=hint)
         # Over HTTP nothing else tells that a session has ended, or that nobody is there any more.
         ends = {types.CONNECTION_CLOSED, *((types.INVALID_REQUEST, types.INTERNAL_ERROR) if self._over_url else ())}
         if code in ends or self.state != "ready":
@@ -226,14 +232,16 @@ class Connection:
     @asynccontextmanager
     async def _opened(self) -> AsyncGenerator[tuple[Any, asyncio.Event, Callable[[], str]]]:
         """Open the way to the server: a client to enter, the event of its end, and why it ended."""
-        own = self.server.settings
+        own, fill = self.server.settings, _filler()
         if own.url:
-            async with self._over_http(own.url, own.headers) as transport:
+            from holdfast.mcp.over_http import over_http
+
+            headers = {name: fill(value) for name, value in own.headers.items()}
+            async with over_http(fill(own.url), headers) as transport:
                 yield self._made(transport), asyncio.Event(), lambda: self.problem or "the session has ended"
             return
         from holdfast.mcp.pipes import OverPipe, piped
 
-        fill = _filler()
         env = {name: fill(value) for name, value in own.env.items()}
         command, args = fill(own.command or ""), [fill(word) for word in own.args]
         if own.sandbox:
@@ -245,22 +253,11 @@ class Connection:
         async with running as pipe:
             yield self._made(OverPipe(pipe)), pipe.lines.ended, pipe.why_ended
 
-    @asynccontextmanager
-    async def _over_http(self, url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
-        import httpx2
-        from mcp.client.streamable_http import streamable_http_client
-
-        from holdfast.mcp.lines import LINE_LIMIT
-
-        fill = _filler()
-        shown = {name: fill(value) for name, value in headers.items()}
-        async with httpx2.AsyncClient(headers=shown, timeout=httpx2.Timeout(30, read=300)) as http:
-            yield streamable_http_client(fill(url), http_client=http, max_sse_event_size=LINE_LIMIT)
-
     def _made(self, transport: Any) -> Any:
         import mcp_types as types
 
         from holdfast import __version__
+        from holdfast.mcp.incoming import Incoming
         from mcp import Client
 
         elicit = self._elicit()
@@ -273,7 +270,7 @@ class Connection:
             return types.ElicitResult.model_validate(said)
 
         return Client(
-            transport,
+            Incoming(transport),
             client_info=types.Implementation(name="holdfast", version=__version__),
             message_handler=self._hear,
             elicitation_callback=answer if elicit is not None else None,

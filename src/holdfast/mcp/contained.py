@@ -25,20 +25,14 @@ _TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
 
 
 class _Fed:
-    """What a server writes, piece by piece, as a stream to read lines from; a line without an end is cut off."""
+    """What a server writes, piece by piece, as a stream to read lines from."""
 
     def __init__(self) -> None:
         self.reader = asyncio.StreamReader(limit=LINE_LIMIT)
         self.pipe: Pipe | None = None
-        self._since_line = 0
 
     def feed(self, chunk: bytes) -> None:
-        end = chunk.rfind(b"\n")
-        self._since_line = self._since_line + len(chunk) if end < 0 else len(chunk) - end - 1
-        if self._since_line <= LINE_LIMIT:
-            self.reader.feed_data(chunk)
-        elif self.pipe is not None and not self.pipe.broken:
-            self.pipe.end("it sent a line that is too long")
+        self.reader.feed_data(chunk)
 
     def feed_stderr(self, chunk: bytes) -> None:
         if self.pipe is not None:

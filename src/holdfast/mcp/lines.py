@@ -1,7 +1,8 @@
 """Messages, one a line, over a pair of byte streams: what both ends of a pipe speak.
 
 Lines are read and written by the event loop itself; going through threads, as the SDK does, takes several times as
-long. A line has a largest size, so that the other end cannot fill the memory.
+long. A line has a largest size, so that the other end cannot fill the memory: a longer one is skipped to its end, and
+what waits for it, or who sent it, is told.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from holdfast.mcp.overlong import Overlong
+
 LINE_LIMIT: Final = 16 * 1024 * 1024
-"""Bytes of the longest line the other end may send."""
+"""Bytes of the longest line that is read."""
+SKIP_LIMIT: Final = 64 * LINE_LIMIT
+"""Bytes of the longest line that is skipped; what sends more has no end."""
+TOO_LONG: Final = -32070
+"""The code of the error that stands in for an answer too long to be read (of those a program may define)."""
 GRACE_S: Final = 1.5
 """How long requests may go on after the other end has closed its side and still listens."""
 
@@ -39,6 +46,8 @@ class Lines:
         self._idle = asyncio.Event()
         self.ended = asyncio.Event()
         """Set when the other end will say nothing more."""
+        self.endless = False
+        """Whether that is because it sent a line that never ended."""
 
     # What the other end says ---------------------------------------------------------------------------------------
 
@@ -47,21 +56,53 @@ class Lines:
 
     async def __anext__(self) -> SessionMessage | Exception:
         while True:
-            try:
-                line = await self._reader.readline()
-            except ValueError:
-                await self._refuse(
-                    types.INVALID_REQUEST, f"a line was longer than {LINE_LIMIT} bytes and was dropped", None
-                )
-                continue
-            except OSError:
-                line = b""
+            line = await self._line()
             if not line:
                 await self._let_finish()
                 self.ended.set()
                 raise StopAsyncIteration
-            if line.strip() and (message := await self._parsed(line)) is not None:
+            if isinstance(line, Overlong):
+                message = await self._instead_of(line)
+            else:
+                message = await self._parsed(line) if line.strip() else None
+            if message is not None:
                 return message
+
+    async def _line(self) -> bytes | Overlong:
+        """Return the next line, what is kept of one that is too long, or nothing at the end."""
+        try:
+            return await self._reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError as end:
+            return end.partial
+        except asyncio.LimitOverrunError:
+            return await self._skipped()
+        except OSError:
+            return b""
+
+    async def _skipped(self) -> bytes | Overlong:
+        """Read on to the end of a line that is too long, and keep next to nothing of it."""
+        skipped = Overlong()
+        while skipped.size < SKIP_LIMIT:
+            try:
+                skipped.add(await self._reader.readuntil(b"\n"))
+            except asyncio.LimitOverrunError as more:
+                skipped.add(await self._reader.readexactly(more.consumed))
+            except (asyncio.IncompleteReadError, OSError):
+                return b""
+            else:
+                return skipped
+        self.endless = True
+        return b""
+
+    async def _instead_of(self, skipped: Overlong) -> SessionMessage | None:
+        """Return the error that stands in for an answer too long to be read; refuse anything else that is."""
+        known = skipped.members()
+        text = f"a line of {skipped.size:,} bytes was dropped; at most {LINE_LIMIT:,} are read"
+        if "id" not in known or "method" in known:
+            await self._refuse(types.INVALID_REQUEST, text, known.get("id"))
+            return None
+        error = types.ErrorData(code=TOO_LONG, message=text)
+        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=known["id"], error=error))
 
     async def receive(self) -> SessionMessage | Exception:
         try:

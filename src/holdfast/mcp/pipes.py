@@ -45,12 +45,10 @@ class Pipe:
         return self._stderr.decode("utf-8", "replace")
 
     async def _hear_noise(self, code: int, text: str, number: str | int | None) -> None:
-        """Skip a line that is no message; a line too long or too many of them end the connection."""
-        del code, number
+        """Skip a line that is no message; too many of them end the connection."""
+        del code, text, number
         self.noise += 1
-        if "longer than" in text:
-            self.end("it sent a line that is too long")
-        elif self.noise > NOISE_LIMIT:
+        if self.noise > NOISE_LIMIT:
             self.end("it prints what is no message")
 
     def hear_stderr(self, chunk: bytes) -> None:
@@ -65,8 +63,8 @@ class Pipe:
 
     def why_ended(self) -> str:
         """Say why the server no longer answers."""
-        if self.broken:
-            return self.broken
+        if self.broken or self.lines.endless:
+            return self.broken or "it sent a line that never ended"
         code = self._code()
         last = self.stderr.strip().splitlines()[-1:]
         said = f"; its last words: {last[0][:300]}" if last else ""

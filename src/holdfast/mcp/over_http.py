@@ -1,0 +1,56 @@
+"""The way to a server over streamable HTTP: its headers, and a bound on what one answer may hold.
+
+The SDK bounds the events of a stream; an answer in plain JSON it reads whole, whatever its size and however packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from holdfast.mcp.lines import LINE_LIMIT
+
+_TIMEOUT: Final = httpx2.Timeout(30, read=300)
+_EXCEEDED: Final = "byte limit"
+"""Part of what the SDK says of an event that is too long, and of what is said here of an answer."""
+
+
+def was_too_long(problem: str) -> bool:
+    """Say whether an answer was dropped for its size."""
+    return _EXCEEDED in problem
+
+
+@asynccontextmanager
+async def over_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
+    """Yield the transport the SDK's client enters."""
+    hooks: dict[str, list[Any]] = {"response": [_bound]}
+    async with httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks) as http:
+        yield streamable_http_client(url, http_client=http, max_sse_event_size=LINE_LIMIT)
+
+
+async def _bound(answer: httpx2.Response) -> None:
+    """Cut an answer that is read whole off where it is too long; it is unpacked here, to count what fills memory."""
+    if not answer.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        packed = httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
+        answer.stream = _Counted(packed)
+        answer.headers.pop("content-encoding", None)
+
+
+class _Counted(httpx2.AsyncByteStream):
+    def __init__(self, answer: httpx2.Response) -> None:
+        self._answer = answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._answer.aiter_bytes():
+            size += len(piece)
+            if size > LINE_LIMIT:
+                raise httpx2.StreamError(f"the answer exceeded the {LINE_LIMIT:,} {_EXCEEDED}")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()
