@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import config
 from holdfast.catalog import builtin_tool, register_builtin
 from holdfast.core.call import Source, ToolCall, ToolResult
-from holdfast.core.errors import RegistrationError, SettingsError, StateError, ToolFailure
+from holdfast.core.errors import RegistrationError, SettingsError, ToolFailure
 from holdfast.core.events import Event
 from holdfast.core.session import Session
 from holdfast.core.settings import Settings
@@ -24,7 +23,6 @@ from holdfast.engine.asking import Asking
 from holdfast.engine.bus import Bus
 from holdfast.engine.executor import Executor
 from holdfast.engine.extensions import Extension, Extensions
-from holdfast.engine.journal import Journal, resume
 from holdfast.engine.log import at_levels, logs_calls
 from holdfast.engine.metrics import Metrics
 from holdfast.engine.middleware import Layers
@@ -34,6 +32,7 @@ from holdfast.policy.policy import Policy
 from holdfast.policy.trust import is_trusted
 from holdfast.registry.loading import FOLDER, Loaded, Loader
 from holdfast.registry.registry import Registry
+from holdfast.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from holdfast.agent.history import Past
@@ -155,90 +154,24 @@ class Holdfast:
         self.tuner: Tuner | None = None
         self._stack = AsyncExitStack()
         self._journal_path: str | None = None
+        around = Surroundings(self.bus, self.session, self._stack)
         if session and state_dir:
-            self._continue(os.path.join(state_dir, "sessions", f"{session}.jsonl"))
-            self._keep_metrics(os.path.join(state_dir, "metrics.sqlite"))
+            self._journal_path = os.path.join(state_dir, "sessions", f"{session}.jsonl")
+            around.keep_journal(self._journal_path)
+            around.keep_metrics(os.path.join(state_dir, "metrics.sqlite"), self.metrics)
         if record:
-            self._record(record)
+            around.keep_recording(record)
         if state_dir:
-            self._audit(os.path.join(state_dir, "audit"))
-        self._surround()
+            self.warnings += around.keep_audit(os.path.join(state_dir, "audit"))
+        self.executor.tracing = around.traces()
+        around.hook(self.extensions)
+        if settings.engine.tuning:
+            self.tuner = around.tuned(self.executor, self.metrics, self.layers, self.registry)
         if plugins:
             self._load_plugins()
 
     def _capable(self, level: int) -> list[str]:
         return [info.name for info in self.registry.infos() if info.level >= level]
-
-    def _continue(self, path: str) -> None:
-        """Take a named session up where its journal ends, and write on."""
-        try:
-            locations.private_dir(os.path.dirname(path))
-            resume(self.session, path)
-            journal = Journal(path, self.session.id)
-        except OSError as problem:
-            message = f"the session cannot be kept in {path}: {problem.strerror}"
-            raise StateError(f"{message}; let the folder be written, or name another with HOLDFAST_HOME") from problem
-        self._journal_path = path
-        self.bus.subscribe(journal)
-        self._stack.callback(journal.close)
-        self.session.emit("session_started", workspace=self.session.workspace)
-
-    def _record(self, path: str) -> None:
-        """Write every call and its result to a file that can be replayed."""
-        from holdfast.engine.replay import Recorder
-
-        recorder = Recorder(path, self.session)
-        self.bus.subscribe(recorder)
-        self._stack.callback(recorder.close)
-
-    def _audit(self, folder: str) -> None:
-        """Record every call and every refusal; a log that cannot be written is said, not passed over."""
-        from holdfast.engine.audit import Audit
-
-        try:
-            audit = Audit(folder)
-        except (OSError, StateError) as problem:
-            self.warnings.append(f"calls are not audited: {problem}")
-            return
-        self.bus.subscribe(audit)
-        self._stack.callback(audit.close)
-
-    def _keep_metrics(self, path: str) -> None:
-        """Add what this process measures to what others have measured in this workspace."""
-        from holdfast.engine.metrics_store import MetricsStore
-
-        store = MetricsStore(path)
-        self._stack.callback(lambda: store.save(self.metrics.records))
-
-    def _surround(self) -> None:
-        """Set up what the settings ask for around every call: shell hooks, tuning, traces."""
-        # Somebody who listens has imported the SDK or set its variables; otherwise nothing of it is looked at.
-        if "opentelemetry.sdk" in sys.modules or any(name.startswith("OTEL_") for name in os.environ):
-            from holdfast.engine.tracing import tracing
-
-            self.executor.tracing = tracing(self.settings)
-        for number, hook in enumerate(self.settings.hooks, 1):
-            from holdfast.engine.shell_hooks import ShellHook
-
-            self.extensions.register(ShellHook(number, hook, cwd=self.session.workspace, session_id=self.session.id))
-        if self.settings.engine.tuning:
-            from holdfast.engine.cache import cacheable
-            from holdfast.engine.tuning import EngineLimits, Tuner
-
-            def can_cache(name: str) -> bool:
-                tool = self.registry.card(name)
-                return isinstance(tool, Tool) and cacheable(tool)
-
-            limits = EngineLimits(self.executor, self.settings)
-            self.tuner = Tuner(
-                self.metrics.all,
-                limits,
-                self.bus.emit,
-                session_id=self.session.id,
-                cached=self.layers.advised,
-                can_cache=can_cache,
-            )
-            self.bus.subscribe(self.tuner)
 
     def _load_plugins(self) -> None:
         """Load tools of installed packages, and the workspace's own once the user trusts it."""
@@ -361,6 +294,15 @@ class Holdfast:
             await self.executor.readiness.close_all([card for card in cards if isinstance(card, Tool)])
         finally:
             await self._stack.aclose()
+
+    @property
+    def approver(self) -> Approver:
+        """Who answers questions; whoever needs the settings first to know may set it after opening."""
+        return self.executor.asking.approver
+
+    @approver.setter
+    def approver(self, approver: Approver) -> None:
+        self.executor.asking.approver = approver
 
     def register(self, tool: Tool) -> Tool:
         """Add a tool of your own."""
