@@ -36,6 +36,8 @@ def replace_file(
     parts: Sequence[bytes | memoryview],
     like: int,
     mode: int | None = None,
+    *,
+    flush: bool = True,
 ) -> os.stat_result:
     """Put `parts` in the place of the file `name` (open as `like`), keeping its attributes; `mode` changes that one."""
     fd = _create(folder, temporary, 0o600)
@@ -44,7 +46,8 @@ def replace_file(
         keep_attributes(like, fd)
         if mode is not None:
             os.fchmod(fd, mode)
-        os.fsync(fd)
+        if flush:
+            os.fsync(fd)
         written = os.fstat(fd)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         return _after(written, fd)
@@ -56,7 +59,13 @@ def replace_file(
 
 
 def create_file(
-    folder: int, name: str, temporary: str, parts: Sequence[bytes | memoryview], mode: int | None
+    folder: int,
+    name: str,
+    temporary: str,
+    parts: Sequence[bytes | memoryview],
+    mode: int | None,
+    *,
+    flush: bool = True,
 ) -> os.stat_result:
     """Put `parts` into a new file; FileExistsError when the name is taken. `mode` None takes the user's default."""
     fd = _create(folder, temporary, 0o666)
@@ -64,7 +73,8 @@ def create_file(
         write_all(fd, parts)
         if mode is not None:
             os.fchmod(fd, mode)
-        os.fsync(fd)
+        if flush:
+            os.fsync(fd)
         written = os.fstat(fd)
         _take_name(folder, temporary, name)
         return _after(written, fd)

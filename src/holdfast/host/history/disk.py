@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import TypeAlias
 
 from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import digest_of
 from holdfast.host.history.words import ABSENT, FileState
 from holdfast.host.replace import create_file, replace_file
+
+Data: TypeAlias = bytes | memoryview
 
 
 def state_at(path: str) -> tuple[FileState, bytes | None]:
@@ -49,7 +52,16 @@ def read_in(folder: int, name: str) -> bytes:
         return file.read()
 
 
-def put(folder: int, name: str, now: FileState, wanted: FileState, data: bytes | None, temporary: str) -> None:
+def put(
+    folder: int,
+    name: str,
+    now: FileState,
+    wanted: FileState,
+    data: Data | None,
+    temporary: str,
+    *,
+    flush: bool = True,
+) -> None:
     """Make `name` what `wanted` says; `now` is what stands there. A folder that is not empty stays."""
     if wanted.kind == "absent":
         _remove(folder, name, now)
@@ -59,22 +71,24 @@ def put(folder: int, name: str, now: FileState, wanted: FileState, data: bytes |
         raise ToolFailure(f"the content of {name} is no longer in the history", hint="It was dropped or damaged.")
     elif wanted.kind == "symlink":
         _clear_way(folder, name, now)
-        os.symlink(os.fsdecode(data), temporary, dir_fd=folder)
+        os.symlink(os.fsdecode(bytes(data)), temporary, dir_fd=folder)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     else:
-        _put_file(folder, name, now, wanted, data, temporary)
+        _put_file(folder, name, now, wanted, data, temporary, flush)
 
 
-def _put_file(folder: int, name: str, now: FileState, wanted: FileState, data: bytes, temporary: str) -> None:
+def _put_file(
+    folder: int, name: str, now: FileState, wanted: FileState, data: Data, temporary: str, flush: bool
+) -> None:
     if now.kind != "file":
         if now.kind != "absent":
             _remove(folder, name, now)
-        create_file(folder, name, temporary, [data], wanted.mode)
+        create_file(folder, name, temporary, [data], wanted.mode, flush=flush)
         return
     old = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         if now.digest != wanted.digest:
-            replace_file(folder, name, temporary, [data], old, wanted.mode)
+            replace_file(folder, name, temporary, [data], old, wanted.mode, flush=flush)
         elif now.mode != wanted.mode:
             os.fchmod(old, wanted.mode)
     finally:
@@ -82,11 +96,17 @@ def _put_file(folder: int, name: str, now: FileState, wanted: FileState, data: b
 
 
 def _make_folder(folder: int, name: str, now: FileState, wanted: FileState) -> None:
-    if now.kind == "directory":
-        return
-    if now.kind != "absent":
+    if now.kind not in ("absent", "directory"):
         _remove(folder, name, now)
-    os.mkdir(name, wanted.mode or 0o777, dir_fd=folder)
+    if now.kind != "directory":
+        os.mkdir(name, wanted.mode or 0o777, dir_fd=folder)
+    if wanted.mode and wanted.mode != now.mode:
+        # By descriptor, so that no link is followed; `mkdir` has left out what the umask takes away.
+        made = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.chmod(f"/proc/self/fd/{made}", wanted.mode)
+        finally:
+            os.close(made)
 
 
 def _clear_way(folder: int, name: str, now: FileState) -> None:
