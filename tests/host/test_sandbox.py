@@ -26,23 +26,35 @@ pytestmark = pytest.mark.skipif(
 )
 
 DRIVER = """
-import asyncio, json, sys
+import asyncio, json, subprocess, sys
 from holdfast.core.call import ToolCall
 from holdfast.core.context import ToolContext
 from holdfast.core.session import Session
 from holdfast.core.settings import Settings
+from holdfast.policy.policy import Policy
+from holdfast.testing import scratch_app
 from holdfast.tools.bash import BASH
+
+async def past_the_door(given, settings):
+    session = Session(given["workspace"], settings=settings, state_dir=given["state"])
+    Policy.from_settings(settings, given["workspace"]).bind(session)
+    for number, command in enumerate(given["commands"]):
+        if number and given["meanwhile"]:
+            subprocess.run(["bash", "-ec", given["meanwhile"]], check=True)
+        args = {"command": command, "timeout": 20000}
+        yield await BASH.run(BASH.arguments.parse(args), ToolContext(ToolCall("Bash", args), session, print, {}))
+    await session.close()
+
+async def through_the_door(given, settings):
+    async with scratch_app(given["workspace"], settings=settings) as app:
+        for command in given["commands"]:
+            yield await app.call("Bash", {"command": command, "timeout": 20000})
 
 async def main():
     given = json.load(sys.stdin)
-    settings = Settings(sandbox=given["sandbox"], permissions={"allow": given["allow"]})
-    session = Session(given["workspace"], settings=settings, state_dir=given["state"])
-    results = []
-    for command in given["commands"]:
-        args = {"command": command, "timeout": 20000}
-        result = await BASH.run(BASH.arguments.parse(args), ToolContext(ToolCall("Bash", args), session, print, {}))
-        results.append(result.to_dict())
-    await session.close()
+    settings = Settings.parse({key: given[key] for key in ("sandbox", "permissions")})
+    run = through_the_door if given["door"] else past_the_door
+    results = [result.to_dict() async for result in run(given, settings)]
     json.dump(results, sys.stderr)
 
 asyncio.run(main())
@@ -69,7 +81,9 @@ class Box:
     user: int
     python: str
     sandbox: dict[str, Any] = field(default_factory=dict)
-    allow: list[str] = field(default_factory=list)
+    permissions: dict[str, list[str]] = field(default_factory=lambda: {"allow": [], "deny": []})
+    meanwhile: str = ""
+    """What its user does outside the sandbox between two commands."""
 
     @property
     def workspace(self) -> Path:
@@ -79,13 +93,16 @@ class Box:
     def home(self) -> Path:
         return self.base / "home"
 
-    def run(self, *commands: str) -> list[dict[str, Any]]:
+    def run(self, *commands: str, door: bool = False) -> list[dict[str, Any]]:
+        """Run commands: past the policy, so that the sandbox alone stands in the way, or with it (all approved)."""
         given = {
             "workspace": str(self.workspace),
             "state": str(self.base / "state"),
             "commands": commands,
             "sandbox": self.sandbox,
-            "allow": self.allow,
+            "permissions": self.permissions,
+            "door": door,
+            "meanwhile": self.meanwhile,
         }
         packages = [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
         environment = {
@@ -215,7 +232,7 @@ def test_secrets_cannot_be_read_moved_or_replaced(box: Box) -> None:
 
 
 def test_a_rule_that_names_a_secret_lets_commands_read_it(box: Box) -> None:
-    box.allow.append("Read(sub/*.pem)")
+    box.permissions["allow"].append("Read(sub/*.pem)")
     read, other = box.run("cat sub/server.pem", "cat .env")
     assert read["data"]["stdout"] == "canary"
     assert "Read(.env)" in other["error"]["hint"]
@@ -254,9 +271,115 @@ def test_protected_places_that_did_not_exist_are_taken_away_again(box: Box) -> N
         "mkdir .holdfast && echo evil > .holdfast/config.toml",
     )
     assert [result["ok"] for result in results] == [False, False]
-    assert "sandbox" in results[0]["error"]["message"]
+    assert ".git/hooks" in results[0]["error"]["message"]
+    assert results[1]["data"]["put_back"] == [str(box.workspace / ".holdfast")]
     assert not (box.workspace / ".git" / "hooks").exists()
     assert not (box.workspace / ".holdfast").exists()
+
+
+def writes(*paths: str) -> str:
+    """A program that says nothing of what it is about to write."""
+    code = "import os, sys\nfor p in sys.argv[1:]:\n try: os.makedirs(os.path.dirname(p) or '.', exist_ok=True)\n"
+    code += " except OSError: pass\n"
+    code += (
+        " try: print('changed' if open(p, 'w').write('evil') else '')\n except OSError as e: print(e, file=sys.stderr)"
+    )
+    names = " ".join(f"$(echo {path[:-1]}){path[-1]}" for path in paths)
+    return f'python3 -c "{code}" {names}'
+
+
+def test_what_a_rule_denies_to_write_is_not_written_by_any_program(box: Box) -> None:
+    box.permissions["deny"] += ["Edit(secret.cfg)", "Write(./config/**)", "Edit(*.lock)"]
+    kept = ["secret.cfg", "config/prod/a.toml", "sub/deep/uv.lock"]
+    for name in kept:
+        (box.workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (box.workspace / name).write_text("kept")
+    os.link(box.workspace / "secret.cfg", box.workspace / "second-name")
+    os.link(box.workspace / "config/prod/a.toml", box.workspace / "third-name")
+    (box.workspace / "link").symlink_to("secret.cfg")
+    box.give_away()
+    opened, elsewhere = box.run(
+        writes(*kept, "second-name", "third-name", "link"),
+        writes("other.cfg", "sub/other.txt", "sub/deep/x"),
+        door=True,
+    )
+    moved, removed, folder, mode, again = box.run(
+        "mv sub other-sub",
+        "mv config other-config; mv secret.cfg x; rm -rf sub/deep config secret.cfg",
+        "mv a.txt config/; touch config/b config/prod/b",
+        "chmod 777 secret.cfg; ln -f a.txt secret.cfg; cp a.txt secret.cfg; truncate -s 0 secret.cfg",
+        "ls sub/deep config",
+    )
+    assert "changed" not in opened["data"]["stdout"]
+    assert opened["data"]["stderr"].count("Read-only file system") == 6
+    assert elsewhere["data"]["stdout"].split() == ["changed"] * 3
+    assert [(box.workspace / name).read_text() for name in [*kept, "second-name", "third-name"]] == ["kept"] * 5
+    assert [result["ok"] for result in (moved, removed, folder, mode)] == [False] * 4
+    assert "a rule denies" in mode["error"]["hint"]
+    assert "holds folders in place" in moved["error"]["hint"]
+    assert "uv.lock" in again["data"]["stdout"]
+    assert "prod" in again["data"]["stdout"]
+
+
+def test_what_is_made_under_a_denied_name_is_taken_away_again(box: Box) -> None:
+    box.permissions["deny"] += ["Edit(secret.cfg)", "Edit(./config/**)", "Edit(*.lock)"]
+    made, moved, plain = box.run(
+        writes("secret.cfg", "config/prod/a.toml", "sub/new/uv.lock", "sub/new/fine.txt"),
+        "mkdir box; echo x > box/b; python3 -c \"import os; os.rename('box', 'conf' + 'ig')\"",
+        writes("fine.txt"),
+        door=True,
+    )
+    names = ["config", "secret.cfg", "sub/new/uv.lock"]
+    assert made["data"]["put_back"] == [str(box.workspace / name) for name in names]
+    assert made["error"]["code"] == "execution_error"
+    assert "no command may" in made["output"]
+    assert str(box.workspace / "config") in moved["data"]["put_back"]
+    assert plain["ok"]
+    assert sorted(path.name for path in box.workspace.iterdir()) == [
+        ".env",
+        ".git",
+        ".gitignore",
+        "a.txt",
+        "fine.txt",
+        "sub",
+    ]
+    assert [path.name for path in (box.workspace / "sub" / "new").iterdir()] == ["fine.txt"]
+
+
+def test_a_rule_against_all_writing_leaves_a_private_temp_alone(box: Box) -> None:
+    box.permissions["deny"].append("Edit")
+    file, temp = box.run(writes("a.txt", "b.txt"), "echo x > $TMPDIR/t; cat $TMPDIR/t")
+    assert file["data"]["stdout"] == ""
+    assert temp["data"]["stdout"] == "x\n"
+    assert not (box.workspace / "b.txt").exists()
+
+
+def test_what_is_covered_or_kept_stays_so_when_its_owner_saves_it_meanwhile(box: Box) -> None:
+    box.permissions["deny"].append("Edit(secret.cfg)")
+    (box.workspace / "secret.cfg").write_text("kept")
+    box.give_away()
+    # From outside the sandbox, which an editor is: a hard link keeps the old file, a rename puts a new one in place.
+    replace = "for f in ws/.env ws/sub/server.pem ws/secret.cfg ws/.git/config; do cp -p $f $f.new; mv $f.new $f; done"
+    box.meanwhile = f"cd {box.base}; {replace}"
+    before, after = box.run(
+        "cat .env sub/server.pem", f"cat .env sub/server.pem; {writes('secret.cfg', '.git/config')}"
+    )
+    assert "canary" not in before["output"] + after["output"]
+    assert after["data"]["stdout"] == ""
+    assert (box.workspace / "secret.cfg").read_text() == "kept"
+    assert "evil" not in (box.workspace / ".git/config").read_text()
+
+
+def test_settings_of_holdfast_and_the_file_of_a_worktree_stay_as_they_are(box: Box) -> None:
+    (box.workspace / "holdfast.toml").write_text("[sandbox]\n")
+    main = box.base / "main"
+    (box.workspace / ".git").rename(main)
+    (box.workspace / ".git").write_text(f"gitdir: {main}\n")
+    box.give_away()
+    result = box.one(writes("holdfast.toml", ".git") + "; rm -f .git holdfast.toml")
+    assert not result["ok"]
+    assert (box.workspace / "holdfast.toml").read_text() == "[sandbox]\n"
+    assert (box.workspace / ".git").read_text() == f"gitdir: {main}\n"
 
 
 def test_a_worktree_of_git_can_commit(box: Box) -> None:

@@ -6,13 +6,15 @@ import hashlib
 import marshal
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.frozen import frozen
 from holdfast.core.read_state import digest_of
+from holdfast.host.history.disk import put, state_at
 from holdfast.host.history.words import ABSENT, FileChange, FileState
+from holdfast.host.trees import remove_tree
 
 if TYPE_CHECKING:
     from holdfast.host.history.history import History, Who
@@ -30,6 +32,8 @@ class Recorded:
     change_id: str
     files: tuple[FileChange, ...]
     lost: str = ""
+    put_back: tuple[str, ...] = ()
+    """What it had changed where no command may, and what is as it was again."""
 
     def to_dict(self, limit: int = 100) -> list[dict[str, str]]:
         """Return the paths with what happened to each; the first of very many."""
@@ -44,6 +48,52 @@ def action(change: FileChange) -> str:
     if after.kind == "absent":
         return "deleted"
     return "changed" if not change.before.same_content(after) else "mode changed"
+
+
+def put_back(folder: str, forbidden: Callable[[str], bool]) -> tuple[str, ...]:
+    """Make what the command in whose journal it stands changed on `forbidden` paths as it was; return those paths."""
+    entries = [(path, entry) for path, entry in _entries(folder) if entry[0] != "other" and forbidden(path)]
+    # Folders are made before what stands in them; what was not there goes with all that is in it.
+    entries.sort(key=lambda each: (each[1][0] == "absent", each[0]))
+    return tuple(sorted(path for path, entry in entries if _restored(folder, path, entry)))
+
+
+def _restored(folder: str, path: str, entry: list[Any]) -> bool:
+    """Put back one path from its entry in the journal; False when it is as it was."""
+    kind = entry[0]
+    now, _ = state_at(path)
+    if kind == "absent":
+        there = os.path.lexists(path)
+        remove_tree(path)
+        return there
+    wanted, data = _wanted(folder, now, entry)
+    if now == wanted:
+        return False
+    if now.kind != wanted.kind:
+        remove_tree(path)
+        now = ABSENT
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    name = os.path.basename(path)
+    try:
+        put(parent, name, now, wanted, data, f".{name[:200]}.{os.urandom(4).hex()}")
+    finally:
+        os.close(parent)
+    return True
+
+
+def _wanted(folder: str, now: FileState, entry: list[Any]) -> tuple[FileState, bytes | None]:
+    """Return what stood there before, and its content."""
+    kind, mode, target, kept, _links, _mtime = entry
+    if kind == "folder":
+        return FileState("directory", "", mode), None
+    if kind == "link":
+        data = os.fsencode(target)
+        return FileState("symlink", digest_of(data), mode, len(data)), data
+    if kept is None:  # its content was never in danger
+        return replace(now, mode=mode), b""
+    digest, size, data = _content(os.path.join(folder, kept), whole=True)
+    return FileState("file", digest, mode, size), data
 
 
 def record(history: History, folder: str, who: Who, lost: str = "") -> Recorded | None:

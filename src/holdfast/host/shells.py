@@ -13,7 +13,8 @@ from holdfast.host import locations
 from holdfast.host.environment import cleaned
 from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan, secrets_at_top
+from holdfast.host.sandbox.finding import secrets_at_top
+from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan
 from holdfast.host.trees import drop_old, remove_tree
 
 if TYPE_CHECKING:
@@ -90,12 +91,12 @@ class Shells:
         current = await self.launcher()
         if current.plan.namespaces and not current.plan.network:
             return current
-        if self._trials is not None and not self._trials.closed:
+        if self._trials is not None and not self._trials.closed and self._trials.plan.holds():
             return self._trials
         if not probe.abilities().namespaces:
             return None
         try:
-            self._trials = await Launcher.start(replace(self._closed_plan(namespaces=True), network=False))
+            self._trials = await Launcher.start(replace(self.closed_plan(namespaces=True), network=False))
         except LauncherFailure as failure:
             probe.note_failure(str(failure))
             return None
@@ -135,9 +136,11 @@ class Shells:
             await launcher.close()
 
     def _fits(self) -> bool:
-        """A secret that came to lie in the workspace since must be covered too."""
+        """A secret that came to lie in the workspace since must be covered too, and one that was replaced again."""
         launcher = self._launcher
-        return launcher is None or not launcher.plan.namespaces or secrets_at_top(self.session.roots) <= self._secrets
+        if launcher is None or not launcher.plan.namespaces:
+            return True
+        return secrets_at_top(self.session.roots) <= self._secrets and launcher.plan.holds()
 
     async def _start(self) -> Launcher:
         if not _is_folder(self.session.workspace):
@@ -164,12 +167,12 @@ class Shells:
         abilities = probe.abilities()
         if abilities.namespaces:
             try:
-                return await Launcher.start(self._closed_plan(namespaces=True))
+                return await Launcher.start(self.closed_plan(namespaces=True))
             except LauncherFailure as failure:
                 probe.note_failure(str(failure))
         if not probe.abilities().enough:
             return None
-        return await self._started(self._closed_plan(namespaces=False))
+        return await self._started(self.closed_plan(namespaces=False))
 
     async def _started(self, plan: Plan) -> Launcher:
         try:
@@ -177,7 +180,8 @@ class Shells:
         except LauncherFailure as failure:
             raise ToolFailure(f"commands cannot run here: {failure}", code="tool_unavailable") from failure
 
-    def _closed_plan(self, *, namespaces: bool) -> Plan:
+    def closed_plan(self, *, namespaces: bool) -> Plan:
+        """Return what is enforced on this session's commands as things lie now."""
         session = self.session
         own = [locations.home(), os.path.dirname(locations.user_settings())]
         return closed_plan(
@@ -189,6 +193,7 @@ class Shells:
             own=own,
             readable=session.settings.permissions.allow,
             keeps_out=session.keeps_out,
+            keeps_as_is=session.keeps_as_is,
         )
 
     def _note(self, launcher: Launcher) -> None:

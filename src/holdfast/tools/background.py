@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
     from holdfast.core.session import Session
     from holdfast.host.command_changes import Recorded
+    from holdfast.host.sandbox.plan import Plan
     from holdfast.tools.bash import BashArgs
 
 Status = Literal["running", "done", "failed", "cancelled", "timeout"]
@@ -109,6 +110,8 @@ class BackgroundTask:
             if self.recorded is not None and self.recorded.change_id:
                 shown["change_id"] = self.recorded.change_id
                 shown["changes"] = self.recorded.to_dict()
+            if self.recorded is not None and self.recorded.put_back:
+                shown["put_back"] = list(self.recorded.put_back)
             if ended.stopped:
                 shown["reason"] = ended.stopped
         for name, stream in (("output_file", self.stdout), ("stderr_file", self.stderr)):
@@ -149,23 +152,25 @@ class BackgroundTasks:
         journal = shells.journal(ctx.call.id) if may_be_journalled(args, ctx, launcher) else None
         command = command_of(args.command, ctx, shells)
         task.run = launcher.run(command, task.stdout.feed, task.stderr.feed, journal=journal)
-        task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, journal))
+        task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, launcher.plan, journal))
         self._tasks[task.id] = task
         self._session.keep(BOARD).join(task.id, args.description or args.command, "command", task)
         self._forget_old()
         return task
 
-    async def _wait(self, task: BackgroundTask, args: BashArgs, ctx: ToolContext, journal: str | None) -> Ended:
-        from holdfast.tools.bash import bring_in
+    async def _wait(
+        self, task: BackgroundTask, args: BashArgs, ctx: ToolContext, plan: Plan, journal: str | None
+    ) -> Ended:
+        from holdfast.tools.bash import settled
 
         self._tell(task)
+        absent = plan.still_absent()
         try:
             return await task.run.finish(args.timeout / 1000)
         finally:
             task.stdout.close()
             task.stderr.close()
-            if journal is not None:
-                task.recorded = await asyncio.to_thread(bring_in, ctx, args, journal, task.run.ended)
+            task.recorded = await settled(args, ctx, plan, absent, journal, task.run.ended)
             self._tell(task)
 
     def _tell(self, task: BackgroundTask) -> None:

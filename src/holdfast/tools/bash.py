@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.args import Args, Field, unsaid
@@ -14,18 +15,20 @@ from holdfast.core.tool import Preview, Tool
 from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, bash
 from holdfast.host.run import KILL_S, TERM_S
 from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.plan import inside, trespasses
+from holdfast.host.sandbox.finding import inside
+from holdfast.host.sandbox.plan import trespasses
 from holdfast.host.shells import SHELLS, Shells, sandbox_missing
 from holdfast.host.trees import remove_tree
 from holdfast.tools.bash_result import Call, Outcome, Printed, result
 from holdfast.tools.prompts import prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from holdfast.core.context import ToolContext
     from holdfast.core.effects import Effect
     from holdfast.host.command_changes import Recorded
+    from holdfast.host.sandbox.plan import Plan
     from holdfast.host.shell import ShellReport
 
 DEFAULT_MS: Final = 120_000
@@ -96,7 +99,7 @@ def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
     return effects
 
 
-def _check(args: BashArgs, ctx: ToolContext) -> None:
+async def _check(args: BashArgs, ctx: ToolContext) -> None:
     if args.run_in_background and not ctx.session.interactive:
         raise ToolFailure(
             "a background command would end with this one-shot call",
@@ -121,11 +124,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, journal, outcome)
     finally:
         printed.close()
-        made = trespasses(absent)
-        if journal is not None:
-            recorded = await asyncio.shield(asyncio.to_thread(bring_in, ctx, args, journal, outcome.ended))
-    if made:
-        outcome.stopped(f"the sandbox took away what it made where no command may: {', '.join(made)}")
+        recorded = await settled(args, ctx, launcher.plan, absent, journal, outcome.ended)
     call = Call(understood(args, ctx), launcher, _time_s(args, ctx))
     return result(ctx, call, printed, outcome, recorded)
 
@@ -193,20 +192,48 @@ def _raises(args: BashArgs, ctx: ToolContext) -> bool:
     return any(command.name in _RAISES for command in understood(args, ctx).commands)
 
 
-def bring_in(ctx: ToolContext, args: BashArgs, journal: str, ended: Ended | None) -> Recorded | None:
+async def settled(
+    args: BashArgs, ctx: ToolContext, plan: Plan, absent: list[str], journal: str | None, ended: Ended | None
+) -> Recorded | None:
+    """Put back what a command changed where none may; what else it changed goes into the history."""
+    made = trespasses(absent if journal is None else [path for path in absent if not inside(path, plan.roots)])
+    recorded = None
+    if journal is not None:
+        recorded = await asyncio.shield(asyncio.to_thread(_bring_in, ctx, args, plan, journal, ended))
+    if not made:
+        return recorded
+    from holdfast.host.command_changes import Recorded
+
+    recorded = recorded or Recorded("", ())
+    return replace(recorded, put_back=(*made, *recorded.put_back))
+
+
+def _bring_in(ctx: ToolContext, args: BashArgs, plan: Plan, journal: str, ended: Ended | None) -> Recorded | None:
     """Bring what the command changed into the history; what it printed must not be lost when that fails."""
-    from holdfast.host.command_changes import Recorded, record
+    from holdfast.host.command_changes import Recorded, put_back, record
     from holdfast.host.history.history import HISTORY, Who
 
+    back: tuple[str, ...] = ()
     try:
         if ended is None or ended.journal is None or not ended.journal["count"]:
             return None
+        if (forbidden := _forbidden(ctx, plan)) is not None:
+            back = put_back(journal, forbidden)
         who = Who.of(ctx, "Bash", args.description or args.command[:200])
-        return record(ctx.session.keep(HISTORY), journal, who, ended.journal["lost"])
+        recorded = record(ctx.session.keep(HISTORY), journal, who, ended.journal["lost"])
     except (ToolFailure, OSError) as problem:
-        return Recorded("", (), str(problem))
+        return Recorded("", (), str(problem), back)
     finally:
         remove_tree(journal)
+    return replace(recorded or Recorded("", ()), put_back=back) if back else recorded
+
+
+def _forbidden(ctx: ToolContext, plan: Plan) -> Callable[[str], bool] | None:
+    """Return what tells of a path whether no command may change it; None when they may change all they reach."""
+    kept = ctx.session.keeps_as_is
+    if not plan.forbidden:
+        return kept
+    return lambda path: inside(path, plan.forbidden) or (kept is not None and kept(path))
 
 
 def command_of(text: str, ctx: ToolContext, shells: Shells, *, only_reads: bool = False) -> Command:

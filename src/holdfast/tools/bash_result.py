@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.call import ToolError, ToolResult, Undo
@@ -14,12 +14,18 @@ from holdfast.host.progress import Watcher
 from holdfast.host.shells import Shells, in_force
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.core.context import ToolContext
     from holdfast.host.command_changes import Recorded
     from holdfast.host.shell import ShellReport
 
 SLOW_S: Final = 5.0
 _MORE_TIME: Final = "Give it more time (timeout, at most 600000 ms) or run it in the background."
+_KEPT: Final = (
+    "A rule denies writing it, or it runs as the user (hooks and settings of git, start files of shells, Holdfast's "
+    "own folder). Leave it, or ask the user to change it."
+)
 _ONE_MEANS_NO: Final = frozenset(
     [
         "grep",
@@ -54,9 +60,6 @@ class Outcome:
 
     ended: Ended | None = None
     note: str = ""
-
-    def stopped(self, why: str) -> None:
-        self.ended = replace(self.ended or Ended(-1), stopped=why)
 
 
 @frozen
@@ -111,12 +114,15 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
                 "file_changed", tool="Bash", call_id=ctx.call.id, path=each.path, change_id=recorded.change_id
             )
     error = _error(call, stdout, stderr, ended)
+    if recorded is not None and recorded.put_back:
+        data["put_back"] = list(recorded.put_back)
+        error = _put_back(recorded.put_back, ended)
     if error is not None and error.hint:
         notes.append(error.hint)
         if error.hint == waiting.HINT:
             data["waiting_for_input"] = True
     body = "\n".join(part for part in (stdout.text.rstrip("\n"), marked(stderr.text)) if part)
-    if ended.exit_code > 0 or ended.stopped:
+    if error or ended.exit_code > 0:
         notes.insert(0, error.message if error else f"exit code {ended.exit_code}, which here means no")
     output = "\n".join([body or "(no output)", *(f"[{note}]" for note in notes)])
     meta: dict[str, Any] = {"resources": {"cpu_s": ended.cpu_s, "max_rss_bytes": ended.max_rss}}
@@ -169,6 +175,12 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
     hint = _explanation(said, call.launcher, ended)
     killed = f" (ended by signal {ended.signal})" if ended.signal else ""
     return ToolError("execution_error", f"the command failed with exit code {ended.exit_code}{killed}", hint, details)
+
+
+def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:
+    listed = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
+    message = f"the command changed what no command may, and that is as it was again: {listed}"
+    return ToolError("execution_error", message, _KEPT, {"exit_code": ended.exit_code})
 
 
 def _explanation(said: str, launcher: Launcher, ended: Ended) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from holdfast.core.effects import Effect
     from holdfast.core.session import Session
     from holdfast.host.process import Ended, Launcher
+    from holdfast.host.sandbox.plan import Plan
+    from holdfast.host.shells import Shells
 
 FOLDER: Final = "made_tools"
 MODULE: Final = "made"
@@ -97,7 +99,7 @@ class Workshop:
         self._session = session
         self._folder = os.path.join(session.state_dir, FOLDER) if session.state_dir else None
         self._made: dict[str, Made] = {}
-        self._launcher: Launcher | None = None
+        self._launchers: list[Launcher] = []
         if self._folder:
             self._made = {made.name: made for made in kept_in(self._folder)}
 
@@ -143,8 +145,8 @@ class Workshop:
         return _result(name, bytes(answer), printed.show().text, ended)
 
     async def close(self) -> None:
-        if self._launcher is not None:
-            await self._launcher.close()
+        for launcher in self._launchers:
+            await launcher.close()
 
     async def _reading(self) -> Launcher:
         """Return the launcher under which nothing but a private temp can be written."""
@@ -152,30 +154,26 @@ class Workshop:
         from holdfast.host.sandbox import probe
         from holdfast.host.shells import SHELLS
 
-        if self._launcher is not None and not self._launcher.closed:
-            return self._launcher
+        for launcher in self._launchers[-1:]:
+            if not launcher.closed and launcher.plan.holds():
+                return launcher
         settings, shells = self._session.settings.sandbox, self._session.keep(SHELLS)
         if settings.mode == "off" or not probe.available():
             return await shells.launcher()  # asked about before, see `effects_of`; refused there when it is required
         for namespaces in (True, False):
             try:
-                self._launcher = await Launcher.start(self._plan(namespaces, shells.private_dir))
+                self._launchers.append(await Launcher.start(self._plan(namespaces, shells)))
             except LauncherFailure as failure:
                 why = str(failure)
             else:
-                return self._launcher
+                return self._launchers[-1]
         raise ToolFailure(f"the sandbox for made tools cannot be set up: {why}", code="tool_unavailable")
 
-    def _plan(self, namespaces: bool, private_dir: str) -> Any:
-        from holdfast.host import locations
-        from holdfast.host.sandbox.plan import closed_plan
-
-        session = self._session
-        own = [locations.home(), os.path.dirname(locations.user_settings())]
-        plan = closed_plan(
-            session.workspace, session.roots[1:], session.settings.sandbox, private_dir, namespaces=namespaces, own=own
+    def _plan(self, namespaces: bool, shells: Shells) -> Plan:
+        plan = shells.closed_plan(namespaces=namespaces)
+        return replace(
+            plan, writable=(plan.private_dir,), shown=(*plan.shown, *plan.roots), forbidden=(), network=False
         )
-        return replace(plan, writable=(private_dir,), shown=(*plan.shown, *plan.roots), forbidden=(), network=False)
 
 
 WORKSHOP: Final[Kept[Workshop]] = Kept("made_tools", make=Workshop, close=Workshop.close)

@@ -60,9 +60,11 @@ _UNLINKS = {"unlink", "unlinkat"}
 class Journal:
     """Path → what was there before the call, content kept as numbered files in a folder the program gave us."""
 
-    def __init__(self, roots: dict[str, int], folder: int) -> None:
+    def __init__(self, roots: dict[str, int], folder: int, forbidden: list[str]) -> None:
         self.roots = tuple(root.rstrip("/") + "/" for root in roots)
         self._roots = roots
+        # What git keeps for itself is git's to take back, but not what no command may make there.
+        self._forbidden = tuple(path + "/" for path in forbidden if "/.git/" in path)
         self._folders: dict[str, str] = {}
         self.begin(folder)
 
@@ -144,8 +146,9 @@ class Journal:
             found = f"{real.rstrip('/')}/{name}"
             if follow and os.path.islink(found):
                 found = os.path.realpath(found)
-        # What git keeps for itself is git's to take back.
-        return found if found.startswith(self.roots) and "/.git/" not in found + "/" else ""
+        if not found.startswith(self.roots) or "/.git/" in found + "/":
+            return found if self._forbidden and f"{found}/".startswith(self._forbidden) else ""
+        return found
 
     def _note(self, path: str, *, content: bool, link: bool = False) -> None:
         """Remember what is at `path` unless it is known already; its content too when that is about to go."""

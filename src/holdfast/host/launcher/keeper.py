@@ -102,7 +102,7 @@ class Keeper:
             return False
         order, descriptors = received
         if order["journal"]:
-            self.journal = Journal(self.plan["root_folders"], descriptors.pop(0))
+            self.journal = Journal(self.plan["root_folders"], descriptors.pop(0), self.plan["forbidden"])
         if words is None:
             words = self._start(order, descriptors)
         self._watch(words)

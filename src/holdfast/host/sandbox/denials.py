@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.host.sandbox.finding import inside
 from holdfast.host.sandbox.plan import Plan
 
 _QUOTED: Final = re.compile(r"['\"‘“`]([^'\"’”`]+)['\"’”`]")
 _READ_ONLY: Final = re.compile(r"Read-only file system|EROFS")
+_IN_PLACE: Final = re.compile(r"Invalid cross-device link|EXDEV|Device or resource busy|EBUSY")
 _DENIED: Final = re.compile(r"Permission denied|EACCES")
 _NETWORK: Final = re.compile(
     r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve|EAI_AGAIN"
@@ -55,10 +58,32 @@ def _read_only(found: re.Match[str], plan: Plan) -> str:
             "The sandbox keeps .git/hooks, .git/config and .git/info as they are: what is in them runs as you. "
             "Change them yourself, outside Holdfast."
         )
+    if kept := _kept(path, plan):
+        return (
+            f"{kept} stays as it is: a rule denies writing it, or it is of Holdfast's own. "
+            "Leave it, or ask the user to change it or the rule."
+        )
     where = f"{path} is outside" if path else "that path is outside"
     return (
         f"The sandbox lets commands write only in {plan.workspace} and in $TMPDIR; {where}. "
         'To allow a folder, add it to [sandbox] writable = ["..."] in the settings.'
+    )
+
+
+def _kept(path: str, plan: Plan) -> str:
+    """Return the read-only place inside the writable ones that a path of a message lies in, or nothing."""
+    name = os.path.normpath(path) if path else ""
+    full = os.path.join(plan.workspace, name)
+    return next((kept for kept in plan.read_only if inside(full, [kept]) or (name and kept.endswith("/" + name))), "")
+
+
+def _in_place(found: re.Match[str], plan: Plan) -> str:
+    held = [each for each in plan.pinned if not each.endswith("/.git")] + list(plan.read_only)
+    if not held:
+        return ""
+    return (
+        f"The sandbox holds folders in place that a rule keeps something in, such as {held[0]}: they cannot be renamed "
+        "or removed, and a file moves in or out of them by a copy (mv, or cp and rm), not by a rename."
     )
 
 
@@ -110,6 +135,7 @@ def _too_large(found: re.Match[str] | None, plan: Plan) -> str:
 
 _TABLE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Plan], str]], ...]] = (
     (_READ_ONLY, _read_only),
+    (_IN_PLACE, _in_place),
     (_DENIED, _masked),
     (_NETWORK, _no_network),
     (_PRIVILEGES, _no_privileges),

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.core.frozen import field, frozen
-from holdfast.core.secrets import SECRET_PATTERNS, is_secret
+from holdfast.core.secrets import is_secret
 from holdfast.core.settings import SandboxSettings
-
-PRIVATE: Final = ("/tmp", "/var/tmp", "/run")
-"""Folders whose writes go to a private layer, and whose sockets cannot be reached."""
+from holdfast.host.sandbox.finding import PRIVATE, Says, inside, look, mark, sockets_outside
 
 _GIT_FROZEN: Final = ("hooks", "config", "config.worktree", "info")
-_OWN_FOLDER: Final = ".holdfast"
+_OWN: Final = (".holdfast", "holdfast.toml")
 _START_FILES: Final = (
     ".bashrc",
     ".bash_profile",
@@ -37,8 +34,6 @@ _START_FILES: Final = (
     ".ssh",
 )
 """What a login or a shell of the user's reads; in a writable home it stays as it is."""
-_SKIPPED: Final = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", "target"})
-_SCAN_LIMIT: Final = 20_000
 
 
 @frozen
@@ -58,6 +53,8 @@ class Plan:
     forbidden: tuple[str, ...] = ()
     """Paths that did not exist when the plan was made and that no command may make."""
     masked: tuple[str, ...] = ()
+    marks: Mapping[str, tuple[int, int] | None] = field(default_factory=dict[str, "tuple[int, int] | None"])
+    """Which files the covered and the read-only paths were when the plan was made."""
     sockets: tuple[str, ...] = ()
     """Sockets of the machine that no private layer puts out of reach."""
     shown: tuple[str, ...] = ()
@@ -67,6 +64,13 @@ class Plan:
     def still_absent(self) -> list[str]:
         """Return the forbidden paths nobody has made yet."""
         return [path for path in self.forbidden if not os.path.lexists(path)]
+
+    def holds(self) -> bool:
+        """Tell whether its mounts are still there: one goes with its file when somebody outside replaces that.
+
+        Editors and git replace a file to save it, and the new one would lie open.
+        """
+        return not self.namespaces or all(mark(path) == known for path, known in self.marks.items())
 
     def _landlock(self) -> list[str]:
         """Return the folders Landlock lets commands write."""
@@ -91,6 +95,7 @@ class Plan:
             "read_only": list(self.read_only),
             "pinned": list(self.pinned),
             "masked": [*self.masked, *self.sockets],
+            "forbidden": list(self.forbidden),
             "landlock": self._landlock(),
             "seccomp": self.contained and seccomp.supported(),
             "limits": self.limits,
@@ -114,13 +119,14 @@ def closed_plan(
     namespaces: bool = True,
     own: Iterable[str] = (),
     readable: Iterable[str] = (),
-    keeps_out: Callable[[str], bool] = is_secret,
+    keeps_out: Says = is_secret,
+    keeps_as_is: Says | None = None,
 ) -> Plan:
     """Return the plan of a contained session.
 
     `own` are Holdfast's folders, which stay read-only even inside a writable root. `readable` are allow rules: a
     secret that one of the form `Read(path)` names stays readable. `keeps_out` says of a path whether the rules keep
-    it from being read; a folder's ends in `/`.
+    it from being read, `keeps_as_is` whether they keep it from being changed; a folder's ends in `/`.
     """
     real = _real([workspace, *roots])
     writable = _real([*real, *settings.writable, private_dir])
@@ -130,7 +136,11 @@ def closed_plan(
     kept += [os.path.join(folder, name) for folder in repositories for name in _GIT_FROZEN]
     kept += [path for path in _real(own) if inside(path, writable)]
     shown = _real(["~", *own])
-    masked = [path for path in secrets_near(real, keeps_out) if not _readable(path, real[0], readable)]
+    found = look(real, keeps_out, keeps_as_is)
+    masked = [path for path in found.hidden if not _readable(path, real[0], readable)]
+    by_rule = [path for path in found.kept if inside(path, writable)]
+    read_only = [path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)]
+    read_only += [path for path in by_rule if not inside(path, read_only)]
     return Plan(
         workspace=real[0],
         roots=real,
@@ -139,14 +149,26 @@ def closed_plan(
         namespaces=namespaces,
         network=settings.network,
         writable=(*writable, *git_dirs),
-        read_only=tuple(path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)),
-        pinned=tuple(repositories),
+        read_only=tuple(read_only),
+        pinned=(*repositories, *_between(real, by_rule)),
         forbidden=tuple(path for path in dict.fromkeys(kept) if not os.path.lexists(path)),
         masked=tuple(masked),
+        marks={path: mark(path) for path in (*masked, *read_only)},
         sockets=tuple(sockets_outside(writable, shown)),
         shown=shown,
         limits=_limits(settings),
     )
+
+
+def _between(roots: Sequence[str], paths: Iterable[str]) -> list[str]:
+    """Return the folders between the roots and the paths, outermost first."""
+    found: dict[str, None] = {}
+    for path in paths:
+        folder = os.path.dirname(path)
+        while inside(folder, roots) and folder not in roots and folder not in found:
+            found[folder] = None
+            folder = os.path.dirname(folder)
+    return sorted(found, key=len)
 
 
 def _readable(path: str, workspace: str, rules: Iterable[str]) -> bool:
@@ -171,14 +193,11 @@ def _real(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in real if os.path.exists(path)))
 
 
-def inside(path: str, folders: Iterable[str]) -> bool:
-    """Tell whether a path is one of the folders or lies in one; both are taken by their names."""
-    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
-
-
 def kept_in(root: str) -> list[str]:
     """Return what stays as it is in a writable root, there or not: what shells and Holdfast itself would execute."""
-    kept = [os.path.join(root, _OWN_FOLDER)]
+    kept = [os.path.join(root, name) for name in _OWN]
+    if os.path.isfile(marker := os.path.join(root, ".git")):
+        kept.append(marker)  # a worktree's, which says where its repository is
     home = os.path.realpath(os.path.expanduser("~"))
     if inside(home, [root]):
         kept += [os.path.join(home, name) for name in _START_FILES]
@@ -225,92 +244,3 @@ def linked_git_folders(workspace: str) -> tuple[str, ...]:
     if back != os.path.realpath(marker) or not folder.startswith(common + "/worktrees/"):
         return ()
     return (common,)
-
-
-def secrets_near(roots: Sequence[str], keeps_out: Callable[[str], bool] = is_secret) -> list[str]:
-    """Return the files and folders with secrets that exist in the home, the system and the roots."""
-    home = os.path.realpath(os.path.expanduser("~"))
-    found: dict[str, None] = {}
-    for pattern in SECRET_PATTERNS:
-        if "*" in pattern or pattern.startswith("!"):
-            continue
-        path = pattern.rstrip("/")
-        path = path if path.startswith("/") else os.path.join(home, path)
-        if os.path.lexists(path) and not inside(path, roots):
-            found[os.path.realpath(path)] = None
-    for root in roots:
-        found.update(dict.fromkeys(secrets_below(root, keeps_out)))
-    names = list(found)
-    return [path for path in names if os.path.exists(path) and not inside(os.path.dirname(path), names)]
-
-
-def sockets_outside(roots: Sequence[str], shown: Sequence[str]) -> list[str]:
-    """Return the sockets processes of the machine listen on outside the roots: docker's in a home, a database's.
-
-    A read-only mount does not keep anybody from connecting.
-    """
-    try:
-        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
-            paths = {line.split(None, 7)[7].rstrip("\n") for line in table if line.count(" /") == 1}
-    except (OSError, IndexError):
-        return []
-    layered = [path for path in paths if inside(path, PRIVATE) and not inside(path, shown)]
-    return sorted(path for path in paths.difference(layered) if os.path.exists(path) and not inside(path, roots))
-
-
-def secrets_at_top(roots: Iterable[str]) -> set[str]:
-    """Return the secrets right in the roots: cheap enough to look for before every command."""
-    found: set[str] = set()
-    for root in roots:
-        try:
-            with os.scandir(root) as entries:
-                found.update(
-                    entry.path for entry in entries if is_secret(f"/{entry.name}{'/' if entry.is_dir() else ''}")
-                )
-        except OSError:
-            continue
-    return found
-
-
-def secrets_below(root: str, keeps_out: Callable[[str], bool] = is_secret) -> list[str]:
-    """Return the secrets in a root, by every name they have there; a very large tree is looked at near its top only."""
-    found: list[str] = []
-    others: list[os.DirEntry[str]] = []
-    # A root that lies in a folder of secrets (a worktree in Holdfast's own state) is no secret itself.
-    by_rule = keeps_out if keeps_out is not is_secret and not is_secret(root + "/") else None
-    waiting = [root]
-    seen = 0
-    while waiting and seen < _SCAN_LIMIT:
-        try:
-            entries = list(os.scandir(waiting.pop(0)))
-        except OSError:
-            continue
-        seen += len(entries)
-        for entry in entries:
-            folder = entry.is_dir(follow_symlinks=False)
-            ending = "/" if folder else ""
-            if is_secret(entry.path[len(root) :] + ending) or (by_rule and by_rule(entry.path + ending)):
-                found.append(os.path.realpath(entry.path))
-            elif not folder:
-                others.append(entry)
-            elif entry.name not in _SKIPPED:
-                waiting.append(entry.path)
-    return found + _same_files(found, others)
-
-
-def _same_files(secrets: Sequence[str], others: Iterable[os.DirEntry[str]]) -> list[str]:
-    """Return the entries that are hard links to a secret; nothing is looked at when no secret has a second name."""
-    known = {(status.st_dev, status.st_ino) for path in secrets if (status := _status(path)) and status.st_nlink > 1}
-    if not known:
-        return []
-    pairs = ((entry.path, _status(entry.path)) for entry in others)
-    return [path for path, status in pairs if status and (status.st_dev, status.st_ino) in known]
-
-
-def _status(path: str) -> os.stat_result | None:
-    """Return what a plain file's name leads to, None for anything else."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return status if stat.S_ISREG(status.st_mode) else None
