@@ -7,10 +7,10 @@ STAMP  := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check bench docs clean
+.PHONY: help setup run test test-slow check bench conformance docs clean
 
 help: ## list the verbs
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,9 @@ check: $(STAMP) ## ruff, pyright strict and the layer test
 
 bench: $(STAMP) ## the benchmarks: one table of ratios
 	$(BIN)/python -m benchmarks
+
+conformance: $(STAMP) ## the official MCP suite against our server and our client
+	$(BIN)/python tests/mcp/conformance.py
 
 docs: $(STAMP) ## write the generated pages and the tool catalogue
 	$(BIN)/python -m holdfast.docs_pages

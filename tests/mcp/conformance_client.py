@@ -1,22 +1,30 @@
 """The client the official conformance suite watches: Holdfast, with the suite's server as one of its MCP servers.
 
-npx @modelcontextprotocol/conformance client --command "python tests/mcp/conformance_client.py" --scenario tools_call
+    python tests/mcp/conformance_client.py URL
+
+`make conformance` runs it. It calls what the suite asks for, or every tool the suite's server lists, through the same
+door as every other call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast import Holdfast, Settings
+from holdfast.core.names import full_name
 from holdfast.core.settings import McpServerSettings
 from holdfast.testing import Says
 
-ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 5, "b": 3}}
+SERVER = "suite"
+SCHEMA_HOLDER = "json_schema_2020_12_tool"
+"""The tool whose schema the suite wants back, as it came out of our registry."""
+SAMPLES: Mapping[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
 
 def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,19 +34,43 @@ def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"action": "accept", "content": content}
 
 
+def wanted(app: Holdfast) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the calls to make: those the suite names, otherwise one of every tool."""
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    if asked := context.get("toolCalls"):
+        for call in asked:
+            yield full_name(SERVER, call["name"]), call["arguments"]
+        return
+    for name in app.servers.tools_of(SERVER):
+        if not name.endswith(SCHEMA_HOLDER):
+            yield name, arguments(app, name)
+
+
+def arguments(app: Holdfast, name: str) -> dict[str, Any]:
+    """Return arguments that a tool's schema takes."""
+    schema = schema_of(app, name)
+    if "schema" in schema.get("required", ()):
+        return {"schema": schema_of(app, full_name(SERVER, SCHEMA_HOLDER))}
+    kinds = {field: schema["properties"][field].get("type", "string") for field in schema.get("required", ())}
+    return {field: SAMPLES[kind] for field, kind in kinds.items()}
+
+
+def schema_of(app: Holdfast, name: str) -> Mapping[str, Any]:
+    info = app.registry.info(name)
+    return info.input_schema if info is not None else {}
+
+
 async def main(url: str) -> int:
     with tempfile.TemporaryDirectory() as workspace:
         os.environ["HOLDFAST_HOME"] = os.path.join(workspace, "home")
-        servers = {"suite": McpServerSettings(url=url)}
+        servers = {SERVER: McpServerSettings(url=url)}
         async with Holdfast(workspace, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
             app.servers.elicit = fill_in
-            await app.servers.ready("suite")
-            failed = 0
-            for name in app.servers.tools_of("suite"):
-                result = await app.call(name, ARGUMENTS.get(name.rpartition("__")[2], {}))
-                print(name, result.ok, result.output, file=sys.stderr)
-                failed += not result.ok
-            return 1 if failed else 0
+            await app.servers.ready(SERVER)
+            results = [(name, await app.call(name, args)) for name, args in wanted(app)]
+    for name, result in results:
+        print(name, result.ok, result.output, file=sys.stderr)
+    return 0 if all(result.ok for _, result in results) else 1
 
 
 if __name__ == "__main__":
