@@ -132,16 +132,8 @@ def _row(leg: str, revision: str, outcomes: Sequence[Outcome]) -> tuple[str, ...
 
 
 def _named(title: str, outcomes: Sequence[Outcome]) -> list[str]:
-    names = dict.fromkeys(f"{each.leg} {each.scenario}" for each in outcomes)
-    return (
-        [
-            "",
-            title,
-            *textwrap.wrap(", ".join(names), 110, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False),
-        ]
-        if names
-        else []
-    )
+    names = ", ".join(dict.fromkeys(f"{each.leg} {each.scenario}" for each in outcomes))
+    return ["", title, *textwrap.wrap(names, 110, break_on_hyphens=False)] if names else []
 
 
 def main() -> int:

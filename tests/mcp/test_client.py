@@ -68,9 +68,25 @@ async def test_an_unknown_server_and_an_unknown_tool_are_named(tmp_path: Path) -
             assert result.error is not None
             assert result.error.message == "MCP server not found: nosuch"
             assert result.error.code == "tool_not_found"
+            assert result.error.hint == "Configured servers: rough."
+            assert result.error.details["servers"] == ["rough"]
+        short = await app.call("nosuch:echo")
+        assert short.error is not None
+        assert short.error.message.startswith("MCP server not found: nosuch")
+        assert short.error.hint == "Configured servers: rough."
         result = await app.call("mcp__rough__nothing")
         assert result.error is not None
         assert "mcp__rough__nothing" in result.error.message
+    async with opened(tmp_path) as app:
+        none = await app.call("nosuch:echo")
+        assert none.error is not None
+        assert "Configured servers: none" in none.error.hint
+        meant = await app.call("fs:read_file")
+        assert meant.error is not None
+        assert "did you mean fs.read_file" in meant.error.message
+        odd = await app.call("what: is this")
+        assert odd.error is not None
+        assert odd.error.code == "tool_not_found"
 
 
 async def test_a_remote_tool_without_a_rule_asks_and_shows_what_it_says_of_itself(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 
 from holdfast import Holdfast, Settings
 from holdfast.core.errors import SettingsError
+from holdfast.host import locations
 from holdfast.mcp.http import Door, Remembered, serve_http
 from holdfast.mcp.server import Serving
 from holdfast.policy import trust
@@ -51,7 +52,9 @@ class Client:
 
     def ask(self, number: Any, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        return self.read()
+        while (said := self.read()).get("method") is not None:  # it also tells of changes
+            pass
+        return said
 
 
 NOISY = """
@@ -68,19 +71,27 @@ def noisy() -> str:
 """
 
 
+@contextmanager
+def started(workspace: Path, *more: str) -> Iterator[Client]:
+    made = Client(workspace, *more)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.wait()
+        for stream in (made.process.stdin, made.process.stdout, made.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
     folder = tmp_path / ".holdfast" / "tools"
     folder.mkdir(parents=True)
     (folder / "noisy.py").write_text(NOISY)
     trust.give(str(tmp_path))
-    made = Client(tmp_path, "--allow", "Bash(sleep:*)", "--tool-allow", "Bash,Read,time.*,tools.echo,noisy")
-    yield made
-    made.process.kill()
-    made.process.wait()
-    for stream in (made.process.stdin, made.process.stdout, made.process.stderr):
-        if stream is not None:
-            stream.close()
+    with started(tmp_path, "--allow", "Bash(sleep:*)", "--tool-allow", "Bash,Read,time.*,tools.echo,noisy") as made:
+        yield made
 
 
 def test_a_client_on_stdio_gets_answers_errors_and_a_clean_end(client: Client, tmp_path: Path) -> None:
@@ -148,6 +159,57 @@ def test_answers_arrive_though_the_client_closes_its_side_early(tmp_path: Path) 
     answers = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [each["id"] for each in answers] == [1, 2]
     assert "late" in ran.stdout
+
+
+# -- other servers' tools beside our own --------------------------------------------------------------------------
+
+ROUGH = str(Path(__file__).with_name("rough_server.py"))
+
+
+def configure(**servers: list[str]) -> None:
+    """Write MCP servers, each a command, into the user's settings."""
+    tables = [
+        f"[mcp_servers.{name}]\ncommand = {json.dumps(words[0])}\nargs = {words[1:]!r}\n"
+        for name, words in servers.items()
+    ]
+    path = Path(locations.user_settings())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(tables))
+
+
+def names(client: Client) -> set[str]:
+    return {each["name"] for each in client.ask(2, "tools/list", {})["result"]["tools"]}
+
+
+def called(client: Client, name: str, **args: Any) -> dict[str, Any]:
+    return client.ask(3, "tools/call", {"name": name, "arguments": args})
+
+
+def test_other_servers_tools_are_served_when_asked_for_and_judged_like_our_own(tmp_path: Path) -> None:
+    configure(rough=[sys.executable, "-S", ROUGH], gone=["/no/such/program"])
+    with started(tmp_path) as client:
+        assert not [name for name in names(client) if name.startswith("mcp__")]
+        assert called(client, "mcp__rough__echo", text="x")["error"]["code"] == -32602
+    with started(tmp_path, "--servers", "*", "--allow", "mcp__rough__echo", "--tool-allow", "Read,mcp__*") as client:
+        wait_for(lambda: {"Read", "mcp__rough__echo", "mcp__rough__rich"} <= names(client))
+        assert "Write" not in names(client)
+        assert called(client, "mcp__rough__echo", text="hello")["result"]["content"][0]["text"] == "hello"
+        asked = called(client, "mcp__rough__fail")["result"]
+        assert asked["isError"] is True
+        assert asked["_meta"]["holdfast"]["error"]["code"] == "permission_denied"
+        wrong = called(client, "mcp__rough__echo", text=7)["result"]
+        assert wrong["_meta"]["holdfast"]["error"]["code"] == "invalid_args"
+        assert called(client, "mcp__gone__x")["error"]["code"] == -32602
+    with started(tmp_path, "--servers", "gone,nosuch") as client:
+        assert not [name for name in names(client) if name.startswith("mcp__")]
+
+
+def test_two_gateways_that_name_each_other_do_not_go_round_in_circles(tmp_path: Path) -> None:
+    ourselves = [sys.executable, "-m", "holdfast", "serve", "--servers", "*", "--cwd", str(tmp_path)]
+    configure(rough=[sys.executable, "-S", ROUGH], again=ourselves)
+    with started(tmp_path, "--servers", "*") as client:
+        wait_for(lambda: {"mcp__again__Read", "mcp__rough__echo"} <= names(client), 60)
+        assert not [name for name in names(client) if name.startswith("mcp__again__mcp__")]
 
 
 # -- HTTP ---------------------------------------------------------------------------------------------------------

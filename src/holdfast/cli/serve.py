@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from holdfast.cli import render
+from holdfast.cli.parser import approvals_option
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -16,12 +17,16 @@ def configure(parser: ArgumentParser) -> None:
     way.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
     way.add_argument("--http", type=_port, metavar="PORT", help="over streamable HTTP; 0 picks a free port")
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
+    parser.add_argument(
+        "--servers", default="", metavar="CSV", help="also the tools of these MCP servers of yours ('*' for all)"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
     parser.add_argument("--token-file", metavar="FILE", help="the bearer token; otherwise one is made and kept")
     parser.add_argument("--no-token", action="store_true", help="ask for no token (this machine only)")
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="a name this server is reached by"
     )
+    approvals_option(parser)
     parser.add_argument("--no-roots", action="store_true", help="keep to --cwd, whatever folder the client names")
 
 
@@ -61,8 +66,10 @@ def _serving(options: Namespace) -> Any:
 
     from holdfast import __version__
     from holdfast.app import Holdfast
+    from holdfast.cli import door
     from holdfast.cli.tools import csv
     from holdfast.engine.log import to_stderr
+    from holdfast.mcp.gateway import gathering
     from holdfast.mcp.own import INSTRUCTIONS, own_extras
     from holdfast.mcp.server import Serving
 
@@ -75,6 +82,8 @@ def _serving(options: Namespace) -> Any:
             session=options.session,
             tool_allow=csv(options.tool_allow),
         )
+        if door.wants_mailbox(options, app):
+            app.approver = door.mailbox(app)
         to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
         for warning in app.warnings:
             render.note(f"warning: {warning}")
@@ -86,6 +95,7 @@ def _serving(options: Namespace) -> Any:
         instructions=INSTRUCTIONS,
         extras=own_extras(),
         follow_roots=not options.no_roots and not options.cwd_given,
+        gather=gathering(csv(options.servers)),
     )
     gc.freeze()
     gc.enable()

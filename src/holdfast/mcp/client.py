@@ -16,6 +16,7 @@ from holdfast.core.names import full_name, name_problems, split_full_name
 from holdfast.core.session import Session
 from holdfast.core.settings import McpServerSettings
 from holdfast.core.tool import Tool
+from holdfast.mcp import convert
 from holdfast.mcp.approved import Approved
 from holdfast.mcp.configured import Configured, name_problem
 from holdfast.mcp.connections import PAUSES_S, Connection, Elicit, State
@@ -39,6 +40,8 @@ class Servers:
         self._session = session
         self.elicit: Elicit | None = None
         """Answers the forms servers ask to be filled in; without it, servers are told that nobody does."""
+        self.introduced_as = "holdfast"
+        """The name servers are told; one of them may treat a program that passes its tools on differently."""
         self._pauses_s = pauses_s
         self._approved = Approved(session.state_dir)
         self._connections: dict[str, Connection] = {}
@@ -61,6 +64,7 @@ class Servers:
             found=lambda tools: self._found(server.name, tools),
             moved=self._moved,
             elicit=lambda: self.elicit,
+            introduced_as=lambda: self.introduced_as,
             pauses_s=self._pauses_s,
         )
 
@@ -88,20 +92,23 @@ class Servers:
         await connection.ready()
         return connection
 
-    async def connect_all(self) -> dict[str, str]:
-        """Connect to all servers at once and return why those that failed did."""
-        names = self.names()
+    async def connect_all(self, names: Sequence[str] | None = None) -> dict[str, str]:
+        """Connect to all servers, or to those named, at once and return why those that failed did."""
+        names = self.names() if names is None else names
         outcomes = await asyncio.gather(*(self.ready(name) for name in names), return_exceptions=True)
         return {name: str(said) for name, said in zip(names, outcomes, strict=True) if isinstance(said, Exception)}
 
     async def seek(self, name: str) -> None:
         """Connect to the server that a tool's name speaks of; raise ToolFailure when there is no such server."""
         found = split_full_name(name)
-        if found is None and ":" in name:
-            server, _, tool = name.partition(":")
-            found = (server, tool) if server in self._connections else None
-        if found is not None and found[0] not in self._registry.modules():
-            await self.ready(found[0])
+        if found is None:
+            server, colon, tool = name.partition(":")
+            found = (server, tool) if colon and tool and not name_problem(server) else None
+        if found is None or found[0] in self._registry.modules():
+            return
+        if found[0] not in self._connections:
+            raise unknown_server(found[0], self.names(), convert.nearest(name, list(self._registry)))
+        await self.ready(found[0])
 
     async def close(self) -> None:
         """End every connection."""

@@ -39,6 +39,7 @@ class Connection:
         found: Tools,
         moved: Callable[[Connection, State], None],
         elicit: Callable[[], Elicit | None] = lambda: None,
+        introduced_as: Callable[[], str] = lambda: "holdfast",
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self.server = server
@@ -51,6 +52,7 @@ class Connection:
         self._found = found
         self._moved = moved
         self._elicit = elicit
+        self._introduced_as = introduced_as
         self._pauses_s = pauses_s
         self._client: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -271,7 +273,7 @@ class Connection:
 
         return Client(
             Incoming(transport),
-            client_info=types.Implementation(name="holdfast", version=__version__),
+            client_info=types.Implementation(name=self._introduced_as(), version=__version__),
             message_handler=self._hear,
             elicitation_callback=answer if elicit is not None else None,
             cache=None,

@@ -66,6 +66,8 @@ class Guest:
     app: App
     tools_changed: Callable[[], None] = lambda: None
     file_changed: Callable[[str], None] = lambda path: None
+    gathering: asyncio.Task[None] | None = None
+    """Brings in the tools of other servers, where they are served too."""
     telling: bool = False
     """Whether the client is about to be told that its tools have changed."""
     level: LogLevel = "info"
@@ -100,6 +102,8 @@ class Guest:
             case "note" | "extension_failed":
                 for each in [call] if call is not None else list(self.running.values()):
                     each.report(Log("warning", str(event.data.get("message", event.kind))))
+            case "server_state":
+                self.tools_changed()
             case "file_changed":
                 self.file_changed(str(event.data.get("path", "")))
             case _:
@@ -112,7 +116,7 @@ class Guest:
     async def close(self) -> None:
         """End what runs for this client, and its session."""
         calls = {*self.running.values(), *(each.call for each in self.waiting.values())}
-        tasks = [call.task for call in calls if call.task is not None]
+        tasks = [task for task in (self.gathering, *(call.task for call in calls)) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:

@@ -112,7 +112,12 @@ def _error(error: ToolError, ours: Any) -> ToolError:
     return ToolError(given["code"], str(given.get("message", error.message)), str(given.get("hint", "")))
 
 
-def unknown_server(name: str, names: Sequence[str]) -> ToolFailure:
-    """Return the failure for a server nobody has configured."""
-    known = ", ".join(names) or "none"
-    return ToolFailure(f"MCP server not found: {name}", code="tool_not_found", hint=f"Configured servers: {known}.")
+def unknown_server(name: str, names: Sequence[str], near: str = "") -> ToolFailure:
+    """Return the failure for a server nobody has configured; `near` suggests tools that may have been meant."""
+    known = ", ".join(names) or "none; `holdfast mcp add` adds one"
+    return ToolFailure(
+        f"MCP server not found: {name}{near}",
+        code="tool_not_found",
+        hint=f"Configured servers: {known}.",
+        details={"server": name, "servers": list(names)},
+    )

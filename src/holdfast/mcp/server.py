@@ -26,6 +26,7 @@ from holdfast.mcp import convert
 from holdfast.mcp.calls import ClientCall
 from holdfast.mcp.carrying import capabilities, carry, client_key, related, resumed
 from holdfast.mcp.extras import Extras
+from holdfast.mcp.gateway import GATHER_S, Gather, is_gateway
 from holdfast.mcp.guests import Guest, Guests, Open
 
 Handler = Callable[[Any, Any], Awaitable[dict[str, Any]]]
@@ -57,11 +58,13 @@ class Serving:
         instructions: str | None = None,
         extras: Extras | None = None,
         follow_roots: bool = True,
+        gather: Gather | None = None,
         page_size: int = convert.PAGE,
     ) -> None:
         self.guests = Guests(open_app)
         self.extras = extras or Extras()
         self._follow_roots = follow_roots
+        self._gather = gather
         self._page_size = page_size
         self._changes = InMemorySubscriptionBus()
         self._background: set[asyncio.Task[None]] = set()
@@ -118,6 +121,15 @@ class Serving:
         session = ctx.session
         guest.tools_changed = lambda: self._tell_of_tools(guest, session)
         guest.file_changed = lambda path: self._tell_of_file(guest, path)
+        if self._gather is not None and not is_gateway(ctx):
+            guest.gathering = asyncio.get_running_loop().create_task(self._gather(guest.app))
+        return guest
+
+    async def _complete(self, ctx: Any) -> Guest:
+        """Return the client that a request came from, once the tools of other servers are there too."""
+        guest = await self.guest(ctx)
+        if guest.gathering is not None and not guest.gathering.done():
+            await asyncio.wait({guest.gathering}, timeout=GATHER_S)
         return guest
 
     async def _roots(self, ctx: Any) -> list[str]:
@@ -183,7 +195,7 @@ class Serving:
     # -- tools ---------------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Any, params: Any) -> dict[str, Any]:
-        guest = await self.guest(ctx)
+        guest = await self._complete(ctx)
         shown = self.paged(guest.app.selection.infos(), params)
         return {**shown[1], "tools": [convert.tool_shape(info) for info in shown[0]]}
 
@@ -196,7 +208,7 @@ class Serving:
         return entries, {"nextCursor": following} if following else {}
 
     async def _call_tool(self, ctx: Any, params: Any) -> dict[str, Any]:
-        guest = await self.guest(ctx)
+        guest = await self._complete(ctx)
         selection = guest.app.selection
         name = selection.real_name(params.name)
         tool = selection.get(name)
