@@ -6,11 +6,15 @@ import base64
 import io
 import resource
 import struct
+import subprocess
+import sys
 import time
 import zlib
+from pathlib import Path
+from typing import Any
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host.images import LONGEST_SIDE, OUTPUT_BYTES, Picture, prepared
@@ -237,3 +241,115 @@ def test_a_broken_image_is_a_clear_error(kind: str) -> None:
         with pytest.raises(ToolFailure, match=r"/x\.img cannot be shown as an image") as caught:
             prepared(damaged, "/x.img")
         assert caught.value.hint
+
+
+def gradient(mode: str, size: tuple[int, int]) -> Image.Image:
+    """Return a picture that no row filter of PNG leaves alone, with edges that a shifted band would move."""
+    plain: Any = Image.linear_gradient("L")
+    ramp, turned = plain.resize(size), plain.rotate(90).resize(size)
+    image = Image.merge("RGBA", (ramp, turned, ImageChops.difference(ramp, turned), turned))
+    for x in range(0, size[0], 97):
+        image.paste((200, 30, 90, 255), (x, x % size[1], x + 40, x % size[1] + 30))
+    return image.quantize(200) if mode == "P" else image.convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize("size", [(3000, 1700), (1700, 3000), (1600, 40), (40, 1601)])
+def test_a_large_png_decoded_in_bands_is_the_picture_it_is(mode: str, size: tuple[int, int]) -> None:
+    buffer = io.BytesIO()
+    gradient(mode, size).save(buffer, "PNG")
+    picture, image = shown(buffer.getvalue())
+    assert max(picture.width, picture.height) == LONGEST_SIDE
+    whole: Any = Image.open(io.BytesIO(buffer.getvalue())).convert("RGBA")
+    whole = whole.resize(image.size, Image.Resampling.BICUBIC, reducing_gap=2.0)
+    different: Any = ImageChops.difference(on_white(image.convert("RGBA")), on_white(whole))
+    assert max(high for _, high in different.getextrema()) <= 10
+
+
+def on_white(image: Image.Image) -> Image.Image:
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_a_large_png_is_turned_upright_wherever_its_orientation_is_noted(orientation: int) -> None:
+    image = Image.new("RGB", (3200, 1600), "red")
+    image.paste("blue", (1600, 0, 3200, 1600))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", exif=exif)
+    content = buffer.getvalue()
+    start = content.index(b"eXIf") - 4
+    stop = start + 12 + int.from_bytes(content[start : start + 4])
+    late = content[:start] + content[stop:-12] + content[start:stop] + content[-12:]
+    for each in (content, late):
+        _, seen = shown(each)
+        assert seen.size == ((784, 1568) if orientation == 6 else (1568, 784))
+        blue = seen.convert("RGB").getpixel((5, seen.height - 5))
+        assert blue == (0, 0, 255)
+
+
+def test_a_large_png_that_is_damaged_is_a_clear_error() -> None:
+    content = encoded("PNG", (3000, 3000))
+    data = content.index(b"IDAT")
+    for damaged in (content[: len(content) // 2], content[: data + 9] + b"\x55" + content[data + 10 :]):
+        with pytest.raises(ToolFailure, match=r"/x\.png cannot be shown"):
+            prepared(damaged, "/x.png")
+
+
+def test_a_jpeg_of_endless_scans_is_refused() -> None:
+    buffer = io.BytesIO()
+    gradient("RGB", (3000, 3000)).save(buffer, "JPEG", progressive=True, quality=95)
+    content = buffer.getvalue()
+    scan = content[content.rindex(b"\xff\xda") : -2]
+    assert prepared(content, "/x.jpg").width == LONGEST_SIDE
+    with pytest.raises(ToolFailure, match="refused"):
+        prepared(content[:-2] + scan * 100 + content[-2:], "/x.jpg")
+
+
+def test_a_long_jpeg_is_decoded_at_the_size_it_is_shown_in() -> None:
+    picture, _ = shown(encoded("JPEG", (30_000, 1000)))
+    assert (picture.width, picture.height) == (LONGEST_SIDE, 52)
+
+
+MEASURED = """
+import io, resource, sys
+from PIL import Image
+from holdfast.core.errors import ToolFailure
+from holdfast.host.images import prepared
+
+path, kind = sys.argv[1:]
+small = io.BytesIO()
+Image.new("RGB", (1600, 50)).save(small, kind)
+prepared(small.getvalue(), "small")
+content = open(path, "rb").read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    prepared(content, path)
+except ToolFailure:
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "size"),
+    [
+        ("PNG", "RGBA", (4800, 4800)),
+        ("PNG", "RGB", (20_000, 1000)),
+        ("PNG", "I;16", (3000, 3000)),
+        ("GIF", "P", (4400, 4400)),
+        ("TIFF", "RGB", (2000, 2000)),
+        ("TIFF", "1", (3400, 3400)),
+        ("JPEG", "RGB", (12_000, 12_000)),
+        ("JPEG", "RGB", (30_000, 1000)),
+        ("WEBP", "RGB", (4000, 4000)),
+    ],
+)
+def test_a_picture_far_larger_than_its_file_costs_little_memory(
+    tmp_path: Path, kind: str, mode: str, size: tuple[int, int]
+) -> None:
+    path = tmp_path / "bomb"
+    path.write_bytes(encoded(kind, size, mode, 0, **({"compression": "tiff_lzw"} if mode == "RGB" else {})))
+    done = subprocess.run([sys.executable, "-c", MEASURED, str(path), kind], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 32 * 1024
