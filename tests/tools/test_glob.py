@@ -11,7 +11,6 @@ from searching import TOOLS, Desk
 
 from holdfast.core.effects import ReadPath
 from holdfast.core.errors import ToolFailure
-from holdfast.host import listing
 from holdfast.tools import glob as glob_tool
 
 
@@ -51,9 +50,7 @@ async def test_files_come_newest_first_with_their_sizes(desk: Desk) -> None:
     assert (result.data["total"], result.data["truncated"]) == (3, False)
 
 
-@pytest.mark.parametrize("small", [3000, 1])
-async def test_patterns_work_in_trees_of_any_size(desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
-    monkeypatch.setattr(listing, "SMALL", small)
+async def test_patterns_find_what_they_name(desk: Desk) -> None:
     assert await names(desk, "*.py") == ["a.py"]
     assert await names(desk, "src/**") == ["src/b.py", "src/deep/c.ts"]
     assert await names(desk, "**/*.{ts,md}") == ["src/deep/c.ts", "e.md"]
@@ -62,9 +59,7 @@ async def test_patterns_work_in_trees_of_any_size(desk: Desk, monkeypatch: pytes
     assert await names(desk, str(desk.root / "src" / "*.py")) == ["src/b.py"]
 
 
-@pytest.mark.parametrize("small", [3000, 1])
-async def test_ignored_and_excluded_files_are_left_out(desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
-    monkeypatch.setattr(listing, "SMALL", small)
+async def test_ignored_and_excluded_files_are_left_out(desk: Desk) -> None:
     desk.put(".gitignore", "*.log\n!keep.log\n/only/\n")
     excluded = ["node_modules/m.js", "__pycache__/a.x", "z.pyc", "vendor/v.c", "p/dist/d.js", "build/b.o", ".DS_Store"]
     ignored = ["x.log", "only/o.c"]
@@ -85,9 +80,7 @@ async def test_ignored_and_excluded_files_are_left_out(desk: Desk, monkeypatch: 
     assert set(await names(desk, "**", include_ignored=True)) == kept | set(excluded) | set(ignored)
 
 
-@pytest.mark.parametrize("small", [3000, 1])
-async def test_secrets_are_not_listed(desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
-    monkeypatch.setattr(listing, "SMALL", small)
+async def test_secrets_are_not_listed(desk: Desk) -> None:
     for name in (".env", "k/server.pem", ".ssh/known_hosts", ".env.example"):
         desk.put(name)
     for include_ignored in (False, True):
@@ -131,6 +124,33 @@ async def test_links_are_listed_and_not_followed(desk: Desk, tmp_path: Path) -> 
     assert refused.value.code == "permission_denied"
 
 
+async def test_a_large_tree_is_listed_like_a_small_one_links_included(desk: Desk) -> None:
+    desk.put(".gitignore", "*.log\nskipped/\n")
+    for number in range(1500):
+        desk.put(f"many/{number % 30}/{number}.txt")
+    desk.put("skipped/x.txt")
+    (desk.root / "many" / "7" / "to-a-file").symlink_to(desk.root / "a.py")
+    (desk.root / "many" / "7" / "to-a-folder").symlink_to(desk.root / "src")
+    (desk.root / "many" / "8" / "to-nothing").symlink_to("nowhere")
+    (desk.root / "many" / "8" / "left-out.log").symlink_to("nowhere")
+    os.mkfifo(desk.root / "many" / "9" / "pipe")
+    result = await desk.call("Glob", pattern="many/**")
+    listed = {file["path"] for file in result.data["files"]}
+    assert {name for name in listed if not name.endswith(".txt")} == {
+        "many/7/to-a-file",
+        "many/7/to-a-folder",
+        "many/8/to-nothing",
+    }
+    assert (result.data["total"], result.meta.get("truncated")) == (1503, None)
+
+
+async def test_a_folder_left_out_by_default_is_named_when_nothing_else_is_found(desk: Desk) -> None:
+    desk.put("dist/app.js")
+    result = await desk.call("Glob", pattern="dist/*.js")
+    assert "1 ignored entries left out, include_ignored=true shows them" in result.output
+    assert await names(desk, "dist/*.js", include_ignored=True) == ["dist/app.js"]
+
+
 async def test_odd_names_are_shown_safely(desk: Desk) -> None:
     desk.put("two\nlines.c")
     desk.put(os.fsdecode(b"\xff.c"))
@@ -155,11 +175,7 @@ async def test_what_cannot_be_a_pattern_is_refused(desk: Desk) -> None:
         await names(desk, "*", path="a.py")
 
 
-@pytest.mark.parametrize("small", [3000, 1])
-async def test_a_whole_repository_is_listed_as_git_lists_it(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int
-) -> None:
-    monkeypatch.setattr(listing, "SMALL", small)
+async def test_a_whole_repository_is_listed_as_git_lists_it(desk: Desk) -> None:
     subprocess.run(["git", "init", "-q"], cwd=desk.root, check=True)
     desk.put(".gitignore", "*.o\n/gen/*\n!/gen/keep\nlogs/\n{a,b}.x\n[[:digit:]]y\n")
     desk.put("lib/.gitignore", "!*.o\n/skip\n")

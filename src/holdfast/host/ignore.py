@@ -16,6 +16,8 @@ from holdfast.core.frozen import frozen
 from holdfast.host.wildmatch import literal_length, translate
 
 _BOM: Final = b"\xef\xbb\xbf"
+KNOWN_LIMIT: Final = 1 << 14
+"""Names of which a file of rules remembers what it says about them."""
 
 
 @frozen
@@ -96,14 +98,15 @@ class Rules:
     first, so that the first alternative that fits is the rule that decides.
     """
 
-    __slots__ = ("_fold", "_for_files", "_for_folders", "rg_agrees", "rules", "source")
+    __slots__ = ("_for_files", "_for_folders", "has_paths", "rg_agrees", "rules", "source")
 
     def __init__(self, data: bytes, source: str, *, fold: bool = False) -> None:
         self.source = source
         self.rg_agrees = all(map(rg_agrees, data.removeprefix(_BOM).split(b"\n")))
         """Whether `rg` reads every line of this file as git does."""
         self.rules = parse(data, source)
-        self._fold = fold
+        self.has_paths = any(not rule.by_name for rule in self.rules)
+        """Whether a rule looks at more than the last name; without such, `path` does not matter."""
         self._for_folders = _Table(self.rules, fold)
         self._for_files = _Table([rule for rule in self.rules if not rule.only_folders], fold)
 
@@ -112,17 +115,23 @@ class Rules:
 
     def decide(self, name: bytes, path: bytes, is_dir: bool) -> Rule | None:
         """Return the rule that decides about an entry, if any; `path` is relative to the folder of this file."""
-        table = self._for_folders if is_dir else self._for_files
-        return table.find(name.lower(), name, path) if self._fold else table.find(name, name, path)
+        return (self._for_folders if is_dir else self._for_files).find(name, path)
+
+    def is_silent_on(self, name: bytes, is_dir: bool) -> bool:
+        """Return True for a name met before about which no rule says anything; False says nothing."""
+        return not self.has_paths and (self._for_folders if is_dir else self._for_files).known.get(name) == -1
 
 
 class _Table:
     """Rules by the way they are found; a rule's place in the file ranks it."""
 
-    __slots__ = ("_endings", "_names", "_paths", "_patterns", "_rules")
+    __slots__ = ("_endings", "_fold", "_names", "_paths", "_patterns", "_rules", "known")
 
     def __init__(self, rules: list[Rule], fold: bool) -> None:
         self._rules = rules
+        self._fold = fold
+        self.known: dict[bytes, int] = {}
+        """The ranks of names met before: the same names come again and again."""
         self._names: dict[bytes, int] = {}
         self._endings: dict[bytes, int] = {}
         patterns: list[tuple[int, bytes | None]] = []
@@ -140,19 +149,28 @@ class _Table:
         self._patterns = _Ranked(patterns) if patterns else None
         self._paths = _Ranked(paths) if paths else None
 
-    def find(self, key: bytes, name: bytes, path: bytes) -> Rule | None:
+    def find(self, name: bytes, path: bytes) -> Rule | None:
         # Every entry of a walk comes through here: what cannot apply is not even called.
-        best = self._names.get(key, -1)
-        if self._endings and (dot := key.find(b".")) >= 0:
-            while dot >= 0:
-                if (rank := self._endings.get(key[dot:], -1)) > best:
-                    best = rank
-                dot = key.find(b".", dot + 1)
-        if self._patterns is not None and (rank := self._patterns.find(name)) > best:
-            best = rank
+        best = self.known.get(name)
+        if best is None:
+            best = self._by_name(name)
         if self._paths is not None and (rank := self._paths.find(path)) > best:
             best = rank
         return self._rules[best] if best >= 0 else None
+
+    def _by_name(self, name: bytes) -> int:
+        key = name.lower() if self._fold else name
+        best = self._names.get(key, -1)
+        dot = key.find(b".") if self._endings else -1
+        while dot >= 0:
+            best = max(best, self._endings.get(key[dot:], -1))
+            dot = key.find(b".", dot + 1)
+        if self._patterns is not None:
+            best = max(best, self._patterns.find(name))
+        if len(self.known) >= KNOWN_LIMIT:
+            self.known.clear()
+        self.known[name] = best
+        return best
 
 
 class _Ranked:

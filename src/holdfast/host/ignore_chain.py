@@ -40,11 +40,10 @@ class Folder:
 
     def decide(self, name: bytes, is_dir: bool) -> Rule | None:
         """Return the rule that decides about an entry of this folder, if any."""
-        if not self.chain:
-            return None
-        path = self.prefix + name
         for rules, skip in self.chain:
-            rule = rules.decide(name, path[skip:], is_dir)
+            if rules.is_silent_on(name, is_dir):
+                continue
+            rule = rules.decide(name, self.prefix[skip:] + name if rules.has_paths else name, is_dir)
             if rule is not None:
                 return rule
         return None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Final
 
 LINE_LIMIT: Final = 500
 """Characters of a line that are shown; a longer one is cut round its match."""
-_PLAIN_NAME: Final = re.compile(
-    r"[^\x00-\x1f\x7f-\x9f\"\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]+"
-)
+_ODD: Final = r"\x7f-\x9f\"\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+_PLAIN_NAME: Final = re.compile(rf"[^\x00-\x1f{_ODD}]+")
+_PLAIN_NAMES: Final = re.compile(rf"[^\x00-\x09\x0b-\x1f{_ODD}]+")
 _ESCAPES: Final = {0x07: "\\a", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0B: "\\v", 0x0C: "\\f", 0x0D: "\\r"}
 
 
@@ -20,6 +21,14 @@ def shown_name(path: bytes | str) -> str:
     if _PLAIN_NAME.fullmatch(text):
         return text
     return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def shown_names(paths: Sequence[bytes]) -> list[str]:
+    """Return many paths as they are shown; odd names are few, so all are looked at at once first."""
+    text = os.fsdecode(b"\n".join(paths))
+    names = text.split("\n")
+    plain = len(names) == len(paths) and _PLAIN_NAMES.fullmatch(text)
+    return names if plain else [shown_name(path) for path in paths]
 
 
 def _escaped(letter: str) -> str:

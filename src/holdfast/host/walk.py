@@ -9,17 +9,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from holdfast.core.frozen import field, frozen
 from holdfast.core.secrets import is_secret, may_be_secret
-from holdfast.host.globbing import Glob
 from holdfast.host.ignore_chain import GITIGNORE, Folder, folder_at
 
-DEFAULT_EXCLUDES: Final = frozenset({b"node_modules", b"__pycache__", b"vendor", b"dist", b"build", b".DS_Store"})
-"""What listings leave out beside ignored files; `*.pyc` goes with them."""
+_EXCLUDED: Final = frozenset({b"node_modules", b"__pycache__", b"vendor", b"dist", b"build", b".DS_Store"})
+"""What listings leave out beside ignored files: folders, and one file of the Finder's."""
+_EXCLUDED_ENDINGS: Final = (b".pyc",)
 _RULES: Final = frozenset({GITIGNORE, b".git"})
-_FOLDERS_ONLY: Final = DEFAULT_EXCLUDES - {b".DS_Store"}
+_HARMLESS: Final = set[bytes]()
+"""Names that are no secret wherever they lie: the same names come again and again, in one walk and in the next."""
+_HARMLESS_LIMIT: Final = 1 << 15
+
+_Found: TypeAlias = os.DirEntry[bytes]
+_Entry: TypeAlias = tuple[bytes, os.DirEntry[bytes], Folder | None, bytes]
+"""Name and entry; for a folder the one it lies in; the path from the root to where it lies."""
 
 
 @dataclass(slots=True)
@@ -48,75 +55,94 @@ class Walk:
 
     def files(self) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
         """Yield the path (from the root) and the entry of every file and link, in order."""
-        folder = folder_at(self.root, self.stop) if self.ignore else Folder(self.root, b"", (), False)
-        waiting = [iter(self._entries(folder, b""))]
+        waiting = [iter(self._in_order(self._top(), b""))]
         while waiting:
-            for path, entry, inside in waiting[-1]:
+            for name, entry, inside, prefix in waiting[-1]:
                 if inside is None:
-                    yield path, entry
+                    yield prefix + name, entry
                 else:
-                    waiting.append(iter(self._entries(inside, path + b"/")))
+                    waiting.append(iter(self._in_order(inside.below(name), prefix + name + b"/")))
                     break
             else:
                 waiting.pop()
 
-    def _entries(self, folder: Folder, prefix: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes], Folder | None]]:
-        """Yield what is kept of one folder, in order; a folder inside comes with the rules that reach it."""
-        tally = self.tally
+    def folders(self) -> Iterator[tuple[bytes, list[os.DirEntry[bytes]]]]:
+        """Yield every folder (its path from the root, with a slash) with its files and links, in no order: faster."""
+        waiting = [(self._top(), b"")]
+        while waiting:
+            folder, prefix = waiting.pop()
+            folder, files, folders = self._kept(folder, prefix)
+            waiting += [(folder.below(entry.name), prefix + entry.name + b"/") for entry in folders]
+            yield prefix, files
+
+    def _top(self) -> Folder:
+        return folder_at(self.root, self.stop) if self.ignore else Folder(self.root, b"", (), False)
+
+    def _in_order(self, folder: Folder, prefix: bytes) -> list[_Entry]:
+        folder, files, folders = self._kept(folder, prefix)
+        entries: list[_Entry] = [(entry.name, entry, None, prefix) for entry in files]
+        entries += [(entry.name, entry, folder, prefix) for entry in folders]
+        entries.sort(key=itemgetter(0))
+        return entries
+
+    def _kept(self, folder: Folder, prefix: bytes) -> tuple[Folder, list[_Found], list[_Found]]:
+        """Read one folder; return it with the rules in force inside it, and what is kept: files and links, folders."""
+        files: list[_Found] = []
+        folders: list[_Found] = []
         try:
             with os.scandir(folder.path) as found:
-                entries = sorted(found, key=_name)
+                entries = list(found)
         except OSError:
-            tally.unreadable += 1
-            return
-        tally.folders += 1
-        if self.ignore and prefix and any(entry.name in _RULES for entry in entries):
+            self.tally.unreadable += 1
+            return folder, files, folders
+        self.tally.folders += 1
+        if self.ignore and prefix and not _RULES.isdisjoint([entry.name for entry in entries]):
             folder = folder.with_own_rules()
+        drops, enters = self._drops(folder), self.enters
         for entry in entries:
-            name = entry.name
-            is_dir = entry.is_dir(follow_symlinks=False)
-            if name == b".git" or self._drops(folder, entry, name, is_dir):
+            # Every entry of a tree comes through here.
+            if entry.is_file(follow_symlinks=False) or entry.is_symlink():
+                if not drops(entry, False):
+                    files.append(entry)
+            elif not entry.is_dir(follow_symlinks=False) or drops(entry, True):
                 continue
-            path = prefix + name
-            if not is_dir:
-                if entry.is_file(follow_symlinks=False) or entry.is_symlink():
-                    tally.files += 1
-                    yield path, entry, None
-            elif self.enters is None or self.enters(path):
-                yield path, entry, folder.below(name)
+            elif enters is None or enters(prefix + entry.name):
+                folders.append(entry)
+        self.tally.files += len(files)
+        return folder, files, folders
 
-    def _drops(self, folder: Folder, entry: os.DirEntry[bytes], name: bytes, is_dir: bool) -> bool:
-        if self.excludes and _excluded(name, is_dir):
-            return True
-        if folder.chain:
-            rule = folder.decide(name, is_dir)
-            if rule is not None and not rule.negated:
-                self.tally.ignored += 1
+    def _drops(self, folder: Folder) -> Callable[[_Found, bool], bool]:
+        """Return what tells of the entries of a folder whether they are left out."""
+        tally, keeps_out, ruled = self.tally, self.keeps_out, bool(folder.chain)
+        names, endings = (_EXCLUDED, _EXCLUDED_ENDINGS) if self.excludes else (frozenset[bytes](), ())
+        harmless = _HARMLESS if keeps_out is is_secret else frozenset[bytes]()
+
+        def drops(entry: _Found, is_dir: bool) -> bool:
+            name = entry.name
+            if name == b".git":
                 return True
-        if self.keeps_out is is_secret and not may_be_secret(name):
-            return False
-        if self.keeps_out(os.fsdecode(entry.path) + ("/" if is_dir else "")):
-            self.tally.secret += 1
+            if (name in names and (is_dir or name == b".DS_Store")) or (not is_dir and name.endswith(endings)):
+                tally.ignored += 1
+                return True
+            if ruled and (rule := folder.decide(name, is_dir)) is not None and not rule.negated:
+                tally.ignored += 1
+                return True
+            if name in harmless or not self._is_kept_out(entry, is_dir):
+                return False
+            tally.secret += 1
             return True
-        return False
 
+        return drops
 
-def _name(entry: os.DirEntry[bytes]) -> bytes:
-    return entry.name
-
-
-def _excluded(name: bytes, is_dir: bool) -> bool:
-    if is_dir:
-        return name in _FOLDERS_ONLY
-    return name == b".DS_Store" or name.endswith(b".pyc")
+    def _is_kept_out(self, entry: _Found, is_dir: bool) -> bool:
+        if self.keeps_out is is_secret and not may_be_secret(entry.name):
+            if len(_HARMLESS) >= _HARMLESS_LIMIT:
+                _HARMLESS.clear()
+            _HARMLESS.add(entry.name)
+            return False
+        return self.keeps_out(os.fsdecode(entry.path) + ("/" if is_dir else ""))
 
 
 def order(path: bytes) -> bytes:
     """Return the key that sorts paths the way a walk meets them: part by part."""
     return path.replace(b"/", b"\0")
-
-
-def glob_walk(walk: Walk, glob: Glob) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
-    """Yield the files of a walk that a pattern matches."""
-    fits = glob.expression.fullmatch
-    return ((path, entry) for path, entry in walk.files() if fits(path))

@@ -94,17 +94,20 @@ def _base(path: str, cwd: str) -> str:
 
 
 def _result(args: GlobArgs, base: str, hits: list[Hit], listing: Listing, origin: str) -> ToolResult:
-    from holdfast.host.shown import shown_name
+    from holdfast.host.shown import shown_names
 
     cut = len(hits) > LIMIT
-    prefix = os.fsencode(base)
-    named = [(shown_name(prefix + path), size, -newness / 1e9) for newness, path, size in hits[:LIMIT]]
+    prefix, shown = os.fsencode(base), hits[:LIMIT]
+    names = shown_names([prefix + path for _, path, _ in shown])
     data: dict[str, Any] = {
-        "files": [{"path": name, "size": size, "mtime": mtime} for name, size, mtime in named],
+        "files": [
+            {"path": name, "size": size, "mtime": -newness / 1e9}
+            for name, (newness, _, size) in zip(names, shown, strict=True)
+        ],
         "total": len(hits),
         "truncated": cut,
     }
-    lines = [f"{name} ({size:,} bytes)" for name, size, _ in named]
+    lines = [f"{name} ({size:,} bytes)" for name, (_, _, size) in zip(names, shown, strict=True)]
     notes = _notes(args, base, len(hits), listing)
     body = "\n".join([*lines, *([""] if lines and notes else []), *notes])
     return ToolResult(data=data, output=body, meta={"origin": origin} | ({"truncated": True} if cut else {}))
@@ -125,8 +128,6 @@ def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]
         notes.append(
             f"({tally.secret:,} secret {'file is' if tally.secret == 1 else 'files or folders are'} not listed)"
         )
-    if listing.links_left_out:
-        notes.append("(a large tree: symbolic links are not listed)")
     return notes
 
 
