@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import subprocess
 from collections.abc import Iterator
@@ -9,76 +11,34 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
+from replaying import Hunk, by_characters, by_lines, commits, lines, replay, replay_repository, revisions, steps
 from workbench import Workbench
 
 from holdfast.host.text import detect
 
-REPOSITORY = Path(__file__).parent.parent.parent
+REPOSITORY = str(Path(__file__).parent.parent.parent)
+OTHERS = [place for place in os.environ.get("REPLAY_REPOSITORIES", "").split(os.pathsep) if place]
+"""Any git repositories; `python tests/tools/replaying.py REPOSITORY...` does the same and says more."""
 
 
-def hunks(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield (old, new) for each change, last first, with as many lines around as make the old text unique."""
-    text = "".join(before)
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    changed = [code for code in matcher.get_opcodes() if code[0] != "equal"]
-    for _, i1, i2, j1, j2 in reversed(changed):
-        # A last line without its end says nothing of line ends: the one before it does.
-        around = 0 if i1 < i2 and before[i2 - 1].endswith("\n") else 1
-        while True:
-            head, tail = before[max(0, i1 - around) : i1], before[i2 : i2 + around]
-            old = "".join([*head, *before[i1:i2], *tail])
-            place = sum(map(len, before[: max(0, i1 - around)]))
-            if old and text.find(old) == place and text.find(old, place + 1) < 0:
-                break
-            around += 1
-            if around > len(before):
-                raise LookupError("nothing unique")
-        yield old, "".join([*head, *after[j1:j2], *tail])
-        text = text.replace(old, "".join([*head, *after[j1:j2], *tail]), 1)
-        before = [*before[:i1], *after[j1:j2], *before[i2:]]
-
-
-def lines(text: str) -> list[str]:
-    parts = text.split("\n")
-    return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
-
-
-def replay(bench: Workbench, before: bytes, after: bytes, codec: str) -> int:
-    """Bring `before` to `after` by Edit calls; return how many there were."""
-    path = bench.put("file", before)
-    count = 0
-    for old, new in hunks(lines(before.decode(codec)), lines(after.decode(codec))):
-        bench.edit("file", old, new)
-        count += 1
-    assert path.read_bytes() == after
-    return count
-
-
-def git(*words: str) -> bytes:
-    return subprocess.run(["git", "-C", str(REPOSITORY), *words], capture_output=True, check=True).stdout
-
-
-def commits(most: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (before, after) of files that commits of this repository changed."""
-    listed = git("log", f"-{most}", "--diff-filter=M", "--raw", "--no-abbrev", "--no-renames", "--format=").decode()
-    for line in listed.splitlines():
-        words = line.split()
-        if len(words) > 5 and words[0] == ":100644" and words[1] == "100644":
-            yield git("cat-file", "blob", words[2]), git("cat-file", "blob", words[3])
-
-
-def test_commits_of_this_repository_come_out_exactly(tmp_path: Path) -> None:
+def test_commits_of_this_repository_come_out_exactly() -> None:
     try:
-        pairs = list(commits(40))[:40]
+        newest = commits(REPOSITORY, 12)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no repository here")
-    bench = Workbench(tmp_path, state=False)
-    done = 0
-    for before, after in pairs:
-        if before and after and detect(before) and before.isascii() and after.isascii():
-            done += replay(bench, before, after, "utf-8")
-    if pairs:
-        assert done
+    for number, commit in enumerate(newest):
+        way = ("lines", "characters", "together", "shown")[number % 4]
+        tally = asyncio.run(replay(list(revisions(REPOSITORY, *commit)), way))
+        assert tally.wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("repository", [REPOSITORY, *OTHERS])
+def test_hundreds_of_commits_come_out_exactly_and_go_back(repository: str) -> None:
+    tally = replay_repository(repository, most=300)
+    assert tally.wrong == []
+    assert tally.counts["files"]
 
 
 WORDS = {
@@ -142,9 +102,13 @@ def play(folder: Path, codec: str, style: str, rounds: int) -> None:
         # What a reader of the file gets: the encoding found, without its mark.
         found = detect(first)
         assert found is not None
-        shown = [lines(found.decode(data)) for data in (first, second)]
+        texts = found.decode(first), found.decode(second)
         path = bench.put("file", first)
-        for old, new in hunks(*shown):
-            if old != new:
-                bench.edit("file", old, new)
+        for old, new in steps(*texts, list(hunks(*texts)), chance.choice([by_lines, by_characters])):
+            bench.edit("file", old, new)
         assert path.read_bytes() == second
+
+
+def hunks(before: str, after: str) -> Iterator[Hunk]:
+    matcher = SequenceMatcher(None, lines(before), lines(after), autojunk=False)
+    return (Hunk(*place) for kind, *place in matcher.get_opcodes() if kind != "equal")
