@@ -59,6 +59,28 @@ def test_a_wrong_key_names_file_line_and_the_nearest_right_one(tmp_path: Path) -
     assert "'engine.timeout'" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "name"),
+    [
+        ("# mine\n[permisions]\nallow = ['Read']\n", 2, "permisions"),
+        ("[engine]\ncache = true\n\n[ permisions ]  # mine\n\nallow = ['Read']\n", 4, "permisions"),
+        ("[web]\nallowed_hosts = [\n  'a',\n  'b=c',\n]\n[wep.more]\nx = 1\n", 6, "wep"),
+        ("permisions.allow = ['Read']\n", 1, "permisions"),
+        ("\npermisions = { allow = ['Read'] }\n", 2, "permisions"),
+        ("[mcp_servers.\"a.b\"]\ncommand = 'x'\n\n[mcp_servers.c]\ncomand = 'x'\n", 5, "mcp_servers.c.comand"),
+        ("[tools.'fs.list_dir']\n# longer\ntimout = 3\n", 3, "tools.fs.list_dir.timout"),
+        ("[[hooks]]\nnope = 'x'\n", 1, "nope"),
+    ],
+)
+def test_a_misspelt_table_or_key_is_pointed_at_where_it_stands(tmp_path: Path, text: str, line: int, name: str) -> None:
+    user = write_user(text)
+    with pytest.raises(SettingsError) as caught:
+        config.load(str(tmp_path))
+    wrong = [each for each in str(caught.value).splitlines() if name in each]
+    assert wrong, str(caught.value)
+    assert wrong[0].startswith(f"{user}:{line}:"), str(caught.value)
+
+
 def test_a_wrong_value_names_file_line_and_what_is_wrong(tmp_path: Path) -> None:
     user = write_user("[engine]\ntimeout = 'soon'\n[permissions]\nmode = 'yolo'\n")
     with pytest.raises(SettingsError) as caught:
