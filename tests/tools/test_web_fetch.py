@@ -214,6 +214,47 @@ async def test_a_pdf_is_read_as_text(world: World) -> None:
     assert "Tide tables 2024" in result.output
 
 
+async def test_a_pdf_or_an_image_over_a_megabyte_is_shown_whole_and_nothing_else_is_read_further(world: World) -> None:
+    from PIL import Image as Pillow
+
+    noise = io.BytesIO()
+    Pillow.effect_noise((1600, 1600), 90).save(noise, "PNG")
+    assert len(noise.getvalue()) > 2 << 20
+    long_pdf = pdf("Tide tables 2024").replace(b"%PDF-1.4\n", b"%PDF-1.4\n%" + b"x" * (3 << 20) + b"\n")
+    answers = {
+        "/pdf": page(long_pdf, "application/pdf"),
+        "/packed": page(gzip.compress(long_pdf), "application/pdf", "Content-Encoding: gzip"),
+        "/image": page(noise.getvalue(), "application/octet-stream"),
+        "/page": page("<p>word</p>" * 300_000, "application/pdf"),
+    }
+    async with Site(answers) as site:
+        for path in ("/pdf", "/packed"):
+            result = await world.fetch(site.url(path))
+            assert (result.data["kind"], result.data["size"]) == ("pdf", len(long_pdf))
+            assert "Tide tables 2024" in result.output
+        image = await world.fetch(site.url("/image"))
+        assert "1600 x 1600 pixels" in image.output
+        assert isinstance(image.content[1], Image)
+        text = await world.fetch(site.url("/page"))
+        assert "Only the first 1,048,576 bytes of 3,300,000 were read" in text.output
+
+
+async def test_a_pdf_that_is_far_too_large_is_refused_within_bounded_memory(world: World) -> None:
+    bomb = gzip.compress(b"%PDF-1.4\n" + bytes(100 << 20))
+    async with Site({"/": page(bomb, "application/pdf", "Content-Encoding: gzip")}) as site:
+        Path("/proc/self/clear_refs").write_text("5")
+        before = peak_kib()
+        failed = await world.failure(site.url())
+    assert "too large to be shown (pdf, at most 16,777,216 are read)" in failed.message
+    assert "Download it" in failed.hint
+    assert peak_kib() - before < 32 * 1024
+
+
+def peak_kib() -> int:
+    rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(rows["VmHWM"].split()[0])
+
+
 async def test_other_binary_is_named_with_type_and_size(world: World) -> None:
     answers = {
         "/zip": page(b"PK\x03\x04" + bytes(5000), "application/zip"),

@@ -37,6 +37,8 @@ _REFRESH: Final = re.compile(
     re.I,
 )
 _SHORT_CHARS: Final = 200
+WHOLE_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of the largest PDF or picture that is read: one cut off cannot be shown at all."""
 
 
 @frozen
@@ -58,6 +60,11 @@ class Document:
 def worth_reading(content_type: str) -> bool:
     """Return whether a body of this type can be shown; of others only type and size are told."""
     return not _NOT_FOR_READING.match(content_type.strip().lower())
+
+
+def most_bytes(body: bytes) -> int:
+    """Return how many bytes are worth reading of an answer that begins so, where that is more than of a page."""
+    return WHOLE_BYTES if sniff(body[:HEAD_BYTES]).kind in ("pdf", "image") else 0
 
 
 async def document(reply: Reply, converter: Converter) -> Document:

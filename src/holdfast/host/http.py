@@ -96,6 +96,8 @@ class Wish:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     whole: Callable[[str], bool] = field(default=lambda content_type: True)
     """Whether a body of this content type is worth reading to its end; of others only the beginning is read."""
+    most: Callable[[bytes], int] = field(default=lambda body: 0)
+    """How many bytes are read of a body that goes over the limit, given what was read of it; less changes nothing."""
 
 
 async def get(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
@@ -221,23 +223,30 @@ async def _read(response: httpx2.Response, address: WebAddress, wish: Wish) -> R
     if sum(len(name) + len(value) for name, value in response.headers.raw) > HEADER_BYTES:
         raise ToolFailure(f"{address.url} answered with more than {HEADER_BYTES // 1024} KiB of headers")
     headers = {name.lower(): value for name, value in response.headers.items()}
-    limit = wish.limit_bytes if 200 <= response.status_code < 300 else min(ERROR_BODY_BYTES, wish.limit_bytes)
-    body = Body(limit if wish.whole(headers.get("content-type", "")) else min(4096, limit))
+    body = _body(200 <= response.status_code < 300, headers.get("content-type", ""), wish)
     announced = _length(headers)
     if response.status_code not in _REDIRECTS:
         await body.fill(response, headers, lambda done: wish.report(done, announced))
     packed = headers.get("content-encoding", "") != ""
-    size = len(body.data) if body.complete else None if packed else announced
+    data = body.data()
+    size = len(data) if body.complete else None if packed else announced
     return Reply(
         address,
         response.status_code,
         response.reason_phrase,
         headers,
-        bytes(body.data),
+        data,
         size=size,
         cut=body.cut,
         trouble=body.trouble,
     )
+
+
+def _body(ok: bool, content_type: str, wish: Wish) -> Body:
+    """Return room for as much of a body as is wanted."""
+    if not wish.whole(content_type):
+        return Body(min(4096, wish.limit_bytes))
+    return Body(wish.limit_bytes, wish.most) if ok else Body(min(ERROR_BODY_BYTES, wish.limit_bytes))
 
 
 def _length(headers: Mapping[str, str]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.errors import ToolFailure
@@ -16,15 +17,24 @@ PROGRESS_S: Final = 0.5
 
 
 class Body:
-    """A body as it comes in: unpacked, never more than `limit` bytes, and what went wrong on the way."""
+    """A body as it comes in: unpacked, never more than `limit` bytes, and what went wrong on the way.
 
-    def __init__(self, limit: int) -> None:
-        self.data = bytearray()
+    Where there is more than that, `most` is asked, with what is there, how much more is wanted.
+    """
+
+    def __init__(self, limit: int, most: Callable[[bytes], int] = lambda body: 0) -> None:
         self.cut = False
         self.complete = False
         self.trouble = ""
         self._limit = limit
+        self._most: Callable[[bytes], int] | None = most
         self._raw = 0
+        self._size = 0
+        self._kept = BytesIO()
+
+    def data(self) -> bytes:
+        """Return what was read, without a copy of it."""
+        return self._kept.getvalue()
 
     async def fill(self, response: httpx2.Response, headers: Mapping[str, str], report: Callable[[int], None]) -> None:
         import httpx2
@@ -39,7 +49,7 @@ class Body:
                     return
                 if clock() - reported >= PROGRESS_S:
                     reported = clock()
-                    report(len(self.data))
+                    report(self._size)
             self.complete = unpacker.finished
             self.trouble = "" if self.complete else "its compression ends too soon"
         except Unsupported as problem:
@@ -52,15 +62,21 @@ class Body:
     def _take(self, unpacker: Unpacker, chunk: bytes) -> None:
         self._raw += len(chunk)
         for piece in unpacker.pieces(chunk):
-            self.data += piece
-            if len(self.data) > self._limit:
+            self._size += self._kept.write(piece)
+            if self._is_over():
                 break
-        if len(self.data) > self._limit or self._raw > self._limit:  # endless input that unpacks to nothing
-            del self.data[self._limit :]
+        if self._is_over():
+            self._kept.truncate(self._limit)
             self.cut = True
+
+    def _is_over(self) -> bool:
+        """Return whether there is more than is wanted, counting endless input that unpacks to nothing too."""
+        if self._most is not None and max(self._size, self._raw) > self._limit:
+            self._limit, self._most = max(self._limit, self._most(self.data())), None
+        return max(self._size, self._raw) > self._limit
 
     def _broke(self, problem: Exception) -> None:
         what = "its compression is damaged" if isinstance(problem, Damaged) else "the server closed the connection"
-        if not self.data:
+        if not self._size:
             raise ToolFailure(f"no answer could be read: {what} ({problem})") from problem
         self.trouble = what

@@ -130,7 +130,7 @@ def web_fetch(resolve: Resolve | None = None) -> Tool:
 
 
 async def _document(address: WebAddress, args: WebFetchArgs, ctx: ToolContext, resolve: Resolve | None) -> Document:
-    from holdfast.host.documents import document, worth_reading
+    from holdfast.host.documents import document, most_bytes, worth_reading
     from holdfast.host.http import Reach, Wish, get
     from holdfast.host.resolving import system_resolve
 
@@ -141,6 +141,7 @@ async def _document(address: WebAddress, args: WebFetchArgs, ctx: ToolContext, r
         follow=lambda target: _permitted(target, address, ctx),
         report=lambda done, total: ctx.progress(f"{done:,} bytes of {address.host}", done=done, total=total),
         whole=worth_reading,
+        most=most_bytes,
     )
     reply = await get(address, reach, wish)
     converter = ctx.session.keep(FETCHED).converter
