@@ -1,7 +1,7 @@
 """OpenTelemetry: a span and a duration for every call, by the GenAI conventions (`execute_tool NAME`).
 
 Only the API is a dependency; who collects the spans is the business of the program around us, or of the `otel` extra
-and the usual `OTEL_*` variables. The application asks for `tracing` only where one of them is there.
+and the usual `OTEL_*` variables (`exporting`). The application asks for `tracing` only where one of them is there.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ def tracing(settings: Settings) -> Tracing | None:
         return None
     from opentelemetry import metrics, trace
 
+    from holdfast.engine.exporting import export_as_told
+
+    export_as_told()
     tracer = trace.get_tracer(SCOPE)
     durations = metrics.get_meter(SCOPE).create_histogram(
         DURATION, "s", "Time of a tool call.", explicit_bucket_boundaries_advisory=BOUNDS
