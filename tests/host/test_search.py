@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from repositories import git, put, random_pattern, random_tree, repository
+from repositories import put, random_pattern, random_tree, repository
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host import plain_search, rg, search
 from holdfast.host.file_filter import file_filter
 from holdfast.host.ignore import rg_agrees
-from holdfast.host.repository import find_repository, tracked_rule_files
+from holdfast.host.rg_rules import walk_options
 from holdfast.host.search import Search
 from holdfast.host.walk import Walk
 
@@ -153,22 +153,76 @@ def test_rules_that_rg_reads_otherwise_are_git_s_all_the_same(tmp_path: Path, mo
     assert [path for path, _ in lines(top, "needle")] == [b"f.a", b"f.b", b"xy", b"z1", b"z2"]
 
 
-def test_a_deep_rule_that_rg_reads_otherwise_is_found_in_the_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    top = repository(tmp_path / "r")
-    deep = "some/where/quite/deep/in/a/tree/with/a/rather/long/path"
-    put(top, f"{deep}/.gitignore", "*.{a,b}\n")
-    put(top, "x/.gitignore", "*.c\n")
-    for name in (f"{deep}/f.a", "x/f.c", "z1", "z2"):
-        put(top, name, "needle\n")
-    git(top, "add", f"{deep}/.gitignore", "x/.gitignore", "z1")
-    found = find_repository(os.fsencode(top))
-    assert found is not None
-    assert tracked_rule_files(found) == [f"{deep}/.gitignore".encode(), b"x/.gitignore"]
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every tree count as a large one, that `rg` would walk by itself."""
     monkeypatch.setattr(search, "SMALL", 2)
     monkeypatch.setattr(search, "PROBE", 1)
-    assert [path for path, _ in lines(top, "needle")] == [f"{deep}/f.a".encode(), b"z1", b"z2"]
+
+
+DEEP = "some/where/quite/deep/in/a/tree"
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("rules", ["*.{a,b}\n", ".*\n*.{a,b}\n"])
+def test_a_deep_rule_that_rg_reads_otherwise_is_git_s_though_nobody_tracks_it(tmp_path: Path, rules: str) -> None:
+    top = repository(tmp_path / "r")
+    put(top, f"{DEEP}/.gitignore", rules)
+    put(top, "x/.gitignore", "*.c\n")
+    for name in (f"{DEEP}/f.a", "x/f.c", "z1", "z2"):
+        put(top, name, "needle\n")
+    assert [path for path, _ in lines(top, "needle")] == [f"{DEEP}/f.a".encode(), b"z1", b"z2"]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_rule_file_git_does_not_read_hides_nothing_in_a_large_tree(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    put(top, "elsewhere", "*.a\n")
+    for name in (f"{DEEP}/f.a", "fifo/f.a", "z1", "z2"):
+        put(top, name, "needle\n")
+    (top / DEEP / ".gitignore").symlink_to(top / "elsewhere")
+    found = [f"{DEEP}/f.a".encode(), b"z1", b"z2"]
+    assert [path for path, _ in lines(top, "needle")] == [b"fifo/f.a", *found]
+    os.mkfifo(top / "fifo" / ".gitignore")
+    began = time.monotonic()
+    assert [path for path, _ in lines(top, "needle")] == [b"fifo/f.a", *found]
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("outer_is_one_too", [True, False])
+def test_a_repository_inside_a_large_tree_follows_its_own_rules(tmp_path: Path, outer_is_one_too: bool) -> None:
+    top = repository(tmp_path / "outer") if outer_is_one_too else tmp_path / "outer"
+    put(top, ".gitignore", "*.log\n")
+    put(repository(top / "d" / "inner"), ".gitignore", "*.txt\n")
+    for name in ("a.log", "d/inner/b.log", "d/inner/c.txt", "d/inner/sub/b.log", "z1", "z2"):
+        put(top, name, "needle\n")
+    assert [path for path, _ in lines(top, "needle")] == [b"d/inner/b.log", b"d/inner/sub/b.log", b"z1", b"z2"]
+
+
+def settle(top: Path) -> None:
+    """Make every folder look as if nothing had happened in it for long."""
+    for folder, _, _ in os.walk(top):
+        os.utime(folder, (1_000_000_000, 1_000_000_000))
+
+
+@pytest.mark.usefixtures("large")
+def test_rules_that_appear_or_change_in_a_tree_searched_before_count_at_once(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    put(top, "d/.gitignore", "*.c\n")
+    for name in ("d/e/f.a", "d/f.c", "z1", "z2"):
+        put(top, name, "needle\n")
+    settle(top)
+    for _ in range(2):
+        assert [path for path, _ in lines(top, "needle")] == [b"d/e/f.a", b"z1", b"z2"]
+    put(top, "d/.gitignore", "*.{a,b}\n")
+    assert [path for path, _ in lines(top, "needle")] == [b"d/e/f.a", b"d/f.c", b"z1", b"z2"]
+    put(top, "d/.gitignore", "*.c\n")
+    settle(top)
+    assert [path for path, _ in lines(top, "needle")] == [b"d/e/f.a", b"z1", b"z2"]
+    put(top, "d/e/.gitignore", "f.a\n!*.{a,b}\n")
+    put(top, "d/e/f.{a,b}", "needle\n")
+    assert [path for path, _ in lines(top, "needle")] == [b"d/e/f.{a,b}", b"z1", b"z2"]
 
 
 def test_the_private_and_the_users_rules_hold_in_a_large_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,9 +393,7 @@ def compare_rg_with_git(folder: Path, seed: int, rounds: int) -> None:
             trusted = [line for line in drawn if rg_agrees(line.encode())]
             put(top, os.path.join(each, ".gitignore"), "\n".join(trusted) + "\n")
         walk = Walk(os.fsencode(top))
-        printed = b"".join(
-            rg.output(["--files", "--null", *search.walk_options(walk), "--", "."], walk.root, rg.Stop())
-        )
+        printed = b"".join(rg.output(["--files", "--null", *walk_options(walk), "--", "."], walk.root, rg.Stop()))
         assert sorted(path for path, _ in walk.files()) == sorted(path[2:] for path in printed.split(b"\0") if path)
 
 

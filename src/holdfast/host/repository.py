@@ -22,7 +22,6 @@ _CONFIG_LIMIT: Final = 1 << 20
 _INCLUDES: Final = 10
 _SECTION: Final = re.compile(rb'\s*\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\]|\\.)*)")?\s*\]')
 _ENTRY: Final = re.compile(rb"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?$")
-_RULE_FILE: Final = b"/.gitignore\0"
 _TRUE: Final = frozenset({b"true", b"yes", b"on", b"1"})
 
 
@@ -83,27 +82,6 @@ def read_plain(path: bytes, limit: int = READ_LIMIT, *, follow: bool = True) -> 
         return None
     finally:
         os.close(fd)
-
-
-def tracked_rule_files(repository: Repository) -> list[bytes]:
-    """Return the `.gitignore` files below the top that are in git's index, as paths from the top.
-
-    Only the names are picked out: each ends in a NUL, and the two bytes before it hold its length (12 bits).
-    """
-    data = read_plain(os.path.join(repository.git_dir, b"index"), READ_LIMIT) or b""
-    if not data.startswith((b"DIRC\0\0\0\x02", b"DIRC\0\0\0\x03")):
-        return []
-    found: list[bytes] = []
-    end = data.find(_RULE_FILE)
-    while end >= 0:
-        end += len(_RULE_FILE) - 1
-        for length in range(len(_RULE_FILE), min(end - 2, 0xFFF)):
-            begin = end - length
-            if ((data[begin - 2] << 8) | data[begin - 1]) & 0xFFF == length:
-                found.append(data[begin:end])
-                break
-        end = data.find(_RULE_FILE, end)
-    return found
 
 
 def user_excludes_file(settings: dict[bytes, bytes] | None = None) -> bytes | None:

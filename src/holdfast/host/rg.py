@@ -33,7 +33,6 @@ ALWAYS: Final = ("--no-config", "--color=never", "--no-messages", "--crlf", "--n
 BY_GIT_RULES: Final = (
     "--hidden",
     "--glob=!.git",
-    "--no-require-git",
     "--no-ignore-dot",
     "--no-ignore-global",
     "--no-ignore-exclude",

@@ -24,10 +24,8 @@ from typing import Any, Final, TypeVar
 from holdfast.core.frozen import frozen
 from holdfast.host import rg
 from holdfast.host import search_failures as failures
-from holdfast.host.ignore import Rules
-from holdfast.host.ignore_chain import Folder, folder_at, rules_of
 from holdfast.host.plain_search import Plain, compile_plain, read_small
-from holdfast.host.repository import find_repository, read_plain, tracked_rule_files
+from holdfast.host.rg_rules import Judge, rg_may_walk, walk_options
 from holdfast.host.walk import Walk, order
 
 T = TypeVar("T")
@@ -79,12 +77,12 @@ class Search:
         first = list(islice(walker, SMALL + 1))
         if len(first) <= SMALL:
             return self._lines_here(first, need)
-        found = self._probe(first, walker, need, self._lines_of)
+        found = self._probe(first, walker, need, self._lines_here)
         if found is not None:
             return found
-        if not self._rg_walks():
-            return self._lines_of([*first, *walker], need)
         counted = self._counted_by_rg()
+        if counted is None:
+            return self._lines_of([*first, *walker], need)
         return self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
 
     def counts(self, need: int) -> list[tuple[bytes, int]]:
@@ -93,12 +91,11 @@ class Search:
         first = list(islice(walker, SMALL + 1))
         if len(first) <= SMALL:
             return self._counts_here(first)[:need]
-        found = self._probe(first, walker, need, lambda files, _: self._counted(files))
+        found = self._probe(first, walker, need, lambda files, _: self._counts_here(files))
         if found is not None:
             return found[:need]
-        if not self._rg_walks():
-            return self._counted([*first, *walker])[:need]
-        return self._counted_by_rg()[:need]
+        counted = self._counted_by_rg()
+        return (self._counted([*first, *walker]) if counted is None else counted)[:need]
 
     def _wanted(self) -> Iterator[bytes]:
         for path, entry in self.walk.files():
@@ -112,7 +109,7 @@ class Search:
         first: list[bytes],
         walker: Iterator[bytes],
         need: int,
-        find: Callable[[Sequence[bytes], int], list[T]],
+        find: Callable[[list[bytes], int], list[T]],
     ) -> list[T] | None:
         """Try the first files of a large tree; None unless they fill the result."""
         found = find(first[:PROBE], need)
@@ -214,18 +211,16 @@ class Search:
             if path in found and is_regular(full := os.path.join(root, path)) and not has_nul(full)
         ]
 
-    def _counted_by_rg(self) -> list[tuple[bytes, int]]:
-        """Count with a walk of `rg`'s own, then drop what our rules leave out."""
+    def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
+        """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much."""
+        if not rg_may_walk(self.walk, self.stop):
+            return None
         options = [*walk_options(self.walk), *self.narrow, "--count", "--null", "--with-filename"]
         run = self.run([*options, "--", b"."])
         judge = Judge(self.walk)
         found = ((path.removeprefix(b"./"), number) for path, number in rg.counts(run))
         kept = [each for each in found if self.keeps(each[0]) and judge.keeps(each[0])]
         return sorted(kept, key=lambda each: order(each[0]))
-
-    def _rg_walks(self) -> bool:
-        folder = folder_at(self.walk.root, self.walk.stop)
-        return self.walk.ignore and rg_reads(folder) and _rg_reads_below(folder)
 
     def context_options(self) -> list[str]:
         return [f"--context={self.pattern.context}"] if self.pattern.context else []
@@ -252,66 +247,6 @@ class Search:
             yield from rg.output([*options, *arguments], self.walk.root, self.stop, stdin=stdin, deadline=self.deadline)
         except rg.TooSlowError:
             raise failures.too_slow(DEADLINE_S) from None
-
-
-class Judge:
-    """Says of paths in any order whether our rules keep them; folders are looked at once."""
-
-    def __init__(self, walk: Walk) -> None:
-        self._walk = walk
-        self._folders: dict[bytes, Folder | None] = {b"": folder_at(walk.root, walk.stop)}
-
-    def keeps(self, path: bytes) -> bool:
-        folder, _, name = path.rpartition(b"/")
-        inside = self._folder(folder)
-        if inside is None or (self._walk.ignore and inside.ignores(name, False)):
-            return False
-        return not self._walk.keeps_out(os.fsdecode(os.path.join(self._walk.root, path)))
-
-    def _folder(self, path: bytes) -> Folder | None:
-        if path not in self._folders:
-            above, _, name = path.rpartition(b"/")
-            parent = self._folder(above)
-            ignored = parent is None or parent.ignores(name, True)
-            self._folders[path] = None if parent is None or ignored else parent.child(name)
-        return self._folders[path]
-
-
-def rg_reads(folder: Folder) -> bool:
-    """Return whether `rg`, started in `folder`, reads every rule in force there as git does."""
-    if folder.fold or not all(rules.rg_agrees for rules, _ in folder.chain):
-        return False
-    if not folder.prefix:
-        return True
-    # Rules given as files count from the folder `rg` starts in, and without a repository it would look up to the root.
-    anchored = any(not rule.by_name for rules in _outer(folder) for rule in rules.rules)
-    return not anchored and find_repository(folder.path) is not None
-
-
-def _rg_reads_below(folder: Folder) -> bool:
-    """Return the same of the rule files below, as far as git's index names them; looking for them would be a walk."""
-    repository = find_repository(folder.path)
-    if repository is None:
-        return True
-    for name in tracked_rule_files(repository):
-        data = read_plain(os.path.join(repository.top, name), follow=False)
-        if data and not rules_of(data, os.fsdecode(name), False).rg_agrees:
-            return False
-    return True
-
-
-def walk_options(walk: Walk) -> list[str]:
-    """Return the options that make `rg` walk by the rules of `walk`: the strongest rule file comes last."""
-    folder = folder_at(walk.root, walk.stop)
-    options = [f"--ignore-file={rules.source}" for rules in reversed(_outer(folder))]
-    return [*rg.BY_GIT_RULES, *options, *([] if folder.prefix else ["--no-ignore-parent"])]
-
-
-def _outer(folder: Folder) -> list[Rules]:
-    """Return the rules in force that come from no `.gitignore` of the tree."""
-    top = os.fsdecode(folder.path[: len(folder.path) - len(folder.prefix)])
-    own = os.path.join(top, ".gitignore")
-    return [rules for rules, skip in folder.chain if skip == 0 and rules.source != own]
 
 
 def _files_for(expected: Sequence[int], need: int) -> int:

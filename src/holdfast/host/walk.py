@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from dataclasses import field as kept
 from operator import itemgetter
 from typing import Final, TypeAlias
 
@@ -38,6 +39,8 @@ class Tally:
     ignored: int = 0
     secret: int = 0
     unreadable: int = 0
+    with_rules: list[bytes] = kept(default_factory=list[bytes])
+    """Folders that have a `.gitignore` or begin a repository."""
 
 
 @frozen
@@ -96,8 +99,9 @@ class Walk:
             self.tally.unreadable += 1
             return folder, files, folders
         self.tally.folders += 1
-        if self.ignore and prefix and not _RULES.isdisjoint([entry.name for entry in entries]):
-            folder = folder.with_own_rules()
+        if self.ignore and not _RULES.isdisjoint([entry.name for entry in entries]):
+            self.tally.with_rules.append(folder.path)
+            folder = folder.with_own_rules() if prefix else folder
         drops, enters = self._drops(folder), self.enters
         for entry in entries:
             # Every entry of a tree comes through here.
