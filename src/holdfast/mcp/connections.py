@@ -81,7 +81,7 @@ class Connection:
         return ToolFailure(
             f"the MCP server {self.name} is not available: {self.problem or self.state}",
             code="tool_unavailable",
-            hint=f"It is tried again by itself; `holdfast mcp test {self.name}` shows more.",
+            hint=f"It is tried again by itself; `holdfast mcp test {self.name}` tries it at once.",
             details={"server": self.name, "state": self.state, "attempts": self.attempts},
         )
 
@@ -169,6 +169,8 @@ class Connection:
             except TimeoutError:
                 raise ToolFailure(f"it did not introduce itself within {min(own.timeout, CONNECT_S):g} s") from None
             except Exception as problem:
+                if self._over_url and (refusal := why()):
+                    raise ToolFailure(refusal) from problem
                 raise ToolFailure(
                     f"it could not be spoken to: {_words(problem)}" + (f" ({why()})" if ended.is_set() else "")
                 ) from problem
@@ -179,7 +181,7 @@ class Connection:
                 self._become("ready")
                 self._settled.set()
                 await self._stay(client, ended)
-                self.problem = why()
+                self.problem = why() or self.problem or "the session has ended"
             finally:
                 self._client = None
                 self.problem = self.problem or "its connection broke"
@@ -236,11 +238,11 @@ class Connection:
         """Open the way to the server: a client to enter, the event of its end, and why it ended."""
         own, fill = self.server.settings, _filler()
         if own.url:
-            from holdfast.mcp.over_http import over_http
+            from holdfast.mcp.over_http import Heard, over_http
 
-            headers = {name: fill(value) for name, value in own.headers.items()}
-            async with over_http(fill(own.url), headers) as transport:
-                yield self._made(transport), asyncio.Event(), lambda: self.problem or "the session has ended"
+            headers, heard = {name: fill(value) for name, value in own.headers.items()}, Heard()
+            async with over_http(fill(own.url), headers, heard) as transport:
+                yield self._made(transport), asyncio.Event(), lambda: heard.refusal
             return
         from holdfast.mcp.pipes import OverPipe, piped
 

@@ -24,10 +24,30 @@ def was_too_long(problem: str) -> bool:
     return _EXCEEDED in problem
 
 
+class Heard:
+    """What a server last answered to a message, for whoever has to say why it cannot be spoken to."""
+
+    refusal = ""
+    """Why it took no message; empty where it took the last one."""
+
+    async def hear(self, answer: httpx2.Response) -> None:
+        if answer.request.method == "POST":
+            told = f"it answered {answer.status_code} {answer.reason_phrase}".strip()
+            self.refusal = told + _WANTS.get(answer.status_code, "") if answer.status_code >= 400 else ""
+
+
+_WANTS: Final = {
+    401: "; it wants a token in a header, or another one (`--header 'Authorization=Bearer ${VARIABLE}'`)",
+    403: "; it does not let this token, or this machine, in",
+    404: "; is the path of its address right?",
+    405: "; is the path of its address right?",
+}
+
+
 @asynccontextmanager
-async def over_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
-    """Yield the transport the SDK's client enters."""
-    hooks: dict[str, list[Any]] = {"response": [_bound]}
+async def over_http(url: str, headers: Mapping[str, str], heard: Heard) -> AsyncGenerator[Any]:
+    """Yield the transport the SDK's client enters; `heard` is told what the server answers."""
+    hooks: dict[str, list[Any]] = {"response": [heard.hear, _bound]}
     async with httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks) as http:
         yield streamable_http_client(url, http_client=http, max_sse_event_size=LINE_LIMIT)
 
