@@ -44,6 +44,24 @@ def test_a_server_is_added_tried_listed_and_removed(tmp_path: Path, capsys: pyte
     assert shown["error"]["message"] == "MCP server not found: rough"
 
 
-@pytest.mark.parametrize("words", [("a__b", "--", "true"), ("x",), ("x", "--url", "http://y", "--", "true")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("a__b", "--", "true"),
+        ("x ", "--", "true"),
+        ("x",),
+        ("x", "--url", "http://y", "--", "true"),
+        ("x", "--url", "ftp://y"),
+        ("x", "--url", "y.example/mcp"),
+        ("x", "--url", "https://"),
+    ],
+)
 def test_what_cannot_be_a_server_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "mcp", "add", *words)[0] == 2
+
+
+def test_a_variable_may_stand_for_an_address(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "mcp", "add", "far", "--url", "${FAR_URL:-http://127.0.0.1:1/mcp}")[0] == 0
+    code, shown = said(capsys, "mcp", "test", "far")
+    assert code == 1
+    assert "could not be spoken to" in shown["error"]["message"]

@@ -132,13 +132,15 @@ def _add(options: Namespace) -> int:
     from holdfast import config
     from holdfast.core.errors import SettingsError
     from holdfast.host import locations
-    from holdfast.mcp.configured import name_problem
+    from holdfast.mcp.configured import address_problem, name_problem
 
     words = _added(options)
     if problem := name_problem(options.name):
         raise SettingsError(problem)
     if bool(words) == bool(options.url):
         raise SettingsError("give either a command after -- or --url")
+    if options.url and (problem := address_problem(options.url)):
+        raise SettingsError(problem)
     known = config.load(options.cwd).settings.mcp_servers
     if options.name in known:
         raise SettingsError(f"there is already a server {options.name}; `holdfast mcp remove {options.name}` first")

@@ -42,8 +42,15 @@ class Configured:
 
 def name_problem(name: str) -> str:
     """Return why a server cannot be called so, or nothing."""
-    if _NAME.fullmatch(name) is None or name.endswith("_"):
+    if _NAME.fullmatch(name) is None or name.endswith("_") or name != name.rstrip():
         return f"{name!r} cannot name a server: no blanks at its ends, no '__', ':', '/' or control characters"
+    return ""
+
+
+def address_problem(url: str) -> str:
+    """Return why a server cannot be at such an address, or nothing; a variable may stand for all of it."""
+    if re.match(r"https?://[^/?#\s]|\$\{", url) is None:
+        return f"{url!r} is no address of a server: it begins with http:// or https://"
     return ""
 
 
@@ -68,6 +75,8 @@ def _add(found: dict[str, Configured], server: Configured, warn: list[str]) -> N
     problem = name_problem(server.name)
     if not problem and bool(server.settings.command) == bool(server.settings.url):
         problem = f"the server {server.name} needs either a command or a url"
+    if not problem and server.settings.url:
+        problem = address_problem(server.settings.url)
     if not problem and server.name in found:
         problem = f"the server {server.name} is already set in {found[server.name].source}"
     if problem:
