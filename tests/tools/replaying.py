@@ -24,7 +24,7 @@ from holdfast.app import Holdfast
 from holdfast.core.call import ToolResult
 from holdfast.testing import scratch_app
 
-LARGEST_BYTES = 3_000_000
+LARGEST_BYTES = 1_000_000
 FILES_AT_ONCE = 200
 _HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 _PLAIN = ("100644", "100755")

@@ -10,6 +10,7 @@ import pytest
 from workbench import TOOLS, Workbench, failure
 
 from holdfast.core.effects import WritePath
+from holdfast.core.read_state import digest_of
 
 
 @pytest.fixture
@@ -312,3 +313,36 @@ def test_without_a_state_folder_everything_works_in_memory(tmp_path: Path) -> No
     assert path.read_text() == "one\n"
     assert not bench.state.exists()
     assert os.listdir(bench.root) == ["a"]
+
+
+def test_a_file_that_became_binary_after_an_edit_is_refused_for_its_type(bench: Workbench) -> None:
+    path = bench.put("a", "one\n")
+    bench.edit("a", "one", "two")
+    path.write_bytes(b"two\n\0\1\2")
+    assert failure(lambda: bench.edit("a", "two", "three")).details["number"] == 5
+
+
+def test_a_link_turned_round_between_the_check_and_the_write_does_not_move_the_write(bench: Workbench) -> None:
+    for name in ("judged", "other"):
+        bench.put(name, "one\n")
+    link = bench.root / "link"
+    link.symlink_to("judged")
+    tool, ctx = TOOLS["Edit"], bench.context("Edit")
+    args = tool.arguments.parse({"file_path": "link", "old_string": "one", "new_string": "two"})
+    assert tool.check is not None
+    tool.check(args, ctx)
+    link.unlink()
+    link.symlink_to("other")
+    tool.run(args, ctx)
+    assert [(bench.root / name).read_text() for name in ("judged", "other")] == ["two\n", "one\n"]
+
+
+def test_a_large_file_is_edited_and_undone_like_a_small_one(bench: Workbench) -> None:
+    before = b"".join(b"line %d of a large file\n" % number for number in range(60_000))
+    path = bench.put("a", before)
+    result = bench.edit("a", "line 30000 of", "LINE 30000 of")
+    bench.edit("a", "line 7 of", "LINE 7 of")
+    assert bench.session.read_state.get(str(path)).digest == digest_of(path.read_bytes())  # type: ignore[union-attr]
+    assert result.data["diff"].count("\n+LINE 30000") == 1
+    bench.call("Undo", session="s")
+    assert path.read_bytes() == before

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.call import ToolResult, Undo
 from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import Seen
+from holdfast.core.session import Kept
 from holdfast.core.tool import Preview
 from holdfast.host.diff import creation_diff, snippet, splice_diff, text_diff
 from holdfast.host.history.contents import digest_parts
@@ -24,8 +24,13 @@ from holdfast.host.text import line_at
 from holdfast.tools.attempt import ENCODINGS, Attempt
 from holdfast.tools.edit_checks import Check, run_checks
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from holdfast.core.session import Session
+
 _BESIDE_BYTES: Final = 900_000
-"""From this size on the hash of the new bytes is worked out while they are written."""
+"""From this size on the digest of the new bytes is worked out while they are written."""
 _SNIPPET_BYTES: Final = 8 * 1024
 _RESULT_DIFF_LINES: Final = 200
 
@@ -84,8 +89,11 @@ def _nothing_to_do(attempt: Attempt) -> ToolResult:
 
 def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.stat_result, str]:
     """Write the change down, replace the file, confirm it."""
-    before, known = _state_before(attempt), _state_after(attempt)
-    hashed = None if known is not None else _Hashed(attempt.parts)
+    size = sum(len(part) for part in attempt.parts)
+    before, digest = _state_before(attempt), _hashed(attempt, size)
+    known: FileState | None = None  # a new file's mode shows afterwards, the digest of a large one is not there yet
+    if attempt.status is not None and size < _BESIDE_BYTES:
+        known = FileState("file", digest(), stat.S_IMODE(attempt.status.st_mode), size)
     folders = [FileChange(path, ABSENT, FileState("directory", "", 0o777)) for path in attempt.made]
     who = Who.of(attempt.ctx, tool, f"{'Change' if attempt.exists else 'Create'} {attempt.path}")
     pending = history.begin(
@@ -95,10 +103,21 @@ def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.st
         after=attempt.parts,
         splices=attempt.splices,
     )
+    status = _put_or_abandoned(attempt, history, pending)
+    if known is not None:
+        history.commit(pending)
+        return pending.id, status, known.digest
+    after = FileState("file", digest(), stat.S_IMODE(status.st_mode), status.st_size)
+    history.complete(pending, [FileChange(attempt.real, before, after), *folders], attempt.parts, attempt.splices)
+    return pending.id, status, after.digest
+
+
+def _put_or_abandoned(attempt: Attempt, history: History, pending: Pending) -> os.stat_result:
+    """Replace the file; where that fails, strike the change from the history and say why."""
     try:
         if attempt.status is not None:
             history.adopt(pending, attempt.folder, attempt.name, attempt.data, attempt.status.st_nlink)
-        status = _put(attempt, pending)
+        return _put(attempt, pending)
     except BaseException as problem:
         history.abandon(pending, attempt.folder, attempt.name)
         if isinstance(problem, FileExistsError):
@@ -106,21 +125,6 @@ def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.st
         if isinstance(problem, OSError):
             raise os_failure(problem, attempt.path, "write to") from None
         raise
-    if hashed is None:
-        history.commit(pending)
-        return pending.id, status, known.digest if known else ""
-    after = FileState("file", hashed.result(), stat.S_IMODE(status.st_mode), status.st_size)
-    files = [FileChange(attempt.real, before, after), *folders]
-    history.complete(pending, files, attempt.parts, attempt.splices)
-    return pending.id, status, after.digest
-
-
-def _state_after(attempt: Attempt) -> FileState | None:
-    """Return what the file will be, where that is known before: not for a new one's mode, nor for a large hash."""
-    size = sum(len(part) for part in attempt.parts)
-    if attempt.status is None or size >= _BESIDE_BYTES:
-        return None
-    return FileState("file", digest_parts(attempt.parts), stat.S_IMODE(attempt.status.st_mode), size)
 
 
 def _state_before(attempt: Attempt) -> FileState:
@@ -135,24 +139,26 @@ def _put(attempt: Attempt, pending: Pending) -> os.stat_result:
     return create_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, None)
 
 
-class _Hashed:
-    """The digest of a content, worked out beside whatever else happens; a small one at once."""
+def _hashed(attempt: Attempt, size: int) -> Callable[[], str]:
+    """Return what gives the digest of the new content; that of a large one is worked out while it is written."""
+    if size >= _BESIDE_BYTES:
+        return attempt.ctx.session.keep(HASHER).submit(digest_parts, attempt.parts).result
+    digest = digest_parts(attempt.parts)
+    return lambda: digest
 
-    def __init__(self, parts: Sequence[bytes | memoryview]) -> None:
-        self._found = ""
-        self._thread = threading.Thread(target=self._work, args=(parts,))
-        if sum(len(part) for part in parts) >= _BESIDE_BYTES:
-            self._thread.start()
-        else:
-            self._work(parts)
 
-    def _work(self, parts: Sequence[bytes | memoryview]) -> None:
-        self._found = digest_parts(parts)
+def _make_hasher(session: Session) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
 
-    def result(self) -> str:
-        if self._thread.ident is not None:
-            self._thread.join()
-        return self._found
+    return ThreadPoolExecutor(1, "holdfast-digest")
+
+
+async def _close_hasher(hasher: ThreadPoolExecutor) -> None:
+    hasher.shutdown(wait=False)
+
+
+HASHER: Final = Kept("hasher", make=_make_hasher, close=_close_hasher)
+"""A thread of the session's own: starting one for each edit makes the edit wait for it."""
 
 
 def _appeared(attempt: Attempt) -> ToolFailure:
@@ -176,8 +182,7 @@ def _remove_made(attempt: Attempt) -> None:
 def _result(attempt: Attempt, tool: str, change_id: str, seen: Seen) -> ToolResult:
     session, created, line = attempt.ctx.session, not attempt.exists, _first_line(attempt)
     session.saw(attempt.real, seen)
-    if attempt.encoding.codec != "utf-8":
-        session.keep(ENCODINGS)[attempt.real] = (seen, attempt.encoding)
+    session.keep(ENCODINGS)[attempt.real] = (seen, attempt.encoding)
     session.emit(
         "file_changed",
         tool=tool,

@@ -70,8 +70,7 @@ class Attempt:
         self.content = content
         """The whole new content (Write), or None for edits."""
         self.path = ctx.resolve(file_path)
-        self.roots = readable_roots(ctx, self.path)
-        self.real = real_path(self.path)
+        self.roots, self.real = ctx.once(f"where {file_path}", lambda: _where(ctx, self.path))
         self.folder_path, self.name = os.path.split(self.real)
         self.folder = -1
         self.fd = -1
@@ -158,10 +157,12 @@ class Attempt:
 
     def guess(self) -> Encoding | None:
         """Return the encoding of the file: the last edit's while nobody has read the file since, else what fits."""
-        kept = self.ctx.session.keep(ENCODINGS).get(self.real)
-        if kept is not None and kept[0] is self.ctx.session.read_state.get(self.real) and self.data:
-            return kept[1]
-        return detect(self.data)
+        kept, seen = self.ctx.session.keep(ENCODINGS).get(self.real), self.ctx.session.read_state.get(self.real)
+        if kept is None or kept[0] is not seen or not self.data:
+            return detect(self.data)
+        certain = kept[1].codec == "utf-8"  # then there is no guess to hold on to, only a look to be spared
+        same = self.status is not None and kept[0].untouched(self.status)
+        return kept[1] if same or not certain else detect(self.data)
 
     def found(self) -> bool:
         """Take over what an earlier run of the checks found in the same bytes; False when there was none."""
@@ -184,6 +185,14 @@ class Attempt:
     def _examined(self) -> Examined | None:
         kept = self.ctx.session.keep(EXAMINED).get(self.real)
         return kept if kept is not None and self.status is not None and kept.seen.untouched(self.status) else None
+
+
+def _where(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
+    """Return the roots to open a path beneath, and where it leads.
+
+    Found out once for a call: a link turned round between the judgement and the write does not move the write.
+    """
+    return readable_roots(ctx, path), real_path(path)
 
 
 def _all_bytes(fd: int, size: int) -> bytes:
