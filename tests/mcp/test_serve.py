@@ -200,6 +200,13 @@ def test_other_servers_tools_are_served_when_asked_for_and_judged_like_our_own(t
         wrong = called(client, "mcp__rough__echo", text=7)["result"]
         assert wrong["_meta"]["holdfast"]["error"]["code"] == "invalid_args"
         assert called(client, "mcp__gone__x")["error"]["code"] == -32602
+        assert called(client, "mcp__rough__die")["result"]["_meta"]["holdfast"]["error"]["code"] == "permission_denied"
+    with started(tmp_path, "--servers", "rough", "--allow", "mcp__rough") as client:
+        wait_for(lambda: "mcp__rough__echo" in names(client))
+        lost = called(client, "mcp__rough__die")["result"]
+        assert lost["_meta"]["holdfast"]["error"]["code"] == "tool_unavailable"
+        wait_for(lambda: "mcp__rough__echo" in names(client))  # it is brought back
+        wait_for(lambda: "result" in called(client, "mcp__rough__echo", text="again"))
     with started(tmp_path, "--servers", "gone,nosuch") as client:
         assert not [name for name in names(client) if name.startswith("mcp__")]
 

@@ -77,7 +77,8 @@ def _short(text: str, limit: int) -> str:
 def _write(level: int, event: Event, message: str, **fields: Any) -> None:
     if _log.isEnabledFor(level):
         about = {"event": event.kind, "tool": event.tool, "call_id": event.call_id, "session_id": event.session_id}
-        _log.log(level, "%s [call %s]", message, event.call_id, extra={"holdfast": {**about, **fields}})
+        call = f" [call {event.call_id}]" if event.call_id else ""
+        _log.log(level, "%s%s", message, call, extra={"holdfast": {**about, **fields}})
 
 
 class JsonLines(logging.Formatter):

@@ -24,10 +24,12 @@ def gathering(patterns: Sequence[str]) -> Gather | None:
 
 
 async def _gather(app: Any, patterns: Sequence[str]) -> None:
+    told = len(app.warnings)
     servers = app.servers
     servers.introduced_as = NAME
     names = [name for name in servers.names() if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    problems = [f"no MCP server is called {word}" for word in patterns if not any(fnmatchcase(n, word) for n in names)]
+    problems = app.warnings[told:]  # of servers that were left out
+    problems += [f"no MCP server is called {word}" for word in patterns if not any(fnmatchcase(n, word) for n in names)]
     for name, why in (await servers.connect_all(names)).items():
         problems.append(f"the tools of {name} are not served: {why}")
     for problem in problems:

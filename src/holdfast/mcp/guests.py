@@ -81,6 +81,7 @@ class Guest:
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._there = set[str]()
         self.app.bus.subscribe(self._listen)
 
     def _listen(self, event: Event) -> None:
@@ -103,12 +104,18 @@ class Guest:
                 for each in [call] if call is not None else list(self.running.values()):
                     each.report(Log("warning", str(event.data.get("message", event.kind))))
             case "server_state":
-                self.tools_changed()
+                self._server_moved(str(event.data["server"]), event.data["state"] == "ready")
             case "file_changed":
                 self.file_changed(str(event.data.get("path", "")))
             case _:
                 pass
         self.log.append(event)
+
+    def _server_moved(self, server: str, ready: bool) -> None:
+        """Tell of other tools when a server has come or gone, not of every attempt to reach it."""
+        if ready != (server in self._there):
+            (self._there.add if ready else self._there.discard)(server)
+            self.tools_changed()
 
     def wants(self, level: LogLevel) -> bool:
         return LEVELS.index(level) >= LEVELS.index(self.level)
