@@ -184,6 +184,12 @@ def test_many_stars_take_no_time() -> None:
         b"a**",
         b"\xe9",
         b"foo\t",
+        b"!a\0b",
+        b"x\\  ",
+        b"x[/]",
+        b"x[ -~]y",
+        b"x[!a]y",
+        b"*[^a].c",
     ],
 )
 def test_what_rg_reads_otherwise_is_known(line: bytes) -> None:
@@ -191,7 +197,22 @@ def test_what_rg_reads_otherwise_is_known(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"*.log", b"/build/", b"!keep", b"a/**/b", b"**/x", b"x/**", b"[a-c]?", b"# {}", b"\\#*#"]
+    "line",
+    [
+        b"*.log",
+        b"/build/",
+        b"!keep",
+        b"a/**/b",
+        b"**/x",
+        b"x/**",
+        b"[a-c]?",
+        b"# {}",
+        b"\\#*#",
+        b"[!a]*",
+        b"a/[^b]c",
+        b"*.[!o]",
+        b"*.sw[a-p]",
+    ],
 )
 def test_what_rg_reads_alike_is_trusted(line: bytes) -> None:
     assert rg_agrees(line)

@@ -198,12 +198,26 @@ _OTHERWISE: Final = re.compile(
     rb"|[^/]\*\*|\*\*[^/]|//|\A!?/?(?:\*\*)?/?\Z"
 )
 _RANGE: Final = re.compile(rb"\[[^\]]*?(.)-([^\]])")
+_CLASS: Final = re.compile(rb"\[([!^]?)([^\]]+)\]")
 
 
 def rg_agrees(line: bytes) -> bool:
     """Return whether `rg` reads a line as git does; it knows braces, for one, and reads lines as UTF-8."""
     text = parse_line(line)
     if not text or text.startswith(b"#"):
-        return True
+        return b"\0" not in line
+    # A NUL ends the line to git alone, and it alone tells a space that is kept from those after it.
+    if b"\0" in line or (text.endswith(b" ") and text != line.removesuffix(b"\r")):
+        return False
     ordered = all(low <= high for low, high in _RANGE.findall(text))
-    return ordered and _OTHERWISE.search(text) is None
+    return ordered and _OTHERWISE.search(text) is None and not any(map(_takes_a_slash, _CLASS.finditer(text)))
+
+
+def _takes_a_slash(found: re.Match[bytes]) -> bool:
+    """Return whether a class matches `/` in `rg`: one that holds it, and a negated one between other letters."""
+    if not found[1]:
+        ranges = _RANGE.findall(found[0])
+        return b"/" in found[2] or any(low <= b"/" <= high for low, high in ranges)
+    begins = found.string[: found.start()].lstrip(b"!").endswith(b"/") or not found.string[: found.start()].strip(b"!")
+    ends = found.string[found.end() : found.end() + 1] in (b"", b"/")
+    return not (begins or ends)
