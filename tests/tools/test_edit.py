@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -346,3 +347,16 @@ def test_a_large_file_is_edited_and_undone_like_a_small_one(bench: Workbench) ->
     assert result.data["diff"].count("\n+LINE 30000") == 1
     bench.call("Undo", session="s")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("tool", ["Edit", "Write"])
+def test_what_is_no_file_is_refused_for_its_type(bench: Workbench, tool: str) -> None:
+    (bench.root / "folder").mkdir()
+    os.mkfifo(bench.root / "fifo")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(bench.root / "socket"))
+        for name in ("fifo", "socket", "folder", "folder/", ".", "", "/dev/null"):
+            args = {"content": "x"} if tool == "Write" else {"old_string": "x", "new_string": "y"}
+            problem = failure(lambda name=name, args=args: bench.call(tool, file_path=name, **args))
+            assert problem.code == "precondition_failed", name
+            assert (problem.details["layer"], problem.details["number"]) == (6, 5)

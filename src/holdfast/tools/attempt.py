@@ -6,6 +6,7 @@ run finds the file by its name; the second works in the folder the first one fou
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from holdfast.host.paths import (
     readable_roots,
     real_path,
     refuse_special,
+    special_failure,
 )
 from holdfast.host.text import UTF8, Encoding, Splice, detect
 
@@ -77,6 +79,8 @@ class Attempt:
         self.made: list[str] = []
         self.status: os.stat_result | None = None
         """None while there is no such file."""
+        self.special: ToolFailure | None = None
+        """Why it is no file at all (a device, a FIFO); said where the layers come to its type."""
         self.data = b""
         self.digest = ""
         self.encoding = UTF8
@@ -120,7 +124,13 @@ class Attempt:
 
     def open(self) -> None:
         """Open the file and take its status; a missing one leaves `status` None."""
-        if not self.enter_folder():
+        try:
+            if not self.enter_folder():
+                return
+        except OutsideRoots:
+            if self.real not in map(os.path.realpath, self.roots):
+                raise
+            self.status = os.stat(self.real)  # a root itself; what is wrong with it is its type
             return
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         try:
@@ -128,8 +138,16 @@ class Attempt:
         except FileNotFoundError:
             return
         except OSError as problem:
-            raise os_failure(problem, self.path, "open") from None
-        self.status = refuse_special(self.fd, self.path)
+            if problem.errno != errno.ENXIO:
+                raise os_failure(problem, self.path, "open") from None
+            self.special = special_failure(self.path, "a socket")
+            self.status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+            return
+        self.status = os.fstat(self.fd)
+        try:
+            refuse_special(self.fd, self.path)
+        except ToolFailure as problem:
+            self.special = problem
 
     @property
     def is_folder(self) -> bool:

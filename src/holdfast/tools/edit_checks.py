@@ -134,6 +134,8 @@ def is_plain_file(attempt: Attempt) -> Problem | None:
     """Refuse what cannot be written as text; read what can."""
     if attempt.path.endswith("/") or attempt.is_folder:
         return Problem(5, f"{attempt.path} is a directory, not a file.", "Name a file in it.", {"reason": "directory"})
+    if attempt.special is not None:
+        return Problem(5, f"{attempt.special.message}.", attempt.special.hint, {"reason": "special"})
     if attempt.status is None:
         return None
     if attempt.status.st_size > SIZE_LIMIT_BYTES:
@@ -152,7 +154,7 @@ def is_plain_file(attempt: Attempt) -> Problem | None:
 
 
 def is_text(attempt: Attempt) -> Problem | None:
-    if attempt.path.lower().endswith(".ipynb") and attempt.exists and not attempt.is_folder:
+    if attempt.path.lower().endswith(".ipynb") and attempt.exists and not (attempt.is_folder or attempt.special):
         message = f"{attempt.path} is a Jupyter notebook; editing it as text breaks its JSON."
         hint = "Read it, then replace it whole with Write, or change its cells with Bash (a script, jq)."
         return Problem(5, message, hint, {"reason": "notebook"})
