@@ -6,11 +6,12 @@ import asyncio
 import gzip
 import json
 import os
+import random
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -111,6 +112,33 @@ async def test_a_line_that_never_ends_ends_the_connection_within_bounded_memory(
         await endless.communicate()
     assert lines.endless
     assert peak < 5 * LINE_LIMIT
+
+
+async def test_whatever_the_pieces_no_message_is_lost_and_long_ones_are_answered_for() -> None:
+    chance = random.Random(7)
+    for _ in range(60):
+        reader, refused = asyncio.StreamReader(limit=300), list[Any]()
+
+        async def refuse(*what: Any, refused: list[Any] = refused) -> None:
+            refused.append(what)
+
+        lines = Lines(reader, cast("asyncio.StreamWriter", None), refuse)
+        sizes = [chance.choice([0, 10, 240, 260, 299, 300, 301, 700, 5000]) for _ in range(12)]
+        answers = [
+            {"jsonrpc": "2.0", "id": number, "result": {"text": "x" * size}} for number, size in enumerate(sizes)
+        ]
+        told = [json.dumps(answer).encode() for answer in answers]
+        stream = b"".join(each + chance.choice([b"\n", b"\r\n", b"\n\n"]) for each in told)
+        while stream:
+            cut = chance.randrange(1, 900)
+            reader.feed_data(stream[:cut])
+            stream = stream[cut:]
+        reader.feed_eof()
+        got: list[Any] = [item.message async for item in lines if not isinstance(item, Exception)]
+        assert [message.id for message in got] == list(range(12))
+        for message, line in zip(got, told, strict=True):
+            assert isinstance(message, JSONRPCError) == (len(line) > 300) or abs(len(line) - 300) <= 1
+        assert refused == []
 
 
 # -- over HTTP --------------------------------------------------------------------------------------------------------
