@@ -168,7 +168,7 @@ def test_trust_needs_consent_and_a_change_asks_again(workspace: Path, capsys: py
 
 def test_approvals_are_listed_and_answered(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "approvals", "list") == (0, [])
-    assert said(capsys, "approvals", "answer", "ask_x", "once")[0] == 2
+    assert said(capsys, "approvals", "allow", "approval_x")[0] == 2
     code = (
         "import asyncio, sys\n"
         "from holdfast import Holdfast, tool\n"
@@ -189,7 +189,8 @@ def test_approvals_are_listed_and_answered(workspace: Path, capsys: pytest.Captu
         timer.wait(0.05)
     _, rows = said(capsys, "approvals", "list")
     assert rows[0]["tool"] == "deploy"
-    assert said(capsys, "approvals", "answer", rows[0]["id"], "once")[0] == 0
+    assert said(capsys, "approvals", "show", rows[0]["id"])[1]["text"].startswith("deploy asks for permission")
+    assert said(capsys, "approvals", "allow", rows[0]["id"])[0] == 0
     assert process.communicate(timeout=30)[0].strip() == "deployed"
 
 

@@ -86,7 +86,7 @@ def test_chat_answers_and_takes_commands(tmp_path: Path) -> None:
     typed = "2+\\\n2\n/tools\n/mode plan\n/mode yolo\n/stats\n/model\n/log\n/help\n/nope\n/exit\n"
     done = holdfast("chat", cwd=tmp_path, stdin=typed)
     assert done.returncode == 0
-    for word in ("4.00", "ToolSearch", "mode: plan", "calculate  1", "nothing yet", "/undo"):
+    for word in ("4.00", "ToolSearch", "mode: plan", "calculate  1", "No changes yet", "/undo"):
         assert word in done.stdout
     assert "no command /nope" in done.stderr
     assert "no mode 'yolo'" in done.stderr

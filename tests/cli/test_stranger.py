@@ -181,7 +181,7 @@ def test_invoke_prints_one_result_whatever_is_wrong(tmp_path: Path, words: tuple
         ("policy", "replay", "no-such-file"),
         ("policy", "check", "--batch", "no-such-file"),
         ("sessions", "show", "nope"),
-        ("approvals", "answer", "nope", "once"),
+        ("approvals", "allow", "nope"),
     ],
 )
 def test_a_failure_is_json_on_standard_output_for_programs(tmp_path: Path, words: tuple[str, ...]) -> None:

@@ -131,19 +131,34 @@ async def test_the_first_answer_of_several_counts(tmp_path: Path) -> None:
     assert (await First().ask(question(tmp_path))).kind == "no"
 
 
-async def typed(tmp_path: Path, *lines: str, asked: Question | None = None) -> tuple[Answer, str]:
+async def typed(tmp_path: Path, *lines: str, asked: Question | None = None, early: str = "") -> tuple[Answer, str]:
     """Answer a question on a real pseudo-terminal and return (answer, what was shown)."""
     controller, terminal = pty.openpty()
+    waiting, shown = list(lines), ""
+
+    def look() -> None:
+        nonlocal shown
+        part = os.read(controller, 65536).decode()
+        shown += part
+        if waiting and part.endswith((" > ", "[y/N] ")):
+            os.write(controller, f"{waiting.pop(0)}\n".encode())
+
+    asyncio.get_running_loop().add_reader(controller, look)
     try:
-        os.write(controller, "".join(f"{line}\n" for line in lines).encode())
+        os.write(controller, early.encode())
         answer = await asyncio.wait_for(Terminal(terminal, terminal).ask(asked or question(tmp_path)), 10)
-        shown = ""
         while select.select([controller], [], [], 0)[0]:
-            shown += os.read(controller, 65536).decode()
+            look()
     finally:
+        asyncio.get_running_loop().remove_reader(controller)
         os.close(controller)
         os.close(terminal)
     return answer, shown
+
+
+async def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: Path) -> None:
+    refused, _ = await typed(tmp_path, "n", early="y\nyes\n")
+    assert refused.kind == "no"
 
 
 async def test_the_terminal_shows_what_will_run_and_takes_each_answer(tmp_path: Path) -> None:

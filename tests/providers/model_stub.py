@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
 class Stub:
-    """`script` steps: {"text": ..., "calls": [(id, name, json text)], "status": ..., "cut": True}."""
+    """`script` steps: {"text": ..., "calls": [(id, name, json text)], "status": ..., "cut": True, "hold": True}.
+
+    A step with "hold" stays open after its first lines until `released` is set.
+    """
 
     def __init__(self) -> None:
         self.script: list[dict[str, Any]] = []
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.released = threading.Event()
         stub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -23,15 +28,18 @@ class Stub:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 stub.requests.append(body)
                 stub.headers.append({key.lower(): value for key, value in self.headers.items()})
-                step = stub.script.pop(0) if stub.script else {"text": "the script has ended"}
+                step = stub.answer(body)
                 if status := step.get("status"):
                     return self._error(status)
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream")
                 self.end_headers()
                 lines = anthropic(step) if "messages" in self.path and "chat" not in self.path else openai(step)
-                for line in lines:
-                    self.wfile.write(line.encode())
+                with suppress(OSError):  # the client may leave in the middle
+                    for number, line in enumerate(lines):
+                        if number == 3 and step.get("hold"):
+                            stub.released.wait(60)
+                        self.wfile.write(line.encode())
                 return None
 
             def _error(self, status: int) -> None:
@@ -49,7 +57,12 @@ class Stub:
         self.address = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the next step; set another function here to answer by what was asked."""
+        return self.script.pop(0) if self.script else {"text": "the script has ended"}
+
     def close(self) -> None:
+        self.released.set()
         self._server.shutdown()
         self._server.server_close()
 

@@ -186,6 +186,8 @@ class Subagents:
         def forward(event: Event) -> None:
             agent.last_activity = event.at
             agent.tool_calls += event.kind == "call_started"
+            if event.kind == "message" and event.data.get("usage") is not None:
+                agent.tokens += event.data["usage"].total
             parent.forward(event)
             parent.emit("subagent_event", subagent_id=agent.id, event=event)
 
@@ -220,9 +222,8 @@ class Subagents:
             depth=self.depth + 1,
             registry=self.registry,
         )
-        self.session.emit(
-            "subagent_start", subagent_id=agent.id, profile=profile.name, prompt=order.prompt, depth=agent.depth
-        )
+        told = {"subagent_id": agent.id, "profile": profile.name, "description": agent.description}
+        self.session.emit("subagent_start", **told, prompt=order.prompt, depth=agent.depth)
         outcome = Outcome(stop="failed")
         agent.state = "in_progress"
         ended: Status = "failed"
@@ -238,10 +239,15 @@ class Subagents:
             ended = "cancelled"
             raise
         finally:
-            agent.tokens, agent.state = outcome.usage.total, ended
+            agent.state = ended
             self.session.origins |= child.origins
             await child.close()
-            self.session.emit("subagent_end", subagent_id=agent.id, state=ended, usage=outcome.usage.to_dict())
+            figures: dict[str, Any] = {
+                "tool_calls": agent.tool_calls,
+                "tokens": agent.tokens,
+                "usage": outcome.usage.to_dict(),
+            }
+            self.session.emit("subagent_end", **told, state=ended, **figures)
         return _result(agent, outcome)
 
 

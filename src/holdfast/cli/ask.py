@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import render
+from holdfast.cli.parser import approvals_option
+
+if TYPE_CHECKING:
+    from holdfast.agent.loop import Loop
+    from holdfast.agent.outcome import Outcome
+    from holdfast.app import Holdfast
+    from holdfast.cli.screen import Screen
+    from holdfast.core.model import Model, ModelError
+    from holdfast.models import Choice
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -23,6 +32,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
     parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `holdfast replay`")
+    approvals_option(parser)
     parser.add_argument("--max-turns", type=_count, metavar="N")
     parser.add_argument("--max-tokens", type=_count, metavar="N", help="tokens of all turns together")
     parser.add_argument("--max-seconds", type=_amount, metavar="S")
@@ -63,58 +73,86 @@ def run(options: Namespace) -> int:
 
 
 async def _ask(options: Namespace, question: str) -> int:
-    from holdfast.agent.ask import answer
+    from holdfast.agent.outcome import Outcome
     from holdfast.cli import door
     from holdfast.cli.tools import csv
     from holdfast.core.call import new_id
     from holdfast.core.model import ModelError
     from holdfast.models import choose, open_model
 
-    options.session = options.session or _own_session(options, new_id("ask"))
-    as_json = render.as_json(options)
-    async with door.opened(options, tool_allow=csv(options.tool_allow), record=options.record) as app:
-        if options.with_tools:
-            await door.connected(app)
+    session = door.OwnSession(options, new_id("ask"))
+    more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record, "shows_result": True}
+    async with door.opened(options, **more) as app:
         choice = choose(app.settings, options.model)
         try:
             model = open_model(app.settings, choice)
-            shown = None if as_json else Shown(app)
-            loop = app.conversation(model, limits=limits(options, app), with_tools=options.with_tools, on_text=shown)
-            outcome = await loop.ask(question)
+            if options.with_tools:
+                await door.connected(app)
+            return await _answered(options, app, model, choice, question)
         except ModelError as problem:
-            return _failed(options, problem)
-        if as_json:
-            render.facts(
-                options,
-                answer(
-                    outcome,
-                    session=options.session or "",
-                    model=choice.to_dict(),
-                    cost=loop.limits.cost_of(outcome.usage),
-                ),
-                "",
-            )
-        else:
-            render.line()
-            if not outcome.answered:
-                go_on = f"Go on with: holdfast ask --session {options.session} ..." if options.session else ""
-                render.error(f"stopped: {outcome.stop}", go_on)
-        return 0 if outcome.answered else 1
+            session.drop_if_empty()
+            return _failed(options, problem, choice, Outcome())
 
 
-def _own_session(options: Namespace, name: str) -> str | None:
-    """Return the name under which this question is kept, or None where nothing can be kept: it is answered anyway."""
-    import os
+async def _answered(options: Namespace, app: Holdfast, model: Model, choice: Choice, question: str) -> int:
+    from asyncio import CancelledError
 
-    from holdfast.host import locations
+    from holdfast.cli.deferred import Deferred
+    from holdfast.cli.screen import Screen
+    from holdfast.core.model import ModelError
 
-    folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
+    screen = None if render.as_json(options) else Screen(app, choice.name)
+    if screen is not None:
+        app.approver = Deferred(app.approver, screen)
+    loop = app.conversation(model, limits=limits(options, app), with_tools=options.with_tools, on_text=screen)
     try:
-        locations.private_dir(folder)
-    except OSError as problem:
-        render.note(f"warning: this question is not kept as a session: {folder}: {problem.strerror}")
-        return None
-    return name
+        if screen is not None:
+            screen.begin()
+        await loop.ask(question)
+    except CancelledError:
+        _tell(options, loop, choice, screen)  # what was done so far
+        raise
+    except ModelError as problem:
+        if screen is not None:
+            screen.broke_off()
+        if not loop.outcome.turns:
+            raise
+        return _failed(options, problem, choice, loop.outcome)
+    _tell(options, loop, choice, screen)
+    return 0 if loop.outcome.answered else 1
+
+
+def _tell(options: Namespace, loop: Loop, choice: Choice, screen: Screen | None) -> None:
+    if screen is None:
+        cost = loop.limits.cost_of(loop.outcome.usage)
+        render.facts(options, _shape(options, loop.outcome, choice, cost), "")
+        return
+    screen.end(loop.outcome)
+    if not loop.outcome.answered:
+        _say_how_to_go_on(options)
+
+
+def _shape(options: Namespace, outcome: Outcome, choice: Choice, cost: float | None = None) -> dict[str, Any]:
+    from holdfast.agent.ask import answer
+
+    return answer(outcome, session=options.session or "", model=choice.to_dict(), cost=cost)
+
+
+def _failed(options: Namespace, problem: ModelError, choice: Choice, outcome: Outcome) -> int:
+    """Say that the model failed; what was done before is in the answer, and kept."""
+    outcome.stop = "model_error"
+    if render.as_json(options):
+        error = {"code": "model_error", "message": problem.message, "hint": problem.hint}
+        render.facts(options, {**_shape(options, outcome, choice), "error": error}, "")
+    else:
+        render.error(problem.message, problem.hint)
+        _say_how_to_go_on(options)
+    return 1
+
+
+def _say_how_to_go_on(options: Namespace) -> None:
+    if options.session:
+        render.note(f"Go on with: holdfast ask --session {options.session} ...")
 
 
 def limits(options: Namespace, app: Any) -> Any:
@@ -129,43 +167,3 @@ def limits(options: Namespace, app: Any) -> Any:
         prices=(own.input_price, own.output_price) if own.input_price and own.output_price else None,
         max_tokens=own.max_tokens,
     )
-
-
-def _failed(options: Namespace, problem: Any) -> int:
-    from holdfast.core.model import Usage
-
-    if render.as_json(options):
-        error = {"code": "model_error", "message": problem.message, "hint": problem.hint}
-        empty: dict[str, Any] = {"answer": "", "toolCalls": [], "toolResults": [], "toolError": None}
-        usage = {**Usage().to_dict(), "cost": None}
-        kept = {"sessionContextUpdated": False, "usage": usage, "session": options.session or ""}
-        render.facts(options, {**empty, **kept, "error": error}, "")
-    else:
-        render.error(problem.message, problem.hint)
-    return 1
-
-
-class Shown:
-    """Streams the answer to the terminal, and shows calls as they happen."""
-
-    def __init__(self, app: Any) -> None:
-        app.bus.subscribe(self.event)
-
-    def __call__(self, text: str) -> None:
-        from holdfast.host.visible import visible
-
-        render.put(visible(text))
-
-    def event(self, event: Any) -> None:
-        from holdfast.host.visible import visible
-
-        if event.kind == "call_started":
-            args = ", ".join(f"{key}={value!r}" for key, value in event.data["call"].args.items())
-            render.note(
-                render.paint(visible(f"· {event.tool}({render.shortened(args, 90)})"), "cyan", stream=sys.stderr)
-            )
-        elif event.kind == "call_finished" and event.data["result"].error:
-            error = event.data["result"].error
-            render.note(render.paint(visible(f"  {error.code}: {error.message}"), "red", stream=sys.stderr))
-        elif event.kind == "note":
-            render.note(render.paint(visible(str(event.data.get("message", ""))), "dim", stream=sys.stderr))

@@ -15,6 +15,7 @@ from holdfast.cli import render
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.policy.approval import Approver, Question
 
 T = TypeVar("T")
 
@@ -25,24 +26,22 @@ async def opened(
 ) -> AsyncGenerator[Holdfast]:
     """Open the application for a command; `interactive` for commands that live on between calls.
 
-    A command that shows the result of its one call itself (`shows_result`) logs no failure beside it, unless asked to.
+    A command that shows the results of its calls itself (`shows_result`) logs no failure beside, unless asked to.
     """
     # Looking for pydantic's plug-ins reads every installed package; no command needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from holdfast.app import Holdfast
     from holdfast.engine.log import to_stderr
-    from holdfast.policy.approval import Nobody, Terminal
 
-    person = sys.stdin.isatty() and sys.stderr.isatty() and not options.json
     app = Holdfast(
         options.cwd,
-        approver=Terminal() if person else Nobody(),
         allow=options.allow,
         mode=options.mode,
         session=options.session,
         interactive=interactive,
         **settings,
     )
+    app.approver = approver(options, app)
     to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
     if shows_result and app.settings.log.level == "warning":
         import logging
@@ -53,6 +52,74 @@ async def opened(
         render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + warning)
     async with app:
         yield app
+
+
+class OwnSession:
+    """The session of one command: named after it where the user names none, and gone again if it stayed empty."""
+
+    def __init__(self, options: Namespace, name: str) -> None:
+        from holdfast.host import locations
+
+        self._options = options
+        self._folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
+        if options.session is None and self._can_be_kept():
+            options.session = name
+        self._path = os.path.join(self._folder, f"{options.session}.jsonl")
+        self._fresh = options.session is not None and not os.path.exists(self._path)
+
+    def _can_be_kept(self) -> bool:
+        from holdfast.host import locations
+
+        try:
+            locations.private_dir(self._folder)
+        except OSError as problem:
+            render.note(f"warning: this is not kept as a session: {self._folder}: {problem.strerror}")
+            return False
+        return True
+
+    def drop_if_empty(self) -> None:
+        """Forget a session of ours in which no model spoke and nothing was called."""
+        from holdfast.engine.journal import records
+
+        if self._fresh and not any(map(_says_something, records(self._path))):
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            self._options.session = None
+
+
+def _says_something(record: dict[str, Any]) -> bool:
+    if record["kind"] == "message":
+        return bool(record["data"]["message"]["role"] != "user")
+    return record["kind"] in ("call_started", "call_finished")
+
+
+def approver(options: Namespace, app: Holdfast) -> Approver:
+    """Return who answers questions for a command: the person at the terminal, another process, both, or nobody."""
+    from holdfast.policy.approval import First, Nobody, Terminal
+
+    person = sys.stdin.isatty() and sys.stderr.isatty() and not options.json
+    if wants_mailbox(options, app):
+        return First(Terminal(style=render.question), mailbox(app)) if person else mailbox(app)
+    if person:
+        return Terminal(style=render.question)
+    return Nobody("with `--approvals mailbox` the call waits for `holdfast approvals` in another terminal")
+
+
+def wants_mailbox(options: Namespace, app: Holdfast) -> bool:
+    """Whether questions may be answered from another process."""
+    wanted = getattr(options, "approvals", None) or app.settings.permissions.approvals
+    return wanted == "mailbox" and app.session.state_dir is not None
+
+
+def mailbox(app: Holdfast) -> Approver:
+    """Return the approver that waits for `holdfast approvals`, and says so."""
+    from holdfast.policy.mailbox import Mailbox
+
+    def tell(name: str, question: Question) -> None:
+        how = f"holdfast approvals show {name}; then allow {name}, or deny {name}"
+        render.note(f"{question.tool} waits for an answer. In another terminal: {how}")
+
+    return Mailbox(app.session.state_dir or "", timeout_s=app.settings.permissions.approval_timeout, tell=tell)
 
 
 async def connected(app: Holdfast) -> None:

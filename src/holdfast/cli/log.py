@@ -29,7 +29,7 @@ def run(options: Namespace) -> int:
         changes = history.changes(limit=options.limit or -1, session_id=session_id(options.of), path=path)
         dropped = history.dropped()
     data = {"changes": [change.to_dict() for change in changes], "dropped": dropped}
-    render.facts(options, data, lambda: _table(options, changes, dropped))
+    render.facts(options, data, lambda: listed(options.cwd, changes, dropped))
     return 0
 
 
@@ -56,11 +56,12 @@ def opened(options: Namespace) -> Generator[History]:
         history.close()
 
 
-def _table(options: Namespace, changes: list[Change], dropped: str) -> str:
+def listed(workspace: str, changes: list[Change], dropped: str = "") -> str:
+    """Return changes as a table for people."""
     if not changes:
         return dropped or "No changes yet."
     rows = [
-        (change.id, _when(change.at), change.tool, _state(change), _files(options, change), change.session_id)
+        (change.id, _when(change.at), change.tool, _state(change), _files(workspace, change), change.session_id)
         for change in changes
     ]
     shown = render.table(rows, ("CHANGE", "WHEN", "TOOL", "STATE", "FILES", "SESSION"))
@@ -77,11 +78,11 @@ def _state(change: Change) -> str:
     return f"{change.kind} of {', '.join(change.about)}"
 
 
-def _files(options: Namespace, change: Change) -> str:
+def _files(workspace: str, change: Change) -> str:
     from holdfast.host.visible import visible
 
     signs = {"created": "+", "deleted": "-", "changed": "~"}
     files = change.to_dict()["files"]
-    names = [f"{signs[each['action']]} {os.path.relpath(each['path'], options.cwd)}" for each in files[:3]]
+    names = [f"{signs[each['action']]} {os.path.relpath(each['path'], workspace)}" for each in files[:3]]
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     return visible(", ".join(names)) + more

@@ -15,6 +15,12 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=_Help, **options)
 
 
+def approvals_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says who answers questions."""
+    about = "who answers questions: the terminal (default), or `holdfast approvals` in another one as well"
+    parser.add_argument("--approvals", choices=("terminal", "mailbox"), metavar="terminal|mailbox", help=about)
+
+
 class _Help(argparse.RawDescriptionHelpFormatter):
     # argparse makes a formatter for every argument it is told of, and each would ask shutil for the width: the
     # import of what shutil needs takes longer than all the parsing.

@@ -92,16 +92,28 @@ def paint(text: str, *styles: str, stream: Any = None) -> str:
     return f"\x1b[{codes}m{text}\x1b[0m"
 
 
-def diff(text: str) -> str:
+def diff(text: str, stream: Any = None) -> str:
     """Colour a unified diff."""
-    return "\n".join(_diff_line(each) for each in text.splitlines())
+    return "\n".join(_diff_line(each, stream) for each in text.split("\n"))
 
 
-def _diff_line(text: str) -> str:
+def _diff_line(text: str, stream: Any) -> str:
     if text.startswith(("+++", "---")):
-        return paint(text, "bold")
+        return paint(text, "bold", stream=stream)
     styles = {"+": "green", "-": "red", "@": "cyan"}
-    return paint(text, styles[text[0]]) if text[:1] in styles else text
+    return paint(text, styles[text[0]], stream=stream) if text[:1] in styles else text
+
+
+def question(text: str, stream: Any = None) -> str:
+    """Colour a question about a call: what it is about, its command, and the diff at its end."""
+    stream = stream or sys.stderr
+    if text.startswith("--- "):
+        return diff(text, stream)
+    head, mark, changes = text.partition("\n--- ")
+    first, *rest = head.split("\n")
+    lines = [paint(first, "yellow", "bold", stream=stream)]
+    lines += [paint(each, "bold", stream=stream) if each.startswith("  $ ") else each for each in rest]
+    return "\n".join(lines) + ("\n" + diff(f"--- {changes}", stream) if mark else "")
 
 
 def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
@@ -128,6 +140,11 @@ def width(text: str) -> int:
 
 def _padded(text: str, columns: int) -> str:
     return text + " " * (columns - width(text))
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number of things: `1 call`, `2 calls`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def columns() -> int:

@@ -10,6 +10,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any, cast
 
 from holdfast.cli import render
+from holdfast.cli.parser import approvals_option
 
 EXIT_CODES = {
     "invalid_args": 2,
@@ -30,6 +31,7 @@ def configure(parser: ArgumentParser) -> None:
     invoke = commands.add_parser("invoke", help="call a tool", allow_abbrev=False)
     invoke.add_argument("name", metavar="NAME")
     invoke.add_argument("--args", default="{}", metavar="JSON", help="the arguments; - reads standard input")
+    approvals_option(invoke)
     invoke.add_argument("--dry-run", action="store_true", help="show what would happen; change nothing")
     invoke.add_argument("--timeout", type=_seconds, metavar="S", help="seconds the call may take")
     invoke.add_argument("--tool-allow", default="", metavar="CSV", help="only these tools exist for the call")

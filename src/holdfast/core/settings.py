@@ -75,6 +75,10 @@ class PermissionSettings(Record):
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     rules: tuple[RuleSettings, ...] = Field(default=(), description="Rules with a reason and examples.")
+    approvals: Literal["terminal", "mailbox"] = Field(
+        default="terminal",
+        description="Who answers: the terminal, or `holdfast approvals` from any other process as well.",
+    )
     approval_timeout: float = Field(gt=0, default=300.0, description="Seconds an approval may stay open.")
 
 

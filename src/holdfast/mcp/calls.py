@@ -179,7 +179,8 @@ FORM: Final[Mapping[str, Any]] = {
     "required": ["answer"],
 }
 _NOT_OFFERED: Final = (
-    "this client cannot be asked (it offers no elicitation); start the server with a rule that allows it (`--allow`)"
+    "this client cannot be asked (it offers no elicitation); start the server with a rule that allows it (`--allow`), "
+    "or with `--approvals mailbox` to answer from a terminal"
 )
 
 

@@ -52,11 +52,14 @@ def remember(rules: str) -> None:
 
 
 class Nobody:
-    """There is nobody to ask, and that means no."""
+    """There is nobody to ask, and that means no; `instead` says what would help."""
+
+    def __init__(self, instead: str = "") -> None:
+        self.reason = "there is nobody here to ask" + (f"; {instead}" if instead else "")
 
     async def ask(self, question: Question) -> Answer:
         del question
-        return Answer("no", "there is nobody here to ask")
+        return Answer("no", self.reason)
 
 
 class Callback:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,23 +28,37 @@ create table if not exists approvals (
     answer text, answered real, answered_by text
 )
 """
+FILE = "approvals.sqlite3"
 _WAITS_S = 5.0
 """A row not marked for so long belongs to a process that is gone."""
 
 
 class Mailbox:
-    """Questions and answers in one SQLite file under the state folder."""
+    """Questions and answers in one SQLite file under the state folder.
 
-    def __init__(self, state_dir: str, *, timeout_s: float = 300.0, poll_s: float = 0.05) -> None:
-        self.path = os.path.join(state_dir, "approvals.sqlite3")
+    `tell` is called with the name of each question that is put up, so that somebody learns of it.
+    """
+
+    def __init__(
+        self,
+        state_dir: str,
+        *,
+        timeout_s: float = 300.0,
+        poll_s: float = 0.05,
+        tell: Callable[[str, Question], None] | None = None,
+    ) -> None:
+        self.path = os.path.join(state_dir, FILE)
         self.timeout_s = timeout_s
         self.poll_s = poll_s
+        self._tell = tell
 
     async def ask(self, question: Question) -> Answer:
         """Put the question up and wait for an answer until its time is over."""
         expires = time.time() + self.timeout_s
         with self._opened() as store:
             identity = _put_up(store, question, expires)
+            if self._tell is not None:
+                self._tell(identity, question)
             answered = False
             try:
                 while time.time() < expires:
@@ -129,7 +143,7 @@ def _put_up(store: sqlite3.Connection, question: Question, expires: float) -> st
             "select id from approvals where digest = ? and answer is null and waiting < ?",
             (question.digest, now - _WAITS_S),
         ).fetchone()
-        identity: str = row[0] if row else new_id("ask")
+        identity: str = row[0] if row else new_id("approval")
         store.execute(
             "insert or replace into approvals (id, digest, tool, question, asked, expires, waiting) "
             "values (?, ?, ?, ?, ?, ?, ?)",
@@ -165,6 +179,7 @@ def _kept(question: Question) -> dict[str, Any]:
             "reason": question.decision.reason,
             "suggestion": question.decision.suggestion,
             "source": question.call.source,
+            "cwd": question.cwd,
         }
     )
 

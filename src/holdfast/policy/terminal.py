@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.host.echo import echoing
 from holdfast.host.visible import visible
 from holdfast.policy.question import Answer, AnswerKind, Question
 
@@ -27,37 +29,47 @@ _KEYS: Final[dict[str, AnswerKind]] = {
 class Terminal:
     """Asks on the controlling terminal, one question at a time; without a terminal the answer is no.
 
-    `reading` and `writing` are file descriptors, for whoever brings a terminal of their own.
+    `reading` and `writing` are file descriptors, for whoever brings a terminal of their own; `style` colours a text.
     """
 
-    def __init__(self, reading: int | None = None, writing: int | None = None) -> None:
+    def __init__(
+        self,
+        reading: int | None = None,
+        writing: int | None = None,
+        *,
+        style: Callable[[str], str] = str,
+    ) -> None:
         self._reading = reading
         self._writing = writing
+        self._style = style
         self._turn = asyncio.Lock()
 
     async def ask(self, question: Question) -> Answer:
         async with self._turn:
             if self._reading is not None and self._writing is not None:
-                return await self._asked(question, self._reading, self._writing)
+                with echoing(self._reading):
+                    return await self._asked(question, self._reading, self._writing)
             try:
                 device = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
             except OSError:
                 return Answer("no", "there is no terminal to ask on")
             try:
-                return await self._asked(question, device, device)
+                with echoing(device):
+                    return await self._asked(question, device, device)
             finally:
                 os.close(device)
 
     async def _asked(self, question: Question, reading: int, writing: int) -> Answer:
         rules, can_try = question.decision.suggestion, question.try_first is not None
-        _write(writing, f"\n{question.text()}\n\n{choices(rules, can_try)}")
+        _forget_typed(reading)
+        _write(writing, f"\n{self._style(question.text())}\n\n{choices(rules, can_try)}")
         while True:
             line = await _line(reading)
             if line is None:
                 return Answer("no", "the terminal was closed")
             word, _, rest = line.strip().partition(" ")
             if word.lower() in ("d", "dry") and question.try_first is not None:
-                _write(writing, f"{await _tried(question)}\n\n{choices(rules, can_try)}")
+                _write(writing, f"{self._style(await _tried(question))}\n\n{choices(rules, can_try)}")
                 continue
             kind = _KEYS.get(word.lower())
             if kind is None or (kind in ("session", "always") and rules is None):
@@ -95,6 +107,14 @@ def choices(rules: str | None, can_try: bool = False) -> str:
         remembered = f"[s] this session: {shown}   [a] always   "
     trying = "[d] dry run first   " if can_try else ""
     return f"[y] once   {remembered}{trying}[n] no (n and a reason) > "
+
+
+def _forget_typed(descriptor: int) -> None:
+    """Forget what was typed before the question was there: it cannot have been meant as its answer."""
+    if os.isatty(descriptor):
+        import termios
+
+        termios.tcflush(descriptor, termios.TCIFLUSH)
 
 
 def _write(descriptor: int, text: str) -> None:
