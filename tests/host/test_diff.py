@@ -104,3 +104,29 @@ def test_a_snippet_numbers_lines_as_read_does(codec: str) -> None:
 def test_a_new_file_is_all_added() -> None:
     assert creation_diff("a\nb", "f") == "--- /dev/null\n+++ f\n@@ -0,0 +1,2 @@\n+a\n+b\n\\ No newline at end of file\n"
     assert Encoding("utf-8").label == "utf-8"
+
+
+def test_a_snippet_of_a_change_within_a_line_shows_the_lines_above_whole() -> None:
+    data = b"".join(b"row %d of many\n" % number for number in range(1, 30))
+    at = data.index(b"20 of")
+    shown = snippet(data, at, at + 2, UTF8, context=1)
+    assert shown == "    19\trow 19 of many\n    20\trow 20 of many\n    21\trow 21 of many"
+
+
+@pytest.mark.parametrize("length", [1_500, 9_000, 100_000])
+def test_what_changes_within_a_very_long_line_is_seen(length: int) -> None:
+    data = b"one\n" + b"x" * length + b"needle" + b"y" * length + b"\nlast\n"
+    at = data.index(b"needle")
+    after = data.replace(b"needle", b"changed")
+    diffs = (
+        splice_diff(data, [Splice(at, at + 6, b"changed")], UTF8, "p"),
+        text_diff(data.decode(), after.decode(), "p"),
+    )
+    for diff in diffs:
+        removed, added = (line for line in diff.splitlines()[2:] if line[0] in "-+")
+        assert "xneedley" in removed
+        assert "xchangedy" in added
+        assert len(diff) < 8_000
+    numbered = snippet(after, at, at + 7, UTF8)
+    assert "xchangedy" in numbered
+    assert [line[:7] for line in numbered.splitlines() if "changed" in line] == ["     2\t"]

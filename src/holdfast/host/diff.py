@@ -18,7 +18,9 @@ from holdfast.host.text import Encoding, Splice, line_at
 
 CONTEXT: Final = 3
 LINE_LIMIT: Final = 2000
-"""A longer line is shown by its middle."""
+"""A longer line is shown without its middle."""
+_AROUND: Final = 300
+"""Characters shown of a very long line before and after what changed in it."""
 HUNK_LIMIT: Final = 100
 _SPLICE_LIMIT: Final = 2000
 _COMPARE_LIMIT: Final = 4_000_000
@@ -99,13 +101,15 @@ def snippet(
 
     `first_line` is the number of the line that holds `start`, where the caller knows it.
     """
-    above = _lines_before(data, start, encoding, context)
     first = _line_start(data, start, encoding)
+    above = _lines_before(data, first, encoding, context)
     last = _line_stop(data, max(start, end - 1), encoding)
     middle = _split(_text(data, first, last, encoding))
+    if middle:
+        middle[0] = _focused(middle[0], *(len(_text(data, first, place, encoding)) for place in (start, end)))
     lines = [*above, *middle, *_lines_after(data, last, encoding, context)]
     number = (line_at(data, first, encoding) if first_line is None else first_line) - len(above)
-    shown = [f"{number + index:6}\t{line.rstrip(chr(13) + chr(10))}" for index, line in enumerate(lines)]
+    shown = [f"{number + index:6}\t{_bounded(line.rstrip(chr(13) + chr(10)))}" for index, line in enumerate(lines)]
     if len(shown) > limit:
         half = limit // 2
         shown = [*shown[:half], f"   ... {len(shown) - 2 * half} lines ...", *shown[-half:]]
@@ -140,12 +144,15 @@ def _touched_stop(data: bytes, splice: Splice, encoding: Encoding) -> int:
 
 
 def _trimmed(data: bytes, start: int, stop: int, splices: list[Splice], encoding: Encoding) -> Block:
-    pieces, position = list[str](), start
+    # A line longer than we look is shown by a part of it.
+    opening = "" if _begins_line(data, start, encoding) else "…"
+    closing = "" if stop == len(data) or _begins_line(data, stop, encoding) else "…\n"
+    pieces, position = [opening], start
     for splice in splices:
         pieces += [_text(data, position, splice.start, encoding), encoding.decode(splice.new, "replace")]
         position = splice.end
-    pieces.append(_text(data, position, stop, encoding))
-    old, new = _split(_text(data, start, stop, encoding)), _split("".join(pieces))
+    pieces += [_text(data, position, stop, encoding), closing]
+    old, new = _split(opening + _text(data, start, stop, encoding) + closing), _split("".join(pieces))
     head, tail = _common(old, new)
     for _ in range(head):
         start = _line_stop(data, start, encoding)
@@ -174,12 +181,25 @@ def _hunk(data: bytes, group: list[Block], above: list[str], encoding: Encoding)
             between = _split(_text(data, group[index - 1].end, block.start, encoding))
             body += [line for each in between for line in _marked(" ", each)]
             old_count, new_count = old_count + len(between), new_count + len(between)
-        body += [line for each in block.old for line in _marked("-", each)]
-        body += [line for each in block.new for line in _marked("+", each)]
+        old, new = _showing_difference(block.old, block.new)
+        body += [line for each in old for line in _marked("-", each)]
+        body += [line for each in new for line in _marked("+", each)]
         old_count, new_count = old_count + len(block.old), new_count + len(block.new)
     below = _lines_after(data, group[-1].end, encoding)
     body += [line for each in below for line in _marked(" ", each)]
     return body, old_count + len(below), new_count + len(below)
+
+
+def _showing_difference(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
+    """Return lines that became others so that of very long ones the part that differs is seen."""
+    shown = list(old), list(new)
+    for index, (before, after) in enumerate(zip(old, new, strict=False)):
+        if max(len(before), len(after)) > LINE_LIMIT:
+            head = _agreeing(before, after)
+            tail = _agreeing(before[head:][::-1], after[head:][::-1])
+            for lines, text in zip(shown, (before, after), strict=True):
+                lines[index] = _focused(text, head, len(text) - tail)
+    return shown
 
 
 def _compared(old: list[str], new: list[str], head: int, tail: int) -> Iterator[str]:
@@ -202,20 +222,50 @@ def _compared(old: list[str], new: list[str], head: int, tail: int) -> Iterator[
             if tag == "equal":
                 yield from (line for each in window_old[a1:a2] for line in _marked(" ", each))
                 continue
-            yield from (line for each in window_old[a1:a2] for line in _marked("-", each))
-            yield from (line for each in window_new[b1:b2] for line in _marked("+", each))
+            before, after = _showing_difference(window_old[a1:a2], window_new[b1:b2])
+            yield from (line for each in before for line in _marked("-", each))
+            yield from (line for each in after for line in _marked("+", each))
 
 
 def _marked(sign: str, line: str) -> list[str]:
     """Return a line of a diff, with the note that a last line without its end needs."""
-    text = line[:-1] if line.endswith("\n") else line
-    if len(text) > LINE_LIMIT:
-        text = f"{text[: LINE_LIMIT // 2]}…({len(text) - LINE_LIMIT} characters)…{text[-LINE_LIMIT // 2 :]}"
-    return [sign + text] if line.endswith("\n") else [sign + text, NO_NEWLINE]
+    if line.endswith("\n"):
+        return [sign + _bounded(line[:-1])]
+    return [sign + _bounded(line), NO_NEWLINE]
+
+
+def _focused(line: str, start: int, end: int) -> str:
+    """Return a line, or of a very long one the characters from `start` to `end` with some around them."""
+    text = line.rstrip("\r\n")
+    if len(text) <= LINE_LIMIT:
+        return line
+    first, last = max(0, start - _AROUND), min(len(text), end + _AROUND)
+    before = f"…({first} characters)…" if first else ""
+    after = f"…({len(text) - last} characters)…" if last < len(text) else ""
+    return before + _bounded(text[first:last], LINE_LIMIT - 100) + after + line[len(text) :]
+
+
+def _bounded(text: str, limit: int = LINE_LIMIT) -> str:
+    """Return a line, or the beginning and the end of a very long one."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]}…({len(text) - limit} characters)…{text[-limit // 2 :]}"
 
 
 def _range(first: int, count: int) -> str:
     return f"{first - 1 if count == 0 else first}" + ("" if count == 1 else f",{count}")
+
+
+def _agreeing(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at the front; halved again and again, for long ones."""
+    least, most = 0, min(len(one), len(other))
+    while least < most:
+        middle = (least + most + 1) // 2
+        if one[least:middle] == other[least:middle]:
+            least = middle
+        else:
+            most = middle - 1
+    return least
 
 
 def _common(old: list[str], new: list[str]) -> tuple[int, int]:
@@ -255,6 +305,11 @@ def _line_stop(data: bytes, position: int, encoding: Encoding) -> int:
     return at + len(feed) if at >= 0 else ceiling
 
 
+def _begins_line(data: bytes, position: int, encoding: Encoding) -> bool:
+    unit = encoding.unit
+    return position <= len(encoding.bom) or data[position - unit : position] == encoding.encode("\n")
+
+
 def _line_ends(data: bytes, start: int, end: int, encoding: Encoding, limit: int | None = None) -> int:
     if limit is not None and end - start > LINE_LIMIT * limit:
         return limit
@@ -263,7 +318,7 @@ def _line_ends(data: bytes, start: int, end: int, encoding: Encoding, limit: int
 
 def _lines_before(data: bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
     start = position
-    for _ in range(count):
+    for _ in range(count if _begins_line(data, position, encoding) else 0):
         if start <= len(encoding.bom) or position - start > LINE_LIMIT * count:
             break
         start = _line_start(data, start - encoding.unit, encoding)
@@ -272,7 +327,7 @@ def _lines_before(data: bytes, position: int, encoding: Encoding, count: int = C
 
 def _lines_after(data: bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
     stop = position
-    for _ in range(count):
+    for _ in range(count if _begins_line(data, position, encoding) else 0):
         if stop >= len(data) or stop - position > LINE_LIMIT * count:
             break
         stop = _line_stop(data, stop, encoding)
