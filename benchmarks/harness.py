@@ -62,15 +62,21 @@ class Harness:
         goal: str = "",
         rounds: int = 15,
         warm: int = 2,
+        between: Callable[[], object] = lambda: None,
     ) -> dict[str, float]:
-        """Measure contestants in turns; the first is the anchor, the last is ours. Returns wall ratios by name."""
+        """Measure contestants in turns; the first is the anchor, the last is ours. Returns wall ratios by name.
+
+        `between` tidies up after each turn, off the clock.
+        """
         contestants = [Case(name, run) for name, run in cases]
         for _ in range(warm):
             for case in contestants:
                 case.run()
+                between()
         for _ in range(3 if self.quick else rounds):
             for case in contestants:
                 _measure(case)
+                between()
         anchor = contestants[0]
         base_wall, base_cpu = statistics.median(anchor.wall), statistics.median(anchor.cpu)
         for case in contestants:

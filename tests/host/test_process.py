@@ -207,6 +207,14 @@ async def test_a_large_output_arrives_whole(launcher: Launcher) -> None:
     assert (len(outcome.stdout), bytes(outcome.stderr)) == (5_000_000, b"end\n")
 
 
+async def test_a_flood_is_taken_in_large_pieces_and_not_page_by_page(launcher: Launcher) -> None:
+    sizes: list[int] = []
+    command = Command(("/bin/bash", "-c", "seq 1 4000000"), launcher.plan.workspace, os.environ)
+    await launcher.run(command, lambda data: sizes.append(len(data)), lambda data: None).finish(60)
+    assert sum(sizes) == 30_888_896
+    assert len(sizes) < sum(sizes) / 4096 / 2
+
+
 async def test_a_killed_launcher_fails_its_runs_and_takes_them_along(launcher: Launcher) -> None:
     if not launcher.plan.namespaces:
         pytest.skip("without namespaces `holdfast reap` ends what a killed launcher leaves")
@@ -304,3 +312,22 @@ async def test_a_process_out_of_descriptors_gets_an_error_and_lives_on(launcher:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert len(os.listdir("/proc/self/fd")) <= used + 1
     assert (await sh(launcher, "echo ok")).stdout == b"ok\n"
+
+
+async def test_descriptors_reach_a_command_in_their_order_whatever_their_numbers_were(launcher: Launcher) -> None:
+    for count in range(1, 9):
+        pipes = [os.pipe() for _ in range(count)]
+        for number, (_, writer) in enumerate(pipes):
+            os.write(writer, b"%d" % number)
+            os.close(writer)
+        words = (
+            "/bin/bash",
+            "-c",
+            f"for n in $(seq 10 {9 + count}); do cat <&$n; done; echo; ls /proc/self/fd | wc -l",
+        )
+        printed = bytearray()
+        command = Command(words, launcher.plan.workspace, os.environ, descriptors=[reader for reader, _ in pipes])
+        await launcher.run(command, printed.extend, printed.extend).finish(10)
+        for reader, _ in pipes:
+            os.close(reader)
+        assert printed.decode().split() == ["".join(map(str, range(count))), str(count + 4)]

@@ -24,9 +24,11 @@ KILL_S: Final = 2.0
 """How long the kernel may take to end it after SIGKILL."""
 
 _TERM, _KILL = 15, 9
-_CHUNK: Final = 1 << 16
 _PIPE: Final = 1 << 20
 _F_SETPIPE_SZ: Final = 1031
+_MUCH: Final = 1 << 18
+"""Bytes after which a stream counts as a flood: it gets a larger pipe, and is looked at when that has filled."""
+_PAUSE_S: Final = 0.001
 
 Feed = Callable[[bytes], None]
 
@@ -73,6 +75,7 @@ class Run:
         self.order = {"journal": journal is not None, "contained": plan.contained}
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[int, Feed] = {}
+        self._taken: dict[int, int] = {}
         self._began = time.monotonic()
         self._ended: asyncio.Future[Ended] = self._loop.create_future()
         self._seated = asyncio.Event()
@@ -93,7 +96,7 @@ class Run:
         self.for_command.append(in_memory(marshal.dumps(_payload(command))))
         for feed in (stdout, stderr):
             reader, writer = os.pipe()
-            self._feeds[reader] = feed
+            self._feeds[reader], self._taken[reader] = feed, 0
             self.for_command.append(writer)
             os.set_blocking(reader, False)
             self._loop.add_reader(reader, self._read, reader)
@@ -231,9 +234,22 @@ class Run:
             self._forget(reader)
             return False
         self._feeds[reader](data)
-        if len(data) == _CHUNK:
-            _widen(reader)
+        if self._taken[reader] < _MUCH:
+            self._taken[reader] += len(data)
+            if self._taken[reader] >= _MUCH:
+                _widen(reader)
+        elif len(data) < _MUCH:
+            self._pause(reader)
         return True
+
+    def _pause(self, reader: int) -> None:
+        """Look away for a moment: taking a flood page by page costs more than what it is made of."""
+        self._loop.remove_reader(reader)
+        self._loop.call_later(_PAUSE_S, self._resume, reader)
+
+    def _resume(self, reader: int) -> None:
+        if reader in self._feeds:
+            self._loop.add_reader(reader, self._read, reader)
 
     def _forget(self, reader: int) -> None:
         if self._feeds.pop(reader, None) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket
+import fcntl
 import marshal
 import os
 
@@ -55,10 +56,25 @@ def spawn(payload: int, outlets: list[int]) -> int:
     command = marshal.loads(os.pread(payload, os.fstat(payload).st_size, 0))
     os.chdir(command["cwd"])
     actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
-    for number, descriptor in enumerate(outlets):
-        actions.append((os.POSIX_SPAWN_DUP2, descriptor, number + 1 if number < 2 else _EXTRA + number - 2))
-    program = command["argv"][0]
-    return os.posix_spawn(program, command["argv"], command["env"], file_actions=actions, setsid=True, setsigdef=_RESET)
+    places = _places(outlets)
+    actions += [(os.POSIX_SPAWN_DUP2, source, target) for source, target in places]
+    argv, environment = command["argv"], command["env"]
+    try:
+        return os.posix_spawn(argv[0], argv, environment, file_actions=actions, setsid=True, setsigdef=_RESET)
+    finally:
+        for source, _ in places:
+            if source not in outlets:
+                os.close(source)
+
+
+def _places(outlets: list[int] | tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return where each descriptor goes; one that stands where another will go is moved out of the way first."""
+    beyond = _EXTRA + len(outlets)
+    sources = [
+        fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, beyond) if _EXTRA <= descriptor < beyond else descriptor
+        for descriptor in outlets
+    ]
+    return [(source, at + 1 if at < 2 else _EXTRA + at - 2) for at, source in enumerate(sources)]
 
 
 def _stand_alone(plan: dict[str, Any]) -> None:
@@ -94,9 +110,8 @@ def _exec(
         _report_changes(order, keeper, reporting)
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
-    for number, descriptor in enumerate(outlets):
-        target = number + 1 if number < 2 else _EXTRA + number - 2
-        os.dup2(descriptor, target)
+    for source, target in _places(outlets):
+        os.dup2(source, target)
         os.set_inheritable(target, True)  # a copy onto itself copies nothing, and would close with the exec
     os.execve(command["argv"][0], command["argv"], command["env"])
 
