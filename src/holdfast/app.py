@@ -309,11 +309,21 @@ class Holdfast:
         return self.registry.register(tool)
 
     async def call(
-        self, name: str, args: Mapping[str, Any] | None = None, *, source: Source = "user", id: str | None = None
+        self,
+        name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        source: Source = "user",
+        id: str | None = None,
+        shown_first: bool = False,
     ) -> ToolResult:
-        """Make one call and return what it came to; failures are results, not exceptions."""
+        """Make one call and return what it came to; failures are results, not exceptions.
+
+        With `shown_first` it is tried on a copy and the approver asked with what that showed, also where a rule
+        allows it; a yes makes exactly that real. Without an approver the rules decide.
+        """
         call = ToolCall(name, args or {}, source=source) if id is None else ToolCall(name, args or {}, id, source)
-        return await self.executor.run(call, self.session, self.selection)
+        return await self.executor.run(call, self.session, self.selection, shown_first=shown_first)
 
     async def dry_run(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
         """Return what a call would do, with its diff and the verdict; nothing is changed."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Final
 
 COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "create": ("echo new > new.txt", {"new.txt": "created"}),
-    "create a binary": ("head -c 3000 /dev/urandom > blob", {"blob": "created"}),
+    "create a binary": ("printf '\\0\\377%.0s' {1..500} > blob", {"blob": "created"}),
     "create an empty file": (": > empty", {"empty": "created"}),
     "change": ("sed -i s/two/2/ a.txt", {"a.txt": "changed"}),
     "append": ("echo three >> a.txt", {"a.txt": "changed"}),
@@ -52,6 +53,11 @@ COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "outside": ("echo x > $TMPDIR/x", {}),
 }
 """What it is called → the command, and what it does to each path of `furnish`'s workspace."""
+if os.geteuid() == 0:  # nobody else could look at it afterwards
+    COMMANDS["folder that cannot be entered"] = (
+        "mkdir -p n/m; echo x > n/m/f; chmod 0 n/m/f n/m n",
+        {"n": "created", "n/m": "created", "n/m/f": "created"},
+    )
 
 
 def furnish(workspace: Path) -> Path:

@@ -11,8 +11,8 @@ A tool states facts (effects, flags, preconditions); it never asks, prints or de
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from holdfast.core.context import ToolContext
 from holdfast.core.effects import Effect
@@ -42,6 +42,20 @@ Handler: TypeAlias = Callable[[Any, ToolContext], Any]
 Where: TypeAlias = Literal["loop", "thread", "process"]
 
 
+class Trial(Protocol):
+    """A call that was made on a copy: to be made real as it was shown, without a second run, or to be dropped."""
+
+    @property
+    def id(self) -> str: ...
+    def apply(self) -> Coroutine[Any, Any, ToolResult]:
+        """Make it real and return what the call came to; raise ToolFailure when something changed since."""
+        ...
+
+    async def drop(self) -> None:
+        """Take the copy away; also after `apply`, and more than once."""
+        ...
+
+
 @frozen
 class Preview:
     """What a call would do, found out without doing it: text for people, a diff where files change."""
@@ -49,6 +63,8 @@ class Preview:
     text: str
     diff: str = ""
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    trial: Trial | None = None
+    """Where the call was made on a copy: what can make exactly that real. Whoever asked for the preview drops it."""
 
 
 @frozen
@@ -137,6 +153,8 @@ class Tool:
     reversible: bool = False
     preview_when_asked: Flag = True
     """Whether a question about a call shows its preview; no where the preview may take long, and is only offered."""
+    must_try: Flag = False
+    """Whether a call is tried and asked about with what that showed, even where a rule allows it."""
     where: Where | None = None
     origin: str | None = None
     effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None

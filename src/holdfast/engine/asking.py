@@ -1,26 +1,34 @@
 """Permission on the way of one call: state the facts, have them judged, ask where a question is due.
 
 The policy decides, an approver answers; this module only carries facts to the one and questions to the other. An
-answer holds for exactly what was shown: tool, version, arguments and directory, by digest.
+answer holds for exactly what was shown: tool, version, arguments and directory, by digest. Where a call was tried on a
+copy, what the answer makes real is what that showed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.context import ToolContext
 from holdfast.core.effects import Effect
 from holdfast.core.errors import ToolFailure
-from holdfast.core.tool import Preview, Tool
+from holdfast.core.events import EventKind
+from holdfast.core.frozen import changed, frozen
+from holdfast.core.tool import Flag, Preview, Tool, Trial
 from holdfast.engine.workers import Workers
-from holdfast.policy.approval import Answer, Approver, Question, digest, settled
+from holdfast.policy.approval import Answer, Approver, Nobody, Question, digest, settled
 from holdfast.policy.policy import Decision, Policy, Request
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
+
+
+_MUST_TRY: Final = "the settings want it tried, and what it changes looked at, before it is made real"
+_SHOWN_FIRST: Final = "what it changes is to be looked at before it is made real"
 
 
 class Asking:
@@ -93,21 +101,79 @@ class Asking:
         if tool.preview is None:
             return None
         if inspect.iscoroutinefunction(tool.preview):
-            return await tool.preview(args, ctx)
-        shown = await workers.submit(lambda: tool.preview(args, ctx) if tool.preview else None)
-        return await shown if inspect.isawaitable(shown) else shown
+            shown = await tool.preview(args, ctx)
+        else:
+            shown = await workers.submit(lambda: tool.preview(args, ctx) if tool.preview else None)
+            shown = await shown if inspect.isawaitable(shown) else shown
+        if shown is not None and shown.trial is not None:
+            _tell("trial_made", tool, ctx, shown.trial, call=ctx.call, exit_code=shown.data.get("exit_code"))
+        return shown
+
+    async def drop(self, tool: Tool, ctx: ToolContext, trial: Trial, *, applied: bool = False) -> None:
+        """Take a trial away: what it did is made real by now, or nobody wants it."""
+        await asyncio.shield(trial.drop())
+        _tell("trial_applied" if applied else "trial_dropped", tool, ctx, trial)
+
+    def must_try(self, tool: Tool, args: Any, ctx: ToolContext) -> bool:
+        """Say whether a call has to be tried and asked about even where a rule allows it."""
+        return _flag(tool.must_try, args, ctx)
 
     async def settle(
-        self, tool: Tool, args: Any, ctx: ToolContext, decision: Decision, workers: Workers
-    ) -> Mapping[str, Any] | None:
-        """Ask about a call. Returns None to go on, or changed arguments; raises when the answer is no."""
-        call, session = ctx.call, ctx.session
-        flag = tool.preview_when_asked
-        at_once = flag if isinstance(flag, bool) else flag(args, ctx)
+        self,
+        tool: Tool,
+        args: Any,
+        ctx: ToolContext,
+        decision: Decision,
+        workers: Workers,
+        *,
+        shown_first: bool = False,
+    ) -> Settled:
+        """Ask about a call; raise when the answer is no.
+
+        With `shown_first` somebody wants to see it tried before it changes anything, whatever the rules say; where
+        nobody is there to look at it, the rules decide.
+        """
+        must, nobody = self.must_try(tool, args, ctx), isinstance(self.approver, Nobody)
+        unasked = shown_first and decision.verdict == "allow" and nobody and not must
+        if decision.verdict == "allow" and not unasked:
+            decision = changed(decision, verdict="ask", reason=_MUST_TRY if must else _SHOWN_FIRST)
+        trials = _Trials(self, tool, ctx, partial(self.preview, tool, args, ctx, workers))
         try:
-            shown = await self.preview(tool, args, ctx, workers) if at_once else None
+            shown = None
+            if unasked or not nobody:
+                shown = await self._shown(tool, args, ctx, trials, must=must or shown_first)
+            if unasked:
+                return Settled(trial=trials.take(None, shown))
+            answer = await self._answered(tool, ctx, decision, shown, trials)
+            if answer.kind == "no":
+                raise self._refused(tool, decision, answer)
+            if answer.kind in ("session", "always"):
+                self._keep(answer, (answer.rule or decision.suggestion or "").splitlines(), ctx.session)
+            if answer.args is not None and dict(answer.args) != dict(ctx.call.args):
+                return Settled(args=answer.args)
+            return Settled(trial=trials.take(answer.trial, shown))
+        finally:
+            await trials.close()
+
+    async def _shown(self, tool: Tool, args: Any, ctx: ToolContext, trials: _Trials, *, must: bool) -> Preview | None:
+        """Return what the question shows from the start; a call that must be tried and cannot be is refused."""
+        if not must and not _flag(tool.preview_when_asked, args, ctx):
+            return None
+        try:
+            shown = await trials.make()
         except ToolFailure as failure:
-            shown = Preview(f"(no preview: {failure.message})")
+            if must:
+                raise
+            return Preview(f"(no preview: {failure.message})")
+        if must and shown is None:
+            raise ToolFailure(f"{tool.name} cannot say what it would change", code="precondition_failed")
+        return shown
+
+    async def _answered(
+        self, tool: Tool, ctx: ToolContext, decision: Decision, shown: Preview | None, trials: _Trials
+    ) -> Answer:
+        call, session = ctx.call, ctx.session
+        can_try = tool.preview is not None and (shown is None or shown.trial is not None)
         question = Question(
             call=call,
             tool=tool.name,
@@ -116,12 +182,13 @@ class Asking:
             digest=digest(tool.name, tool.version, call.args, session.cwd),
             origins=tuple(sorted(session.origins)),
             cwd=session.cwd,
-            try_first=None if at_once else partial(self.preview, tool, args, ctx, workers),
+            try_first=trials.make if can_try else None,
         )
         session.emit(
             "permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest
         )
         answer = await settled(self.approver, question, session.settings.permissions.approval_timeout)
+        trial = trials.meant(answer.trial, shown) if answer.kind != "no" else None
         session.emit(
             "permission_decided",
             tool=tool.name,
@@ -130,14 +197,9 @@ class Asking:
             reason=answer.reason,
             rules=(answer.rule or decision.suggestion or "").splitlines(),
             by=type(self.approver).__name__,
+            **({"trial": trial.id} if trial is not None else {}),
         )
-        if answer.kind == "no":
-            raise self._refused(tool, decision, answer)
-        if answer.kind in ("session", "always"):
-            self._keep(answer, (answer.rule or decision.suggestion or "").splitlines(), session)
-        if answer.args is not None and dict(answer.args) != dict(call.args):
-            return answer.args
-        return None
+        return answer
 
     def _keep(self, answer: Answer, rules: list[str], session: Session) -> None:
         """Let an answer hold on: for this session, or for good."""
@@ -155,3 +217,64 @@ class Asking:
             hint=f"Asked because: {decision.reason}. Do it another way, or {allow} (`--allow` on the command line).",
             details={"verdict": "ask", "reason": decision.reason, "suggestion": decision.suggestion},
         )
+
+
+@frozen
+class Settled:
+    """What came of a question: changed arguments, to be judged anew, or the trial to make real instead of a run."""
+
+    args: Mapping[str, Any] | None = None
+    trial: Trial | None = None
+
+
+class _Trials:
+    """The trials made for one question: the newest is kept until the answer, and dropped unless that wants it."""
+
+    def __init__(
+        self, asking: Asking, tool: Tool, ctx: ToolContext, preview: Callable[[], Awaitable[Preview | None]]
+    ) -> None:
+        self._asking = asking
+        self._tool = tool
+        self._ctx = ctx
+        self._preview = preview
+        self._newest: Trial | None = None
+
+    async def make(self) -> Preview | None:
+        """Try the call (once more)."""
+        await self.close()
+        shown = await self._preview()
+        self._newest = shown.trial if shown is not None else None
+        return shown
+
+    def meant(self, wanted: str | None, shown: Preview | None) -> Trial | None:
+        """Return the trial an answer is about: the one it names, or the one its question showed."""
+        trial = self._newest
+        if wanted is None:
+            return trial if trial is not None and shown is not None and shown.trial is trial else None
+        return trial if trial is not None and trial.id == wanted else None
+
+    def take(self, wanted: str | None, shown: Preview | None) -> Trial | None:
+        """Hand out the trial an answer is about; raise ToolFailure for one that is gone."""
+        trial = self.meant(wanted, shown)
+        if trial is None and (wanted or (wanted is None and shown is not None and shown.trial is not None)):
+            raise ToolFailure(
+                "the trial that was to be applied is gone: it was tried again since",
+                code="precondition_failed",
+                hint="Nothing was changed. Ask again.",
+            )
+        if trial is not None:
+            self._newest = None
+        return trial
+
+    async def close(self) -> None:
+        if self._newest is not None:
+            trial, self._newest = self._newest, None
+            await self._asking.drop(self._tool, self._ctx, trial)
+
+
+def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:
+    return flag if isinstance(flag, bool) else flag(args, ctx)
+
+
+def _tell(kind: EventKind, tool: Tool, ctx: ToolContext, trial: Trial, **data: Any) -> None:
+    ctx.session.emit(kind, tool=tool.name, call_id=ctx.call.id, trial=trial.id, **data)

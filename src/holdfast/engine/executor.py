@@ -79,8 +79,11 @@ class Executor:
         self._deadlines = Deadlines()
         self._running: dict[str, asyncio.Future[Any]] = {}
 
-    async def run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
-        """Return what the call came to. Raises nothing but CancelledError, when the caller itself is cancelled."""
+    async def run(self, call: ToolCall, session: Session, view: View, *, shown_first: bool = False) -> ToolResult:
+        """Return what the call came to. Raises nothing but CancelledError, when the caller itself is cancelled.
+
+        With `shown_first` it is tried, and asked about with what that showed, also where a rule allows it.
+        """
         at, clock = time(), perf_counter()
         name, bug, prepared = call.name, False, None
         try:
@@ -93,7 +96,7 @@ class Executor:
             if self.extensions.active:
                 tool = self.extensions.extended(tool)
                 call = await self.extensions.begin(tool, call)
-            prepared = await self._prepare(call, tool, session)
+            prepared = await self._prepare(call, tool, session, shown_first)
             result = await self._invoke(prepared, session, life)
         except ToolFailure as failure:
             result = failed(failure)
@@ -127,6 +130,8 @@ class Executor:
                 raise self.asking.refusal(tool, decision)
             await self._check(tool, args, ctx)
             shown = await self.asking.preview(tool, args, ctx, self.workers)
+            if shown is not None and shown.trial is not None:
+                await self.asking.drop(tool, ctx, shown.trial)
         except ToolFailure as failure:
             return failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
         text = shown.diff or shown.text if shown else f"{tool.name} cannot say what it would change; nothing was run."
@@ -206,23 +211,26 @@ class Executor:
         except InvalidArguments:
             return ctx, *_repaired(tool, call)
 
-    async def _prepare(self, call: ToolCall, tool: Tool, session: Session) -> Prepared:
+    async def _prepare(self, call: ToolCall, tool: Tool, session: Session, shown_first: bool = False) -> Prepared:
         ctx, args, repairs = self._validated(call, tool, session)
         decision = self.asking.decide(tool, args, ctx)
         if decision.verdict == "deny":
             raise self.asking.refusal(tool, decision)
         if tool.check is not None and (decision.verdict == "ask" or not checks_itself(tool)):
             await self._check(tool, args, ctx)
-        if decision.verdict == "ask":
-            changed = await self.asking.settle(tool, args, ctx, decision, self.workers)
-            if changed is not None:  # other arguments are another call: judged from the start
-                return await self._prepare(replace(call, args=changed), tool, session)
+        trial = None
+        shown_first = shown_first or (tool.must_try is not False and self.asking.must_try(tool, args, ctx))
+        if decision.verdict == "ask" or shown_first:
+            said = await self.asking.settle(tool, args, ctx, decision, self.workers, shown_first=shown_first)
+            if said.args is not None:  # other arguments are another call: judged from the start
+                return await self._prepare(replace(call, args=said.args), tool, session, shown_first)
+            trial = said.trial
         settings = session.settings.tools.get(tool.name)
         timeout = settings.timeout if settings else None
         if timeout is None:
             timeout = tool.timeout_s(args) if callable(tool.timeout_s) else tool.timeout_s
         timeout = timeout or self.tuned_timeouts.get(tool.name) or session.settings.engine.timeout
-        return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs)
+        return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs, trial)
 
     async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
         if inspect.iscoroutinefunction(tool.check):
@@ -239,20 +247,22 @@ class Executor:
         pipeline = self._pipelines.get(tool) or self._composed(tool, prepared.settings)
         if life is not None:
             self.lifecycle.began(life)
-        failed = True
+        failed, applied = True, False
         try:
             if self.tracing is None:
                 result = await pipeline(prepared)
             else:
                 with self.tracing(call, tool):
                     result = await pipeline(prepared)
-            failed = False
+            failed, applied = False, True
         except (ToolFailure, asyncio.CancelledError):
             failed = False
             raise
         finally:
             if life is not None:
                 self.lifecycle.ended(life, failed)
+            if prepared.trial is not None:
+                await self.asking.drop(tool, prepared.ctx, prepared.trial, applied=applied)
         return result
 
     def _composed(self, tool: Tool, settings: ToolSettings | None) -> Proceed:
@@ -277,14 +287,18 @@ class Executor:
         try:
             if tool.resources is not None:
                 return await self._run_exclusively(prepared, run)
-            if tool.at_once is not None and (result := tool.at_once(prepared.args, prepared.ctx)) is not None:
+            if (
+                prepared.trial is None
+                and tool.at_once is not None
+                and (result := tool.at_once(prepared.args, prepared.ctx)) is not None
+            ):
                 return result
             return await self._bounded(prepared, run)
         finally:
             slot.leave()
 
     def _bounded(self, prepared: Prepared, run: Run) -> Awaitable[ToolResult]:
-        work = run(prepared.args, prepared.ctx)
+        work = run(prepared.args, prepared.ctx) if prepared.trial is None else prepared.trial.apply()
         return within(work, prepared.timeout_s, prepared.tool.grace_s, self._deadlines, self._running, prepared.call.id)
 
     async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.call import ToolCall, ToolResult
 from holdfast.core.context import ToolContext
-from holdfast.core.tool import Tool
+from holdfast.core.tool import Tool, Trial
 from holdfast.policy.policy import Decision
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Meter(Protocol):
 class Prepared:
     """A call that passed every check and may run."""
 
-    __slots__ = ("args", "call", "ctx", "decision", "queue_s", "repairs", "settings", "timeout_s", "tool")
+    __slots__ = ("args", "call", "ctx", "decision", "queue_s", "repairs", "settings", "timeout_s", "tool", "trial")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Prepared:
         settings: ToolSettings | None,
         timeout_s: float,
         repairs: tuple[str, ...] = (),
+        trial: Trial | None = None,
     ) -> None:
         self.call = call
         self.tool = tool
@@ -64,6 +65,8 @@ class Prepared:
         self.settings = settings
         self.timeout_s = timeout_s
         self.repairs = repairs
+        self.trial = trial
+        """What is made real in place of a run: the call was made on a copy, and that was approved as it was shown."""
         self.queue_s = 0.0
 
     @property

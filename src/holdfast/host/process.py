@@ -27,6 +27,7 @@ from holdfast.host.sandbox.plan import Plan
 __all__ = [
     "IDLE_SEATS",
     "LONG_ARGUMENT",
+    "NO_LAYER",
     "Command",
     "Ended",
     "Feed",
@@ -39,6 +40,8 @@ __all__ = [
 
 _KILL = 9
 _MAIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher", "main.py")
+NO_LAYER: Final = "the system could not lay a copy over the workspace: "
+"""How the reason begins for which a trial never ran."""
 IDLE_SEATS: Final = 3
 """Seats that are kept though no command uses them."""
 LONG_ARGUMENT: Final = 100_000
@@ -107,7 +110,7 @@ class Launcher:
     @property
     def busy(self) -> bool:
         """Whether commands are under way."""
-        return bool(self._waiting or self._trials) or any(seat.run for seat in self._seats)
+        return bool(self._waiting or self._trials) or any(seat.run or seat.meant for seat in self._seats)
 
     def run(
         self,
@@ -116,7 +119,7 @@ class Launcher:
         stderr: Feed,
         *,
         journal: str | None = None,
-        overlay: Mapping[str, str] | None = None,
+        overlay: Mapping[str, Any] | None = None,
     ) -> Run:
         """Start a command; its output goes to the two feeds as it comes."""
         if self.closed:
@@ -150,17 +153,14 @@ class Launcher:
     def offer(self, seat: Seat) -> None:
         """A seat is ready: give it the run that waits longest, or let it wait."""
         if seat.once:
-            self._assign_trial(seat)
+            if seat.meant is None:
+                self.lose(seat)
+            else:
+                seat.give(seat.meant)
         elif self._waiting:
             self._assign(seat, self._waiting.popleft())
         elif len(self._idle) < IDLE_SEATS:
             self._idle.append(seat)
-        else:
-            self.lose(seat)
-
-    def _assign_trial(self, seat: Seat) -> None:
-        if self._trials:
-            seat.give(self._trials.popleft())
         else:
             self.lose(seat)
 
@@ -198,7 +198,9 @@ class Launcher:
                 self._ready.set_exception(LauncherFailure(why))
             case ("seat", int(pid), bool(once)), [line]:
                 self._coming -= not once
-                self._seats.add(Seat(self, pid, line, once))
+                # Seats come in the order they were asked for, so that each trial gets the one with its own layers.
+                meant = self._trials.popleft() if once and self._trials else None
+                self._seats.add(Seat(self, pid, line, once, meant))
             case ("no seat", int(code)), _:
                 self._coming = max(self._coming - 1, 0)
                 self._refuse(f"the system could not start it: {os.strerror(code)}")
@@ -225,8 +227,8 @@ class Launcher:
         self._control.close()
         self._refuse(why)
         for seat in list(self._seats):
-            if seat.run is not None:
-                seat.run.fail(why)
+            if (run := seat.run or seat.meant) is not None:
+                run.fail(why)
             seat.close()
         self._seats.clear()
         self._idle.clear()
@@ -246,10 +248,12 @@ class Launcher:
 class Seat:
     """A place for one command at a time: the line to its keeper, and the way to its command-to-be."""
 
-    def __init__(self, launcher: Launcher, pid: int, line: int, once: bool) -> None:
+    def __init__(self, launcher: Launcher, pid: int, line: int, once: bool, meant: Run | None = None) -> None:
         self.pid = pid
         self.once = once
         self.run: Run | None = None
+        self.meant = meant
+        """The trial it was made for, until that is handed over."""
         self._launcher = launcher
         self._line = wire.end(line)
         self._command: Any = None
@@ -260,7 +264,7 @@ class Seat:
 
     def give(self, run: Run) -> None:
         """Hand a run over: the journal to the keeper, everything else to the command-to-be."""
-        self.run = run
+        self.run, self.meant = run, None
         run.seat = self
         if self._command is None:  # the keeper starts it itself
             wire.send(self._line, ("run", run.order), [*run.for_keeper, *run.for_command])
@@ -283,7 +287,7 @@ class Seat:
             received = wire.receive(self._line)
         except BlockingIOError:
             return
-        run = self.run
+        run = self.run or self.meant
         match received:
             case ("ready",), commands:
                 self._command = wire.end(commands[0]) if commands else None
@@ -295,8 +299,12 @@ class Seat:
             case ("answer", answer), _:
                 if run is not None:
                     run.answered(answer)
+            case ("no layer", int(code)), _:
+                self.meant = None
+                if run is not None:
+                    run.fail(NO_LAYER + os.strerror(code))
             case _:
-                self.run = None
+                self.run = self.meant = None
                 self._launcher.lose(self)
                 if run is not None:
                     run.fail("the process that watched over it was killed")

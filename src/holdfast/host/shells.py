@@ -11,11 +11,12 @@ from holdfast.core.errors import ToolFailure
 from holdfast.core.session import Kept
 from holdfast.host import locations
 from holdfast.host.environment import cleaned
+from holdfast.host.private_folder import PrivateFolder, clear_abandoned
 from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.finding import secrets_at_top
 from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan
-from holdfast.host.trees import drop_old, remove_tree
+from holdfast.host.trees import drop_old
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
@@ -37,11 +38,13 @@ class Shells:
         self._launcher: Launcher | None = None
         self._retired: list[Launcher] = []
         self._trials: Launcher | None = None
+        self.no_layers = ""
+        """Why layers over the workspace could not be mounted, once that was found out."""
         self._memory: ShellWithMemory | None = None
         self.turn = asyncio.Lock()
         """Held by the one command that uses the shell with memory."""
         self._starting = asyncio.Lock()
-        self._private_dir = ""
+        self._private: PrivateFolder | None = None
         self._tidied = False
         self._secrets: frozenset[str] = frozenset()
         self._record: Record | None = None
@@ -49,9 +52,10 @@ class Shells:
     @property
     def private_dir(self) -> str:
         """A folder of the session's own for temporary files, gone when it closes."""
-        if not self._private_dir:
-            self._private_dir = _new_folder()
-        return self._private_dir
+        if self._private is None:
+            clear_abandoned()
+            self._private = PrivateFolder.make()
+        return self._private.path
 
     def environment(self, call_id: str) -> dict[str, str]:
         """Return the variables a command of this session sees."""
@@ -86,7 +90,7 @@ class Shells:
     async def trial_launcher(self) -> Launcher | None:
         """Return a launcher for trying commands: contained and without network whatever the session allows.
 
-        None where the system has no namespaces; nothing else keeps a trial off the workspace.
+        None where the system has no namespaces; a trial then needs a launcher of its own.
         """
         current = await self.launcher()
         if current.plan.namespaces and not current.plan.network:
@@ -215,26 +219,11 @@ class Shells:
                 await launcher.close()
         if self._record is not None:
             self._record.remove()
-        if self._private_dir:
-            if _is_small(self._private_dir):
-                remove_tree(self._private_dir)
+        if self._private is not None:
+            if _is_small(self._private.path):
+                self._private.remove()
             else:
-                await asyncio.to_thread(remove_tree, self._private_dir)
-
-
-def _new_folder() -> str:
-    """Make a private folder of a short name: sockets in it must fit their 108 bytes."""
-    base = os.environ.get("TMPDIR") or "/tmp"
-    for _ in range(100):
-        path = os.path.join(os.path.realpath(base), f"holdfast-{os.urandom(5).hex()}")
-        try:
-            os.mkdir(path, 0o700)
-            return path
-        except FileExistsError:
-            continue
-        except OSError as problem:
-            raise ToolFailure(f"no private temp can be made in {base}: {problem.strerror}") from problem
-    raise ToolFailure(f"no private temp can be made in {base}: every name is taken")
+                await asyncio.to_thread(self._private.remove)
 
 
 def _is_small(folder: str) -> bool:

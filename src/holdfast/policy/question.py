@@ -27,7 +27,8 @@ class Question:
     """Where text in this session came from; anything but the workspace may have put words into the model's mouth."""
     cwd: str = ""
     try_first: Callable[[], Awaitable[Preview | None]] | None = None
-    """Runs the call on a copy and shows the difference, where that is possible but too costly to do unasked."""
+    """Runs the call on a copy and shows the difference, where that is possible but too costly to do unasked. What it
+    returns has a `trial` whose id an answer may name."""
 
     def text(self) -> str:
         """Return exactly what a person is shown: no control or invisible character is left raw."""
@@ -50,22 +51,27 @@ class Question:
 @frozen
 class Answer:
     """What the approver said. `args` are changed arguments, judged again; `rule` is what to remember instead of the
-    suggestion."""
+    suggestion.
+
+    A yes to a call that was tried on a copy makes real what that showed, without running it again: `trial` names it,
+    None is the one the question itself shows, and an empty text has the call run anew.
+    """
 
     kind: AnswerKind
     reason: str = ""
     args: Mapping[str, Any] | None = None
     rule: str | None = None
+    trial: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {"kind": self.kind, "reason": self.reason, "rule": self.rule}
+        shown: dict[str, Any] = {"kind": self.kind, "reason": self.reason, "rule": self.rule, "trial": self.trial}
         return shown | ({"args": dict(self.args)} if self.args is not None else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
         if data.get("kind") not in ("once", "session", "always", "no"):
             return cls("no", f"the answer {data.get('kind')!r} is none of once, session, always, no")
-        return cls(data["kind"], str(data.get("reason") or ""), data.get("args"), data.get("rule"))
+        return cls(data["kind"], str(data.get("reason") or ""), data.get("args"), data.get("rule"), data.get("trial"))
 
 
 class Approver(Protocol):

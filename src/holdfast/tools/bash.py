@@ -125,7 +125,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     finally:
         printed.close()
         recorded = await settled(args, ctx, launcher.plan, absent, journal, outcome.ended)
-    call = Call(understood(args, ctx), launcher, _time_s(args, ctx))
+    call = Call(understood(args, ctx), launcher, time_s(args, ctx))
     return result(ctx, call, printed, outcome, recorded)
 
 
@@ -142,7 +142,7 @@ async def _once(
     command = command_of(args.command, ctx, shells, only_reads=_read_only(args, ctx))
     run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
     try:
-        await run.finish(_time_s(args, ctx))
+        await run.finish(time_s(args, ctx))
     finally:
         outcome.ended = run.ended
 
@@ -161,7 +161,7 @@ async def _in_memory(
     async with shells.turn:
         shell = await shells.shell_with_memory()
         feeds = (printed.stdout.feed, printed.stderr.feed)
-        step = await shell.run(args.command, session.cwd, *feeds, _time_s(args, ctx), journal)
+        step = await shell.run(args.command, session.cwd, *feeds, time_s(args, ctx), journal)
     outcome.ended = step.ended
     if not step.cwd:
         outcome.note = "the shell ended with this command: its variables are gone, the next starts anew"
@@ -172,7 +172,7 @@ async def _in_memory(
             outcome.note = f"{step.cwd} is outside the workspace: the next command starts in {session.cwd} again"
 
 
-def _time_s(args: BashArgs, ctx: ToolContext) -> float:
+def time_s(args: BashArgs, ctx: ToolContext) -> float:
     """Return how long the command may run: a little less than the settings give the call, so that it can still tell."""
     own = args.timeout / 1000
     settings = ctx.session.settings.tools.get("Bash")
@@ -247,15 +247,20 @@ def command_of(text: str, ctx: ToolContext, shells: Shells, *, only_reads: bool 
 
 
 async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
-    """Run the command for real on a layer over the workspace, without network, and show what it would change."""
+    """Run the command for real on a copy of the workspace, without network, and show what it would change."""
     from holdfast.tools.bash_trial import tried
 
-    return await tried(args.command, args.timeout / 1000, ctx)
+    return await tried(args, ctx)
 
 
 def _try_first(args: BashArgs, ctx: ToolContext) -> bool:
     """Whether the settings want commands of this class tried on a copy before anyone is asked about them."""
-    return understood(args, ctx).class_ in ctx.options.get("try_first", ())
+    return understood(args, ctx).class_ in ctx.options.get("try_first", ()) or _must_try(args, ctx)
+
+
+def _must_try(args: BashArgs, ctx: ToolContext) -> bool:
+    """Whether the settings want commands of this class tried and asked about, also those a rule allows."""
+    return understood(args, ctx).class_ in ctx.options.get("must_try", ())
 
 
 BASH: Final = Tool(
@@ -274,6 +279,7 @@ BASH: Final = Tool(
     grace_s=TERM_S + KILL_S + 1,
     preview=_preview,
     preview_when_asked=_try_first,
+    must_try=_must_try,
     check=_check,
     examples=({"command": "git status --short"}, {"command": "pytest -q", "timeout": 300_000}),
 )

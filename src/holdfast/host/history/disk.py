@@ -99,9 +99,9 @@ def _make_folder(folder: int, name: str, now: FileState, wanted: FileState) -> N
     if now.kind not in ("absent", "directory"):
         _remove(folder, name, now)
     if now.kind != "directory":
-        os.mkdir(name, wanted.mode or 0o777, dir_fd=folder)
-    if wanted.mode and wanted.mode != now.mode:
-        # By descriptor, so that no link is followed; `mkdir` has left out what the umask takes away.
+        os.mkdir(name, 0o700, dir_fd=folder)
+    if now.kind != "directory" or wanted.mode != now.mode:
+        # By descriptor, so that no link is followed.
         made = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
             os.chmod(f"/proc/self/fd/{made}", wanted.mode)

@@ -120,26 +120,38 @@ class Steps:
     ) -> None:
         """Do every step; when one fails, take back those before it, so that all or nothing happens."""
         temporary = pending.temporary if pending else temporary_name(os.urandom(6).hex())
-        done = 0
+        done: list[FileChange] = []
         try:
-            for step in steps:
-                self._do(_enterable(step), folders, temporary, self.content)
-                done += 1
-            for step in reversed(steps):
-                if (entered := _enterable(step)) is not step:
-                    left = FileChange(step.path, entered.after or ABSENT, step.after)
-                    self._do(left, folders, temporary, self.content)
+            self._do_each(steps, folders, temporary, self.content, done)
         except BaseException:
 
             def kept(digest: str) -> Data | None:
                 return others[digest] if digest in others else self.history.content(digest)
 
-            for step in reversed(steps[:done]):
-                self._do(step.reversed(), folders, temporary, kept)
+            back = [step.reversed() for step in reversed(done)]
+            left = (step for step in steps[len(done) :] if step.before.kind == "directory")
+            shut = [FileChange(step.path, _enterable(step.before), step.before) for step in left]
+            self._do_each([*back, *shut], folders, temporary, kept, [])
             if pending is not None:
                 with self.history.transaction():
                     self.history.log.remove([pending.id])
             raise
+
+    def _do_each(
+        self, steps: list[FileChange], folders: _Folders, temporary: str, content: Content, done: list[FileChange]
+    ) -> None:
+        """Do the steps, in folders their owner can write for as long as that takes; `done` grows as they are made."""
+        for step in steps:
+            if (entered := _enterable(step.before)) is not step.before:
+                self._do(FileChange(step.path, step.before, entered), folders, temporary, content)
+        for step in steps:
+            before, after = _enterable(step.before), _enterable(step.after or ABSENT)
+            self._do(FileChange(step.path, before, after), folders, temporary, content)
+            done.append(step)
+        for step in reversed(steps):
+            after = step.after or ABSENT
+            if (entered := _enterable(after)) is not after:
+                self._do(FileChange(step.path, entered, after), folders, temporary, content)
 
     def _do(self, step: FileChange, folders: _Folders, temporary: str, content: Content) -> None:
         wanted = step.after or ABSENT
@@ -205,12 +217,11 @@ def in_order(steps: Sequence[FileChange]) -> list[FileChange]:
     ]
 
 
-def _enterable(step: FileChange) -> FileChange:
-    """Return the step that makes a folder its owner can write in, for as long as things are put there."""
-    after = step.after or ABSENT
-    if after.kind != "directory" or after.mode & 0o700 == 0o700:
-        return step
-    return replace(step, after=replace(after, mode=after.mode | 0o700))
+def _enterable(state: FileState) -> FileState:
+    """Return a folder's state in which its owner can write in it; any other state as it is."""
+    if state.kind != "directory" or state.mode & 0o700 == 0o700:
+        return state
+    return replace(state, mode=state.mode | 0o700)
 
 
 def _no_folder(problem: OSError, path: str, links: tuple[str, ...]) -> bool:

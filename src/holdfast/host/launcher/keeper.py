@@ -26,7 +26,7 @@ _KILL = 9
 _WATCH_MS = 250
 
 
-def make(plan: dict[str, Any], overlay: dict[str, str] | None = None) -> tuple[int, _socket.socket]:
+def make(plan: dict[str, Any], overlay: dict[str, Any] | None = None) -> tuple[int, _socket.socket]:
     """Fork a keeper; return its process id and the program's end of the line to it."""
     line, end = wire.pair()
     flags = system.CLONE_NEWPID | system.CLONE_NEWNS if plan["namespaces"] else 0
@@ -57,7 +57,7 @@ def nothing(number: int, frame: object) -> None:
 class Keeper:
     """One seat. With an overlay it serves a single call, because the layer belongs to that call."""
 
-    def __init__(self, plan: dict[str, Any], line: _socket.socket, overlay: dict[str, str] | None) -> None:
+    def __init__(self, plan: dict[str, Any], line: _socket.socket, overlay: dict[str, Any] | None) -> None:
         self.plan = plan
         self.line = line
         self.once = overlay is not None
@@ -76,9 +76,13 @@ class Keeper:
             os.setsid()
         self.ruleset = landlock.ruleset(plan["landlock"], tcp_off=not self.namespaced and not plan["network"])
 
-    def _furnish(self, overlay: dict[str, str] | None) -> None:
+    def _furnish(self, overlay: dict[str, Any] | None) -> None:
         if overlay:
-            namespaces.lay_over(overlay, self.plan)
+            try:
+                namespaces.lay_over(overlay, self.plan)
+            except OSError as problem:
+                self._tell(("no layer", problem.errno or 0))
+                raise
         if namespaces.mount_processes():
             limits.cap_process_ids(self.limits["processes"])
             system.set_read_only("/proc", True)

@@ -90,7 +90,7 @@ class Launcher:
                 pass
         return True
 
-    def _seat(self, overlay: dict[str, str] | None) -> None:
+    def _seat(self, overlay: dict[str, Any] | None) -> None:
         try:
             pid, line = keeper.make(self.plan, overlay)
         except OSError as problem:

@@ -199,21 +199,28 @@ def cover(paths: list[str], scratch: str) -> None:
             continue  # it went away since the plan was made
 
 
-def lay_over(overlay: dict[str, str], plan: dict[str, Any]) -> None:
-    """Mount a copy-on-write layer over the workspace, for this call alone; `overlay` names its folders."""
-    workspace = overlay["workspace"]
-    options = (
-        f"lowerdir={_escaped(workspace)},upperdir={_escaped(overlay['upper'])},workdir={_escaped(overlay['work'])}"
-    )
-    mount("overlay", workspace, "overlay", MS_NOSUID | MS_NODEV, f"{options},userxattr")
-    inside = workspace.rstrip("/") + "/"
+def lay_over(overlay: dict[str, Any], plan: dict[str, Any]) -> None:
+    """Put a copy in the place of every folder a command may write, for this call alone: a layer, or a whole copy."""
+    for path in overlay["frozen"]:
+        set_read_only(path, True)
+    if overlay["frozen"]:
+        _make_writable(os.path.dirname(plan["scratch"]))
+    for each in overlay["folders"]:
+        if "copy" in each:
+            bind(each["copy"], each["lower"])
+            continue
+        options = (("lowerdir", each["lower"]), ("upperdir", each["upper"]), ("workdir", each["work"]))
+        text = ",".join(f"{name}={_escaped(path)}" for name, path in options)
+        mount("overlay", each["lower"], "overlay", MS_NOSUID | MS_NODEV, f"{text},userxattr")
+    copied = tuple(each["lower"].rstrip("/") + "/" for each in overlay["folders"])
     for path in plan["pinned"]:
-        if path.startswith(inside):
+        if path.startswith(copied):
             bind(path, path)
     for path in plan["read_only"]:
-        if path.startswith(inside):
+        if path.startswith(copied):
             _freeze(path)
-    cover([path for path in plan["masked"] if path.startswith(inside)], overlay["covers"])
+    cover([path for path in plan["masked"] if path.startswith(copied)], overlay["covers"])
+    cover([overlay["hidden"]], overlay["covers"])
 
 
 def _escaped(path: str) -> str:

@@ -1,0 +1,469 @@
+"""A command tried on a copy: all it does is seen, nothing of it happens, and exactly that can be made real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from changing import COMMANDS, furnish, snapshot
+
+from holdfast import Holdfast, Settings
+from holdfast.core.events import Event
+from holdfast.host.sandbox import probe
+from holdfast.host.shells import SHELLS
+from holdfast.policy.approval import Answer, Nobody, Question
+from holdfast.testing import Says, scratch_app
+
+PLACES = ("layer", "copy", "copy beside")
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have commands tried on each kind of copy, whatever this system would choose."""
+    force(request.param, monkeypatch)
+    return request.param
+
+
+def force(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = probe.abilities()
+    if kind == "layer":
+        if not real.overlay:
+            pytest.skip(f"no layers here: {real.why_not}")
+        return
+    if kind == "copy":
+        if not real.namespaces:
+            pytest.skip(f"no namespaces here: {real.why_not}")
+        forced = replace(real, overlay=False)
+    else:
+        if not (real.landlock and real.seccomp):
+            pytest.skip("no Landlock here")
+        forced = probe.Abilities(real.landlock, real.seccomp, why_not="for a test")
+    monkeypatch.setattr(probe, "abilities", lambda: forced)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return furnish(tmp_path / "ws")
+
+
+class Applies:
+    """An approver that has every call tried, looks at what that shows, and answers with it."""
+
+    def __init__(self, then: Callable[[], object] = lambda: None, trial: str | None = None) -> None:
+        self.then = then
+        self.trial = trial
+        self.shown: list[Any] = []
+
+    async def ask(self, question: Question) -> Answer:
+        assert question.try_first is not None
+        shown = await question.try_first()
+        assert shown is not None
+        self.shown.append(shown)
+        self.then()
+        return Answer("once", trial=shown.trial.id if shown.trial and self.trial is None else self.trial)
+
+
+@asynccontextmanager
+async def opened(workspace: Path, approver: Any = None, **options: Any) -> AsyncGenerator[tuple[Holdfast, list[Event]]]:
+    events: list[Event] = []
+    async with scratch_app(workspace, approver=approver or Applies(), **options) as app:
+        app.bus.subscribe(events.append)
+        yield app, events
+        trials = Path(app.session.keep(SHELLS).private_dir, "trials")
+        assert not trials.exists() or list(trials.iterdir()) == []
+
+
+def twin_of(workspace: Path, command: str) -> str:
+    """Return what a workspace like this looks like after the command ran in it for real."""
+    twin = workspace.parent / "twin"
+    subprocess.run(["cp", "-a", workspace, twin], check=True)
+    subprocess.run(["bash", "-c", command], cwd=twin, check=True, env={**os.environ, "TMPDIR": str(workspace.parent)})
+    return snapshot(twin)
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+async def test_what_was_shown_is_applied_undone_and_redone_exactly(place: str, case: str, workspace: Path) -> None:
+    command, expected = COMMANDS[case]
+    before = snapshot(workspace)
+    meanwhile: list[str] = []
+    approver = Applies(then=lambda: meanwhile.append(snapshot(workspace)))
+    async with opened(workspace, approver) as (app, events):
+        done = await app.call("Bash", {"command": command})
+        assert done.ok, done.output
+        (shown,) = approver.shown
+        assert shown.data["trial"]["on"] == place
+        assert {str(each["path"]): each["action"] for each in shown.data["changes"]} == expected
+        assert meanwhile == [before]
+        after = twin_of(Path(_untouched(workspace)), command)
+        assert snapshot(workspace) == after
+        assert done.meta["applied_from_trial"] == shown.trial.id
+        assert [each.kind for each in events if each.kind.startswith("trial")] == ["trial_made", "trial_applied"]
+        assert (done.undo is not None) == bool(expected)
+        if done.undo is None:
+            return
+        app.approver = Says("once")
+        assert (await app.call("Undo", {})).ok
+        assert snapshot(workspace) == before
+        assert (await app.call("Redo", {})).ok
+        assert snapshot(workspace) == after
+
+
+def _untouched(workspace: Path) -> str:
+    """Return a fresh workspace of the same kind."""
+    return str(furnish(workspace.parent / "fresh"))
+
+
+async def test_a_dry_run_shows_lines_notes_what_is_binary_and_changes_nothing(place: str, workspace: Path) -> None:
+    before = snapshot(workspace)
+    command = "sed -i s/two/zwei/ a.txt; head -c 100 /dev/zero > blob; chmod +x run.sh; echo done"
+    async with opened(workspace) as (app, events):
+        shown = await app.dry_run("Bash", {"command": command})
+    assert "-two\n+zwei\n" in shown.data["diff"]
+    assert "created blob: binary or large, not shown" in shown.data["diff"]
+    assert "mode changed run.sh: mode 644 -> 755" in shown.data["diff"]
+    assert "done" in shown.output
+    assert "3 paths would change" in shown.output
+    assert shown.data["trial"]["on"] == place
+    assert snapshot(workspace) == before
+    assert [each.kind for each in events if each.kind.startswith("trial")] == ["trial_made", "trial_dropped"]
+
+
+async def test_a_failing_and_an_endless_command_are_tried_and_applied_too(place: str, workspace: Path) -> None:
+    async with opened(workspace) as (app, _):
+        failed = await app.call("Bash", {"command": "echo partial > a.txt; exit 4"})
+        ended = await app.call("Bash", {"command": "echo partial > b.txt; sleep 600", "timeout": 300})
+    assert failed.error is not None
+    assert failed.data["exit_code"] == 4
+    assert (workspace / "a.txt").read_text() == "partial\n"
+    assert ended.error is not None
+    assert ended.error.code == "timeout"
+    assert ended.undo is not None
+    assert (workspace / "b.txt").read_text() == "partial\n"
+
+
+async def test_the_command_does_not_run_again(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    force("layer", monkeypatch)
+    async with opened(workspace) as (app, _):
+        done = await app.call("Bash", {"command": "echo $$ $RANDOM $(date +%N) | tee stamp"})
+    assert done.data["stdout"] == (workspace / "stamp").read_text()
+    assert "the command did not run again" in done.output
+    assert "stamp" in done.data["diff"]
+
+
+async def test_a_no_drops_the_trial_and_an_empty_name_runs_it_anew(workspace: Path) -> None:
+    before = snapshot(workspace)
+    async with opened(workspace, _Refuses()) as (app, events):
+        refused = await app.call("Bash", {"command": "rm a.txt"})
+        assert refused.error is not None
+        assert refused.error.code == "permission_denied"
+        assert snapshot(workspace) == before
+        assert [each.kind for each in events if each.kind.startswith("trial")] == ["trial_made", "trial_dropped"]
+        app.approver = Applies(trial="")
+        anew = await app.call("Bash", {"command": "rm a.txt"})
+        assert anew.ok
+        assert "applied_from_trial" not in anew.meta
+        assert not (workspace / "a.txt").exists()
+
+
+class _Refuses:
+    async def ask(self, question: Question) -> Answer:
+        assert question.try_first is not None
+        await question.try_first()
+        return Answer("no", "I do not like it")
+
+
+async def test_only_the_trial_that_was_seen_can_be_applied(workspace: Path) -> None:
+    class Twice:
+        async def ask(self, question: Question) -> Answer:
+            assert question.try_first is not None
+            first, _ = await question.try_first(), await question.try_first()
+            assert first is not None
+            assert first.trial is not None
+            return Answer("once", trial=first.trial.id)
+
+    async with opened(workspace, Twice()) as (app, _):
+        done = await app.call("Bash", {"command": "rm a.txt"})
+        app.approver = Applies(trial="trial_of_somebody_else")
+        other = await app.call("Bash", {"command": "rm a.txt"})
+    for each in (done, other):
+        assert each.error is not None
+        assert "is gone" in each.error.message
+    assert (workspace / "a.txt").exists()
+
+
+CHANGED_SINCE: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "edited": ("rm a.txt", lambda ws: (ws / "a.txt").write_text("one\nmine\n"), "+mine"),
+    "deleted": ("sed -i s/two/2/ a.txt", lambda ws: (ws / "a.txt").unlink(), "-two"),
+    "made": ("echo x > new", lambda ws: (ws / "new").write_text("mine\n"), "+mine"),
+    "mode": ("echo x >> run.sh; chmod 700 run.sh", lambda ws: (ws / "run.sh").chmod(0o640), "644 → 640"),
+    "in a folder that goes": ("rm -r d", lambda ws: (ws / "d/e/mine").write_text("mine\n"), "d/e/mine"),
+    "link": ("ln -sfn d link", lambda ws: ((ws / "link").unlink(), (ws / "link").symlink_to("mine")), "mine"),
+    "folder made a link": ("rm -r d/e", lambda ws: ((ws / "d").rename(ws / "was"), (ws / "d").symlink_to("was")), "d"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED_SINCE)
+async def test_what_somebody_changed_since_is_not_overwritten(place: str, case: str, workspace: Path) -> None:
+    command, change, told = CHANGED_SINCE[case]
+    states: list[str] = []
+    approver = Applies(then=lambda: (change(workspace), states.append(snapshot(workspace))))
+    async with opened(workspace, approver) as (app, events):
+        done = await app.call("Bash", {"command": f"echo also > other; {command}"})
+    assert done.error is not None, done.output
+    assert told in done.error.message
+    assert snapshot(workspace) == states[0]
+    assert [each.kind for each in events if each.kind.startswith("trial")] == ["trial_made", "trial_dropped"]
+
+
+async def test_what_changes_while_the_trial_runs_is_not_overwritten_either(place: str, workspace: Path) -> None:
+    async with opened(workspace) as (app, _):
+
+        def disturb(event: Event) -> None:
+            if event.kind == "call_progress":
+                (workspace / "a.txt").write_text("one\nmine\n")
+
+        app.bus.subscribe(disturb)
+        # Long enough for the line to be heard, and for the clock of the file system to go on.
+        done = await app.call("Bash", {"command": "echo begun; sleep 0.3; echo its >> a.txt"})
+    assert done.error is not None, done.output
+    assert "a.txt changed since the trial began" in done.error.message
+    assert (workspace / "a.txt").read_text() == "one\nmine\n"
+
+
+async def test_secrets_and_hooks_are_kept_from_a_trial(place: str, workspace: Path) -> None:
+    if place == "copy beside":
+        pytest.skip("Landlock alone covers no secrets")
+    (workspace / ".env").write_text("canary")
+    subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
+    command = "cat .env; echo evil > .git/hooks/pre-commit; git add -A . 2>&1; touch $HOME/x; cat $TMPDIR/trials/*/*/*"
+    (workspace / "script").write_text(command)
+    async with opened(workspace) as (app, _):
+        shown = await app.dry_run("Bash", {"command": "bash script"})
+    assert "canary" not in shown.data["diff"] + shown.output
+    assert not any("hooks" in str(each["path"]) for each in shown.data["changes"])
+
+
+async def test_no_trial_makes_a_hook_real(place: str, workspace: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
+    hook = workspace / ".git/hooks/pre-commit"
+    # By its name, and through whatever way there may be to the copy itself.
+    command = (
+        "echo evil > .git/hooks/pre-commit; "
+        "for d in $TMPDIR/trials/*/0/upper $TMPDIR/../copy $TMPDIR/trials/*/copy; do "
+        "mkdir -p $d/.git/hooks && echo evil > $d/.git/hooks/pre-commit; done; echo x > new; true"
+    )
+    (workspace / "script").write_text(command)
+    async with opened(workspace) as (app, _):
+        done = await app.call("Bash", {"command": "bash script"})
+    assert not hook.exists()
+    if place == "copy beside":
+        assert done.error is not None
+        assert ".git/hooks" in done.error.message
+        assert not (workspace / "new").exists()
+    else:
+        assert (workspace / "new").exists()
+
+
+async def test_a_commit_is_applied_and_git_takes_it_back(place: str, workspace: Path) -> None:
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=workspace, check=True)
+    command = "echo more >> a.txt; git -c user.name=a -c user.email=a@b commit -qam second"
+    async with opened(workspace) as (app, _):
+        done = await app.call("Bash", {"command": command})
+        assert done.ok, done.output
+        log = subprocess.run(["git", "log", "--format=%s"], cwd=workspace, capture_output=True, text=True, check=True)
+        assert log.stdout.split() == ["second", "first"]
+        assert not subprocess.run(["git", "status", "--short"], cwd=workspace, capture_output=True, check=True).stdout
+        subprocess.run(["git", "fsck", "--strict"], cwd=workspace, check=True, capture_output=True)
+        app.approver = Says("once")
+        undone = await app.call("Undo", {})
+    assert undone.ok, undone.output
+    assert (workspace / "a.txt").read_text() == "one\ntwo\n"
+
+
+async def test_a_trial_has_no_network_even_where_commands_have_it(place: str, workspace: Path) -> None:
+    settings = Settings.parse({"sandbox": {"network": True}})
+    command = "python3 -c \"import socket; socket.create_connection(('192.0.2.1', 9), 1)\""
+    async with opened(workspace, settings=settings) as (app, _):
+        shown = await app.dry_run("Bash", {"command": command})
+    assert "unreachable" in shown.data["stderr"] or "not supported" in shown.data["stderr"]
+
+
+async def test_a_trial_writes_no_other_folder_that_commands_may_write(
+    place: str, workspace: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "old").write_text("old\n")
+    settings = Settings.parse({"sandbox": {"writable": [str(cache)]}})
+    command = f"echo x > new; echo x > {cache}/made; echo y >> {cache}/old; rm -f {cache}/old"
+    async with opened(workspace, settings=settings) as (app, _):
+        shown = await app.dry_run("Bash", {"command": command})
+        assert [each.name for each in cache.iterdir()] == ["old"]
+        assert (cache / "old").read_text() == "old\n"
+        if place != "layer":
+            return
+        assert {str(each["path"]) for each in shown.data["changes"]} == {"new", f"{cache}/made", f"{cache}/old"}
+        done = await app.call("Bash", {"command": command})
+    assert done.ok, done.output
+    assert [each.name for each in cache.iterdir()] == ["made"]
+    assert (workspace / "new").exists()
+
+
+REFUSED = {
+    "a pipe": ("mkfifo pipe", "pipe: it is no file"),
+    "an owner": ("chown 12345 a.txt", "a.txt: its owner would change"),
+    "a rule": ("echo x >> b.txt", "b.txt"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_could_not_be_undone_or_is_denied_is_not_applied(place: str, case: str, workspace: Path) -> None:
+    if case == "an owner" and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    command, told = REFUSED[case]
+    before = snapshot(workspace)
+    settings = Settings.parse({"permissions": {"deny": ["Edit(b.txt)"]}})
+    async with opened(workspace, settings=settings) as (app, _):
+        command = command if case != "a rule" else "f=b; python3 -c \"open('$f' + '.txt', 'a').write('x')\""
+        done = await app.call("Bash", {"command": f"echo x > other; {command}; true"})
+    if case == "a rule" and place != "copy beside":
+        assert not (workspace / "b.txt").read_text().endswith("x")  # it could not even be tried
+        return
+    assert done.error is not None, done.output
+    assert told in done.error.message
+    assert snapshot(workspace) == before
+
+
+async def test_two_trials_at_once_keep_to_their_own_copies(place: str, workspace: Path) -> None:
+    async with opened(workspace) as (app, _):
+        commands = [f"sleep 0.0{9 - n}; echo {n} > made{n}; ls" for n in range(6)]
+        results = await asyncio.gather(*(app.dry_run("Bash", {"command": each}) for each in commands))
+    for n, shown in enumerate(results):
+        assert [each["path"] for each in shown.data["changes"]] == [f"made{n}"]
+
+
+async def test_where_nothing_contains_a_command_none_is_tried(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "abilities", lambda: probe.Abilities(why_not="for a test"))
+    before = snapshot(workspace)
+    async with opened(workspace) as (app, _):
+        shown = await app.dry_run("Bash", {"command": "rm a.txt"})
+    assert shown.error is not None
+    assert "nothing would keep it off the workspace (for a test)" in shown.error.message
+    assert snapshot(workspace) == before
+
+
+@pytest.mark.parametrize(("limit", "told"), [("files", "more than 5 files"), ("bytes", "more than 0 MB")])
+async def test_a_workspace_too_large_for_a_plain_copy_is_refused_by_the_limit(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str, told: str
+) -> None:
+    from holdfast.host import tree_copy
+
+    force("copy", monkeypatch)
+    small = tree_copy.Limits(**{limit: 5})
+    monkeypatch.setattr(tree_copy, "Limits", lambda: small)
+    async with opened(workspace) as (app, _):
+        shown = await app.dry_run("Bash", {"command": "rm a.txt"})
+    assert shown.error is not None
+    assert told in shown.error.message
+
+
+async def test_beside_the_workspace_a_full_path_reaches_nothing(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force("copy beside", monkeypatch)
+    before = snapshot(workspace)
+    async with opened(workspace) as (app, _):
+        written = await app.dry_run("Bash", {"command": f"echo x > {workspace}/a.txt"})
+        others = await app.dry_run(
+            "Bash",
+            {
+                "command": f"rm -f {workspace}/b.txt; mv {workspace}/d {workspace}/moved; ln -s x {workspace}/l;"
+                f" truncate -s 0 {workspace}/a.txt; chmod 777 {workspace}/run.sh {workspace}/d; pwd"
+            },
+        )
+    assert snapshot(workspace) == before
+    assert written.data["exit_code"] != 0
+    assert "cannot change. Name files from the working directory" in written.output
+    assert written.data["changes"] == []
+    assert "put back as it was" in others.output
+    assert str(workspace / "run.sh") in others.output
+
+
+async def test_a_trial_runs_in_the_directory_of_the_session(place: str, workspace: Path) -> None:
+    async with opened(workspace) as (app, _):
+        app.session.cwd = str(workspace / "d")
+        done = await app.call("Bash", {"command": "echo x > here; echo y > ../there"})
+    assert done.ok, done.output
+    assert (workspace / "d/here").exists()
+    assert (workspace / "there").exists()
+
+
+async def test_settings_may_want_a_class_of_commands_tried_also_where_a_rule_allows_them(workspace: Path) -> None:
+    settings = Settings.parse({"tools": {"Bash": {"custom": {"must_try": ["silent", "write"]}}}})
+    approver = Says("once")
+    rules = ["Bash(mv:*)", "Bash(make:*)", "Bash(cp:*)"]
+    async with opened(workspace, approver, settings=settings, allow=rules) as (app, _):
+        moved = await app.call("Bash", {"command": "mv a.txt c.txt"})
+        await app.call("Bash", {"command": "ls"})
+        app.approver = Nobody()
+        alone = await app.call("Bash", {"command": "mv b.txt e.txt"})
+    (question,) = approver.asked
+    assert "the settings want it tried" in question.decision.reason
+    assert "c.txt" in question.text()
+    assert moved.ok
+    assert moved.meta["applied_from_trial"]
+    assert (workspace / "c.txt").exists()
+    assert alone.error is not None
+    assert alone.error.code == "permission_denied"
+    assert (workspace / "b.txt").exists()
+
+
+async def test_what_must_be_tried_and_cannot_be_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "abilities", lambda: probe.Abilities(why_not="for a test"))
+    settings = Settings.parse({"tools": {"Bash": {"custom": {"must_try": ["silent"]}}}})
+    async with opened(workspace, Says("once"), settings=settings) as (app, _):
+        done = await app.call("Bash", {"command": "rm a.txt"})
+    assert done.error is not None
+    assert done.error.code == "tool_unavailable"
+    assert (workspace / "a.txt").exists()
+
+
+async def test_a_call_that_is_to_be_shown_first_is_asked_about_or_left_to_the_rules(workspace: Path) -> None:
+    approver = Says("once")
+    async with opened(workspace, approver, allow=["Bash(mv:*)"]) as (app, _):
+        asked = await app.call("Bash", {"command": "mv a.txt c.txt"}, shown_first=True)
+        assert len(approver.asked) == 1
+        written = await app.call("Write", {"file_path": "new.txt", "content": "x\n"}, shown_first=True)
+        assert len(approver.asked) == 2
+        assert approver.asked[1].preview is not None
+        app.approver = Nobody()
+        allowed = await app.call("Bash", {"command": "mv b.txt e.txt"}, shown_first=True)
+        refused = await app.call("Bash", {"command": "rm run.sh"}, shown_first=True)
+    for each in (asked, allowed):
+        assert each.ok
+        assert each.meta["applied_from_trial"]
+    assert written.ok
+    assert (workspace / "new.txt").exists()
+    assert refused.error is not None
+    assert refused.error.code == "permission_denied"
+    assert (workspace / "run.sh").exists()
+
+
+async def test_a_cancelled_trial_leaves_nothing(place: str, workspace: Path) -> None:
+    before = snapshot(workspace)
+    async with opened(workspace) as (app, events):
+        trying = asyncio.create_task(app.dry_run("Bash", {"command": "echo begun; echo x > a.txt; sleep 600"}))
+        while not any(each.kind == "call_progress" for each in events):
+            await asyncio.sleep(0.01)
+        trying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await trying
+    assert snapshot(workspace) == before
