@@ -1,15 +1,15 @@
 """The server the official conformance suite talks to, built on Holdfast's public API.
 
     python tests/mcp/conformance_server.py PORT
-    npx @modelcontextprotocol/conformance server --url http://127.0.0.1:PORT/mcp --suite all
 
-Tools, resources and prompts are those the suite asks for.
+`make conformance` runs it. Tools, resources and prompts are those the suite asks for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -392,6 +392,7 @@ def serving(workspace: str) -> Serving:
 
 async def main(port: int) -> None:
     with tempfile.TemporaryDirectory() as workspace:
+        os.environ["HOLDFAST_HOME"] = os.path.join(workspace, "home")
         door = Door("127.0.0.1", (), None)
         await serve_http(serving(workspace), door, port, lambda url: print(url, file=sys.stderr, flush=True))
 
