@@ -99,6 +99,63 @@ def test_the_users_file_is_the_one_the_configuration_names(tmp_path: Path) -> No
     assert_agrees(top, ["a.mine", "a.yours"])
 
 
+CONFIGURATIONS = {
+    "the place of the repository": '[includeIf "gitdir:{above}/"]\n path = included\n',
+    "another place": '[includeIf "gitdir:/elsewhere/"]\n path = included\n',
+    "a place by its end": '[includeIf "gitdir:r/"]\n path = included\n',
+    "a place by wildcards": '[includeIf "gitdir:**/r/.git"]\n path = included\n',
+    "a place in any case": '[includeIf "gitdir/i:R/"]\n path = included\n',
+    "the branch": '[includeIf "onbranch:wo*"]\n path = included\n',
+    "another branch": '[includeIf "onbranch:main"]\n path = included\n',
+    "a comment that ends in a backslash": "# comment \\\n[core]\n excludesFile = ~/my ignores\n",
+    "a comment after the value": "[core]\n excludesFile = ~/my ignores ; comment \\\n bare = false\n",
+    "a value over two lines": "[core]\n excludesFile = ~/my\\\n ignores\n",
+    "a value in parts": '[core]\n excludesFile = ~"/my ignores"\n',
+    "on the line of its section": "[CORE] EXCLUDESFILE = ~/my ignores\n",
+    "in a section of the same name": '[core "x"]\n excludesFile = ~/my ignores\n',
+    "the last one": "[core]\n excludesFile = ~/my ignores\n excludesFile =\n",
+    "a number for yes": "[core]\n excludesFile = ~/my ignores\n ignoreCase = 2\n",
+    "a key alone for yes": "[core]\n ignoreCase\n excludesFile = ~/my ignores\n",
+    "line ends of Windows": "[core]\r\n excludesFile = ~/my ignores\r\n",
+}
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def test_the_users_configuration_is_read_as_git_reads_it(configuration: str) -> None:
+    home = Path(os.environ["HOME"])
+    top = repository(home.parent / "r")
+    git(top, "symbolic-ref", "HEAD", "refs/heads/work")
+    put(home, "my ignores", "*.mine\n")
+    put(home, "included", "[core]\n\texcludesFile = ~/my ignores\n")
+    put(home, ".gitconfig", configuration.replace("{above}", str(home.parent)))
+    assert_agrees(top, ["a.mine", "A.MINE", "a.yours"])
+
+
+def test_a_worktree_has_settings_of_its_own_where_the_repository_says_so(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    theirs = put(tmp_path, "theirs", "*.yours\n")
+    git(top, "config", "extensions.worktreeConfig", "true")
+    git(top, "config", "--worktree", "core.excludesFile", str(theirs))
+    assert_agrees(top, ["a.mine", "a.yours"])
+
+
+def test_a_path_asked_about_with_a_slash_at_its_end_is_compared_with_it(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    put(top, ".gitignore", "data/**\nbuild/\n/a/**/\n")
+    for path in ("data/", "build/", "a/", "a/b/", "other/"):
+        _, line, pattern = asked_git(top, [path])[path]
+        rule = explain(os.fsencode(top / path.rstrip("/")), is_dir=True).rule
+        assert (line, pattern) == (("", "") if rule is None else (str(rule.line), os.fsdecode(rule.text)))
+
+
+def test_a_folder_called_git_that_is_no_repository_bounds_no_rules(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    put(top, ".gitignore", "*.log\n")
+    for name in ("in/.git/HEAD", "in/a.log", "in/b"):
+        put(top, name)
+    assert [path for path, _ in Walk(os.fsencode(top)).files()] == [b".gitignore", b"in/b"]
+
+
 def test_case_does_not_matter_where_the_configuration_says_so(tmp_path: Path) -> None:
     top = repository(tmp_path / "r")
     git(top, "config", "core.ignorecase", "true")

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from holdfast.core.frozen import frozen
+from holdfast.host.git_config import read_plain
 from holdfast.host.ignore import Rule, Rules
-from holdfast.host.repository import Repository, find_repository, git_dir_of, read_plain, user_excludes_file
+from holdfast.host.repository import Repository, find_repository, git_dir_of, user_excludes_file
 
 GITIGNORE: Final = b".gitignore"
 
@@ -99,7 +99,7 @@ class Decision:
 
 
 def explain(path: bytes, *, stop: bytes | None = None, is_dir: bool | None = None) -> Decision:
-    """Say which rule decides about an absolute path, which need not exist (`is_dir` None: look)."""
+    """Say which rule decides about an absolute path, which need not exist (`is_dir`: asked with a slash at its end)."""
     parent = os.path.dirname(path)
     repository = find_repository(parent)
     top = repository.top if repository else stop if stop and _is_below(parent, stop) else parent
@@ -113,12 +113,10 @@ def explain(path: bytes, *, stop: bytes | None = None, is_dir: bool | None = Non
             return Decision(path, rule, folder.prefix + each, top)
         folder = folder.child(each)
     rule = folder.decide(name, _is_folder(path) if is_dir is None else is_dir)
+    if is_dir and (rule is None or rule.negated):
+        # Asked about `name/`, git compares that very text too: `name/**` fits it.
+        rule = folder.child(name).decide(b"", _is_folder(path)) or rule
     return Decision(path, rule, folder.prefix + name, top)
-
-
-def sources(folder: Folder) -> Sequence[Rules]:
-    """Return the rule files in force in a folder, the first to be asked first."""
-    return [rules for rules, _ in folder.chain]
 
 
 def _outer_rules(repository: Repository | None) -> Chain:

@@ -14,9 +14,10 @@ from typing import Final
 
 from holdfast.core.frozen import frozen
 from holdfast.host import rg
+from holdfast.host.git_config import read_plain
 from holdfast.host.ignore import Rules
 from holdfast.host.ignore_chain import GITIGNORE, Chain, Folder, folder_at, rules_of
-from holdfast.host.repository import find_repository, git_dir_of, read_plain
+from holdfast.host.repository import find_repository, git_dir_of
 from holdfast.host.walk import Tally, Walk
 
 SURVEY_S: Final = 5.0
