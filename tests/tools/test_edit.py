@@ -360,3 +360,15 @@ def test_what_is_no_file_is_refused_for_its_type(bench: Workbench, tool: str) ->
             problem = failure(lambda name=name, args=args: bench.call(tool, file_path=name, **args))
             assert problem.code == "precondition_failed", name
             assert (problem.details["layer"], problem.details["number"]) == (6, 5)
+
+
+def test_utf_8_with_stray_bytes_is_edited_as_utf_8(bench: Workbench) -> None:
+    before = "café ok\nnaïve €\nline four 日本\n".encode() + b"stray \xff\xfe bytes\n"
+    path = bench.put("a", before)
+    result = bench.edit("a", "line four", "línea")
+    assert path.read_bytes() == before.replace(b"line four", "línea".encode())
+    assert "café ok" in result.output
+    bench.edit("a", "stray \udcff\udcfe bytes", "no stray bytes")
+    assert path.read_bytes() == before.replace(b"line four", "línea".encode()).replace(b"\xff\xfe", b"").replace(
+        b"stray  bytes", b"no stray bytes"
+    )

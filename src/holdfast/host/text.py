@@ -26,6 +26,7 @@ Newline = Literal["\n", "\r\n", "\r"]
 
 HEAD_BYTES: Final = 8000
 _SAMPLE_BYTES: Final = 64 * 1024
+_SAMPLED_BYTES: Final = 8 * 1024 * 1024
 _CHUNK_BYTES: Final = 1024 * 1024
 _PARTS_LIMIT: Final = 1000
 """More parts than this are joined: handling them one by one costs more than a copy."""
@@ -106,7 +107,17 @@ def detect(data: bytes) -> Encoding | None:
         return None if _mostly_control(data) else UTF8
     if _decodes(data, UTF8):
         return UTF8
-    return None if _mostly_control(data) else _legacy(data)
+    if _mostly_control(data):
+        return None
+    nearly = mostly_valid(data[:_SAMPLED_BYTES].decode("utf-8", "replace"))
+    return _NEARLY_UTF8 if nearly else _legacy(data)
+
+
+def mostly_valid(text: str) -> bool:
+    """Say whether a text, decoded with U+FFFD for what is invalid, is in that encoding apart from a few stray bytes."""
+    invalid = text.count("\ufffd")
+    valid = len(text) - len(text.encode("ascii", "ignore")) - invalid
+    return invalid * 2 <= valid
 
 
 def possible(data: bytes) -> Iterator[Encoding]:
@@ -115,8 +126,9 @@ def possible(data: bytes) -> Iterator[Encoding]:
     if found is None:
         return
     yield found
-    if found.codec != "utf-8" and found.unit == 1:
-        yield _NEARLY_UTF8
+    if (found.codec != "utf-8" or found is _NEARLY_UTF8) and found.unit == 1:
+        if found is not _NEARLY_UTF8:
+            yield _NEARLY_UTF8
         for codec in _LEGACY:  # a guess may be wrong; a text that is found, character by character, is right
             if codec != found.codec and _decodes(data, encoding := Encoding(codec)):
                 yield encoding

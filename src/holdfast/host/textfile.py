@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.core.frozen import frozen
 from holdfast.host import lines
 from holdfast.host.sniff import wide_encoding
-from holdfast.host.text import UTF8, Encoding, detect
+from holdfast.host.text import UTF8, Encoding, detect, mostly_valid
 
 LINE_CHARACTERS: Final = 2_000
 CHEAP_BYTES: Final = 1024 * 1024
@@ -115,10 +115,8 @@ def decoded(content: bytes, sample: bytes | None = None) -> tuple[str, Encoding,
     encoding looked for (in `sample`, when that says more than the content alone).
     """
     text = content.decode("utf-8", "replace")
-    invalid = text.count("\ufffd")
-    valid = len(text) - len(text.encode("ascii", "ignore")) - invalid
-    if invalid * 2 <= valid or invalid == 0:
-        return _without_mark(content, text), UTF8, invalid
+    if mostly_valid(text):
+        return _without_mark(content, text), UTF8, text.count("\ufffd")
     encoding = detect(content if sample is None else sample) or Encoding("latin_1")
     text = encoding.decode(content, "replace")
     return text, encoding, text.count("\ufffd") if encoding.codec != "latin_1" else 0

@@ -249,9 +249,9 @@ _WESTERN: Final = ("cp1252", "latin_1")
 
 def _encodings(attempt: Attempt, data: bytes) -> list[Encoding]:
     first = attempt.encoding
-    if first.codec == "utf-8" or first.unit > 1:
+    if (first.codec == "utf-8" and first.errors == "strict") or first.unit > 1:
         return [first]
-    return [first, *(encoding for encoding in possible(data) if encoding.codec != first.codec)]
+    return [first, *(encoding for encoding in possible(data) if encoding != first)]
 
 
 def _encoded(
