@@ -213,3 +213,10 @@ def test_a_few_words_in_comments_are_enough_to_tell_the_encoding(codec: str, wor
     encoding = detect(text.encode(codec))
     assert encoding is not None
     assert encoding.decode(text.encode(codec)) == text
+
+
+def test_big5_whose_second_bytes_are_letters_is_no_western_text() -> None:
+    data = "\n".join(f"alpha 這是一個測試檔案內容 {number}" for number in range(30)).encode("big5")
+    found = detect(data)
+    assert found is not None
+    assert found.decode(data).startswith("alpha 這是一個測試檔案內容 0")

@@ -271,7 +271,7 @@ def _legacy(data: bytes) -> Encoding:
 @lru_cache(maxsize=16)
 def _guesses(sample: bytes) -> tuple[str, ...]:
     runs = re.findall(_HIGH_RUN, sample)
-    if sum(len(run) == 1 for run in runs) * 10 >= len(runs) * 7:
+    if sum(len(run) == 1 for run in runs) * 10 >= sum(map(len, runs)) * 7:
         return ()  # single accents among ASCII: a western text, whatever statistics say of so few letters
     from charset_normalizer import from_bytes
 
