@@ -1,4 +1,4 @@
-"""What the commands of all sessions run now, and ending what sessions left behind that are no more.
+"""What the commands of all sessions run now, and ending and removing what sessions left behind that are no more.
 
 A process counts as ours when it descends from a launcher that is written down, or when its environment names a
 session that is. Its id is held by a descriptor while it is judged and signalled: ids are given out again.
@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.core.frozen import frozen
 from holdfast.host.launcher import tree
+from holdfast.host.private_folder import abandoned
 from holdfast.host.sandbox.records import Record, records, started_at
 from holdfast.host.trees import remove_tree
 
@@ -92,6 +93,14 @@ def reap(among: Iterable[Record] | None = None) -> list[Process]:
         remove_tree(record.private_dir)
         record.remove()
     return ended
+
+
+def clear() -> list[str]:
+    """Remove every private temp no process uses any more, also of sessions nothing was written down about."""
+    removed = list(abandoned())
+    for path in removed:
+        remove_tree(path)
+    return removed
 
 
 def _end(process: Process, within_s: float = 2.0) -> bool:
