@@ -24,6 +24,7 @@ LINE_LIMIT: Final = 16 * 1024 * 1024
 """Bytes of the longest line that is read."""
 SKIP_LIMIT: Final = 64 * LINE_LIMIT
 """Bytes of the longest line that is skipped; what sends more has no end."""
+PIECE_BYTES: Final = 64 * 1024
 TOO_LONG: Final = -32070
 """The code of the error that stands in for an answer too long to be read (of those a program may define)."""
 GRACE_S: Final = 1.5
@@ -86,7 +87,8 @@ class Lines:
             try:
                 skipped.add(await self._reader.readuntil(b"\n"))
             except asyncio.LimitOverrunError as more:
-                skipped.add(await self._reader.readexactly(more.consumed))
+                for start in range(0, more.consumed, PIECE_BYTES):  # no second copy of all that is there
+                    skipped.add(await self._reader.readexactly(min(PIECE_BYTES, more.consumed - start)))
             except (asyncio.IncompleteReadError, OSError):
                 return b""
             else:
