@@ -353,3 +353,9 @@ def test_a_picture_far_larger_than_its_file_costs_little_memory(
     path.write_bytes(encoded(kind, size, mode, 0, **({"compression": "tiff_lzw"} if mode == "RGB" else {})))
     done = subprocess.run([sys.executable, "-c", MEASURED, str(path), kind], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 32 * 1024
+
+
+def test_what_only_begins_like_an_image_is_said_to_be_none() -> None:
+    for content in (b"\x89PNG\r\n\x1a\nbroken", b"\xff\xd8\xff\xe0 broken", b"GIF89a", b"II*\0broken"):
+        with pytest.raises(ToolFailure, match=r"no image that can be read|truncated|not enough|broken|Truncated"):
+            prepared(content, "/x.png")

@@ -45,7 +45,7 @@ TEXT_BYTES: Final = 1024 * 1024
 _ONE_AT_A_TIME: Final = Lock()
 
 ACCEPTED: Final = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif", "WEBP": "image/webp"}
-READABLE: Final = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "HEIF", "AVIF", "BMP", "MPO")
+READABLE: Final = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "HEIF", "AVIF", "BMP")
 
 _PIXEL_BYTES: Final = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2}
 """What a decoded pixel takes by its mode; four bytes where nothing is said."""
