@@ -235,3 +235,17 @@ def test_absent_before_and_after_is_harmless(bench: Workbench) -> None:
     bench.history.record([change], call_id="c", tool="Bash", session_id="session_s")
     bench.call("Undo")
     assert not (bench.root / "x").exists()
+
+
+def test_an_undo_under_a_later_change_names_it_and_one_of_a_moved_file_says_that_it_is_gone(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    path = bench.put("a", "one\ntwo\n")
+    first = bench.edit("a", "one", "1").data["change_id"]
+    second = bench.edit("a", "two", "2").data["change_id"]
+    problem = failure(lambda: bench.call("Undo", change_id=first))
+    assert f"Change {second} came later" in problem.hint
+    assert problem.details["later"] == [second]
+    path.rename(path.with_name("b"))
+    problem = failure(lambda: bench.call("Undo"))
+    assert "is gone (moved or deleted) since" in problem.message
+    assert problem.details["later"] == []

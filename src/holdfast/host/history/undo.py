@@ -44,12 +44,25 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
     paths = [conflict.step.path for conflict in conflicts]
     word = "Undo" if plan.kind == "undo" else "Redo"
     diff = "".join(conflict.diff(history.content) for conflict in conflicts)
+    what = "is gone (moved or deleted)" if all(each.now.kind == "absent" for each in conflicts) else "changed"
+    lost = "What would be lost" if what == "changed" else "What stood there"
+    later = _later(history, plan, paths)
+    first = f"Change {', '.join(later)} came later in the same place; undo that first. " if later else ""
     return ToolFailure(
-        f"{word} refused: {', '.join(paths)} changed since. What would be lost:\n{diff}",
+        f"{word} refused: {', '.join(paths)} {what} since. {lost}:\n{diff}",
         code="precondition_failed",
-        hint="Use force (`--force`) to go on all the same; what is there now is kept and can be brought back.",
-        details={"paths": paths, "diff": diff, "changes": list(plan.about)},
+        hint=f"{first}Use force (`--force`) to go on all the same; what is there now is kept and can be brought back.",
+        details={"paths": paths, "diff": diff, "changes": list(plan.about), "later": later},
     )
+
+
+def _later(history: History, plan: Plan, paths: list[str]) -> list[str]:
+    """Return the changes still standing, newest first, that were made to the paths after those of the plan."""
+    newest = max(map(int, plan.originals), default=0)
+    standing = (each for each in history.changes() if each.kind == "change" and each.state == "done")
+    return [
+        each.id for each in standing if each.number > newest and any(changed.path in paths for changed in each.files)
+    ]
 
 
 def preview(history: History, plan: Plan, roots_of: RootsOf) -> str:
