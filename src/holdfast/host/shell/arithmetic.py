@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable
 
 from holdfast.host.shell.plain import Node
+from holdfast.host.shell.tree import child, children, text
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
 _WORD_SIZE = 1 << 64
+_CHANGES_A_COUNT = ("Excl", "Width", "IsSet", "Flags", "NestedParam", "Modifiers", "Exp", "Repl", "Slice", "Names")
 
 _BINARY: dict[str, Callable[[int, int], int | None]] = {
     "+": lambda left, right: left + right,
@@ -56,6 +58,38 @@ def value_of(node: Node | None) -> int | None:
     if kind == "UnaryArithm":
         return _unary(node)
     return _binary(node) if kind == "BinaryArithm" else None
+
+
+def is_number(node: Node | None) -> bool:
+    """Return whether an expression is made of numbers alone: literal ones, and those the shell counts by itself."""
+    if node is None:
+        return True
+    kind = node.get("Type")
+    if kind == "Word":
+        return _number(node) is not None or _is_count(node["Parts"])
+    if kind == "ParenArithm":
+        return is_number(node["X"])
+    if kind == "UnaryArithm":
+        return not node.get("Post") and node["Op"] in _UNARY and is_number(node["X"])
+    return kind == "BinaryArithm" and node["Op"] in _BINARY and is_number(node["X"]) and is_number(node["Y"])
+
+
+def _is_count(parts: list[Node]) -> bool:
+    if len(parts) != 1:
+        return False
+    part = parts[0]
+    return _is_count(part.get("Parts", [])) if part["Type"] == "DblQuoted" else counts(part)
+
+
+def counts(part: Node) -> bool:
+    """Return whether an expansion is a number whatever happens: `$?`, `$#`, `$$`, `${#name}`, `${#list[@]}`."""
+    if part["Type"] != "ParamExp" or any(part.get(key) for key in _CHANGES_A_COUNT):
+        return False
+    name = text(part, "Param")
+    if not part.get("Length"):
+        return name in ("?", "#", "$") and part.get("Index") is None
+    index = [each.get("Value") for each in children(child(part, "Index"), "Parts")]
+    return index in ([], ["@"], ["*"]) and re.fullmatch(r"\w+", name, re.ASCII) is not None
 
 
 def _unary(node: Node) -> int | None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 
-# What runs a program, or names files that are not among the words of the command (`ARGV[1] = "x"`).
-_RUNS = re.compile(r"\b(?:system|getline|fflush|close|include|load|namespace|ARGV|ARGC|SYMTAB)\b|@")
+# What runs a program, names files that are not among the words of the command (`ARGV[1] = "x"`), or shows the whole
+# environment.
+_RUNS = re.compile(
+    r"\b(?:system|getline|fflush|close|include|load|namespace|ARGV|ARGC|SYMTAB)\b|@|\bENVIRON\b(?!\s*\[\s*\")"
+)
 _TOKEN = re.compile(
     r"""
     (?P<string>"(?:[^"\\\n]|\\.)*")
@@ -22,9 +25,13 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PATTERN = re.compile(r"/(?:[^/\\\n\[\"]|\\[^\n\"]|\[\^?\]?[^\]\n\"/\\]*\])*/")
-_BEFORE_A_PATTERN = frozenset("(,{;!~&|\n}")
-_OPENS_OPERAND = frozenset(("print", "printf", "return", "in", "else", "do", "case"))
-_CONTINUED = re.compile(r"(,|&&|\|\|)\s*\n")  # the statement goes on in the next line
+_BEFORE_A_PATTERN = frozenset("(,{;!~&|\n}=<>?:[*%^")
+_OPENS_OPERAND = frozenset(("print", "printf", "return", "in", "else", "do", "case", "exit"))
+_AFTER_AN_OPERAND = re.compile(r"[A-Za-z0-9_)\]\"]\Z")
+# After these one awk divides and another opens a pattern; so does `)` where it may end the condition of a statement.
+_EITHER = frozenset(("length", "next", "nextfile", "break", "continue", "delete", "getline"))
+_CONDITION = re.compile(r"\b(?:if|while|for|switch)\b")
+_CONTINUED = re.compile(r"(,|&&|\|\||\?|:)\s*\n")  # the statement goes on in the next line
 _PRINT = re.compile(r"\b(?:print|printf)\b([^;}\n]*)")
 
 
@@ -50,12 +57,12 @@ def _code(program: str) -> str | None:
         kind, text = token.lastgroup, token.group()
         if kind == "slash":
             hit = _PATTERN.match(program, position) if _opens_pattern(before) else None
-            if hit is None and (_opens_pattern(before) or not _divides(program, position)):
+            if hit is None and not _divides(before, program, position):
                 return None
             text = hit.group() if hit else "/"
             code.append(" 0 " if hit else text)
-        elif text == '"':
-            return None  # a string that does not end
+        elif text in ('"', "\\"):
+            return None  # a string that does not end, a line that may go on after blanks or a comment
         elif kind != "comment":
             code.append({"string": " 0 ", "blank": " "}.get(kind or "", text))
         if kind not in ("blank", "comment"):
@@ -68,10 +75,15 @@ def _opens_pattern(before: str) -> bool:
     return before in _BEFORE_A_PATTERN or before in _OPENS_OPERAND
 
 
-def _divides(program: str, position: int) -> bool:
-    """Whether reading the slash as a division cannot hide a string: no quote stands before the next slash."""
-    end = program.find("/", position + 1)
-    return '"' not in program[position : end if end > 0 else len(program)] or end < 0
+def _divides(before: str, program: str, position: int) -> bool:
+    """Whether the slash divides for certain: after an operand, with nothing hidden up to the next one of its line."""
+    if not _AFTER_AN_OPERAND.search(before) or _opens_pattern(before):
+        return False
+    between, slash, _ = program[position + 1 :].partition("\n")[0].partition("/")
+    if not slash:
+        return True
+    doubtful = before in _EITHER or (before == ")" and _CONDITION.search(program) is not None)
+    return not doubtful and not re.search(r'["#]', between)
 
 
 def _redirects(statement: str) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from holdfast.host.shell import options
 from holdfast.host.shell.found import Found
 from holdfast.host.shell.options import names
-from holdfast.host.shell.readonly_checks import CHECKS, SHELL_VARIABLE
-from holdfast.host.shell.readonly_table import EXACT, READ_ONLY, VERSION_FLAGS, VERSIONED
+from holdfast.host.shell.readonly_builtins import SHELL_VARIABLE, STEERING
+from holdfast.host.shell.readonly_checks import CHECKS
+from holdfast.host.shell.readonly_table import EXACT, READ_ONLY, SHORT_VERSIONED, VERSION_FLAGS, VERSIONED
 from holdfast.host.shell.verdict import Verdict, by_table
 from holdfast.host.shell.word import Word
 
@@ -27,6 +28,7 @@ _SAFE_VARIABLES: dict[str, re.Pattern[str]] = {
         ),
         _PLAIN_VALUE,
     ),
+    **dict.fromkeys(names("CC CXX"), re.compile(r"(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+)(?:-\d+)?")),
     "TZ": re.compile(r"(?![/:.])[A-Za-z0-9_+/-]*"),
     **dict.fromkeys(names("PAGER GIT_PAGER MANPAGER SYSTEMD_PAGER LESS"), re.compile(r"cat|")),
 }
@@ -75,6 +77,13 @@ def variable_problem(name: str, value: Word) -> str:
     return assignment_problem([(name, value)])
 
 
+def setting_problem(name: str, value: Word) -> str:
+    """Say why a variable should not be set for a command, also for one that may run: it may choose what that runs."""
+    if STEERING.fullmatch(name):
+        return assignment_problem([(name, value)])
+    return variable_problem(name, value)
+
+
 def _wrapper(found: Found) -> Verdict:
     name, wrapper = found.name, found.wraps
     if wrapper is not None and wrapper.alters:
@@ -92,8 +101,14 @@ def _open_ended(name: str, verdict: Verdict) -> Verdict:
     return Verdict(f"`{name}` gets words from its input that cannot be known", unreadable=True)
 
 
+def _asks_version(name: str, flag: str) -> bool:
+    if flag in VERSION_FLAGS:
+        return name in VERSIONED or name in READ_ONLY
+    return flag in SHORT_VERSIONED and (name in SHORT_VERSIONED[flag] or name in READ_ONLY)
+
+
 def _named(name: str, words: Sequence[Word]) -> Verdict:
-    if len(words) == 1 and words[0].text in VERSION_FLAGS and (name in VERSIONED or name in READ_ONLY):
+    if len(words) == 1 and _asks_version(name, words[0].text):
         return Verdict()
     if tuple(word.text for word in words) in EXACT.get(name, ()):
         return Verdict()

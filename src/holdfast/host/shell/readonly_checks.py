@@ -9,25 +9,13 @@ from holdfast.host.shell import awk, find, options, sed
 from holdfast.host.shell.options import names
 from holdfast.host.shell.programs import find_roots
 from holdfast.host.shell.readonly_archives import ARCHIVE_CHECKS
-from holdfast.host.shell.readonly_git import FORMS, GLOBAL
-from holdfast.host.shell.readonly_git import READ_ONLY as GIT
+from holdfast.host.shell.readonly_builtins import BUILTIN_CHECKS
+from holdfast.host.shell.readonly_git_check import git
 from holdfast.host.shell.readonly_table import READ_ONLY
 from holdfast.host.shell.verdict import Check, Verdict, by_table
 from holdfast.host.shell.word import Word
 
-# Variables that programs or the shell itself heed: they may be exported already, so that setting one is no matter of
-# this script alone. Every other name is.
-_HEEDED = (
-    r"(?:BASH|GIT|LD|DYLD|LC|LANG|HIST|PS\d|PROMPT|PYTHON|PERL|RUBY|NODE|NPM|npm|JAVA|PIP|LESS|MAN|MAGIC|TAR|TAPE|GZIP|"
-    r"ZIP|UNZIP|BAT|EXA|TREE|RIPGREP|GREP|LS_|AWK|GAWK|JQ|BC|POSIX|TMP|TEMP|TIME|TZ|OPT|SHELL|EXEC|GLOB|MAIL|SSH|GPG|"
-    r"XDG|DOCKER|CARGO|RUST|GO|MALLOC|GCONV|LOCPATH|NLS|TERM|RES|SYSTEMD|DEB|APT|DPKG|HOLDFAST|COMP|COPROC|FUNC|REPLY|"
-    r"DIRSTACK|SECONDS|RANDOM|HOSTALIASES|CHILD).*"
-    r"|.*(?:PAGER|EDITOR|PROXY|proxy|PATH|OPTS|OPTIONS|FLAGS|CONFIG|HOME|RC|ENV|IFS|VISUAL|BROWSER|TMOUT|FIGNORE|USER|PWD)"
-)
-SHELL_VARIABLE = re.compile(rf"(?!(?:{_HEEDED})$)[A-Za-z][A-Za-z0-9_]*", re.ASCII)
-
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_PRINTF_ASSIGNS = re.compile(r"%[-#0 +'0-9.*]*n")
 
 
 def _find(words: Sequence[Word]) -> Verdict:
@@ -81,73 +69,28 @@ def _files(name: str, files: Sequence[Word]) -> Verdict:
     return Verdict(reads=tuple(word for word in files if word.text != "-"))
 
 
-_UNARY_TESTS = names("-a -b -c -d -e -f -g -h -k -p -r -s -t -u -w -x -G -L -N -O -S -z -n -o")
-_BINARY_TESTS = names("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef")
-
-
-def _test(words: Sequence[Word]) -> Verdict:
-    if any(word.literal and word.text in ("-v", "-R") for word in words):
-        return Verdict("`test -v` evaluates a subscript in its operand", unreadable=True)
-    if all(word.kind != "opaque" for word in words):
-        return Verdict()
-    inner = [word for word in words if word.text != "!"]
-    literal = [word.text if word.literal else "" for word in inner]
-    if len(inner) == 1 or (len(inner) == 2 and literal[0] in _UNARY_TESTS):
-        return Verdict()
-    if len(inner) == 3 and literal[1] in _BINARY_TESTS:
-        return Verdict()
-    return Verdict("a test of words that are not literal", unreadable=True)
-
-
-def _bracket(words: Sequence[Word]) -> Verdict:
-    if not words or words[-1].text != "]":
-        return Verdict("`[` without its `]`")
-    return _test(words[:-1])
-
-
-def _printf(words: Sequence[Word]) -> Verdict:
-    if not words:
-        return Verdict()
-    form = words[1] if words[0].text == "--" and len(words) > 1 else words[0]
-    if form.text.startswith("-v") and words[0].text != "--":
-        return Verdict("`printf -v` evaluates a subscript in a name", unreadable=True)
-    if form.kind != "literal" or _PRINTF_ASSIGNS.search(form.text):
-        return Verdict("the format of `printf` is not a plain one", unreadable=True)
-    return Verdict()
-
-
-def _read(words: Sequence[Word]) -> Verdict:
-    parsed = options.parse(words, options.flags("-res -a: -d: -i: -n: -N: -p: -t: -u:"))
-    given = [*parsed.operands, *parsed.values("-a")]
-    if parsed.unknown or any(not word.literal or not SHELL_VARIABLE.fullmatch(word.text) for word in given):
-        return Verdict("`read` into a name that is not a plain one", unreadable=True)
-    return Verdict()
-
-
-def _unset(words: Sequence[Word]) -> Verdict:
-    if all(word.literal and SHELL_VARIABLE.fullmatch(word.text) for word in words):
-        return Verdict()
-    return Verdict("`unset` evaluates a subscript in a name, or forgets one that programs heed", unreadable=True)
-
-
-def _set(words: Sequence[Word]) -> Verdict:
-    plain = re.compile(r"[-+][euxo]+|pipefail|errexit|nounset|xtrace")
-    if words and all(word.literal and plain.fullmatch(word.text) for word in words):
-        return Verdict()
-    return Verdict("`set` prints or changes the state of the shell")
-
-
-def _shown_limit(words: Sequence[Word]) -> Verdict:
-    """Judge `umask` and `ulimit`, which tell a value when none is given."""
-    if all(word.literal and re.fullmatch(r"-[A-Za-z]+", word.text) for word in words):
-        return Verdict()
-    return Verdict("it changes a limit of the shell")
-
-
 def _printenv(words: Sequence[Word]) -> Verdict:
     if any(word.literal and _IDENTIFIER.fullmatch(word.text) for word in words):
         return by_table("printenv", words, options.flags(READ_ONLY["printenv"]))
     return Verdict("prints the whole environment")
+
+
+def _ps(words: Sequence[Word]) -> Verdict:
+    """Judge `ps`, whose `e` without a dash shows the environment of every process."""
+    known = options.flags(READ_ONLY["ps"])
+    before = ""
+    for word in options.parse(words, known).operands:
+        value = re.fullmatch(r"[A-Za-z]*[oOpqtUkN]", before) is not None
+        if not value and re.fullmatch(r"[A-Za-z]*[eE][A-Za-z]*", word.text):
+            return Verdict("`ps e` shows the environment of processes")
+        before = "" if value else word.text
+    return by_table("ps", words, known)
+
+
+def _tput(words: Sequence[Word]) -> Verdict:
+    if any(word.text in ("init", "reset") for word in words):
+        return Verdict("`tput` runs the program that sets a terminal up")
+    return by_table("tput", words, options.flags(READ_ONLY["tput"]))
 
 
 def _sleep(words: Sequence[Word]) -> Verdict:
@@ -157,10 +100,10 @@ def _sleep(words: Sequence[Word]) -> Verdict:
 
 
 def _pager(name: str) -> Check:
-    """Return a check for a program that runs a command given as `+!command`."""
+    """Return a check for a program that runs a command given as `+!command`, or typed after a pattern's end."""
 
     def check(words: Sequence[Word]) -> Verdict:
-        if any(word.text.startswith("+") for word in words):
+        if any(word.text.startswith("+") or not word.text.isprintable() for word in words):
             return Verdict(f"`{name} +command` runs a command")
         return by_table(name, words, options.flags(READ_ONLY[name]))
 
@@ -169,7 +112,7 @@ def _pager(name: str) -> Check:
 
 # Filters that read files which are not among the words (`import "x" as $x;`) or print the environment. A field may
 # have any name: `.include` and `.env` are data.
-_JQ_READS_MORE = re.compile(r"""(?<![.$\w"])(?:include|import|env)\b|\$ENV\b""")
+_JQ_READS_MORE = re.compile(r"""(?<![.$\w"])(?:include|import|env|modulemeta)\b|\$ENV\b""")
 _YQ_READS_MORE = re.compile(r"\b(?:load\w*|env|strenv|eval|system)\s*\(|\benvsubst\b")
 _YQ_SUBCOMMANDS = names("e ea eval eval-all")
 
@@ -225,62 +168,6 @@ def _subcommand(name: str, table: dict[str, str]) -> Check:
     return check
 
 
-def _git(words: Sequence[Word]) -> Verdict:
-    before = options.parse(words, options.flags(GLOBAL), permute=False)
-    rest = list(words[before.used :])
-    if before.unknown:
-        return Verdict(f"`git {before.unknown[0].text}` before the subcommand is not known to only read")
-    if not rest or not rest[0].literal:
-        return Verdict("`git` without a literal subcommand", unreadable=bool(rest))
-    if any(word.kind == "opaque" for word in words):
-        return Verdict("a word of `git` is not literal", unreadable=True)
-    folders = before.values("-C")
-    if len(folders) > 1:
-        return Verdict("`git` with several -C is not known to only read")
-    verdict = _git_subcommand(rest[0].text, rest[1:])
-    here = folders[0] if folders else Word(".")
-    if not verdict.problem and before.used < len(words) and rest[0].text != "version":
-        verdict.reads = (here, *(_below(here, word) for word in verdict.reads))
-    return verdict
-
-
-def _below(folder: Word, word: Word) -> Word:
-    """Return a path as it is meant in the folder that `git -C` names."""
-    if folder.text == "." or word.text.startswith("/"):
-        return word
-    return Word(f"{folder.text}/{word.text}", word.kind, f"{folder.text}/{word.fixed}")
-
-
-# Subcommands that no alias of the repository can hide.
-_GIT_BUILT_IN = {*GIT, *FORMS} | names(
-    "add am checkout cherry-pick clean clone commit fetch init merge mv pull push rebase reset restore revert rm switch"
-)
-
-
-def _git_subcommand(name: str, words: list[Word]) -> Verdict:
-    if len(words) == 1 and words[0].text in ("-h", "--help") and name in _GIT_BUILT_IN:
-        return Verdict()
-    if name in GIT:
-        return by_table(f"git {name}", words, options.flags(GIT[name]))
-    verdict = Verdict(f"`git {name}` is not a known read")
-    for wanted, line in FORMS.get(name, ()):
-        if rest := _asked(wanted, words):
-            verdict = by_table(f"git {name}", rest[0], options.flags(line))
-            if not verdict.problem:
-                return verdict
-    return verdict
-
-
-def _asked(wanted: str, words: list[Word]) -> tuple[list[Word]] | None:
-    """Return the words to judge when a form applies: after its first word, or all when it is an option."""
-    if not wanted:
-        return (words,)
-    choices = wanted.split("|")
-    if not choices[0].startswith("-"):
-        return (words[1:],) if words and words[0].text in choices else None
-    return (words,) if any(word.text.partition("=")[0] in choices for word in words) else None
-
-
 _PIP = {
     "list": "-v --format: --not-required --user --local --verbose --path: -l @none",
     "show": "-fv --files --verbose -q @text",
@@ -298,6 +185,7 @@ _SYSTEMCTL = {
 }
 CHECKS: dict[str, Check] = {
     **ARCHIVE_CHECKS,
+    **BUILTIN_CHECKS,
     "find": _find,
     "gfind": _find,
     "sed": _sed,
@@ -306,21 +194,15 @@ CHECKS: dict[str, Check] = {
     "gawk": _awk,
     "mawk": _awk,
     "nawk": _awk,
-    "test": _test,
-    "[": _bracket,
-    "printf": _printf,
-    "read": _read,
-    "unset": _unset,
-    "set": _set,
     "printenv": _printenv,
-    "umask": _shown_limit,
-    "ulimit": _shown_limit,
     "sleep": _sleep,
+    "ps": _ps,
+    "tput": _tput,
     "less": _pager("less"),
     "more": _pager("more"),
     "jq": _jq,
     "yq": _yq,
-    "git": _git,
+    "git": git,
     "bash": _shell,
     "sh": _shell,
     "dash": _shell,

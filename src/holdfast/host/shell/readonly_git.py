@@ -143,7 +143,11 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
         ("list", "--local --global --system --worktree --show-origin --show-scope --null --name-only --includes @none"),
     ),
     "worktree": (("list", "-vz --porcelain --verbose @none"),),
-    "submodule": (("status", "--cached --recursive -q @text"), ("summary", "--cached --files -n: @text")),
+    "submodule": (
+        ("", "-q --quiet --cached @none"),
+        ("status", "--cached --recursive -q @text"),
+        ("summary", "--cached --files -n: @text"),
+    ),
     "notes": (("", "@none"), ("list", "@text"), ("show", "@text")),
     "reflog": (("show", _LOG), ("exists", "@text"), ("", _LOG.replace("@revisions", "@none"))),
     "bisect": (("log", "@none"),),

@@ -247,8 +247,8 @@ READ_ONLY: dict[str, str] = {
     "pushd": "-n @anything",
     "popd": "-n @anything",
     "dirs": "-lpv @text",
-    "exit": "@anything",
-    "return": "@anything",
+    "exit": "* @anything",
+    "return": "* @anything",
     "break": "@text",
     "continue": "@text",
     "shift": "@text",
@@ -259,7 +259,7 @@ READ_ONLY: dict[str, str] = {
 
 # Programs that tell their version or print help and do nothing else when that is all they are asked. Those that read
 # a project's settings even then, and run what they find there (yarn, mvn, dotnet, hg, pytest...), are left out.
-VERSION_FLAGS = frozenset(("--version", "-version", "-V", "--help"))
+VERSION_FLAGS = frozenset(("--version", "--help"))
 VERSIONED = names(
     """
     python python2 python3 pip pip3 node npm npx tsc ruby gem perl php java javac go rustc cargo rustup gcc g++ cc c++
@@ -268,9 +268,19 @@ VERSIONED = names(
     redis-cli vim nvim emacs nano code tmux screen black ruff mypy uv uvx pipx shfmt shellcheck pandoc ffmpeg protoc
     swift ghc lua luajit julia R Rscript openssl gpg nginx systemctl dpkg rpm apt apt-get brew nix deno bun holdfast
     cp mv rm mkdir rmdir touch chmod chown ln dd tee split truncate install mktemp patch kill
-    tree less man df du ps env head tail wc cut uniq tr diff file stat test printf
+    ldd tree less man df du ps env head tail wc cut uniq tr diff file stat test printf
     """
 )
+# The short spellings, which mean something else to others: `dash -V` and `vim -V` read commands from standard input.
+SHORT_VERSIONED: dict[str, frozenset[str]] = {
+    "-V": names(
+        """
+        python python2 python3 pip pip3 perl cargo rustc rustup ruff uv mypy ssh rsync curl wget psql mysql nginx tmux
+        nano emacs ghc deno gzip xz zstd gawk kill
+        """
+    ),
+    "-version": names("java javac perl cmake ffmpeg sqlite3 screen emacs swift find openssl"),
+}
 # Others spell it in a way of their own.
 EXACT: dict[str, tuple[tuple[str, ...], ...]] = {
     "go": (("version",), ("help",)),
@@ -305,7 +315,7 @@ EXACT: dict[str, tuple[tuple[str, ...], ...]] = {
         ("-br", "a"),
     ),
     "ifconfig": ((), ("-a",)),
-    "java": (("-version",),),
+    "nginx": (("-v",),),
     "lua": (("-v",),),
     "helm": (("version",),),
     "gh": (("version",),),

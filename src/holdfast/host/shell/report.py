@@ -116,11 +116,10 @@ def _report(walk: Walk) -> ShellReport:
         kind = None if each.wraps or each.function else classes.class_of(each.name, run.read_only, writes)
         if kind:
             kinds.append(kind)
-    for name, value in [*walk.assigned, *(pair for each in walk.found for pair in readonly.heeded(each))]:
-        if problem := readonly.variable_problem(name, value):
-            # Judged as a part of its own: a rule that allows the command does not mean what a variable makes of it.
-            found.append(RunCommand((f"{name}={value.text}",), False, problem))
-            reasons.append(problem)
+    for name, value, problem in _variables(walk):
+        # Judged as a part of its own: a rule that allows the command does not mean what a variable makes of it.
+        found.append(RunCommand((f"{name}={value.text}",), False, problem))
+        reasons.append(problem)
     for redirect in walk.redirects:
         for effect in _redirect_effects(redirect):
             found.append(effect)
@@ -141,6 +140,15 @@ def _report(walk: Walk) -> ShellReport:
         tuple(reasons),
         tuple(found),
     )
+
+
+def _variables(walk: Walk) -> Iterator[tuple[str, Word, str]]:
+    """Yield each variable that should not be set as it is, and why."""
+    set_for_commands = [pair for each in walk.found for pair in readonly.heeded(each)]
+    for pairs, problem_of in ((walk.assigned, readonly.variable_problem), (set_for_commands, readonly.setting_problem)):
+        for name, value in dict.fromkeys(pairs):
+            if problem := problem_of(name, value):
+                yield name, value, problem
 
 
 def _run(found: Found) -> tuple[RunCommand, bool]:

@@ -6,8 +6,10 @@ import re
 
 _ADDRESS = re.compile(r"\s*(?:\d+(?:~\d+)?|\$|\+\d+|~\d+)")
 _SIMPLE = re.compile(r"[=dDgGhHnNpPxzlF]|[qQlL]\s*\d*")
-_LABEL = re.compile(r"[:btT]\s*([^;}\n]*)")
-_TEXT = re.compile(r"[aic](?:\s*\\\n|\s*)(?:[^\n\\]|\\.)*", re.DOTALL)
+# A label ends at a blank, and the next command follows it: `:a w file` writes. A `#` belongs to the label.
+_LABEL = re.compile(r"[:btT][ \t]*[\w.-]*[ \t]*(?=[;}\n]|\Z)", re.ASCII)
+# Text begins on the line of its command or after `\\` on the next one. On neither, the next line is a command.
+_TEXT = re.compile(r"[aic][ \t]*(?:\\\n|\\?(?=[^\s\\]))(?:[^\n\\]|\\.)*", re.DOTALL)
 _BRACKET = re.compile(r"\[\^?\]?(?:\[:[a-z]+:\]|[^\]\n])*\]")
 _ODD_IN_BRACKET = re.compile(r"\\(?![tnrsSwW])")  # `[\t]` ends at the same place however it is read, `[\]]` does not
 _SUBSTITUTION_FLAGS = re.compile(r"[gpiIm0-9]*")

@@ -10,6 +10,10 @@ from holdfast.host.shell.plain import Node
 
 COMMAND_KINDS = frozenset(("CallExpr", "DeclClause", "LetClause"))
 _BEFORE_A_COMMENT = re.compile(rb"(?:^|[^\\])[ \t\n;&|(]\Z|\A\Z")
+_EXPANDS = re.compile(r"[$`]|[<>]\(")
+_SUBSTITUTES = re.compile(r"`|\$[({]")
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_COUNTERS = frozenset(("wc -l", "wc -c", "wc -w", "wc -m", "nproc", "id -u", "id -g", "date +%s"))
 _SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
 
 
@@ -82,6 +86,25 @@ def doubtful_comment(tree: Node, source: str) -> bool:
     return False
 
 
+def hidden_expansion(tree: Node) -> bool:
+    """Whether text that the parser took as plain holds an expansion to bash, as in `[[ x == @(a|$(command)) ]]`."""
+    waiting: list[object] = [tree]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting.extend(cast("list[object]", each))
+        if not isinstance(each, dict):
+            continue
+        node = cast(Node, each)
+        kind = node.get("Type")
+        if kind == "ExtGlob" and _EXPANDS.search(text(node, "Pattern")):
+            return True
+        if kind == "Lit" and _SUBSTITUTES.search(_ESCAPED.sub("", node.get("Value", ""))):
+            return True
+        waiting.extend(value for key, value in node.items() if key != "Hdoc")  # its text may be quoted as a whole
+    return False
+
+
 def and_or_parts(node: Node) -> list[tuple[str, Node]]:
     """Flatten `a && b || c`, which nests to the left, into operators and statements."""
     parts: list[tuple[str, Node]] = []
@@ -129,3 +152,17 @@ def is_plain(node: Node) -> bool:
     """Whether a part of a pipeline is one simple command whose standard output is the pipe."""
     redirected = any(text(each, "N") != "2" for each in children(node, "Redirs"))
     return child(node, "Cmd").get("Type") == "CallExpr" and not redirected
+
+
+def prints_a_number(substitution: Node) -> bool:
+    """Whether a substitution ends in a command that prints one number and nothing else: `$(ls | wc -l)`."""
+    statements = children(substitution, "Stmts")
+    if len(statements) != 1:
+        return False
+    command = child(statements[0], "Cmd")
+    last = pipeline_parts(command)[-1] if command.get("Op") in ("|", "|&") else statements[0]
+    if any(each["Op"] not in ("<", "<<", "<<<") for each in children(last, "Redirs")):
+        return False  # with its errors it would print names of files
+    parts = [children(word, "Parts") for word in children(child(last, "Cmd"), "Args")]
+    words = [str(each[0].get("Value", "")) if len(each) == 1 else "" for each in parts]
+    return " ".join(words) in _COUNTERS and not child(last, "Cmd").get("Assigns")

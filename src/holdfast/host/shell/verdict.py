@@ -46,6 +46,8 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
     operands = [word for word in parsed.operands if word.text != "-"]
     kind = known.operands
     read = tuple(parsed.read)
+    if name.startswith("git ") and _shows_signatures(parsed):
+        return Verdict(f"`{name}` that shows signatures runs a program")
     if kind == "none" and operands:
         return Verdict(f"`{name}` with the operand {operands[0].text!r} is not known to only read")
     if kind in ("one", "onetext") and len(parsed.operands) > 1:
@@ -66,7 +68,7 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
     if kind in ("pattern", "pattern_or_files", "filter"):
         return _after_pattern(parsed, operands, read, kind)
     if kind == "revisions":
-        return _revisions(name, parsed, operands)
+        return _revisions(parsed, operands)
     return Verdict(reads=read)
 
 
@@ -79,10 +81,12 @@ def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...],
     return Verdict(reads=(*read, *files), recursive=recursive)
 
 
-def _revisions(name: str, parsed: Parsed, operands: list[Word]) -> Verdict:
+def _shows_signatures(parsed: Parsed) -> bool:
+    return any(re.search(r"%G|%\(signature", word.text) for word in parsed.values("--format", "--pretty"))
+
+
+def _revisions(parsed: Parsed, operands: list[Word]) -> Verdict:
     """Judge what git is given: revisions, paths in them and patterns of paths."""
-    if any(re.search(r"%G|%\(signature", word.text) for word in parsed.values("--format", "--pretty")):
-        return Verdict(f"`{name}` that shows signatures runs a program")
     lines = [Word(word.text.rpartition(":")[2], word.kind) for word in parsed.values("-L") if ":" in word.text]
     return Verdict(reads=(*parsed.read, *lines, *(_blob_path(word) for word in operands)))
 

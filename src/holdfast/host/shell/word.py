@@ -17,6 +17,7 @@ class Word:
     kind: Kind = "literal"
     fixed: str = ""
     path: str = ""  # what the `{}` of `find` stands for: a pattern of the paths it may be
+    many: bool = False  # an unquoted expansion: it may turn out to be any number of words
 
     @property
     def literal(self) -> bool:

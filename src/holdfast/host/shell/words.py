@@ -14,7 +14,7 @@ from holdfast.core.frozen import frozen
 from holdfast.host.shell import arithmetic, braces
 from holdfast.host.shell.plain import Node
 from holdfast.host.shell.quoting import undo_ansi, undo_double, undo_heredoc
-from holdfast.host.shell.tree import below, child, children
+from holdfast.host.shell.tree import below, child, children, prints_a_number
 from holdfast.host.shell.word import Kind, Word
 
 _SPECIAL = re.compile(r"[\\*?\[{~]")
@@ -29,6 +29,7 @@ class Piece:
 
     text: str
     kind: Kind = "literal"
+    many: bool = False
 
 
 Atom: TypeAlias = Piece | str
@@ -57,7 +58,7 @@ class Decoder:
         expanded = braces.expand(atoms) if "{" in atoms else [atoms]
         if expanded is None:
             self._fault("a brace expression is odd or too long to be read")
-            return [self._opaque(node)]
+            return [self._opaque(node, many=True)]
         return [self._finish(each, node, names) for each in expanded]
 
     def value(self, node: Node | None, names: Mapping[str, Word | None]) -> Word:
@@ -84,7 +85,7 @@ class Decoder:
     ) -> Word:
         atoms = self._tilde(atoms, names, in_assignment)
         if any(isinstance(atom, Piece) and atom.kind == "opaque" for atom in atoms):
-            return self._opaque(node, _certain(atoms))
+            return self._opaque(node, _certain(atoms), any(isinstance(atom, Piece) and atom.many for atom in atoms))
         text = "".join(atom if isinstance(atom, str) else atom.text for atom in atoms)
         if _globs(atoms) and not in_assignment:
             return Word(text, "glob", _certain(atoms))
@@ -92,11 +93,11 @@ class Decoder:
             return Word(text, "glob", _certain(atoms))
         return Word(text)
 
-    def _opaque(self, node: Node, fixed: str = "") -> Word:
+    def _opaque(self, node: Node, fixed: str = "", many: bool = False) -> Word:
         if "Pos" not in node:  # a tree of plain words has no positions
-            return Word("".join(piece.get("Value", "") for piece in below(node)), "opaque", fixed)
+            return Word("".join(piece.get("Value", "") for piece in below(node)), "opaque", fixed, many=many)
         raw = self._source[node["Pos"]["Offset"] : node["End"]["Offset"]]
-        return Word(raw.decode(errors="replace"), "opaque", fixed)
+        return Word(raw.decode(errors="replace"), "opaque", fixed, many=many)
 
     def _tilde(self, atoms: list[Atom], names: Mapping[str, Word | None], in_assignment: bool) -> list[Atom]:
         if "~" not in atoms:
@@ -146,7 +147,7 @@ class Decoder:
         elif kind == "ProcSubst":
             yield Piece(_SUBSTITUTE)
         else:
-            yield self._known_output(part, names, splits) or self._running(part)
+            yield self._known_output(part, names, splits) or self._running(part, splits)
 
     def _known_output(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
         """Return what `$(pwd)` and `"$(cat <<'EOF' ...)"` print, the substitutions whose output is certain."""
@@ -179,29 +180,30 @@ class Decoder:
         text = undo_ansi(part.get("Value", ""))
         return Piece("", "opaque") if text is None else Piece(text)
 
-    def _running(self, part: Node) -> Piece:
+    def _running(self, part: Node, splits: bool) -> Piece:
         kind = part["Type"]
         if kind == "CmdSubst" and (part.get("TempFile") or part.get("ReplyVar")):
             self._fault("`${ command; }` runs in the shell itself")
         elif kind != "CmdSubst":
             self._fault(f"an expansion of kind {kind} cannot be read")
-        return Piece("", "opaque")
+        return Piece("", "opaque", splits and not prints_a_number(part))
 
     def _arithmetic(self, part: Node) -> Piece:
         value = arithmetic.value_of(part.get("X"))
-        if value is None:
+        if value is not None:
+            return Piece(str(value))
+        if not arithmetic.is_number(part.get("X")):
             self._fault("arithmetic on names evaluates their values as code")
-            return Piece("", "opaque")
-        return Piece(str(value))
+        return Piece("", "opaque")
 
     def _parameter(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece:
         reason = odd_parameter(part)
         if reason:
             self._fault(reason)
-            return Piece("", "opaque")
+            return Piece("", "opaque", True)
         name: str = part["Param"]["Value"]
         known = None if _modified(part) else self._value_of(name, names, splits)
-        return known or Piece("", "opaque")
+        return known or Piece("", "opaque", (splits and not arithmetic.counts(part)) or _is_list(part))
 
     def _value_of(self, name: str, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
         known = names.get(name)
@@ -236,7 +238,13 @@ def _plain_index(node: Node | None) -> bool:
         return True
     if node.get("Type") == "Word" and [part.get("Value") for part in node["Parts"]] in (["@"], ["*"]):
         return True
-    return arithmetic.value_of(node) is not None
+    return arithmetic.is_number(node)
+
+
+def _is_list(part: Node) -> bool:
+    """Whether an expansion is several words also between quotes: `"$@"`, `"${list[@]}"`."""
+    index = [each.get("Value") for each in child(part, "Index").get("Parts", ())]
+    return not part.get("Length") and (index == ["@"] or part["Param"]["Value"] == "@")
 
 
 def _modified(part: Node) -> bool:

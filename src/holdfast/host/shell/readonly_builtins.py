@@ -1,0 +1,112 @@
+"""Reads among the builtins of bash: `test`, `printf`, `read`, `set`, and the variables they may safely change."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+
+from holdfast.host.shell import options
+from holdfast.host.shell.options import names
+from holdfast.host.shell.verdict import Check, Verdict
+from holdfast.host.shell.word import Word
+
+# Variables that programs or the shell itself heed: they may be exported already, so that setting one is no matter of
+# this script alone. Every other name is.
+_HEEDED = (
+    r"(?:BASH|GIT|LD|DYLD|LC|LANG|HIST|PS\d|PROMPT|PYTHON|PERL|RUBY|NODE|NPM|npm|JAVA|PIP|LESS|MAN|MAGIC|TAR|TAPE|GZIP|"
+    r"ZIP|UNZIP|BAT|EXA|TREE|RIPGREP|GREP|LS_|AWK|GAWK|JQ|BC|POSIX|TMP|TEMP|TIME|TZ|OPT|SHELL|EXEC|GLOB|MAIL|SSH|GPG|"
+    r"XDG|DOCKER|CARGO|RUST|GO|MALLOC|GCONV|LOCPATH|NLS|TERM|RES|SYSTEMD|DEB|APT|DPKG|HOLDFAST|COMP|COPROC|FUNC|REPLY|"
+    r"DIRSTACK|SECONDS|RANDOM|HOSTALIASES|CHILD|MAKE|LUA|PHP|ERL|ELIXIR|R_|JULIA|OPENSSL|SSL|ANSIBLE|TF_|GCC|CMAKE|"
+    r"CCACHE|DISTCC|BUNDLE|GEM|YARN|PNPM|DENO|BUN_|VIM|GVIM|NVIM|EXINIT|EMACS|PSQL|MYSQL|SQLITE|PYTEST|COVERAGE|UV_|"
+    r"POETRY|GTK|GIO|QT_|NIX|GUILE|SUDO|RSYNC|SVN|HG|CVS|FZF|DOTNET|CORECLR|MSBUILD|NUGET|KUBE|HELM|CURL|WGET|FCEDIT).*"
+    r"|.*(?:PAGER|EDITOR|PROXY|proxy|PATH|OPTS|OPTIONS|FLAGS|CONFIG|HOME|RC|ENV|IFS|VISUAL|BROWSER|TMOUT|FIGNORE|USER|PWD)"
+)
+SHELL_VARIABLE = re.compile(rf"(?!(?:{_HEEDED})$)[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+# Names that a program heeds when they are set for it alone (`CC=./x make`); as variables of a script they are common.
+STEERING = re.compile(
+    r"(?:CC|CXX|CPP|FC|AR|AS|LD|LEX|YACC)|.*(?:_FILE|FILES|_INIT|_COMMAND|_CMD|_RSH|_PROG|_PROGRAM|PRELOAD|WRAPPER|"
+    r"LAUNCHER|PLUGINS?|MODULES?|STARTUP|ASKPASS|COMPILER|LINKER|RUNNER|PREFIX|_EXE|_BIN|_CONF|_SHELL)"
+)
+_PRINTF_ASSIGNS = re.compile(r"%[-#0 +'0-9.*]*n")
+
+_UNARY_TESTS = names("-a -b -c -d -e -f -g -h -k -p -r -s -t -u -w -x -G -L -N -O -S -z -n -o")
+_BINARY_TESTS = names("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef")
+
+
+def _test(words: Sequence[Word]) -> Verdict:
+    if any(_may_ask_about_a_name(word) for word in words):
+        return Verdict("`test -v` evaluates a subscript in its operand", unreadable=True)
+    if all(word.kind != "opaque" for word in words):
+        return Verdict()
+    inner = [word for word in words if word.text != "!"]
+    literal = [word.text if word.literal else "" for word in inner]
+    if len(inner) == 1 or (len(inner) == 2 and literal[0] in _UNARY_TESTS):
+        return Verdict()
+    if len(inner) == 3 and literal[1] in _BINARY_TESTS:
+        return Verdict()
+    return Verdict("a test of words that are not literal", unreadable=True)
+
+
+def _may_ask_about_a_name(word: Word) -> bool:
+    """Whether a word is, or may turn out to hold, the `-v` or `-R` that evaluates what follows it."""
+    if word.kind == "glob":
+        return any(fnmatch.fnmatchcase(option, word.text) for option in ("-v", "-R"))
+    return word.many or (word.literal and word.text in ("-v", "-R"))
+
+
+def _bracket(words: Sequence[Word]) -> Verdict:
+    if not words or words[-1].text != "]":
+        return Verdict("`[` without its `]`")
+    return _test(words[:-1])
+
+
+def _printf(words: Sequence[Word]) -> Verdict:
+    if not words:
+        return Verdict()
+    form = words[1] if words[0].text == "--" and len(words) > 1 else words[0]
+    if form.text.startswith("-v") and words[0].text != "--":
+        return Verdict("`printf -v` evaluates a subscript in a name", unreadable=True)
+    if form.kind != "literal" or _PRINTF_ASSIGNS.search(form.text):
+        return Verdict("the format of `printf` is not a plain one", unreadable=True)
+    return Verdict()
+
+
+def _read(words: Sequence[Word]) -> Verdict:
+    parsed = options.parse(words, options.flags("-res -a: -d: -i: -n: -N: -p: -t: -u:"))
+    given = [*parsed.operands, *parsed.values("-a")]
+    if parsed.unknown or any(not word.literal or not SHELL_VARIABLE.fullmatch(word.text) for word in given):
+        return Verdict("`read` into a name that is not a plain one", unreadable=True)
+    return Verdict()
+
+
+def _unset(words: Sequence[Word]) -> Verdict:
+    if all(word.literal and SHELL_VARIABLE.fullmatch(word.text) for word in words):
+        return Verdict()
+    return Verdict("`unset` evaluates a subscript in a name, or forgets one that programs heed", unreadable=True)
+
+
+def _set(words: Sequence[Word]) -> Verdict:
+    plain = re.compile(r"[-+][euxo]+|pipefail|errexit|nounset|xtrace")
+    if words and all(word.literal and plain.fullmatch(word.text) for word in words):
+        return Verdict()
+    return Verdict("`set` prints or changes the state of the shell")
+
+
+def _shown_limit(words: Sequence[Word]) -> Verdict:
+    """Judge `umask` and `ulimit`, which tell a value when none is given."""
+    if all(word.literal and re.fullmatch(r"-[A-Za-z]+", word.text) for word in words):
+        return Verdict()
+    return Verdict("it changes a limit of the shell")
+
+
+BUILTIN_CHECKS: dict[str, Check] = {
+    "test": _test,
+    "[": _bracket,
+    "printf": _printf,
+    "read": _read,
+    "unset": _unset,
+    "set": _set,
+    "umask": _shown_limit,
+    "ulimit": _shown_limit,
+}
