@@ -249,3 +249,13 @@ def test_an_undo_under_a_later_change_names_it_and_one_of_a_moved_file_says_that
     problem = failure(lambda: bench.call("Undo"))
     assert "is gone (moved or deleted) since" in problem.message
     assert problem.details["later"] == []
+
+
+def test_whoever_listens_is_told_that_old_changes_were_dropped(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path, limit_mb=1)
+    for number in range(4):
+        bench.put(f"f{number}", os.urandom(200_000).hex())
+        bench.write(f"f{number}", "short\n")
+    bench.history.close()
+    notes = [event.data["message"] for event in bench.events if event.kind == "note"]
+    assert any("older changes were dropped: the history is limited to 1 MB" in note for note in notes)

@@ -374,7 +374,7 @@ def _open(session: Session) -> History:
 
     folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
     limit = session.settings.history.limit_mb * 1024 * 1024
-    history = History(folder, limit, lambda text: session.emit("note", text=text))
+    history = History(folder, limit, lambda text: session.emit("note", message=text))
     recover(history)
     return history
 

@@ -47,7 +47,9 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
     what = "is gone (moved or deleted)" if all(each.now.kind == "absent" for each in conflicts) else "changed"
     lost = "What would be lost" if what == "changed" else "What stood there"
     later = _later(history, plan, paths)
-    first = f"Change {', '.join(later)} came later in the same place; undo that first. " if later else ""
+    many = len(later) > 1
+    named = f"{'Changes' if many else 'Change'} {', '.join(later)} came later in the same place"
+    first = f"{named}; undo {'those' if many else 'that'} first. " if later else ""
     return ToolFailure(
         f"{word} refused: {', '.join(paths)} {what} since. {lost}:\n{diff}",
         code="precondition_failed",
