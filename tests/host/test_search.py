@@ -248,6 +248,8 @@ def test_the_private_and_the_users_rules_hold_in_a_large_tree(tmp_path: Path, mo
         ("!s", "a.py x.log"),
         ("!t/", "a.py s/b.py x.log"),
         ("*.{py}", "a.py s/b.py s/t/c.py"),
+        ("{a.py,s/t/*}", "a.py s/t/c.py s/t/d.md"),
+        ("{c.py,s/*}", "s/b.py"),
         ("nothing", ""),
     ],
 )
@@ -271,7 +273,7 @@ def test_a_glob_narrows_as_in_rg(
 def test_a_type_narrows_as_in_rg_and_an_unknown_one_is_explained(tmp_path: Path) -> None:
     for name in ("a.py", "b.pyi", "c.js", "Makefile", "d.mjs"):
         put(tmp_path, name, "needle\n")
-    for type_name in ("py", "js", "make"):
+    for type_name in ("py", "js", "make", "all"):
         chosen = file_filter(None, type_name)
         found = Search(Walk(os.fsencode(tmp_path)), rg.Pattern("needle"), chosen.keeps, chosen.narrow).lines(100)
         printed = subprocess.run(
@@ -282,6 +284,21 @@ def test_a_type_narrows_as_in_rg_and_an_unknown_one_is_explained(tmp_path: Path)
         )
     with pytest.raises(ToolFailure) as refused:
         file_filter(None, "tsx2")
+    assert refused.value.code == "invalid_args"
+
+
+def test_a_negated_glob_leaves_the_searched_folder_itself_alone(tmp_path: Path) -> None:
+    for name in ("a.py", "t/s/b.py", "t/c.py"):
+        put(tmp_path / "s", name, "needle\n")
+    chosen = file_filter("!s", None, b"s/")
+    found = Search(Walk(os.fsencode(tmp_path / "s")), rg.Pattern("needle"), chosen.keeps, chosen.narrow).lines(100)
+    assert [line.path for line in found] == [b"a.py", b"t/c.py"]
+
+
+@pytest.mark.parametrize("glob", ["[abc", "*.{py", "a}", "!x[", "{a,[b}"])
+def test_a_glob_with_a_bracket_too_few_is_refused(glob: str) -> None:
+    with pytest.raises(ToolFailure, match="the glob") as refused:
+        file_filter(glob, None)
     assert refused.value.code == "invalid_args"
 
 

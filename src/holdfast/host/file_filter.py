@@ -18,6 +18,7 @@ from holdfast.host.globbing import expand
 from holdfast.host.ignore import Rules
 
 _SIMPLE: Final = re.compile(r"!?[\w.*?@+-]+")
+_BRACKETS: Final = re.compile(r"\\.|\[[!^]?\]?[^\]]*\]|[\[{}]", re.DOTALL)
 
 
 @frozen
@@ -42,9 +43,9 @@ class FileFilter:
         return self.unwanted is None or not self._refused(full)
 
     def _refused(self, path: bytes) -> bool:
-        """A negated glob refuses a file by its own name or by that of a folder above it."""
+        """A negated glob refuses a file by its own name or by that of a folder above it, below the searched one."""
         assert self.unwanted is not None
-        at = path.find(b"/")
+        at = path.find(b"/", len(self.prefix))
         while at >= 0:
             if self.unwanted.decide(path[:at].rpartition(b"/")[2], path[:at], True) is not None:
                 return True
@@ -58,7 +59,7 @@ def file_filter(glob: str | None, type_name: str | None, prefix: bytes = b"") ->
     narrow: list[str] = []
     if glob:
         negated = glob.startswith("!")
-        patterns = expand(glob[negated:].removeprefix("./"))
+        patterns = _alternatives(glob[negated:].removeprefix("./"))
         rules = _rules(patterns, "glob")
         wanted, unwanted = (None, rules) if negated else (rules, None)
         if all(map(_SIMPLE.fullmatch, patterns)):
@@ -69,6 +70,26 @@ def file_filter(glob: str | None, type_name: str | None, prefix: bytes = b"") ->
     return FileFilter(prefix, wanted, unwanted, of_type, narrow)
 
 
+def _alternatives(glob: str) -> list[str]:
+    """Return the plain patterns of a glob; a slash anywhere in it makes each of them count from the directory."""
+    if problem := _unbalanced(glob):
+        raise ToolFailure(
+            f"the glob {glob!r} has {problem}", code="invalid_args", hint="Put a backslash before a plain bracket."
+        )
+    anchored = "/" in glob.rstrip("/")
+    return [f"/{each}" if anchored and "/" not in each.rstrip("/") else each for each in expand(glob)]
+
+
+def _unbalanced(glob: str) -> str:
+    """Return which bracket of a glob lacks its partner, or nothing."""
+    depth = 0
+    for token in _BRACKETS.findall(glob):
+        depth += {"{": 1, "}": -1}.get(token, 0)
+        if token == "[" or depth < 0:
+            return "a `[` that is not closed" if token == "[" else "a `}` that closes nothing"
+    return "a `{` that is not closed" if depth else ""
+
+
 def _rules(patterns: list[str], source: str) -> Rules:
     """Return patterns as rules; what is special only at the beginning of a line is made plain."""
     lines = ("\\" + each if each.startswith(("!", "#")) else each for each in patterns)
@@ -77,6 +98,8 @@ def _rules(patterns: list[str], source: str) -> Rules:
 
 def _type_patterns(name: str) -> list[str]:
     known = rg.file_types()
+    if name == "all":
+        return [each for patterns in known.values() for pattern in patterns for each in expand(pattern)]
     if name in known:
         return [each for pattern in known[name] for each in expand(pattern)]
     near = difflib.get_close_matches(name.lower().lstrip("."), known, 3, 0.5)
