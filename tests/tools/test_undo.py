@@ -134,10 +134,12 @@ def test_unknown_and_contradicting_wishes_are_refused(bench: Workbench) -> None:
 
 def test_created_files_and_folders_go_and_come_back(bench: Workbench) -> None:
     bench.write("x/y/z.txt", "z")
+    modes = [(bench.root / name).stat().st_mode for name in ("x", "x/y")]
     bench.call("Undo")
     assert os.listdir(bench.root) == []
     bench.call("Redo")
     assert text(bench, "x/y/z.txt") == "z"
+    assert [(bench.root / name).stat().st_mode for name in ("x", "x/y")] == modes
 
 
 def test_a_folder_somebody_uses_by_now_stays(bench: Workbench) -> None:

@@ -24,6 +24,7 @@ def configure(parser: ArgumentParser) -> None:
         command.add_argument("id", metavar="ID", help="a question's name, or enough of it")
     kinds = ("once", "session", "always")
     allow.add_argument("--for", dest="kind", choices=kinds, default="once", help="how long the answer holds")
+    allow.add_argument("--anew", action="store_true", help="run it again instead of applying the dry run shown")
     deny.add_argument("--reason", default="", help="why not, for the model to read")
 
 
@@ -68,7 +69,7 @@ def _answer(options: Namespace, row: dict[str, Any]) -> int:
         raise StateError("there is no rule to remember for this call; allow it once")
     by = f"{getpass.getuser()} (process {os.getpid()})"
     reason = options.reason if kind == "no" else ""
-    row["box"].answer(row["id"], Answer(kind, reason), by=by)
+    row["box"].answer(row["id"], Answer(kind, reason, trial="" if kind != "no" and options.anew else None), by=by)
     remembered = f"; remembered: {row['suggestion']}" if kind in ("session", "always") else ""
     text = f"{row['tool']} {'was refused' if kind == 'no' else f'may run ({kind})'}{remembered}"
     render.facts(options, {"id": row["id"], "answer": kind, "by": by}, text)

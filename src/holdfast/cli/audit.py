@@ -55,6 +55,12 @@ def _show(options: Namespace) -> int:
     return 0
 
 
+def _came_to(row: dict[str, Any]) -> str:
+    if row.get("kind") == "trial":
+        return "tried"
+    return "ok" if row.get("ok") else str(row.get("error", {}).get("code", "failed"))
+
+
 def _table(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "Nothing has been recorded for this workspace."
@@ -62,7 +68,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         (
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.get("at", 0))),
             str(row.get("tool", "")),
-            "ok" if row.get("ok") else str(row.get("error", {}).get("code", "failed")),
+            _came_to(row),
             str(row.get("approval", {}).get("answer", row.get("verdict", ""))),
             render.shortened(json.dumps(row.get("args", {}), ensure_ascii=False), 60),
         )

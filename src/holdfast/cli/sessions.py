@@ -101,6 +101,8 @@ def _line(record: dict[str, Any]) -> str:
             return f"  {_when(record['at'])}  {record['tool']}  {mark}  {result['meta'].get('duration_ms', 0)} ms"
         case "permission_decided":
             return f"  {record['tool']}: permission {data.get('answer')} {visible(str(data.get('reason') or ''))}"
+        case "trial_made" | "trial_applied" | "trial_dropped" as kind:
+            return f"  {record['tool']}: {kind.replace('_', ' ')} ({visible(str(data.get('trial')))})"
         case "note":
             return f"  {visible(str(data.get('message', '')))}"
         case _:

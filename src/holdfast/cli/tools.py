@@ -33,6 +33,9 @@ def configure(parser: ArgumentParser) -> None:
     invoke.add_argument("--args", default="{}", metavar="JSON", help="the arguments; - reads standard input")
     approvals_option(invoke)
     invoke.add_argument("--dry-run", action="store_true", help="show what would happen; change nothing")
+    invoke.add_argument(
+        "--apply", action="store_true", help="with --dry-run: ask, then make real exactly what was shown"
+    )
     invoke.add_argument("--timeout", type=_seconds, metavar="S", help="seconds the call may take")
     invoke.add_argument("--tool-allow", default="", metavar="CSV", help="only these tools exist for the call")
     invoke.add_argument("--record", metavar="FILE", help="append the call and its result to a recording")
@@ -218,6 +221,8 @@ def _invoke(options: Namespace) -> int:
     output = _private_stdout()
     try:
         args = _parsed_args(options)
+        if options.apply and not options.dry_run:
+            raise ToolFailure("--apply goes with --dry-run", code="invalid_args", hint="Without either, the call runs.")
         from holdfast.cli import door
 
         result = door.run(_called(options, args))
@@ -286,9 +291,9 @@ async def _called(options: Namespace, args: dict[str, Any]) -> Any:
     async with door.opened(options, tool_allow=csv(options.tool_allow), shows_result=True, **more) as app:
         if sys.stderr.isatty():
             app.bus.subscribe(_progress_shower())
-        if options.dry_run:
+        if options.dry_run and not options.apply:
             return await app.dry_run(options.name, args)
-        return await app.call(options.name, args, source="cli")
+        return await app.call(options.name, args, source="cli", shown_first=options.apply)
 
 
 def _progress_shower() -> Any:
@@ -316,6 +321,6 @@ def _print_result(options: Namespace, result: Any) -> None:
 
     if result.ok or (result.error and result.output != result.error.text):
         output = visible(result.output)
-        render.line(render.diff(output) if options.dry_run else output)
+        render.line(render.diff(output) if options.dry_run and not options.apply else output)
     if result.error:
         render.error(f"{visible(result.error.message)} ({result.error.code})", visible(result.error.hint))

@@ -7,18 +7,17 @@ copy, what the answer makes real is what that showed.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.context import ToolContext
 from holdfast.core.effects import Effect
 from holdfast.core.errors import ToolFailure
-from holdfast.core.events import EventKind
-from holdfast.core.frozen import changed, frozen
-from holdfast.core.tool import Flag, Preview, Tool, Trial
+from holdfast.core.frozen import changed
+from holdfast.core.tool import Flag, Preview, Tool
+from holdfast.engine.trials import Settled, Trials, tell
 from holdfast.engine.workers import Workers
 from holdfast.policy.approval import Answer, Approver, Nobody, Question, digest, settled
 from holdfast.policy.policy import Decision, Policy, Request
@@ -106,13 +105,8 @@ class Asking:
             shown = await workers.submit(lambda: tool.preview(args, ctx) if tool.preview else None)
             shown = await shown if inspect.isawaitable(shown) else shown
         if shown is not None and shown.trial is not None:
-            _tell("trial_made", tool, ctx, shown.trial, call=ctx.call, exit_code=shown.data.get("exit_code"))
+            tell("trial_made", tool, ctx, shown.trial, call=ctx.call, exit_code=shown.data.get("exit_code"))
         return shown
-
-    async def drop(self, tool: Tool, ctx: ToolContext, trial: Trial, *, applied: bool = False) -> None:
-        """Take a trial away: what it did is made real by now, or nobody wants it."""
-        await asyncio.shield(trial.drop())
-        _tell("trial_applied" if applied else "trial_dropped", tool, ctx, trial)
 
     def must_try(self, tool: Tool, args: Any, ctx: ToolContext) -> bool:
         """Say whether a call has to be tried and asked about even where a rule allows it."""
@@ -137,7 +131,7 @@ class Asking:
         unasked = shown_first and decision.verdict == "allow" and nobody and not must
         if decision.verdict == "allow" and not unasked:
             decision = changed(decision, verdict="ask", reason=_MUST_TRY if must else _SHOWN_FIRST)
-        trials = _Trials(self, tool, ctx, partial(self.preview, tool, args, ctx, workers))
+        trials = Trials(tool, ctx, partial(self.preview, tool, args, ctx, workers))
         try:
             shown = None
             if unasked or not nobody:
@@ -155,7 +149,7 @@ class Asking:
         finally:
             await trials.close()
 
-    async def _shown(self, tool: Tool, args: Any, ctx: ToolContext, trials: _Trials, *, must: bool) -> Preview | None:
+    async def _shown(self, tool: Tool, args: Any, ctx: ToolContext, trials: Trials, *, must: bool) -> Preview | None:
         """Return what the question shows from the start; a call that must be tried and cannot be is refused."""
         if not must and not _flag(tool.preview_when_asked, args, ctx):
             return None
@@ -170,7 +164,7 @@ class Asking:
         return shown
 
     async def _answered(
-        self, tool: Tool, ctx: ToolContext, decision: Decision, shown: Preview | None, trials: _Trials
+        self, tool: Tool, ctx: ToolContext, decision: Decision, shown: Preview | None, trials: Trials
     ) -> Answer:
         call, session = ctx.call, ctx.session
         can_try = tool.preview is not None and (shown is None or shown.trial is not None)
@@ -219,62 +213,5 @@ class Asking:
         )
 
 
-@frozen
-class Settled:
-    """What came of a question: changed arguments, to be judged anew, or the trial to make real instead of a run."""
-
-    args: Mapping[str, Any] | None = None
-    trial: Trial | None = None
-
-
-class _Trials:
-    """The trials made for one question: the newest is kept until the answer, and dropped unless that wants it."""
-
-    def __init__(
-        self, asking: Asking, tool: Tool, ctx: ToolContext, preview: Callable[[], Awaitable[Preview | None]]
-    ) -> None:
-        self._asking = asking
-        self._tool = tool
-        self._ctx = ctx
-        self._preview = preview
-        self._newest: Trial | None = None
-
-    async def make(self) -> Preview | None:
-        """Try the call (once more)."""
-        await self.close()
-        shown = await self._preview()
-        self._newest = shown.trial if shown is not None else None
-        return shown
-
-    def meant(self, wanted: str | None, shown: Preview | None) -> Trial | None:
-        """Return the trial an answer is about: the one it names, or the one its question showed."""
-        trial = self._newest
-        if wanted is None:
-            return trial if trial is not None and shown is not None and shown.trial is trial else None
-        return trial if trial is not None and trial.id == wanted else None
-
-    def take(self, wanted: str | None, shown: Preview | None) -> Trial | None:
-        """Hand out the trial an answer is about; raise ToolFailure for one that is gone."""
-        trial = self.meant(wanted, shown)
-        if trial is None and (wanted or (wanted is None and shown is not None and shown.trial is not None)):
-            raise ToolFailure(
-                "the trial that was to be applied is gone: it was tried again since",
-                code="precondition_failed",
-                hint="Nothing was changed. Ask again.",
-            )
-        if trial is not None:
-            self._newest = None
-        return trial
-
-    async def close(self) -> None:
-        if self._newest is not None:
-            trial, self._newest = self._newest, None
-            await self._asking.drop(self._tool, self._ctx, trial)
-
-
 def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:
     return flag if isinstance(flag, bool) else flag(args, ctx)
-
-
-def _tell(kind: EventKind, tool: Tool, ctx: ToolContext, trial: Trial, **data: Any) -> None:
-    ctx.session.emit(kind, tool=tool.name, call_id=ctx.call.id, trial=trial.id, **data)

@@ -51,10 +51,14 @@ class Audit:
         match event.kind:
             case "permission_decided":
                 self._asked[event.call_id] = {
-                    key: event.data[key] for key in ("answer", "by", "reason", "rule", "rules") if event.data.get(key)
+                    key: event.data[key]
+                    for key in ("answer", "by", "reason", "rule", "rules", "trial")
+                    if event.data.get(key)
                 }
             case "call_finished":
                 self.append(self._record(event))
+            case "trial_made":
+                self.append(_tried(event))
             case _:
                 pass
 
@@ -144,6 +148,23 @@ class Audit:
     def close(self) -> None:
         os.close(self._log)
         os.close(self._head)
+
+
+def _tried(event: Event) -> dict[str, Any]:
+    """Return the record of a call that ran on a copy: something ran, though nothing was changed."""
+    call = cast("ToolCall", event.data["call"])
+    return {
+        "kind": "trial",
+        "at": round(event.at, 6),
+        "session": event.session_id,
+        "call": event.call_id,
+        "tool": event.tool,
+        "source": call.source,
+        "args": mask_data(call.args, limit=TEXT_LIMIT),
+        "ok": True,
+        "trial": event.data["trial"],
+        "exit_code": event.data["exit_code"],
+    }
 
 
 def line_hash(previous: str, text: str) -> str:

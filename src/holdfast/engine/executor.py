@@ -30,6 +30,7 @@ from holdfast.engine.prepared import Meter, Middleware, Prepared, Proceed, View
 from holdfast.engine.readiness import Readiness
 from holdfast.engine.running import STOPPED, Overrun, Run, checked, checks_itself, runner, within
 from holdfast.engine.slots import Resources, Slot, ordered
+from holdfast.engine.trials import drop
 from holdfast.engine.workers import Workers
 from holdfast.policy.policy import Policy
 from holdfast.registry.lifecycle import Life, Lifecycle
@@ -131,7 +132,7 @@ class Executor:
             await self._check(tool, args, ctx)
             shown = await self.asking.preview(tool, args, ctx, self.workers)
             if shown is not None and shown.trial is not None:
-                await self.asking.drop(tool, ctx, shown.trial)
+                await drop(tool, ctx, shown.trial)
         except ToolFailure as failure:
             return failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
         text = shown.diff or shown.text if shown else f"{tool.name} cannot say what it would change; nothing was run."
@@ -262,7 +263,7 @@ class Executor:
             if life is not None:
                 self.lifecycle.ended(life, failed)
             if prepared.trial is not None:
-                await self.asking.drop(tool, prepared.ctx, prepared.trial, applied=applied)
+                await drop(tool, prepared.ctx, prepared.trial, applied=applied)
         return result
 
     def _composed(self, tool: Tool, settings: ToolSettings | None) -> Proceed:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.tool import Trial
 from holdfast.host.echo import echoing
 from holdfast.host.visible import visible
 from holdfast.policy.question import Answer, AnswerKind, Question
@@ -61,25 +62,29 @@ class Terminal:
 
     async def _asked(self, question: Question, reading: int, writing: int) -> Answer:
         rules, can_try = question.decision.suggestion, question.try_first is not None
+        trial = question.preview.trial if question.preview is not None else None
         _forget_typed(reading)
-        _write(writing, f"\n{self._style(question.text())}\n\n{choices(rules, can_try)}")
+        _write(writing, f"\n{self._style(question.text())}\n\n{choices(rules, can_try, tried=trial is not None)}")
         while True:
             line = await _line(reading)
             if line is None:
                 return Answer("no", "the terminal was closed")
             word, _, rest = line.strip().partition(" ")
             if word.lower() in ("d", "dry") and question.try_first is not None:
-                _write(writing, f"{self._style(await _tried(question))}\n\n{choices(rules, can_try)}")
+                shown, trial = await _tried(question)
+                _write(writing, f"{self._style(shown)}\n\n{choices(rules, can_try, tried=trial is not None)}")
                 continue
-            kind = _KEYS.get(word.lower())
+            kind = "once" if word.lower() in ("r", "run") and trial is not None else _KEYS.get(word.lower())
             if kind is None or (kind in ("session", "always") and rules is None):
-                _write(writing, choices(rules, can_try))
+                _write(writing, choices(rules, can_try, tried=trial is not None))
                 continue
+            # What a yes makes real is the trial that was seen last; `r` wants a run.
+            meant = "" if trial is None or word.lower() in ("r", "run") else trial.id
             if kind == "always" and not await self._confirmed(rules or "", reading, writing):
-                return Answer("once")
+                return Answer("once", trial=meant)
             if kind == "no":
                 return Answer("no", rest.strip() or "the user said no")
-            return Answer(kind, rule=rules if kind != "once" else None)
+            return Answer(kind, rule=rules if kind != "once" else None, trial=meant)
 
     async def _confirmed(self, rules: str, reading: int, writing: int) -> bool:
         """Show what would be saved before it is saved."""
@@ -89,22 +94,26 @@ class Terminal:
         return said is not None and said.strip().lower() in ("y", "yes")
 
 
-async def _tried(question: Question) -> str:
-    """Return what trying the call on a copy showed; a failure to try is no answer."""
+async def _tried(question: Question) -> tuple[str, Trial | None]:
+    """Return what trying the call on a copy showed, and what would make it real; a failure to try is no answer."""
     assert question.try_first is not None
     try:
         shown = await question.try_first()
     except ToolFailure as failure:
-        return f"It could not be tried: {visible(failure.message)}"
-    return visible((shown.diff or shown.text).rstrip("\n")) if shown is not None else "It cannot be tried."
+        return f"It could not be tried: {visible(failure.message)}", None
+    if shown is None:
+        return "It cannot be tried.", None
+    return visible((shown.diff or shown.text).rstrip("\n")), shown.trial
 
 
-def choices(rules: str | None, can_try: bool = False) -> str:
+def choices(rules: str | None, can_try: bool = False, *, tried: bool = False) -> str:
     """Return the line that says what may be answered; `rules` is what would be remembered."""
     remembered = ""
     if rules is not None:
         shown = " and ".join(visible(line, lines=False) for line in rules.splitlines())
         remembered = f"[s] this session: {shown}   [a] always   "
+    if tried:
+        return f"[y] apply exactly this   {remembered}[r] run it anew   [d] dry run again   [n] drop it > "
     trying = "[d] dry run first   " if can_try else ""
     return f"[y] once   {remembered}{trying}[n] no (n and a reason) > "
 

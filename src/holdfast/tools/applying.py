@@ -94,7 +94,7 @@ def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.st
     known: FileState | None = None  # a new file's mode shows afterwards, the digest of a large one is not there yet
     if attempt.status is not None and size < _BESIDE_BYTES:
         known = FileState("file", digest(), stat.S_IMODE(attempt.status.st_mode), size)
-    folders = [FileChange(path, ABSENT, FileState("directory", "", 0o777)) for path in attempt.made]
+    folders = [FileChange(path, ABSENT, FileState("directory", "", _mode(path))) for path in attempt.made]
     who = Who.of(attempt.ctx, tool, f"{'Change' if attempt.exists else 'Create'} {attempt.path}")
     pending = history.begin(
         who,
@@ -110,6 +110,10 @@ def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.st
     after = FileState("file", digest(), stat.S_IMODE(status.st_mode), status.st_size)
     history.complete(pending, [FileChange(attempt.real, before, after), *folders], attempt.parts, attempt.splices)
     return pending.id, status, after.digest
+
+
+def _mode(path: str) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
 
 
 def _put_or_abandoned(attempt: Attempt, history: History, pending: Pending) -> os.stat_result:
