@@ -41,14 +41,14 @@ async def past_the_door(given, settings):
     for number, command in enumerate(given["commands"]):
         if number and given["meanwhile"]:
             subprocess.run(["bash", "-ec", given["meanwhile"]], check=True)
-        args = {"command": command, "timeout": 20000}
+        args = {"command": command, "timeout": given["timeout"]}
         yield await BASH.run(BASH.arguments.parse(args), ToolContext(ToolCall("Bash", args), session, print, {}))
     await session.close()
 
 async def through_the_door(given, settings):
     async with scratch_app(given["workspace"], settings=settings) as app:
         for command in given["commands"]:
-            yield await app.call("Bash", {"command": command, "timeout": 20000})
+            yield await app.call("Bash", {"command": command, "timeout": given["timeout"]})
 
 async def main():
     given = json.load(sys.stdin)
@@ -82,6 +82,7 @@ class Box:
     python: str
     sandbox: dict[str, Any] = field(default_factory=dict)
     permissions: dict[str, list[str]] = field(default_factory=lambda: {"allow": [], "deny": []})
+    timeout_ms: int = 20_000
     meanwhile: str = ""
     """What its user does outside the sandbox between two commands."""
 
@@ -103,6 +104,7 @@ class Box:
             "permissions": self.permissions,
             "door": door,
             "meanwhile": self.meanwhile,
+            "timeout": self.timeout_ms,
         }
         packages = [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
         environment = {
@@ -479,6 +481,12 @@ def test_processes_of_the_machine_are_invisible(box: Box) -> None:
     shown, kill = box.run("ls /proc | grep -c '^[0-9]'; ps -e | wc -l", f"kill -0 {os.getpid()}")
     assert int(shown["data"]["stdout"].split()[0]) < 8
     assert not kill["ok"]
+
+
+def test_a_program_that_waits_at_a_terminal_is_recognised(box: Box) -> None:
+    box.timeout_ms = 5_500
+    result = box.one("python3 -c \"import pty; pty.spawn(['bash', '-c', 'read answer'])\"")
+    assert "bash waited for input" in result["error"]["message"]
 
 
 def test_memory_and_file_size_are_limited_and_the_limit_is_named(box: Box) -> None:

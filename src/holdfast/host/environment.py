@@ -69,10 +69,11 @@ SETTLED: Final[Mapping[str, str]] = {
     "MANPAGER": "cat",
     "SYSTEMD_PAGER": "cat",
     "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "true",
     "DEBIAN_FRONTEND": "noninteractive",
     "HOLDFAST": "1",
 }
-"""Nobody is there to turn a page or to type a password."""
+"""Nobody is there to turn a page, to type a password or to write in an editor: git takes a message as it stands."""
 
 
 def is_secret_name(name: str) -> bool:

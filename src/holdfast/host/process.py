@@ -299,6 +299,9 @@ class Seat:
             case ("answer", answer), _:
                 if run is not None:
                     run.answered(answer)
+            case ("waiting", str(name)), _:
+                if run is not None:
+                    run.waits(name)
             case ("no layer", int(code)), _:
                 self.meant = None
                 if run is not None:

@@ -55,6 +55,8 @@ class Ended:
     wall_s: float = 0.0
     left_behind: int = 0
     stopped: str = ""
+    waiting: str = ""
+    """The program that waited for somebody to type when it ended."""
     journal: Mapping[str, Any] | None = None
 
     def usage(self) -> dict[str, Any]:
@@ -72,6 +74,10 @@ class Run:
     def __init__(self, plan: Plan, command: Command, stdout: Feed, stderr: Feed, journal: str | None) -> None:
         self.seat: Seat | None = None
         self.stopped = ""
+        self.waiting = ""
+        """The program that waits for somebody to type, while one does."""
+        self.told_waiting: Callable[[str], None] | None = None
+        """Called with its name when one begins to."""
         self.order = {"journal": journal is not None, "contained": plan.contained}
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[int, Feed] = {}
@@ -177,6 +183,12 @@ class Run:
         if self._answers:
             self._answers.popleft().set_result(answer)
 
+    def waits(self, name: str) -> None:
+        """Take note that a program waits for somebody to type; an empty name: none does any more."""
+        self.waiting = name
+        if name and self.told_waiting is not None:
+            self.told_waiting(name)
+
     def close(self, report: dict[str, Any]) -> None:
         """Take the keeper's report of how it ended."""
         if error := report["error"]:
@@ -193,6 +205,7 @@ class Run:
                 wall_s=time.monotonic() - self._began,
                 left_behind=report["left"],
                 stopped=self.stopped or report["reason"],
+                waiting=self.waiting,
                 journal=report["journal"],
             )
         )

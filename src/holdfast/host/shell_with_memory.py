@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from holdfast.core.frozen import frozen
@@ -52,6 +52,9 @@ class ShellWithMemory:
         self._order = os.memfd_create("order", os.MFD_CLOEXEC)
         command = Command((bash(), "-c", _LOOP), cwd, environment, descriptors=(orders, reports, self._order))
         self._run: Run = launcher.run(command, self._out, self._err, journal=folder)
+        self._run.told_waiting = self._waits
+        self.told_waiting: Callable[[str], None] | None = None
+        """Called with the name of a program that begins to wait for somebody to type."""
         os.close(orders)
         os.close(reports)
         self._loop.add_reader(self._reader, self._hear)
@@ -70,6 +73,10 @@ class ShellWithMemory:
 
     def _err(self, data: bytes) -> None:
         self._outlets[1](data)
+
+    def _waits(self, name: str) -> None:
+        if self.told_waiting is not None:
+            self.told_waiting(name)
 
     async def run(
         self, text: str, cwd: str, stdout: Feed, stderr: Feed, timeout_s: float, journal: str | None = None

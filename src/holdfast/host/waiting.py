@@ -8,8 +8,9 @@ from typing import Final
 _ASKED: Final = re.compile(
     r"a (?:terminal|tty) is required|no tty present|must be run from a terminal|not a (?:tty|terminal)"
     r"|could not read (?:Username|Password)|terminal prompts disabled|Host key verification failed"
-    r"|EOFError: EOF when reading a line|Inappropriate ioctl for device|cannot open /dev/tty|/dev/tty: No such device"
-    r"|[Pp]ass(?:word|phrase)[^\n]{0,60}:\s*$|\[[Yy]/[Nn]\]|\([Yy](?:es)?/[Nn](?:o)?\)"
+    r"|EOFError: EOF when reading a line|Inappropriate ioctl for device|cannot open '?/dev/tty|/dev/tty: No such device"
+    r"|No such device or address: '/dev/tty'|non[- ]TTY device|[Ii]nput is not from a terminal|failed tty get"
+    r"|[Pp]ass ?(?:word|phrase)[^\n]{0,60}:(?:\s*$| Password change)|\[[Yy]/[Nn]\]|\([Yy](?:es)?/[Nn](?:o)?\)"
     r"|Are you sure you want to continue connecting|Aborted by user|Need to install the following packages"
     r"|input: device|stdin is not a t",
     re.MULTILINE,
@@ -20,7 +21,26 @@ HINT: Final = (
     "--no-input, --batch), pipe the answer in, or ask the user to run it."
 )
 
+_PROMPT: Final = re.compile(r"\S[?:>] \Z|#\? \n?\Z")
+_READERS: Final = frozenset({"read", "select"})
 
-def wanted_input(text: str) -> bool:
-    """Tell whether what a failed command printed last shows that it waited for somebody to type."""
-    return _ASKED.search(text[-4000:]) is not None
+
+def told(name: str) -> str:
+    """Return what is told of a program that waits for somebody to type."""
+    return f"{name} waits for input, and nobody can type"
+
+
+def wanted_input(stdout: str, stderr: str, last: str = "") -> bool:
+    """Tell whether a failed command waited for somebody to type.
+
+    What it printed shows it, or `last`, the name of the command whose exit code counts: `read` fails for no other
+    reason.
+    """
+    if last in _READERS or asked_last(stdout) or asked_last(stderr):
+        return True
+    return _ASKED.search(stderr[-4000:] + stdout[-4000:]) is not None
+
+
+def asked_last(text: str) -> bool:
+    """Tell whether a text ends in a question nobody answered: a prompt on a last line that is not ended."""
+    return _PROMPT.search(text[-400:]) is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.core.call import ToolResult
@@ -40,11 +41,12 @@ KEPT_TASKS: Final = 100
 class BackgroundTask:
     """One command in the background."""
 
-    def __init__(self, id: str, command: str, description: str) -> None:
+    def __init__(self, id: str, command: str, description: str, call_id: str) -> None:
         self.id = id
+        self.call_id = call_id
         self.command = command
         self.description = description
-        self.started = time.time()
+        self.started = self.last_activity = time.time()
         self.stdout: Stream
         self.stderr: Stream
         self.run: Run
@@ -68,9 +70,23 @@ class BackgroundTask:
         """Where it stands, in the words of the session's board of tasks."""
         return _ON_THE_BOARD[self.status]
 
+    def fed(self, stream: Stream) -> Callable[[bytes], None]:
+        """Return what feeds one of its streams and notes when."""
+
+        def feed(data: bytes) -> None:
+            self.last_activity = time.time()
+            stream.feed(data)
+
+        return feed
+
     def output(self) -> str:
         """Return what was printed since the last look, as one text."""
         stdout, stderr = self.news()
+        return "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part)
+
+    def shown(self) -> str:
+        """Return what was printed and is still held, as one text."""
+        stdout, stderr = (_text(*stream.since(0)) for stream in (self.stdout, self.stderr))
         return "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part)
 
     async def stop(self) -> None:
@@ -86,10 +102,7 @@ class BackgroundTask:
             if stream.total == self._seen[number] + lost + len(data) and self.status == "running":
                 data = data[: _whole_characters(data)]
             self._seen[number] += lost + len(data)
-            note = f"[{lost:,} bytes left out here]\n" if lost else ""
-            kind = binary_kind(data[:512], whole=False)
-            text = f"[{kind}, {len(data):,} bytes: not shown]" if kind else data.decode("utf-8", "replace")
-            texts.append(note + text)
+            texts.append(_text(data, lost))
         return texts[0], texts[1]
 
     def facts(self) -> dict[str, Any]:
@@ -97,14 +110,18 @@ class BackgroundTask:
         ended = self.run.ended
         shown: dict[str, Any] = {
             "task_id": self.id,
+            "call_id": self.call_id,
             "kind": "bash",
             "command": self.command,
             "description": self.description,
             "status": self.status,
             "started": self.started,
+            "last_activity": self.last_activity,
             "exit_code": None if ended is None or ended.stopped else ended.exit_code,
             "wall_s": round(ended.wall_s if ended else time.time() - self.started, 3),
         }
+        if self.run.waiting:
+            shown["waiting_for_input"] = self.run.waiting
         if ended is not None:
             shown["usage"] = ended.usage()
             if self.recorded is not None and self.recorded.change_id:
@@ -145,13 +162,13 @@ class BackgroundTasks:
         shells = self._session.keep(SHELLS)
         launcher = await shells.launcher()
         self._count += 1
-        task = BackgroundTask(f"bg_task_{self._count}", args.command, args.description)
+        task = BackgroundTask(f"bg_task_{self._count}", args.command, args.description, ctx.call.id)
         name = f"{self._session.id}-{task.id}"
         task.stdout = Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"))
         task.stderr = Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"))
         journal = shells.journal(ctx.call.id) if may_be_journalled(args, ctx, launcher) else None
         command = command_of(args.command, ctx, shells)
-        task.run = launcher.run(command, task.stdout.feed, task.stderr.feed, journal=journal)
+        task.run = launcher.run(command, task.fed(task.stdout), task.fed(task.stderr), journal=journal)
         task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, launcher.plan, journal))
         self._tasks[task.id] = task
         self._session.keep(BOARD).join(task.id, args.description or args.command, "command", task)
@@ -163,7 +180,6 @@ class BackgroundTasks:
     ) -> Ended:
         from holdfast.tools.bash import settled
 
-        self._tell(task)
         absent = plan.still_absent()
         try:
             return await task.run.finish(args.timeout / 1000)
@@ -171,10 +187,8 @@ class BackgroundTasks:
             task.stdout.close()
             task.stderr.close()
             task.recorded = await settled(args, ctx, plan, absent, journal, task.run.ended)
-            self._tell(task)
-
-    def _tell(self, task: BackgroundTask) -> None:
-        self._session.emit("task_changed", task_id=task.id, status=task.status, command=task.command)
+            if (board := self._session.kept(BOARD)) is not None:
+                board.refresh(task.id)
 
     def _forget_old(self) -> None:
         over = len(self._tasks) - KEPT_TASKS
@@ -197,6 +211,13 @@ class BackgroundTasks:
 
 
 BACKGROUND: Final[Kept[BackgroundTasks]] = Kept("background", make=BackgroundTasks, close=BackgroundTasks.close)
+
+
+def _text(data: bytes, lost: int) -> str:
+    """Return output as text; what is missing before it is said."""
+    note = f"[{lost:,} bytes left out here]\n" if lost else ""
+    kind = binary_kind(data[:512], whole=False)
+    return note + (f"[{kind}, {len(data):,} bytes: not shown]" if kind else data.decode("utf-8", "replace"))
 
 
 def _whole_characters(data: bytes) -> int:

@@ -12,6 +12,7 @@ from holdfast.core.call import ToolResult
 from holdfast.core.effects import Unreadable
 from holdfast.core.errors import ToolFailure
 from holdfast.core.tool import Preview, Tool
+from holdfast.host import waiting
 from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, bash
 from holdfast.host.run import KILL_S, TERM_S
 from holdfast.host.sandbox import probe
@@ -141,6 +142,7 @@ async def _once(
     """Run the command in a shell of its own."""
     command = command_of(args.command, ctx, shells, only_reads=_read_only(args, ctx))
     run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
+    run.told_waiting = lambda name: ctx.progress(waiting.told(name))
     try:
         await run.finish(time_s(args, ctx))
     finally:

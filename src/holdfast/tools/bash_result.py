@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
     from holdfast.host.command_changes import Recorded
     from holdfast.host.shell import ShellReport
+    from holdfast.host.shell.report import SimpleCommand
 
 SLOW_S: Final = 5.0
 _MORE_TIME: Final = "Give it more time (timeout, at most 600000 ms) or run it in the background."
@@ -117,9 +118,12 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
     if recorded is not None and recorded.put_back:
         data["put_back"] = list(recorded.put_back)
         error = _put_back(recorded.put_back, ended)
-    if error is not None and error.hint:
-        notes.append(error.hint)
-        if error.hint == waiting.HINT:
+    hint = error.hint if error is not None else waiting.HINT if waiting.asked_last(stderr.text) else ""
+    if error is None and not call.report.read_only:
+        notes += _met_the_sandbox(call, stdout, stderr, ended)
+    if hint:
+        notes.append(hint)
+        if hint == waiting.HINT:
             data["waiting_for_input"] = True
     body = "\n".join(part for part in (stdout.text.rstrip("\n"), marked(stderr.text)) if part)
     if error or ended.exit_code > 0:
@@ -166,13 +170,15 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
     details = {"exit_code": ended.exit_code}
     if ended.stopped == "timeout":
         message = f"the command ran longer than its {call.limit_s:g} s and was ended"
-        return ToolError("timeout", message, _MORE_TIME, details | {"timeout_s": call.limit_s})
+        if ended.waiting:
+            message += f"; {ended.waiting} waited for input"
+        hint = waiting.HINT if ended.waiting else _MORE_TIME
+        return ToolError("timeout", message, hint, details | {"timeout_s": call.limit_s})
     if ended.stopped:
         return ToolError("execution_error", f"the command did not run to its end: {ended.stopped}", "", details)
     if ended.exit_code == 0 or (ended.exit_code == 1 and _means_no(call.report)):
         return None
-    said = stderr.text + stdout.text[-4000:]
-    hint = _explanation(said, call.launcher, ended)
+    hint = _explanation(call, stdout.text, stderr.text, ended)
     killed = f" (ended by signal {ended.signal})" if ended.signal else ""
     return ToolError("execution_error", f"the command failed with exit code {ended.exit_code}{killed}", hint, details)
 
@@ -183,17 +189,33 @@ def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:
     return ToolError("execution_error", message, _KEPT, {"exit_code": ended.exit_code})
 
 
-def _explanation(said: str, launcher: Launcher, ended: Ended) -> str:
+def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
     from holdfast.host.sandbox import denials
 
-    if explained := denials.explain(said, launcher.plan, ended.exit_code):
+    if explained := denials.explain(stderr + stdout[-4000:], call.launcher.plan, ended.exit_code):
         return explained
-    return waiting.HINT if waiting.wanted_input(said) else ""
+    last = _last(call.report)
+    return waiting.HINT if waiting.wanted_input(stdout, stderr, last.name if last else "") else ""
+
+
+def _last(report: ShellReport) -> SimpleCommand | None:
+    """Return the command whose exit code is that of the whole."""
+    if not report.ok or not report.commands:
+        return None
+    return next((each for each in reversed(report.commands) if not each.nested), report.commands[-1])
+
+
+def _met_the_sandbox(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> list[str]:
+    """Return a word on the sandbox for a command line that went well as a whole: `make | tail` hides what failed."""
+    from holdfast.host.sandbox import denials
+
+    explained = denials.explain(stderr.text[-4000:] + stdout.text[-4000:], call.launcher.plan, ended.exit_code)
+    return [explained] if explained else []
 
 
 def _means_no(report: ShellReport) -> bool:
     """Tell whether the exit code 1 of a command line is an answer: that of its last command decides."""
-    if not report.ok or not report.commands:
+    last = _last(report)
+    if last is None:
         return False
-    last = next((each for each in reversed(report.commands) if not each.nested), report.commands[-1])
     return last.name in _ONE_MEANS_NO or (last.name == "git" and not _GIT_ONE_MEANS_NO.isdisjoint(last.words[1:]))

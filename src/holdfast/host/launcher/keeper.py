@@ -11,7 +11,7 @@ import _socket
 import os
 import select
 
-from holdfast.host.launcher import command, tree, wire
+from holdfast.host.launcher import asking, command, tree, wire
 from holdfast.host.launcher.journal import Journal
 from holdfast.host.sandbox import landlock, limits, namespaces, system
 
@@ -24,6 +24,7 @@ else:
 
 _KILL = 9
 _WATCH_MS = 250
+_LOOKS_A_SECOND = 4
 
 
 def make(plan: dict[str, Any], overlay: dict[str, Any] | None = None) -> tuple[int, _socket.socket]:
@@ -99,6 +100,9 @@ class Keeper:
         self.used = [0.0, 0.0, 0]
         self.reason = ""
         self.error: tuple[str, int] | None = None
+        self.looks = 0
+        self.asking: dict[int, tuple[str, int]] = {}
+        self.told = ""
         words = self._get_ready()
         received = self._wait_for_order()
         if received is None:
@@ -185,7 +189,7 @@ class Keeper:
         while self.ended is None:
             events = poll.poll(_WATCH_MS)
             if not events:
-                self._look_at_limits()
+                self._look()
             for descriptor, _ in events:
                 if descriptor == self.listener:
                     self._answer(poll)
@@ -237,13 +241,27 @@ class Keeper:
                 pass
         return True
 
-    def _look_at_limits(self) -> None:
-        if not self.plan["limited"]:
+    def _look(self) -> None:
+        """In a quiet moment, look at the limits, and once a second at who waits for input."""
+        self.looks += 1
+        asks = self.looks % _LOOKS_A_SECOND == 0
+        if not self.plan["limited"] and not asks:
             return
         pids = _all_but_us() if self.namespaced else tree.descendants(os.getpid())
-        if broken := limits.overrun(pids, self.limits):
+        if self.plan["limited"] and (broken := limits.overrun(pids, self.limits)):
             self.reason = f"ended because {broken}"
             self._signal(_KILL)
+        if asks:
+            self._look_for_input(pids)
+
+    def _look_for_input(self, pids: list[int]) -> None:
+        """Tell the program who waits for somebody to type: whoever has not moved since the last look."""
+        before, self.asking = self.asking, asking.who_waits(pids)
+        names = [name for pid, (name, used) in self.asking.items() if before.get(pid) == (name, used)]
+        said = names[-1] if names else ""
+        if said != self.told:
+            self.told = said
+            self._tell(("waiting", said))
 
     def _signal(self, number: int) -> None:
         if not self.namespaced:
