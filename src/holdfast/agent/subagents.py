@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from time import time
 from typing import Any, Final
 
+from holdfast.agent.attended import Agent, attended
 from holdfast.agent.loop import Limits, Loop, Outcome
 from holdfast.agent.prompt import system_prompt
 from holdfast.core.agents import AgentOrder, Profile
@@ -27,35 +27,6 @@ from holdfast.engine.executor import Executor
 from holdfast.host import git
 
 OpenModel = Callable[[str | None], Model]
-
-
-@dataclass(slots=True)
-class Agent:
-    """One running (or ended) sub-agent, as a monitor sees it."""
-
-    id: str
-    profile: str
-    description: str
-    depth: int
-    state: Status = "in_progress"
-    tool_calls: int = 0
-    tokens: int = 0
-    last_activity: float = field(default_factory=time)
-    task: asyncio.Task[ToolResult] | None = None
-    news: list[str] = field(default_factory=list[str])
-
-    def output(self) -> str:
-        told, self.news = "\n".join(self.news), []
-        return told
-
-    async def stop(self) -> None:
-        if self.task is not None and not self.task.done():
-            self.task.cancel()
-            await asyncio.wait({self.task})
-
-    def facts(self) -> dict[str, Any]:
-        names = ("id", "profile", "description", "depth", "state", "tool_calls", "tokens", "last_activity")
-        return {name: getattr(self, name) for name in names}
 
 
 class AgentRegistry:
@@ -127,18 +98,25 @@ class Subagents:
             )
         profile = next((each for each in self._profiles if each.name == order.profile), self._profiles[0])
         agent = self.registry.add(profile.name, order.description or order.prompt[:80], self.depth + 1)
-        if order.mode == "background":
-            return self._in_background(agent, profile, order)
-        if order.mode == "worktree":
-            return await self._in_worktree(agent, profile, order)
+        work = self._in_worktree if order.mode == "worktree" else self._here
+        # Owned by the registry, which the session closes: it cannot outlive either.
+        agent.task = asyncio.get_running_loop().create_task(work(agent, profile, order))
+        agent.task.add_done_callback(lambda _: self._refresh(agent))
+        self.session.keep(self.board).join(agent.id, agent.description, "agent", agent)
+        return self._in_background(agent) if order.mode == "background" else await attended(agent)
+
+    async def _here(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
         return await self._converse(agent, profile, order, self._child(agent, self.session.workspace))
 
-    def _in_background(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
-        child = self._child(agent, self.session.workspace)
-        # Owned by the registry, which the session closes: it cannot outlive either.
-        agent.task = asyncio.get_running_loop().create_task(self._converse(agent, profile, order, child))
+    def _refresh(self, agent: Agent) -> None:
+        if agent.state == "in_progress":  # stopped before it began
+            agent.state = "cancelled"
+        if (board := self.session.kept(self.board)) is not None:
+            board.refresh(agent.id)
+
+    def _in_background(self, agent: Agent) -> ToolResult:
+        assert agent.task is not None
         agent.task.add_done_callback(lambda task: self._ended(agent, task))
-        self.session.keep(self.board).join(agent.id, agent.description, "agent", agent)
         text = f"{agent.id} works in the background. You get a notice when it ends; TaskStop ends it."
         return ToolResult(data={"task_id": agent.id, "agent_id": agent.id, "status": "in_progress"}, output=text)
 
@@ -149,7 +127,7 @@ class Subagents:
         else:
             problem = task.exception()
             said = f"failed: {problem}" if problem else f"{agent.state}: {task.result().output}"
-        agent.news.append(said)
+        agent.hear(said)
         self.session.notices.append(f"[notice] Background agent {agent.id} ({agent.description}) {said}")
 
     async def _in_worktree(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
@@ -158,36 +136,30 @@ class Subagents:
         except ToolFailure:
             agent.state = "failed"
             raise
-        result: ToolResult | None = None
+        failure: ToolFailure | None = None
+        result = ToolResult()
         try:
             result = await self._converse(agent, profile, order, self._child(agent, worktree.path))
+        except ToolFailure as problem:
+            failure = problem
         finally:
             changed, commits = await git.changes(worktree)
             if not changed and not commits:
                 await git.remove_worktree(worktree)
-        data = {
-            **result.data,
-            "branch": worktree.branch,
-            "worktree": worktree.path,
-            "changes": changed,
-            "commits": commits,
-        }
-        if not changed and not commits:
-            data |= {"branch": None, "worktree": None}
-            return ToolResult(data=data, output=f"{result.output}\n\n[no changes; the worktree was removed]")
-        listed = "\n".join(f"  {line}" for line in changed[:50])
-        where = f"branch {worktree.branch}, {commits} commit(s), in {worktree.path}"
-        return ToolResult(data=data, output=f"{result.output}\n\n[{where}]\n{listed}")
+        if failure is not None:
+            if changed or commits:
+                failure.hint = (
+                    f"{failure.hint} What it did so far is in {worktree.path}, branch {worktree.branch}.".strip()
+                )
+            raise failure
+        return _with_worktree(result, worktree, changed, commits)
 
     def _child(self, agent: Agent, workspace: str) -> Session:
         """Return the session of a sub-agent: its events reach the parent's stream, attributed."""
         parent = self.session
 
         def forward(event: Event) -> None:
-            agent.last_activity = event.at
-            agent.tool_calls += event.kind == "call_started"
-            if event.kind == "message" and event.data.get("usage") is not None:
-                agent.tokens += event.data["usage"].total
+            agent.take(event)
             parent.forward(event)
             parent.emit("subagent_event", subagent_id=agent.id, event=event)
 
@@ -262,3 +234,16 @@ def _result(agent: Agent, outcome: Outcome) -> ToolResult:
     }
     text = outcome.text or f"(the sub-agent ended without an answer: {outcome.stop})"
     return ToolResult(data=data, output=text)
+
+
+def _with_worktree(result: ToolResult, worktree: git.Worktree, changed: Sequence[str], commits: int) -> ToolResult:
+    """Say where an agent's changes are, and what they could not build on."""
+    place: dict[str, Any] = {"branch": worktree.branch, "worktree": worktree.path}
+    where = f"branch {worktree.branch}, {commits} commit(s), in {worktree.path}"
+    if not changed and not commits:
+        place, where = dict.fromkeys(place), "no changes; the worktree was removed"
+    said = [f"[{where}]", *(f"  {line}" for line in changed[:50])]
+    if worktree.uncommitted:
+        said.append(f"[it began at the last commit, without the {worktree.uncommitted} uncommitted changes here]")
+    data = {**result.data, **place, "changes": list(changed), "commits": commits, "uncommitted": worktree.uncommitted}
+    return ToolResult(data=data, output="\n".join([result.output, "", *said]))

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trust": ("holdfast.cli.trust", "trust a folder's own settings, tools and servers"),
     "audit": ("holdfast.cli.audit", "show and verify the record of every call"),
     "shell": ("holdfast.cli.shell", "show how a shell command is understood"),
-    "ps": ("holdfast.cli.ps", "list what runs in the background"),
+    "ps": ("holdfast.cli.ps", "show the board: to-dos, background commands, agents"),
     "reap": ("holdfast.cli.reap", "end what dead sessions left running"),
     "stats": ("holdfast.cli.stats", "show what was measured"),
     "health": ("holdfast.cli.health", "check the health of tools"),

@@ -71,6 +71,8 @@ class Session:
         """Who runs sub-agents for this session; set by whoever opens a conversation."""
         self.notices: list[str] = []
         """What happened beside the conversation (a background agent ended); told to the model with the next message."""
+        self.tasks_before: dict[str, Mapping[str, Any]] = {}
+        """Tasks of the processes this session goes on from, as they last stood."""
         self.grants: list[str] = []
         """Allow rules given for this session by an approver."""
         self.origins: set[str] = set()

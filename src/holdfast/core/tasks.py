@@ -53,6 +53,10 @@ class Running(Protocol):
         """Return what it has said since the last time this was asked."""
         ...
 
+    def shown(self) -> str:
+        """Return all it has said that is still held, for whoever looks on; `output` is not changed by it."""
+        ...
+
     def facts(self) -> dict[str, Any]:
         """Return what else is worth telling of it, as plain data."""
         ...
@@ -97,6 +101,11 @@ class TaskBoard:
         """Return every task as it stands now."""
         return [self._fresh(task) for task in list(self._tasks.values())]
 
+    def facts(self, id: str) -> dict[str, Any] | None:
+        """Return what is told of whatever runs behind a task; None for a to-do, and for what ran in the past."""
+        running = self._running.get(id)
+        return None if running is None else running.facts()
+
     def get(self, id: str) -> Task:
         """Return one task; raise ToolFailure naming those there are."""
         if task := self._tasks.get(id):
@@ -109,6 +118,8 @@ class TaskBoard:
         task = self.get(id)
         if found := self._running.get(id):
             return found
+        if task.kind != "todo":
+            raise ToolFailure(f"{id} ran in an earlier process and is {task.status}", hint="Start it again if needed.")
         raise ToolFailure(f"{id} is a to-do; nothing runs behind it", hint=f"It is {task.status}; use TaskUpdate.")
 
     def update(self, id: str, status: Status) -> Task:
@@ -124,6 +135,11 @@ class TaskBoard:
                 details={"from": task.status, "to": status, "legal": list(MOVES[task.status])},
             )
         return self._put(replace(task, status=status, updated=time()))
+
+    def refresh(self, id: str) -> None:
+        """Take over where something that runs stands, and tell of it; safe for a task that is not there."""
+        if task := self._tasks.get(id):
+            self._fresh(task)
 
     def _put(self, task: Task) -> Task:
         self._tasks[task.id] = task

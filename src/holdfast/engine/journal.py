@@ -68,17 +68,20 @@ class Journal:
             os.write(self._descriptor, b"\n")
 
 
-def records(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the readable records of a journal, oldest first; nothing when there is none."""
+def records(path: str, kinds: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the readable records of a journal (of some kinds), oldest first; nothing when there is none."""
     if not os.path.exists(path):
         return
+    marks = [f'"{kind}"' for kind in kinds]
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
+            if marks and not any(mark in line for mark in marks):
+                continue  # a record of another kind need not be read
             try:
                 record = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(record, dict) and "kind" in record:
+            if isinstance(record, dict) and "kind" in record and (not kinds or record["kind"] in kinds):
                 yield cast("dict[str, Any]", record)
 
 
@@ -102,6 +105,8 @@ def _take_up(session: Session, record: dict[str, Any]) -> None:
             session.read_state.put(data.pop("path"), Seen(**data))
         case "permission_decided" if data.get("answer") in ("session", "always"):
             session.grants += [rule for rule in data.get("rules", ()) if rule not in session.grants]
+        case "task_changed" if "task" in data:
+            session.tasks_before[data["task"]["id"]] = data["task"]
         case "tool_activated":
             session.activated.add(record["tool"])
         case "call_finished":

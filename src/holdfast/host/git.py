@@ -56,6 +56,8 @@ class Worktree:
     branch: str
     repository: str
     base: str
+    uncommitted: int
+    """Changes in the repository's own folder that the worktree does not have."""
 
 
 async def add_worktree(folder: str, branch: str, agent_id: str) -> Worktree:
@@ -73,7 +75,8 @@ async def add_worktree(folder: str, branch: str, agent_id: str) -> Worktree:
         raise ToolFailure(f"the branch {branch} exists already", hint="Choose another branch_name, or leave it out.")
     place = _new_place(os.path.basename(top.strip()))
     await git("worktree", "add", "-b", branch, place, base.strip(), cwd=folder)
-    return Worktree(place, branch, top.strip(), base.strip())
+    _, status = await git("status", "--porcelain", cwd=folder, check=False)
+    return Worktree(place, branch, top.strip(), base.strip(), len(status.splitlines()))
 
 
 def _new_place(name: str) -> str:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.args import Args, Field, unsaid
 from holdfast.core.call import ToolResult
+from holdfast.core.errors import ToolFailure
 from holdfast.core.session import Kept
 from holdfast.core.tasks import STATUSES, Status, Task, TaskBoard, task_from_dict
 from holdfast.core.tool import Tool
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
     from holdfast.core.effects import Effect
     from holdfast.core.session import Session
+    from holdfast.host.reached import Reached
 
 
 def _board(session: Session) -> TaskBoard:
@@ -27,17 +31,53 @@ def _board(session: Session) -> TaskBoard:
     path = os.path.join(session.state_dir or "", "tasks.json")
 
     def changed(task: Task) -> None:
-        session.emit("task_changed", task_id=task.id, status=task.status, title=task.title, task_kind=task.kind)
+        session.emit("task_changed", task_id=task.id, status=task.status, task=task.to_dict())
         if kept:
             _save(board, path)
 
     board = TaskBoard(changed)
+    for before in session.tasks_before.values():
+        with suppress(ValueError, TypeError):
+            board.restore(task_from_dict(before))
     if kept:
         _load(board, path)
+    if session.state_dir is not None:
+        session.keep(_REACHED)
     return board
 
 
 BOARD: Final[Kept[TaskBoard]] = Kept("tasks", make=_board)
+
+
+def _reached(session: Session) -> Reached | None:
+    """Let other processes see the board, and listen to and stop what runs."""
+    from holdfast.host.reached import Reached
+
+    async def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+        board = session.keep(BOARD)
+        try:
+            if request.get("want") == "board":
+                rows = [task.to_dict() | {"details": board.facts(task.id)} for task in board.all()]
+                return {"session_id": session.id, "workspace": session.workspace, "pid": os.getpid(), "tasks": rows}
+            running = board.running(str(request.get("id")))
+            if request.get("want") == "stop":
+                await running.stop()
+            return {"task": board.get(str(request["id"])).to_dict(), "output": running.shown()}
+        except ToolFailure as failure:
+            return {"error": failure.message, "hint": failure.hint}
+
+    try:
+        return Reached(f"{os.getpid()}-{session.id[-40:]}", answer)
+    except (OSError, RuntimeError):  # no folder for it, or no loop: the board works all the same
+        return None
+
+
+async def _unreached(reached: Reached | None) -> None:
+    if reached is not None:
+        await reached.close()
+
+
+_REACHED: Final[Kept[Reached | None]] = Kept("tasks_reached", make=_reached, close=_unreached)
 
 
 def _save(board: TaskBoard, path: str) -> None:
