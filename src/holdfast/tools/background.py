@@ -120,6 +120,8 @@ class BackgroundTask:
             "exit_code": None if ended is None or ended.stopped else ended.exit_code,
             "wall_s": round(ended.wall_s if ended else time.time() - self.started, 3),
         }
+        if self.run.waiting:
+            shown["waiting_for_input"] = self.run.waiting
         if ended is not None:
             shown["usage"] = ended.usage()
             if self.recorded is not None and self.recorded.change_id:
