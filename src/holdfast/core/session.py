@@ -77,6 +77,8 @@ class Session:
         """Allow rules given for this session by an approver."""
         self.origins: set[str] = set()
         """Origins of text that has entered the session (`web`, `mcp:name`, `outside`)."""
+        self.confined = False
+        """Whether nothing outside the roots may be changed, whatever rules allow or an approver says."""
         self.environment: dict[str, str] = {}
         """Variables the session's commands see beside the cleaned environment."""
         self.keeps_out: Callable[[str], bool] = is_secret
@@ -84,6 +86,8 @@ class Session:
         policy sets beside them, such as files under a deny rule."""
         self.keeps_as_is: Callable[[str], bool] | None = None
         """What no command may change, whichever program it starts; set by the policy. None: nothing of that kind."""
+        self.opens: Callable[[], tuple[str, ...]] = tuple
+        """Folders outside the roots that commands may write in; set by the policy."""
         self.closed = False
         self._emit: Listener = emit or _nobody
         self._kept: dict[str, tuple[Kept[Any], Any]] = {}

@@ -47,6 +47,7 @@ class Shells:
         self._private: PrivateFolder | None = None
         self._tidied = False
         self._secrets: frozenset[str] = frozenset()
+        self._opened: tuple[str, ...] = ()
         self._record: Record | None = None
 
     @property
@@ -144,6 +145,8 @@ class Shells:
         launcher = self._launcher
         if launcher is None or not launcher.plan.namespaces:
             return True
+        if self.session.opens() != self._opened:
+            return False
         return secrets_at_top(self.session.roots) <= self._secrets and launcher.plan.holds()
 
     async def _start(self) -> Launcher:
@@ -153,6 +156,7 @@ class Shells:
                 hint="Make the folder again, or start a session in another one.",
             )
         self._secrets = frozenset(secrets_at_top(self.session.roots))
+        self._opened = self.session.opens()
         mode = self.session.settings.sandbox.mode
         launcher = await self._contained() if mode != "off" and probe.available() else None
         if launcher is None:
@@ -195,6 +199,7 @@ class Shells:
             self.private_dir,
             namespaces=namespaces,
             own=own,
+            opened=session.opens(),
             readable=session.settings.permissions.allow,
             keeps_out=session.keeps_out,
             keeps_as_is=session.keeps_as_is,

@@ -123,6 +123,11 @@ class PathPattern:
 _WILD = re.compile(r"[*?\[\\]")
 
 
+def has_wildcard(text: str) -> bool:
+    """Return whether a pattern is more than a literal path."""
+    return _WILD.search(text) is not None or "{" in text
+
+
 @lru_cache(maxsize=2048)
 def compile_pattern(text: str, roots_key: tuple[tuple[str, ...], tuple[str, ...], str], generous: bool) -> PathPattern:
     """Return the pattern `text` compiled for the given workspace names, roots and home folder."""

@@ -45,6 +45,8 @@ class Request:
     origins: frozenset[str] = frozenset()
     source: str = "user"
     tool_settings: ToolPermissionSettings | None = None
+    confined: bool = False
+    """Whether nothing outside the roots may be changed, whatever rules allow."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -197,6 +199,17 @@ class Policy:
         """Give a session what this policy keeps from its searches and from the programs its commands start."""
         session.keeps_out = self.keeps_out(session.workspace, session.roots)
         session.keeps_as_is = self.keeps_as_is(session.workspace, session.roots)
+        session.opens = lambda: self.opens(session.workspace, session.roots, session.grants)
+
+    def opens(self, workspace: str, roots: Sequence[str], grants: Iterable[str]) -> tuple[str, ...]:
+        """Return the folders outside the roots that rules, or grants of the session, let commands write in."""
+        if not any(rule.kind == "write" and rule.verdict == "allow" for rule in self.own_rules) and not grants:
+            return ()
+        from holdfast.policy.opened import opened
+        from holdfast.policy.rules import grant
+
+        given = [rule for text in grants for line in text.splitlines() if (rule := grant(line))]
+        return opened(self.own_rules, given, Roots(workspace, roots))
 
     def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
         """Return what searches leave out: secrets, and what a rule denies to read. A folder's path ends in `/`."""
@@ -251,6 +264,10 @@ class Both(Policy):
         if above is None or own is None:
             return above or own
         return lambda path: above(path) or own(path)
+
+    def opens(self, workspace: str, roots: Sequence[str], grants: Iterable[str]) -> tuple[str, ...]:
+        own = self.child.opens(workspace, roots, grants)
+        return tuple(each for each in self.parent.opens(workspace, roots, grants) if each in own)
 
     def judge(self, request: Request) -> Decision:
         if _FREEDOM.index(request.mode) > _FREEDOM.index(self.ceiling):

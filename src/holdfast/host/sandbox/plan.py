@@ -118,18 +118,20 @@ def closed_plan(
     *,
     namespaces: bool = True,
     own: Iterable[str] = (),
+    opened: Iterable[str] = (),
     readable: Iterable[str] = (),
     keeps_out: Says = is_secret,
     keeps_as_is: Says | None = None,
 ) -> Plan:
     """Return the plan of a contained session.
 
-    `own` are Holdfast's folders, which stay read-only even inside a writable root. `readable` are allow rules: a
+    `own` are Holdfast's folders, which stay read-only even inside a writable root. `opened` are folders beside the
+    roots that commands may write in. `readable` are allow rules: a
     secret that one of the form `Read(path)` names stays readable. `keeps_out` says of a path whether the rules keep
     it from being read, `keeps_as_is` whether they keep it from being changed; a folder's ends in `/`.
     """
     real = _real([workspace, *roots])
-    writable = _real([*real, *settings.writable, private_dir])
+    writable = _real([*real, *settings.writable, *opened, private_dir])
     git_dirs = linked_git_folders(real[0])
     repositories = [*git_dirs, *(folder for root in writable for folder in git_folders(root))]
     kept = [path for root in writable for path in kept_in(root)]
