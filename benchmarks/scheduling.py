@@ -41,6 +41,15 @@ def rows(harness: Harness) -> None:
 
         await asyncio.gather(*(one() for _ in range(CALLS)))
 
+    async def workers() -> None:
+        following = iter(range(CALLS))
+
+        async def one() -> None:
+            for _ in following:
+                await asyncio.sleep(SLEEP_S)
+
+        await asyncio.gather(*(one() for _ in range(LIMIT)))
+
     async def ours() -> None:
         results = await app.run_calls(calls)
         assert all(result.ok for result in results)
@@ -49,6 +58,7 @@ def rows(harness: Harness) -> None:
         f"{CALLS:,} calls of 1 ms, {LIMIT} at once",
         [
             ("sequential sleeps / 10", lambda: loop.run_until_complete(ideal())),
+            ("ten bare workers", lambda: loop.run_until_complete(workers())),
             ("bare semaphore", lambda: loop.run_until_complete(semaphore())),
             ("holdfast", lambda: loop.run_until_complete(ours())),
         ],
