@@ -96,7 +96,7 @@ async def test_a_pattern_that_matches_nothing_says_what_was_looked_at(desk: Desk
     desk.put("x.log")
     result = await desk.call("Glob", pattern="**/*.log")
     assert result.output == (
-        "No files match **/*.log in ./ (looked at 6 files in 4 folders; 1 ignored entries left out, "
+        "No files match **/*.log in ./ (looked at 6 files in 4 folders; 1 ignored entry left out, "
         "include_ignored=true shows them)"
     )
     assert result.ok
@@ -147,8 +147,23 @@ async def test_a_large_tree_is_listed_like_a_small_one_links_included(desk: Desk
 async def test_a_folder_left_out_by_default_is_named_when_nothing_else_is_found(desk: Desk) -> None:
     desk.put("dist/app.js")
     result = await desk.call("Glob", pattern="dist/*.js")
-    assert "1 ignored entries left out, include_ignored=true shows them" in result.output
+    assert "1 ignored entry left out, include_ignored=true shows them" in result.output
     assert await names(desk, "dist/*.js", include_ignored=True) == ["dist/app.js"]
+
+
+async def test_folders_that_cannot_be_read_are_told(desk: Desk) -> None:
+    desk.put("too/x")
+    at = os.open(desk.root / "too", os.O_RDONLY)
+    for _ in range(30):  # more than a path can be long
+        os.mkdir("d" * 200, dir_fd=at)
+        below = os.open("d" * 200, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    result = await desk.call("Glob", pattern="too/**")
+    assert result.output == "too/x (0 bytes)\n\n(1 folder that cannot be read is not listed)"
+    found = await desk.call("Grep", pattern="zzz", path="too")
+    assert found.output == "No matches found in too (1 file)\n(1 folder that cannot be read is not searched)"
 
 
 async def test_odd_names_are_shown_safely(desk: Desk) -> None:

@@ -260,3 +260,32 @@ async def test_the_event_loop_goes_on_while_a_search_runs(desk: Desk) -> None:
     await desk.call("Grep", pattern=r"wor\w+ in", output_mode="count")
     beating.cancel()
     assert widest < 0.2  # the figure is 20 ms; a busy machine gets some slack
+
+
+async def test_a_large_binary_file_costs_no_time(desk: Desk) -> None:
+    desk.put("a.txt", "needle\n")
+    with desk.put("sparse.bin").open("r+b") as file:
+        file.truncate(8 << 30)
+    began = time.monotonic()
+    for mode in ("content", "count"):
+        for pattern in ("needle", r"n\w+le|\p{Greek}"):
+            result = await desk.call("Grep", pattern=pattern, output_mode=mode)
+            assert "a.txt" in result.output
+            assert "sparse.bin" not in result.output
+    assert time.monotonic() - began < 10
+
+
+async def test_a_named_binary_file_is_refused_whether_or_not_it_matches(desk: Desk) -> None:
+    with desk.put("sparse.bin").open("r+b") as file:
+        file.truncate(8 << 30)
+    desk.put("b.bin", b"needle\n\0\n")
+    for name in ("sparse.bin", "b.bin"):
+        with pytest.raises(ToolFailure, match="is a binary file and was not searched"):
+            await desk.call("Grep", pattern="needle", path=name)
+
+
+async def test_a_pattern_that_grows_too_large_is_refused_with_what_helps(desk: Desk) -> None:
+    desk.put("a.txt", "needle\n")
+    with pytest.raises(ToolFailure, match="size limit") as refused:
+        await desk.call("Grep", pattern=r"\w{5000}\w{5000}")
+    assert "repeats" in refused.value.hint

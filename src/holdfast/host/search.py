@@ -35,6 +35,8 @@ SMALL: Final = 600
 BYTES_HERE: Final = 4 << 20
 LINES_HERE: Final = 5000
 """How much is searched in this process before `rg` takes over: enough to be worth it, too little to be felt."""
+LARGE: Final = 1 << 20
+"""Bytes from which on it pays to look at a file's beginning before it is searched."""
 PROBE: Final = 24
 """Files of a large tree that are tried first."""
 DEADLINE_S: Final = 20.0
@@ -173,10 +175,14 @@ class Search:
         at, size = 0, max(PROBE, _files_for(expected, need))
         while at < len(files) and len(found) < need:
             part = files[at : at + size]
-            for batch in rg.batches(part):
+            for batch in rg.batches(self._worth_naming(part)):
                 found += self._lines_of_batch(batch, need)
             at, size = at + size, size * 4
         return found[:need]
+
+    def _worth_naming(self, files: Sequence[bytes]) -> list[bytes]:
+        """Leave out what is large and begins as a binary file: one that is named `rg` reads to its end all the same."""
+        return [path for path in files if not is_large_binary(os.path.join(self.walk.root, path))]
 
     def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
         options = ["--json", f"--max-count={need}", *self.context_options()]
@@ -201,7 +207,7 @@ class Search:
 
     def _counted(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
         found: dict[bytes, int] = {}
-        for batch in rg.batches(files):
+        for batch in rg.batches(self._worth_naming(files)):
             run = self.run(["--count", "--null", "--with-filename", "--", *(b"./" + file for file in batch)])
             found |= {path[2:]: number for path, number in rg.counts(run)}
         root = self.walk.root
@@ -274,6 +280,9 @@ def _lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterable[Line]:
 
 def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> list[Line] | None:
     """Return the first lines with matches of one open file, or None when it is binary."""
+    beginning = os.pread(fd, rg.CHUNK, 0)
+    if b"\0" in beginning and not _is_utf16(beginning):
+        return None
     search = Search(Walk(b"/"), pattern, stop=stop)
     lines: list[Line] = []
     options = ["--json", f"--max-count={need}", *search.context_options(), "--", "-"]
@@ -292,6 +301,19 @@ def is_regular(path: bytes) -> bool:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
         return False
+
+
+def is_large_binary(path: bytes) -> bool:
+    """Return whether a large file has a NUL near its beginning (and is not UTF-16); small ones are not looked into."""
+    try:
+        status = os.lstat(path)
+        if status.st_size <= LARGE or not stat.S_ISREG(status.st_mode):
+            return False
+        with open(path, "rb", buffering=0) as file:
+            beginning = file.read(rg.CHUNK)
+    except OSError:
+        return False
+    return b"\0" in beginning and not _is_utf16(beginning)
 
 
 def has_nul(path: bytes) -> bool:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from holdfast.core.errors import ToolFailure
+
+_HINTS: Final = (
+    ("multiline", "Set multiline to true to match across lines."),
+    ("size limit", "Use smaller numbers of repeats, or [0-9A-Za-z_] for \\w."),
+    ("", "Put a backslash before a special character that is meant literally."),
+)
+"""What helps, by a word of the complaint."""
 
 
 def too_slow(seconds: float) -> ToolFailure:
@@ -34,9 +42,7 @@ def bad_pattern(pattern: str, complaint: str) -> ToolFailure:
     return ToolFailure(
         f"the pattern is not a valid regular expression: {reason}{shown}",
         code="invalid_args",
-        hint="Set multiline to true to match across lines."
-        if "multiline" in complaint
-        else "Put a backslash before a special character that is meant literally.",
+        hint=next(hint for sign, hint in _HINTS if sign in complaint),
         details={"pattern": pattern} | ({"position": position} if position is not None else {}),
     )
 

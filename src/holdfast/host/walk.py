@@ -42,6 +42,18 @@ class Tally:
     with_rules: list[bytes] = kept(default_factory=list[bytes])
     """Folders that have a `.gitignore` or begin a repository."""
 
+    def notes(self, done: str) -> list[str]:
+        """Return what a caller should know of what was not searched or listed (`done`)."""
+        secret = counted(self.secret, "secret file is", "secret files or folders are")
+        unreadable = counted(self.unreadable, "folder that cannot be read is", "folders that cannot be read are")
+        found = ((self.secret, secret), (self.unreadable, unreadable))
+        return [f"({text} not {done})" for number, text in found if number]
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: `1 file`, `1,200 files`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
 
 @frozen
 class Walk:

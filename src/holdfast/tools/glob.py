@@ -114,20 +114,21 @@ def _result(args: GlobArgs, base: str, hits: list[Hit], listing: Listing, origin
 
 
 def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]:
+    from holdfast.host.walk import counted
+
     notes: list[str] = []
     tally = listing.walk.tally
     if not total:
-        looked = f"{tally.files:,} files in {tally.folders:,} folders"
+        looked = f"{counted(tally.files, 'file')} in {counted(tally.folders, 'folder')}"
         left_out = (
-            f"; {tally.ignored:,} ignored entries left out, include_ignored=true shows them" if tally.ignored else ""
+            f"; {counted(tally.ignored, 'ignored entry', 'ignored entries')} left out, include_ignored=true shows them"
+            if tally.ignored
+            else ""
         )
         notes.append(f"No files match {args.pattern} in {base or './'} (looked at {looked}{left_out})")
     if total > LIMIT:
         notes.append(f"(cut at {LIMIT:,} of {total:,} files, the newest; use a narrower pattern)")
-    if tally.secret:
-        notes.append(
-            f"({tally.secret:,} secret {'file is' if tally.secret == 1 else 'files or folders are'} not listed)"
-        )
+    notes += tally.notes("listed")
     return notes
 
 

@@ -89,7 +89,7 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
         search = Search(walk, _pattern(args), chosen.keeps, chosen.narrow, stop)
         need = args.offset + args.head_limit + 1
         page = _page(search.lines(need) if args.output_mode == "content" else search.counts(need), args)
-    notes = _notes(args, page, walk.tally.secret)
+    notes = _notes(args, page) + walk.tally.notes("searched")
     if not page.total:
         _refuse_bad(args, stop)
         notes.insert(0, _nothing(args, place.shown(b""), walk.tally.files, walk.tally.folders))
@@ -126,7 +126,7 @@ def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> Too
         )
     number = sum(line.is_match for line in lines)
     page = _page(lines if content else [(b"", number)] if number else [], args)
-    notes = _notes(args, page, 0)
+    notes = _notes(args, page)
     if not page.total:
         notes.insert(0, _nothing(args, place.shown(b""), 1, 0))
     return _result(args, page, place, notes, file.origin)
@@ -222,21 +222,19 @@ def _files(page: _Page, place: _Place, mode: str) -> tuple[list[str], dict[str, 
     return [name for name, _ in named], data
 
 
-def _notes(args: GrepArgs, page: _Page, secret: int) -> list[str]:
+def _notes(args: GrepArgs, page: _Page) -> list[str]:
     notes: list[str] = []
     kind = "lines" if args.output_mode == "content" else "files"
     if page.cut:
         notes.append(f"(cut at {args.head_limit:,} {kind}; go on with offset={args.offset + args.head_limit})")
     elif args.offset and args.offset >= page.total > 0:
         notes.append(f"(nothing at offset={args.offset}: the result has {page.total:,} {kind})")
-    if secret:
-        notes.append(f"({secret:,} secret {'file is' if secret == 1 else 'files or folders are'} not searched)")
     return notes
 
 
 def _nothing(args: GrepArgs, where: str, files: int, folders: int) -> str:
     filters = [f"{name}={value}" for name, value in (("glob", args.glob), ("type", args.type)) if value]
-    looked = f"{files:,}{'+' if files > 600 else ''} files" if folders else "1 file"
+    looked = f"{files:,}{'+' if files > 600 else ''} {'file' if files == 1 or not folders else 'files'}"
     return f"No matches found in {where} ({', '.join([looked, *filters])})"
 
 
