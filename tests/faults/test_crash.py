@@ -134,6 +134,9 @@ def judged(case: Case, scene: Path) -> bool:
     stray = [path for path in scene.rglob("*") if path.name.endswith((".tmp", ".part"))]
     assert stray == []
     assert bench.history.log.intents() == []
+    if latest and latest[0].kind == "undo":
+        undone = [bench.history.change(id) for id in latest[0].about]
+        assert {each.state for each in undone if each} == {"undone"}
     happened = found == case.after
     for name in case.before:
         path = bench.root / name
