@@ -130,7 +130,9 @@ async def test_an_interrupted_call_is_answered_so_that_the_conversation_can_go_o
         loop = app.conversation(model)
         WAITING.clear()
         asking = asyncio.ensure_future(loop.ask("go"))
-        while not WAITING:
+        ended: list[str] = []
+        app.bus.subscribe(lambda event: ended.append(event.tool) if event.kind == "call_finished" else None)
+        while not WAITING or "double" not in ended:
             await asyncio.sleep(0.005)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -14,7 +14,7 @@ from holdfast import Event, Holdfast, Settings, tool
 from holdfast.agent.profiles import load, parsed
 from holdfast.agent.subagents import AGENTS
 from holdfast.core.errors import SettingsError
-from holdfast.core.model import ModelRequest
+from holdfast.core.model import ModelError, ModelRequest
 from holdfast.providers.scripted import ScriptedModel
 from holdfast.testing import Says, scratch_app
 from holdfast.tools.tasks import BOARD
@@ -267,6 +267,95 @@ async def test_a_worktree_agent_works_on_a_branch_and_leaves_its_parents_files_a
     assert outside.error is not None
     subprocess.run(["git", "-C", str(repo), "worktree", "remove", "--force", data["worktree"]], check=True)
     os.rmdir(os.path.dirname(data["worktree"]))
+
+
+async def test_a_worktree_agent_changes_nothing_outside_whatever_rules_and_approvers_say(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    (repo / "dirty.txt").write_text("not committed\n")
+    git_says(repo, "config", "user.name", "A Test")
+    git_says(repo, "config", "user.email", "test@example.com")
+    before, status = snapshot(repo), git_says(repo, "status", "--porcelain", "--branch")
+    there = str(repo / "a.txt")
+    tries = [
+        ("Read", {"file_path": there}),
+        ("Write", {"file_path": there, "content": "outside"}),
+        ("Edit", {"file_path": there, "old_string": "one", "new_string": "two"}),
+        ("MultiEdit", {"file_path": there, "edits": [{"old_string": "one", "new_string": "two"}]}),
+        ("Bash", {"command": f"echo outside > {there}"}),
+        ("Bash", {"command": f"cd {repo} && rm -f a.txt"}),
+        ("Bash", {"command": f"git -C {repo} checkout -q -b elsewhere; git -C {repo} rm -q --cached a.txt"}),
+        ("Bash", {"command": f"cd {repo} && git checkout -q -b elsewhere"}),
+    ]
+    inside = ("Bash", {"command": "echo two > a.txt && git commit -qam inside"})
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: x", "mode": "worktree"})], "done"],
+        **{"child:": [*([each] for each in tries), [inside], "done"]},
+    )
+    rules = ["Read", "Write", "Edit", "MultiEdit", "Bash", "Edit(/**)"]
+    async with Holdfast(repo, allow=rules, approver=Says("always")) as app:
+        results: list[Any] = []
+        app.bus.subscribe(lambda e: results.append(e.data["result"]) if e.kind == "call_finished" else None)
+        outcome = await app.conversation(model).ask("main go")
+    assert [result.ok for result in results[: len(tries) + 1]] == [True, *[False] * 7, True], results[8].output
+    assert all("confined" in result.error.message for result in results[1 : len(tries)])
+    assert snapshot(repo) == before
+    assert git_says(repo, "status", "--porcelain", "--branch") == status
+    data = outcome.results[0].data
+    assert (data["commits"], data["changes"], data["uncommitted"]) == (1, ["M a.txt"], 1)
+    assert "without the 1 uncommitted changes" in outcome.results[0].output
+    git_says(repo, "worktree", "remove", "--force", data["worktree"])
+    os.rmdir(Path(data["worktree"]).parent)
+
+
+def git_says(repo: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", str(repo), *words], capture_output=True, text=True, check=True).stdout
+
+
+async def test_a_worktree_agent_that_fails_says_where_its_work_is(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: x", "mode": "worktree", "branch_name": "half"})], "I see"],
+        **{"child:": [[("Write", {"file_path": "b.txt", "content": "half done"})], ModelError("out of credit")]},
+    )
+    async with Holdfast(repo, mode="accept-edits") as app:
+        outcome = await app.conversation(model).ask("main go")
+    error = outcome.results[0].error
+    assert error is not None
+    assert "out of credit" in error.message
+    place = Path(error.hint.partition("so far is in ")[2].partition(", branch half")[0])
+    assert (place / "b.txt").read_text() == "half done"
+    git_says(repo, "worktree", "remove", "--force", str(place))
+    os.rmdir(place.parent)
+
+
+async def test_a_sub_agent_that_is_waited_for_is_on_the_board_and_can_be_stopped(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    @tool
+    async def wait_here() -> str:
+        "Wait."
+        begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: x", "description": "waits"})], "so be it"],
+        **{"child:": [[("wait_here", {})]]},
+    )
+    async with scratch_app(tmp_path, tools=[wait_here]) as app:
+        asking = asyncio.ensure_future(app.conversation(model).ask("main go"))
+        await begun.wait()
+        listed = (await app.call("TaskList", {})).data["tasks"]
+        assert [(task["id"], task["kind"], task["status"]) for task in listed] == [("agent_1", "agent", "in_progress")]
+        told = (await app.call("TaskOutput", {"id": "agent_1"})).data
+        assert told["output"] == "[wait_here]"
+        assert told["details"]["tool_calls"] == 1
+        assert told["details"]["tokens"] > 0
+        assert (await app.call("TaskStop", {"id": "agent_1"})).data["status"] == "cancelled"
+        outcome = await asking
+    assert outcome.text == "so be it"
+    assert outcome.results[0].error is not None
+    assert (outcome.results[0].error.code, outcome.results[0].error.message) == ("cancelled", "agent_1 was stopped")
 
 
 async def test_an_empty_worktree_is_removed_with_its_branch(tmp_path: Path) -> None:

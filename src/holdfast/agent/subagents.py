@@ -86,6 +86,8 @@ class Subagents:
         self.depth = depth
         self.registry = registry or session.keep(AGENTS)
         self._profiles = tuple(profiles)
+        if depth == 0:  # events of calls are made only where somebody cares for them; whoever watches an agent does
+            executor.bus.subscribe(lambda event: None, calls=lambda: bool(self.registry.running()))
 
     def profiles(self) -> Sequence[Profile]:
         return self._profiles
@@ -178,6 +180,8 @@ class Subagents:
         child.activated = set(parent.activated)
         child.origins, child.environment = set(parent.origins), dict(parent.environment)
         self.executor.policy.bind(child)
+        if not same or parent.confined:
+            child.confined, child.opens = True, tuple
         return child
 
     async def _converse(self, agent: Agent, profile: Profile, order: AgentOrder, child: Session) -> ToolResult:

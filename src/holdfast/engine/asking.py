@@ -67,6 +67,7 @@ class Asking:
             origins=frozenset(session.origins),
             source=source,
             tool_settings=settings.permissions if settings else None,
+            confined=session.confined,
         )
 
     def decide(self, tool: Tool, args: Any, ctx: ToolContext) -> Decision:

@@ -191,6 +191,11 @@ class Policy:
         return decision
 
     def _judged(self, request: Request) -> Decision:
+        if request.confined and request.effects:
+            from holdfast.policy.confinement import leaves
+
+            if left := leaves(request.effects, request.cwd, self.roots(request)):
+                return Decision("deny", left)
         from holdfast.policy.judgement import Judgement
 
         return Judgement(self, request).decision()
