@@ -131,7 +131,7 @@ class Lines:
         """Give requests that still run a moment: the other end has closed its side, and may still listen."""
         self._idle.clear()
         if self._open and not self._writer.transport.is_closing():
-            lost = asyncio.ensure_future(self._writer.wait_closed())
+            lost = asyncio.shield(self._writer.wait_closed())  # cancelled itself, it would never be waited for again
             idle = asyncio.ensure_future(self._idle.wait())
             await asyncio.wait({lost, idle}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
             lost.cancel()
