@@ -69,3 +69,28 @@ def test_rounds_of_splices_fold_into_one() -> None:
         folded = pieces.splices(len(data))
         assert b"".join(spliced(data, folded)) == current
         assert all(a.end <= b.start for a, b in pairwise(folded))
+
+
+def test_the_lines_shown_are_those_the_file_has_now(bench: Workbench) -> None:
+    bench.put("a", "def f():\n    return 1\n\ndef g():\n    return 2\n")
+    both = edits(("return 1", "return 10"), ("return 2", "return 20"))
+    shown = bench.call("MultiEdit", file_path="a", edits=both).output
+    assert "     2\t    return 10\n" in shown
+    assert "     5\t    return 20" in shown
+    shown = bench.edit("a", "return", "give", replace_all=True).output
+    assert shown.count("give") == 2
+    assert "return" not in shown
+
+
+def test_a_refusal_says_which_edit_it_is_about(bench: Workbench) -> None:
+    bench.put("a", "one\ntwo\n")
+    missing, cancelled = edits(("one", "1"), ("absent", "2")), edits(("one", "1"), ("1", "one"))
+    problem = failure(lambda: bench.call("MultiEdit", file_path="a", edits=missing))
+    assert problem.message.startswith("Edit 2 of 2: String to replace not found")
+    problem = failure(lambda: bench.call("MultiEdit", file_path="a", edits=cancelled))
+    assert (problem.details["layer"], problem.details["number"]) == (1, 1)
+
+
+def test_a_file_edited_to_nothing_is_said_to_be_empty(bench: Workbench) -> None:
+    bench.put("a", "one\n")
+    assert "It is empty now." in bench.edit("a", "one\n", "").output

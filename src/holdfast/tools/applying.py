@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.call import ToolResult, Undo
@@ -20,7 +21,7 @@ from holdfast.host.locks import locked_now
 from holdfast.host.openat2 import exact_times
 from holdfast.host.paths import os_failure
 from holdfast.host.replace import create_file, replace_file
-from holdfast.host.text import line_at
+from holdfast.host.text import Splice, line_at, spliced
 from holdfast.tools.attempt import ENCODINGS, Attempt
 from holdfast.tools.edit_checks import Check, run_checks
 
@@ -219,16 +220,22 @@ def _said(attempt: Attempt, created: bool, line: int) -> str:
         return f"Replaced the content of {attempt.path}.{note}"
     count = len(attempt.splices)
     many = f" in {count} places" if count > 1 else ""
+    if not attempt.parts:
+        return f"Edited {attempt.path}{many}.{note} It is empty now."
     return f"Edited {attempt.path}{many}.{note} The changed lines now read:\n{_changed_lines(attempt, line)}"
 
 
 def _changed_lines(attempt: Attempt, line: int) -> str:
     """Return the lines round the first change as they are now, from a window of the file alone."""
-    splice, data = attempt.splices[0], attempt.data
-    head = data[max(0, splice.start - _SNIPPET_BYTES) : splice.start]
-    tail = data[splice.end : splice.end + _SNIPPET_BYTES]
-    window = head + splice.new + tail
-    return snippet(window, len(head), len(head) + len(splice.new), attempt.encoding, first_line=line)
+    first, data, feed = attempt.splices[0], attempt.data, attempt.encoding.encode("\n")
+    start, end = max(0, first.start - _SNIPPET_BYTES), first.end + _SNIPPET_BYTES
+    if start and attempt.encoding.unit == 1:  # with a whole line
+        start = data.find(feed, start, first.start) + 1 or start
+    near = list(takewhile(lambda each: each.start < end, attempt.splices))
+    moved = [Splice(each.start - start, each.end - start, each.new) for each in near]
+    window = b"".join(spliced(data[start : max(end, near[-1].end)], moved))
+    place = first.start - start
+    return snippet(window, place, place + len(first.new), attempt.encoding, first_line=line)
 
 
 def _first_line(attempt: Attempt) -> int:

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.core.errors import ToolFailure
@@ -213,12 +214,13 @@ def _several(attempt: Attempt) -> Problem | None:
     for index, wish in enumerate(attempt.wishes):
         problem, splices = _one(attempt, current, wish, index)
         if problem is not None:
-            return problem
+            return replace(problem, message=f"Edit {index + 1} of {len(attempt.wishes)}: {problem.message}")
         pieces.apply(splices)
         current = b"".join(spliced(current, splices))
     attempt.splices = pieces.splices(len(attempt.data))
     if not attempt.splices or current == attempt.data:
-        return Problem(1, "the edits cancel each other; the file would stay as it is.", "Send only what shall change.")
+        message = "the edits cancel each other; the file would stay as it is."
+        return Problem(1, message, "Send only what shall change.", layer=1)
     return None
 
 

@@ -203,9 +203,10 @@ def _detail(difference: str, line: str, wanted: str) -> str:
             " The file indents with spaces, old_string with tabs." if "\t" in wanted else ""
         )  # fmt: skip
     if difference == "look_alikes":
-        odd = [(a, b) for a, b in zip(line, wanted, strict=False) if a != b]
-        if odd:
-            return f" First: the file has U+{ord(odd[0][0]):04X}, old_string U+{ord(odd[0][1]):04X}."
+        pairs = ((theirs, ours) for ours in wanted for theirs in line if theirs not in wanted and ours not in line)
+        for theirs, ours in pairs:
+            if _unlike(theirs) == _unlike(ours):
+                return f" The file has U+{ord(theirs):04X} where old_string has U+{ord(ours):04X}."
     return ""
 
 

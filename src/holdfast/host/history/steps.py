@@ -256,5 +256,7 @@ def data_diff(path: str, before: bytes | None, after: bytes | None) -> str:
     )
     if before is None:
         return creation_diff(new, path)
+    if not before and after is None:
+        return f"removes {path}, which is empty\n"
     shown = text_diff(old, new, path, limit_lines=_DIFF_LINES)
     return shown if shown else f"{path}: only its encoding or BOM differs\n"
