@@ -10,16 +10,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 
 from holdfast.host.sandbox import probe
-
-ORDINARY = 65534
-ROOT = Path(__file__).parents[2]
+from users import USERS, User, somebody
 
 pytestmark = pytest.mark.skipif(
     not probe.abilities().namespaces, reason=f"no namespaces here: {probe.abilities().why_not}"
@@ -61,30 +60,20 @@ asyncio.run(main())
 """
 
 
-def usable_python() -> str | None:
-    """A Python of this version that any user may start."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for path in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
-        real = os.path.realpath(path)
-        if os.path.exists(real) and all(
-            os.stat(parent).st_mode & 0o005 == 0o005 for parent in [Path(real), *Path(real).parents]
-        ):
-            return path
-    return None
-
-
 @dataclass
 class Box:
     """A home, a workspace, something outside; and commands run there as a user."""
 
-    base: Path
-    user: int
-    python: str
-    sandbox: dict[str, Any] = field(default_factory=dict)
+    user: User
+    sandbox: dict[str, Any] = field(default_factory=dict[str, Any])
     permissions: dict[str, list[str]] = field(default_factory=lambda: {"allow": [], "deny": []})
     timeout_ms: int = 20_000
     meanwhile: str = ""
     """What its user does outside the sandbox between two commands."""
+
+    @property
+    def base(self) -> Path:
+        return self.user.folder
 
     @property
     def workspace(self) -> Path:
@@ -106,42 +95,23 @@ class Box:
             "meanwhile": self.meanwhile,
             "timeout": self.timeout_ms,
         }
-        packages = [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
-        environment = {
-            "HOME": str(self.home),
-            "HOLDFAST_HOME": str(self.home / "holdfast"),
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "PYTHONPATH": os.pathsep.join(packages),
-        }
-        change = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"]
-        argv = [*(change if self.user != os.geteuid() else []), self.python, "-c", DRIVER]
-        done = subprocess.run(
-            argv, input=json.dumps(given), capture_output=True, text=True, env=environment, cwd="/", timeout=90
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stderr.splitlines()[-1])
+        driver = self.user.start(DRIVER, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
+        _, said = driver.communicate(json.dumps(given), timeout=90)
+        assert driver.returncode == 0, said[-3000:]
+        return json.loads(said.splitlines()[-1])
 
     def one(self, command: str) -> dict[str, Any]:
         return self.run(command)[0]
 
-    def give_away(self) -> None:
-        if self.user != os.geteuid():
-            for path in [self.base, *self.base.rglob("*")]:
-                os.chown(path, self.user, self.user, follow_symlinks=False)
 
-
-@pytest.fixture(params=["same user", "ordinary user"])
+@pytest.fixture(params=USERS)
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
-    user, python = os.geteuid(), sys.executable
-    if request.param == "ordinary user":
-        if user != 0:
-            pytest.skip("the tests already run as an ordinary user")
-        if shutil.which("setpriv") is None or (python := usable_python() or "") == "":
-            pytest.skip("no setpriv, or no Python an ordinary user may start")
-    base = Path(tempfile.mkdtemp(prefix="box-", dir="/var/tmp"))
-    base.chmod(0o755)
-    box = Box(base, user if request.param == "same user" else ORDINARY, python)
-    for folder in (box.workspace / "sub", box.home / ".ssh", box.home / ".aws", box.home / "holdfast", base / "state"):
+    with somebody(request.param) as user:
+        yield furnished(Box(user))
+
+
+def furnished(box: Box) -> Box:
+    for folder in (box.workspace / "sub", box.home / ".ssh", box.home / ".aws", box.base / "state"):
         folder.mkdir(parents=True)
     (box.home / ".ssh" / "id_rsa").write_text("canary")
     (box.home / ".aws" / "credentials").write_text("canary")
@@ -153,9 +123,8 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
     subprocess.run([*git, "init", "-q", str(box.workspace)], check=True)
     subprocess.run([*git, "-C", str(box.workspace), "commit", "-qm", "0", "--allow-empty"], check=True)
-    box.give_away()
-    yield box
-    shutil.rmtree(base, ignore_errors=True)
+    box.user.give()
+    return box
 
 
 def test_the_disk_is_readable_and_only_the_workspace_and_a_private_temp_are_writable(box: Box) -> None:
@@ -201,7 +170,7 @@ def test_the_machines_temp_is_readable_and_what_is_written_there_stays_private(b
 def test_a_workspace_below_the_temp_directory_works() -> None:
     base = Path(tempfile.mkdtemp(prefix="box-", dir="/tmp"))
     try:
-        box = Box(base, os.geteuid(), sys.executable)
+        box = Box(User(os.geteuid(), base, (sys.executable,)))
         for folder in (box.workspace, box.home, base / "state"):
             folder.mkdir()
         outside, inside = box.run("echo x > ../canary; cat ../canary", "echo y > f; cat f")
@@ -211,6 +180,19 @@ def test_a_workspace_below_the_temp_directory_works() -> None:
         assert not (base / "canary").exists()
     finally:
         shutil.rmtree(base)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root can mount something")
+def test_a_workspace_beside_other_mounts_of_a_temp_directory_works(box: Box) -> None:
+    (box.base / "mounted").mkdir()
+    mount = f'mount -t tmpfs none "{box.base}/mounted" && exec "$@"'
+    box.user = replace(box.user, python=("unshare", "--mount", "sh", "-c", mount, "sh", *box.user.python))
+    written, outside = box.run("echo x > new; cat new", f"echo x > {box.base}/canary")
+    assert written["data"]["stdout"] == "x\n"
+    assert "namespaces" in written["data"]["sandbox"]["by"]
+    assert "hidden" in written["data"]["sandbox"]["problems"][0]
+    assert outside is not None
+    assert not (box.base / "canary").exists()
 
 
 def test_secrets_cannot_be_read_moved_or_replaced(box: Box) -> None:
@@ -299,7 +281,7 @@ def test_what_a_rule_denies_to_write_is_not_written_by_any_program(box: Box) -> 
     os.link(box.workspace / "secret.cfg", box.workspace / "second-name")
     os.link(box.workspace / "config/prod/a.toml", box.workspace / "third-name")
     (box.workspace / "link").symlink_to("secret.cfg")
-    box.give_away()
+    box.user.give()
     opened, elsewhere = box.run(
         writes(*kept, "second-name", "third-name", "link"),
         writes("other.cfg", "sub/other.txt", "sub/deep/x"),
@@ -359,7 +341,7 @@ def test_a_rule_against_all_writing_leaves_a_private_temp_alone(box: Box) -> Non
 def test_what_is_covered_or_kept_stays_so_when_its_owner_saves_it_meanwhile(box: Box) -> None:
     box.permissions["deny"].append("Edit(secret.cfg)")
     (box.workspace / "secret.cfg").write_text("kept")
-    box.give_away()
+    box.user.give()
     # From outside the sandbox, which an editor is: a hard link keeps the old file, a rename puts a new one in place.
     replace = "for f in ws/.env ws/sub/server.pem ws/secret.cfg ws/.git/config; do cp -p $f $f.new; mv $f.new $f; done"
     box.meanwhile = f"cd {box.base}; {replace}"
@@ -377,7 +359,7 @@ def test_settings_of_holdfast_and_the_file_of_a_worktree_stay_as_they_are(box: B
     main = box.base / "main"
     (box.workspace / ".git").rename(main)
     (box.workspace / ".git").write_text(f"gitdir: {main}\n")
-    box.give_away()
+    box.user.give()
     result = box.one(writes("holdfast.toml", ".git") + "; rm -f .git holdfast.toml")
     assert not result["ok"]
     assert (box.workspace / "holdfast.toml").read_text() == "[sandbox]\n"
@@ -389,7 +371,7 @@ def test_a_worktree_of_git_can_commit(box: Box) -> None:
     box.workspace.rename(main)
     git = ["git", "-C", str(main), "-c", "safe.directory=*"]
     subprocess.run([*git, "worktree", "add", "-q", str(box.workspace)], check=True)
-    box.give_away()
+    box.user.give()
     commit = "git -c user.name=t -c user.email=t@t commit -qm one"
     result, hook = box.run(
         f"echo x > new && git add -A && {commit} && git log --oneline | wc -l",
@@ -458,7 +440,7 @@ def test_the_network_can_be_allowed(box: Box) -> None:
 
 def test_a_folder_can_be_made_writable(box: Box) -> None:
     (box.base / "shared").mkdir()
-    box.give_away()
+    box.user.give()
     box.sandbox["writable"] = [str(box.base / "shared")]
     assert box.one(f"echo x > {box.base}/shared/f")["ok"]
     assert (box.base / "shared" / "f").exists()

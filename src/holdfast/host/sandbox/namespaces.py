@@ -119,6 +119,7 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
         _make_private(path, scratch, problems)
     _make_devices(scratch)
     for path, descriptor in shown.items():
+        _make_place(path, descriptor)
         bind(f"/proc/self/fd/{descriptor}", path)
         os.close(descriptor)
     set_read_only("/", True)
@@ -157,6 +158,17 @@ def _make_private(path: str, scratch: str, problems: list[str]) -> None:
     except OSError as problem:
         problems.append(f"{path} of the machine is hidden: {problem.strerror}")
         bind(upper, path)
+
+
+def _make_place(path: str, descriptor: int) -> None:
+    """Make something to mount a file or folder on, where its surroundings are hidden."""
+    if os.path.exists(path):
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.mkdir(path)
+    else:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
 def _make_devices(scratch: str) -> None:
