@@ -467,3 +467,16 @@ async def test_a_cancelled_trial_leaves_nothing(place: str, workspace: Path) -> 
         with pytest.raises(asyncio.CancelledError):
             await trying
     assert snapshot(workspace) == before
+
+
+async def test_no_command_can_put_itself_where_copies_lie(place: str, workspace: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (workspace / "script").write_text(
+        f"rm -rf $TMPDIR/trials; mv $TMPDIR/trials $TMPDIR/t; ln -sfn {outside} $TMPDIR/trials"
+    )
+    async with scratch_app(workspace) as app:
+        await app.call("Bash", {"command": "bash script"})
+        shown = await app.dry_run("Bash", {"command": "echo x > made; echo $TMPDIR; ls -a $TMPDIR/trials; true"})
+        assert [each["path"] for each in shown.data["changes"]] == ["made"]
+        assert list(outside.iterdir()) == []

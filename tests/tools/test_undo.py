@@ -31,7 +31,7 @@ def count_up(bench: Workbench, last: int, name: str = "a") -> list[str]:
 
 def test_undo_goes_back_step_by_step_and_redo_forward(bench: Workbench) -> None:
     count_up(bench, 3)
-    seen = []
+    seen: list[str] = []
     for tool in ("Undo", "Undo", "Redo", "Undo", "Undo", "Redo", "Redo", "Redo"):
         bench.call(tool)
         seen.append(text(bench).strip())

@@ -55,7 +55,6 @@ class Layers:
 
         What cannot have a layer (a file, a folder that holds the layers) cannot be written at all during the trial.
         """
-        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
         os.mkdir(folder, 0o700)
         make_covers(folder)
         layers = [Layer.make(os.path.join(folder, "0"), workspace)]

@@ -11,7 +11,7 @@ from holdfast.core.errors import ToolFailure
 from holdfast.core.session import Kept
 from holdfast.host import locations
 from holdfast.host.environment import cleaned
-from holdfast.host.private_folder import PrivateFolder, clear_abandoned
+from holdfast.host.private_folder import TRIALS, PrivateFolder, clear_abandoned
 from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.finding import secrets_at_top
@@ -107,9 +107,9 @@ class Shells:
             return None
         return self._trials
 
-    def trial_folder(self, call_id: str) -> str:
-        """Return where the layer of a trial goes; it must not exist yet."""
-        return os.path.join(self.private_dir, "trials", call_id)
+    def trial_folder(self, name: str) -> str:
+        """Return where the copy of a trial goes; no command can reach it by that name."""
+        return os.path.join(self.private_dir, TRIALS, name)
 
     def journal(self, call_id: str) -> str | None:
         """Return a new folder for what a command's files held before; None where none can be made."""
@@ -192,7 +192,7 @@ class Shells:
         """Return what is enforced on this session's commands as things lie now."""
         session = self.session
         own = [locations.home(), os.path.dirname(locations.user_settings())]
-        return closed_plan(
+        plan = closed_plan(
             session.workspace,
             session.roots[1:],
             session.settings.sandbox,
@@ -204,6 +204,7 @@ class Shells:
             keeps_out=session.keeps_out,
             keeps_as_is=session.keeps_as_is,
         )
+        return replace(plan, hidden=(os.path.join(self.private_dir, TRIALS),))
 
     def _note(self, launcher: Launcher) -> None:
         """Write down which processes belong to whom, for `holdfast ps` and `holdfast reap`."""

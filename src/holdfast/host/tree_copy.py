@@ -63,7 +63,6 @@ class TreeCopy:
 
         Raises ToolFailure, and leaves nothing behind, where it holds more than `limits` or cannot be read.
         """
-        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
         os.mkdir(folder, 0o700)
         trial = cls(folder, workspace, frozen)
         try:

@@ -21,6 +21,7 @@ from typing import Final
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host.overlay import Layers
+from holdfast.host.private_folder import TRIALS, PrivateFolder
 from holdfast.host.process import NO_LAYER, Command, Ended, Feed, Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.finding import inside
@@ -34,13 +35,17 @@ _HINT: Final = "Without a trial, `holdfast policy check` says which files and ho
 class Place:
     """A copy, and the launcher that keeps commands in it."""
 
-    def __init__(self, trial: Layers | TreeCopy, launcher: Launcher, *, beside: bool = False) -> None:
+    def __init__(self, trial: Layers | TreeCopy, launcher: Launcher, own: PrivateFolder | None = None) -> None:
         self.trial = trial
         self.launcher = launcher
-        self.beside = beside
-        """Whether the copy lies beside the workspace, where full paths do not lead."""
+        self._own = own
         self.put_back: tuple[str, ...] = ()
         """What the command had changed in the workspace itself, and what is as it was again."""
+
+    @property
+    def beside(self) -> bool:
+        """Whether the copy lies beside the workspace, where full paths do not lead."""
+        return self._own is not None
 
     @property
     def kind(self) -> str:
@@ -72,9 +77,10 @@ class Place:
 
     async def drop(self) -> None:
         """Take the copy away."""
-        if self.beside:
-            await self.launcher.close()
         await asyncio.to_thread(self.trial.drop)
+        if self._own is not None:
+            await self.launcher.close()
+            await asyncio.to_thread(self._own.remove)
 
 
 async def prepared(shells: Shells, name: str) -> Place:
@@ -95,11 +101,13 @@ async def prepared(shells: Shells, name: str) -> Place:
             code="tool_unavailable",
             hint=_HINT,
         )
-    copy = await _copied(folder, workspace)
+    # Not in the session's private temp, where its commands write: with Landlock alone nothing in that can be hidden.
+    own = PrivateFolder.make()
     try:
-        return Place(copy, await _confined(shells, copy), beside=True)
+        copy = await _copied(os.path.join(own.path, TRIALS, name), workspace)
+        return Place(copy, await _confined(shells, copy), own)
     except BaseException:
-        await asyncio.to_thread(copy.drop)
+        await asyncio.to_thread(own.remove)
         raise
 
 

@@ -213,6 +213,7 @@ def cover(paths: list[str], scratch: str) -> None:
 
 def lay_over(overlay: dict[str, Any], plan: dict[str, Any]) -> None:
     """Put a copy in the place of every folder a command may write, for this call alone: a layer, or a whole copy."""
+    system.unmount(overlay["hidden"])  # where the copies are; out of reach again at the end
     for path in overlay["frozen"]:
         set_read_only(path, True)
     if overlay["frozen"]:

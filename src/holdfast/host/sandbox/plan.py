@@ -57,6 +57,8 @@ class Plan:
     """Which files the covered and the read-only paths were when the plan was made."""
     sockets: tuple[str, ...] = ()
     """Sockets of the machine that no private layer puts out of reach."""
+    hidden: tuple[str, ...] = ()
+    """Folders of ours that commands have no part in, though they lie where commands may write."""
     shown: tuple[str, ...] = ()
     """Folders that are read-only also where they lie below a folder with a private layer."""
     limits: dict[str, int] = field(default_factory=dict[str, int])
@@ -94,7 +96,7 @@ class Plan:
             "private": [path for path in PRIVATE if os.path.isdir(path) and not os.path.islink(path)],
             "read_only": list(self.read_only),
             "pinned": list(self.pinned),
-            "masked": [*self.masked, *self.sockets],
+            "masked": [*self.masked, *self.sockets, *self.hidden],
             "forbidden": list(self.forbidden),
             "landlock": self._landlock(),
             "seccomp": self.contained and seccomp.supported(),
