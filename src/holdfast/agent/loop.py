@@ -101,6 +101,9 @@ class Loop:
         if self._unsettled is None:
             return
         known, self._unsettled = self._unsettled, None
+        if began := ", ".join(call.name for at, call in enumerate(self.messages[-1].calls) if at in known):
+            told = f"the session was interrupted in {began}; what had begun is not made again, and the model is told so"
+            self.session.emit("note", message=told)
         results = await self.answer_calls(self.messages[-1].calls, known)
         self._say(Message("tool", results=tuple(map(marked, results))))
 

@@ -81,8 +81,9 @@ async def _ask(options: Namespace, question: str) -> int:
     from holdfast.models import choose, open_model
 
     session = door.OwnSession(options, new_id("ask"))
-    more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record, "shows_result": True}
-    async with door.opened(options, **more) as app:
+    more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record}
+    shows = () if render.as_json(options) else ("call_finished", "note")
+    async with door.opened(options, shows=shows, **more) as app:
         choice = choose(app.settings, options.model)
         try:
             model = open_model(app.settings, choice)

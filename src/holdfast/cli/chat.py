@@ -94,7 +94,7 @@ class Chat:
         self._leaving = asyncio.Event()
         more: dict[str, Any] = {"tool_allow": csv(self.options.tool_allow), "record": self.options.record}
         try:
-            async with door.opened(self.options, interactive=True, shows_result=True, **more) as app:
+            async with door.opened(self.options, interactive=True, shows=("call_finished", "note"), **more) as app:
                 self.app = app
                 self.use(self.options.model)
                 await door.connected(app)

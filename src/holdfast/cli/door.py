@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 @contextlib.asynccontextmanager
 async def opened(
-    options: Namespace, *, interactive: bool = False, shows_result: bool = False, **settings: Any
+    options: Namespace, *, interactive: bool = False, shows: tuple[str, ...] = (), **settings: Any
 ) -> AsyncGenerator[Holdfast]:
     """Open the application for a command; `interactive` for commands that live on between calls.
 
-    A command that shows the results of its calls itself (`shows_result`) logs no failure beside, unless asked to.
+    Events of kinds that a command shows itself (`shows`) are not logged beside, unless asked to.
     """
     # Looking for pydantic's plug-ins reads every installed package; no command needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -43,11 +43,11 @@ async def opened(
     )
     app.approver = approver(options, app)
     to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
-    if shows_result and app.settings.log.level == "warning":
+    if shows and app.settings.log.level == "warning":
         import logging
 
         for handler in logging.getLogger("holdfast").handlers:
-            handler.addFilter(lambda record: getattr(record, "holdfast", {}).get("event") != "call_finished")
+            handler.addFilter(lambda record: getattr(record, "holdfast", {}).get("event") not in shows)
     for warning in app.warnings:
         render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + warning)
     async with app:

@@ -288,7 +288,7 @@ async def _called(options: Namespace, args: dict[str, Any]) -> Any:
     more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
     if options.record:
         more["record"] = options.record
-    async with door.opened(options, tool_allow=csv(options.tool_allow), shows_result=True, **more) as app:
+    async with door.opened(options, tool_allow=csv(options.tool_allow), shows=("call_finished",), **more) as app:
         if sys.stderr.isatty():
             app.bus.subscribe(_progress_shower())
         if options.dry_run and not options.apply:
