@@ -36,14 +36,18 @@ class User:
             for path in (top, *top.rglob("*")):
                 os.chown(path, self.id, self.id, follow_symlinks=False)
 
+    @property
+    def packages(self) -> list[str]:
+        """Where Python finds our sources and what they need."""
+        return [str(SOURCES), *(path for path in sys.path if path.endswith("site-packages"))]
+
     def start(self, code: str, *args: str, env: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Start a program in Python as them; nothing stands between it and the process that is returned."""
-        found = [path for path in sys.path if path.endswith("site-packages")]
         variables = {
             "HOME": str(self.folder / "home"),
             "HOLDFAST_HOME": str(self.folder / "home" / "holdfast"),
             "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "PYTHONPATH": os.pathsep.join([str(SOURCES), *found]),
+            "PYTHONPATH": os.pathsep.join(self.packages),
             **(env or {}),
         }
         return subprocess.Popen([*self.python, "-c", code, *args], env=variables, cwd="/", **options)

@@ -11,9 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
+import users
 from holdfast.core.call import ToolCall
 from holdfast.core.context import ToolContext
 from holdfast.core.session import Session
@@ -22,6 +24,7 @@ from holdfast.host import leftovers
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.records import Record, records, started_at
 from holdfast.tools.bash import BASH
+from users import User, somebody
 
 RUNAWAY = (
     "trap '' TERM; setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &); touch up; while :; do sleep 600; done"
@@ -105,6 +108,110 @@ async def test_nothing_is_alive_a_hundred_times_out_of_a_hundred(
     monkeypatch.setattr("holdfast.host.process.Run.stop.__defaults__", (0.2,))
     for number in range(100):
         await run_away(tmp_path, mode, cancel=number % 2 == 0)
+
+
+RUNNER = """
+import asyncio, sys
+from pathlib import Path
+from holdfast.host.run import Run
+from test_processes import run_away
+
+async def main(workspace, mode, times):
+    for number in range(int(times)):
+        await run_away(Path(workspace), mode, cancel=number % 2 == 0)
+
+Run.stop.__defaults__ = (0.2,)
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def run_away_as(kind: str, mode: str, times: int) -> None:
+    with somebody(kind) as user:
+        (user.folder / "ws").mkdir()
+        user.give()
+        paths = [os.path.dirname(__file__), os.path.dirname(users.__file__), *user.packages]
+        runner = user.start(
+            RUNNER, str(user.folder / "ws"), mode, str(times), env={"PYTHONPATH": os.pathsep.join(paths)}, stderr=PIPE
+        )
+        _, said = runner.communicate(timeout=600)
+        assert runner.returncode == 0, said.decode()[-2000:]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_alive_after_the_commands_of_an_ordinary_user(mode: str) -> None:
+    run_away_as("ordinary user", mode, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.timeout(900)
+def test_nothing_is_alive_a_hundred_times_out_of_a_hundred_for_an_ordinary_user(mode: str) -> None:
+    run_away_as("ordinary user", mode, 100)
+
+
+def start_victim_as(user: User, mode: str) -> subprocess.Popen[bytes]:
+    workspace = user.folder / "ws"
+    workspace.mkdir(exist_ok=True)
+    (workspace / "up").unlink(missing_ok=True)
+    user.give()
+    victim = user.start(VICTIM, str(workspace), mode, str(user.folder / "state"), RUNAWAY)
+    assert within(20, (workspace / "up").exists)
+    return victim
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_alive_two_seconds_after_an_ordinary_users_process_is_killed(mode: str) -> None:
+    with somebody("ordinary user") as user:
+        victim = start_victim_as(user, mode)
+        assert alive("session_victim")
+        kill(victim)
+        assert within(2, lambda: alive("session_victim") == [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.timeout(900)
+def test_nothing_outlives_an_ordinary_users_process_a_hundred_times_out_of_a_hundred(mode: str) -> None:
+    with somebody("ordinary user") as user:
+        for _ in range(100):
+            kill(start_victim_as(user, mode))
+            assert within(2, lambda: alive("session_victim") == [])
+
+
+NO_FORK = """
+import asyncio, json, resource, sys
+from holdfast.core.settings import Settings
+from holdfast.testing import scratch_app
+
+async def main(workspace, first):
+    results = []
+    async with scratch_app(workspace, settings=Settings.parse({"sandbox": {"mode": "off"}})) as app:
+        if not int(first):
+            results.append(await app.call("Bash", {"command": "echo before"}))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
+        results.append(await app.call("Bash", {"command": "echo during; (echo child)"}))
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+        results.append(await app.call("Bash", {"command": "echo after"}))
+    print(json.dumps([result.to_dict() for result in results]))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("first", ["0", "1"])
+def test_a_system_that_starts_no_more_processes_gets_an_error_and_we_live_on(first: str) -> None:
+    with somebody("ordinary user" if os.geteuid() == 0 else "same user") as user:
+        (user.folder / "ws").mkdir()
+        user.give()
+        process = user.start(NO_FORK, str(user.folder / "ws"), first, stdout=PIPE, stderr=PIPE)
+        shown, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said.decode()[-2000:]
+        *_, during, after = json.loads(shown)
+        assert after["data"]["stdout"] == "after\n"
+        if first == "1":
+            assert during["error"]["code"] == "tool_unavailable"
+            assert "Resource temporarily unavailable" in during["error"]["message"]
 
 
 def start_victim(tmp_path: Path, mode: str, command: str) -> subprocess.Popen[bytes]:
