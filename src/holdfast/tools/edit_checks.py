@@ -80,7 +80,10 @@ def _failure(attempt: Attempt, layer: int, problem: Problem) -> ToolFailure:
     details = {"layer": problem.layer or layer, "number": problem.number, "path": attempt.path, **problem.details}
     if problem.asks:
         details["behavior"] = "ask"
-    return ToolFailure(problem.message, code="precondition_failed", hint=problem.hint, details=details)
+    which = ""
+    if "edit" in problem.details and len(attempt.wishes) > 1:
+        which = f"edit {problem.details['edit'] + 1} of {len(attempt.wishes)}, and so none was made: "
+    return ToolFailure(which + problem.message, code="precondition_failed", hint=problem.hint, details=details)
 
 
 def changes_something(attempt: Attempt) -> Problem | None:
@@ -111,7 +114,7 @@ def path_permitted(attempt: Attempt) -> Problem | None:
 def creation_wanted(attempt: Attempt) -> Problem | None:
     for index, wish in enumerate(attempt.wishes[1:], 1):
         if wish.old == "":
-            message = f"edit {index + 1} has an empty old_string; only the first edit can create the file."
+            message = "old_string is empty; only the first edit can create the file."
             return Problem(3, message, "Name the text to replace.", {"edit": index})
     return None
 
