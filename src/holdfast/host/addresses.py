@@ -49,6 +49,8 @@ _SPECIAL: Final[dict[str, str]] = {
     "2001:db8::/32": "documentation",
     "2002::/16": "6to4",
     "3fff::/20": "documentation",
+    "fd00:ec2::254/128": "cloud metadata",
+    "fd20:ce::254/128": "cloud metadata",
     "fc00::/7": "private",
     "fe80::/10": "link-local",
     "fec0::/10": "site-local",

@@ -21,16 +21,16 @@ class RuleBook:
     The built-in rules are all about writing; they are read on the first write, or when all rules are wanted.
     """
 
-    __slots__ = ("_naming", "_own", "_paths", "_sorted", "_wants_defaults", "_with_defaults")
+    __slots__ = ("_naming", "_paths", "_sorted", "_wants_defaults", "_with_defaults", "own")
 
     def __init__(self, rules: Sequence[Rule], *, defaults: bool = True) -> None:
-        self._own = tuple(rules)
+        self.own = tuple(rules)
         self._with_defaults = defaults
         self._wants_defaults = defaults
         self._sorted: dict[tuple[Kind, Verdict], list[Rule]] = {}
         self._naming: dict[Verdict, list[Rule]] = {}
         self._paths: dict[tuple[Kind, Verdict], dict[str, list[Rule]]] = {}
-        self._sort(self._own)
+        self._sort(self.own)
 
     def _sort(self, rules: Sequence[Rule]) -> None:
         for rule in rules:
@@ -43,7 +43,7 @@ class RuleBook:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """Every rule, built-in ones last."""
-        return (*self._own, *(default_rules() if self._with_defaults else ()))
+        return (*self.own, *(default_rules() if self._with_defaults else ()))
 
     def of(self, kind: Kind, verdict: Verdict) -> Sequence[Rule]:
         """Return the rules about one kind of effect with one verdict, in the order they were given."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.core.effects import Connect, DeletePath, Effect, ReadPath, Unreadable, WritePath
+from holdfast.core.secrets import is_secret
 from holdfast.host.shell import globs
 from holdfast.host.shell.effects_table import PLANS
 from holdfast.host.shell.scope import Places
@@ -57,7 +58,7 @@ def located(touch: Touch, places: Places) -> Iterator[Effect]:
             yield Unreadable(f"the directory that {word.text!r} is relative to is not known")
             continue
         for path, below in _paths(word, place or "/", touch):
-            if not STREAMS.fullmatch(path):
+            if not STREAMS.fullmatch(path) and not (touch.if_there and not os.path.lexists(path)):
                 yield make(path, touch.recursive or below)
 
 
@@ -80,14 +81,28 @@ def _connection(word: Word) -> Iterator[Effect]:
     host, port, url = host_of(word.text)
     if host:
         yield Connect(host, port, url)
+    authority = _authority(word.text)
+    if not host or _DOUBTFUL_HOST.search(authority):
+        other = host_of(authority.rpartition("@")[2])[0]
+        yield from [Connect(other)] if other not in ("", host) else ()
+        yield Unreadable(f"programs may read another host out of {word.text!r}")
+
+
+# `http:/host` and `http:///host` reach that host as well. Without a known name before the colon it is `host:path`.
+_SCHEME = re.compile(r"(?:[A-Za-z][\w+.-]*://+|(?:https?|ftps?|wss?):/*|//+)", re.IGNORECASE)
+# Escapes, lists and ranges are undone by some programs; what stands before an `@` may be read as the host or as a name.
+_DOUBTFUL_HOST = re.compile(r"[\\%{}]|[?#].*@|.\[|\A\[(?![0-9a-fA-F:.]+(?:%\w+)?\])")
+
+
+def _authority(text: str) -> str:
+    scheme = _SCHEME.match(text)
+    return text[scheme.end() if scheme else 0 :].partition("/")[0]
 
 
 def host_of(text: str) -> tuple[str, int | None, str]:
     """Return host, port and URL of `https://host:8/x`, `user@host`, `host:path` or `host`."""
-    scheme, found, rest = text.partition("://")
-    url = text if found and scheme.lower() in ("http", "https") else ""
-    rest = rest if found else text
-    authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2]
+    url = text if text.lower().startswith(("http://", "https://")) else ""
+    authority = re.split(r"[?#\\]", _authority(text), maxsplit=1)[0].rpartition("@")[2]
     bracketed = re.match(r"\[([^\]]+)\](?::(\d+))?", authority)
     if bracketed:
         host, port = bracketed[1], bracketed[2]
@@ -104,4 +119,20 @@ def guessed(words: Sequence[Word]) -> Iterator[Touch]:
             yield Touch("read", Word(text))
 
 
+def secrets_named(words: Sequence[Word], known: Sequence[Touch]) -> Iterator[Touch]:
+    """Yield reads of secret files that stand anywhere among the words of a command that is no plain read.
+
+    `-b .env`, `--from-file=id_rsa`, `x@server.key`, `/srv/.env:/x`: which option takes a file is not known of every
+    program. A name that no file has may be meant otherwise (`make server.key`).
+    """
+    taken = {touch.word.text for touch in known if touch.kind != "connect"}
+    for word in words:
+        if word.literal and word.text not in taken and not _BLANK.search(word.text):
+            for part in dict.fromkeys((word.text, *_PART_ENDS.split(word.text))):
+                if part and is_secret(part):
+                    yield Touch("read", Word(part), if_there=True)
+
+
+_BLANK = re.compile(r"\s")
+_PART_ENDS = re.compile(r"[=@:,<]")
 _PATH_LIKE = re.compile(r"(?:\.{0,2}/|\.[A-Za-z])[^\s:;|&<>(){}'\"$*]*$|[\w.-]+/[^\s:;|&<>(){}'\"$*]*$")

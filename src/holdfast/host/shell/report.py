@@ -180,8 +180,9 @@ def _touches(found: Found, verdict: Verdict) -> Iterator[Touch]:
             yield Touch("read", word, verdict.recursive)
         return
     rest = found.words[1:]
-    known = list(effects.touches(found.name, rest))
-    yield from known or effects.guessed(rest)
+    known = list(effects.touches(found.name, rest)) or list(effects.guessed(rest))
+    yield from known
+    yield from effects.secrets_named(rest, known)
 
 
 def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:

@@ -21,6 +21,7 @@ class Touch:
     kind: TouchKind
     word: Word
     recursive: bool = False
+    if_there: bool = False  # counts only where such a file exists
 
 
 Plan: TypeAlias = Callable[[Parsed], Iterator[Touch]]

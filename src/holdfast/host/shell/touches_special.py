@@ -96,9 +96,17 @@ def _tar(words: Sequence[Word]) -> Iterator[Touch]:
         yield Touch("write", word)
 
 
+_LOCAL_URL = re.compile(r"file:(?://[^/]*)?/", re.IGNORECASE)
+
+
 def _curl(words: Sequence[Word]) -> Iterator[Touch]:
     parsed = loosely(words, CURL)
     for word in [*parsed.operands, *parsed.values("--url")]:
+        if local := _LOCAL_URL.match(word.text):
+            from urllib.parse import unquote
+
+            yield Touch("read", Word(unquote(word.text[local.end() - 1 :]), word.kind))
+            continue
         yield Touch("connect", word)
         if parsed.has("-O", "--remote-name", "-J"):
             yield Touch("write", Word(re.split(r"[?#]", word.text)[0].rpartition("/")[2] or ".", word.kind))
@@ -107,7 +115,7 @@ def _curl(words: Sequence[Word]) -> Iterator[Touch]:
     ):
         if word.text != "-":
             yield Touch("write", word)
-    for word in parsed.values("-T", "--upload-file", "-K", "--config"):
+    for word in parsed.values("-T", "--upload-file", "-K", "--config", "--netrc-file", "--key", "--cacert"):
         if word.text != "-":
             yield Touch("read", word)
     sent = ("-d", "--data", "--data-ascii", "--data-binary", "--data-urlencode", "--json", "-F", "--form", "-H", "-b")
