@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +23,7 @@ from holdfast.host.sandbox import probe
 from holdfast.host.shells import SHELLS
 from holdfast.policy.approval import Answer, Nobody, Question
 from holdfast.testing import Says, scratch_app
+from users import somebody
 
 PLACES = ("layer", "copy", "copy beside")
 
@@ -480,3 +484,71 @@ async def test_no_command_can_put_itself_where_copies_lie(place: str, workspace:
         shown = await app.dry_run("Bash", {"command": "echo x > made; echo $TMPDIR; ls -a $TMPDIR/trials; true"})
         assert [each["path"] for each in shown.data["changes"]] == ["made"]
         assert list(outside.iterdir()) == []
+
+
+AS_SOMEBODY = """
+import asyncio, json, os, sys
+from dataclasses import replace
+from pathlib import Path
+from changing import COMMANDS, furnish, snapshot
+from holdfast.host.sandbox import probe
+from holdfast.policy.approval import Nobody
+from holdfast.testing import scratch_app
+
+real = probe.abilities()
+places = {
+    "layer": real,
+    "copy": replace(real, overlay=False),
+    "copy beside": probe.Abilities(real.landlock, real.seccomp, why_not="for a test"),
+}
+shut = ("mkdir -p n/m; echo x > n/m/f; chmod 0 n/m/f n/m; echo y > seen; chmod 0 n", {})
+cases = {name: COMMANDS[name] for name in json.loads(sys.argv[2])} | {"shut": shut}
+
+async def main():
+    found = []
+    for place, abilities in places.items():
+        probe.abilities = lambda: abilities
+        for name, (command, _) in cases.items():
+            folder = Path(sys.argv[1], f"{place} {name}")
+            workspace, twin = furnish(folder / "ws"), furnish(folder / "twin")
+            before = snapshot(workspace)
+            async with scratch_app(workspace, allow=["Bash", "Edit"], approver=Nobody()) as app:
+                done = await app.call("Bash", {"command": command}, shown_first=True)
+                if done.data is None or not done.meta.get("applied_from_trial"):
+                    found.append((place, name, done.output))
+                    continue
+                os.system(f"cd '{twin}' && {command}")
+                if snapshot(workspace) != snapshot(twin):
+                    found.append((place, name, "applied", snapshot(workspace), snapshot(twin)))
+                undone = await app.call("Undo", {}) if name != "shut" else None
+                if undone is not None and not undone.ok:
+                    found.append((place, name, undone.output))
+                if undone is not None and snapshot(workspace) != before:
+                    found.append((place, name, "undone"))
+                if name == "shut":
+                    os.chmod(workspace / "n", 0o700)
+                    os.chmod(workspace / "n/m", 0o700)
+                    os.chmod(workspace / "n/m/f", 0o600)
+                    if (workspace / "n/m/f").read_text() != "x\\n":
+                        found.append((place, name, "content"))
+    print(json.dumps(found))
+
+asyncio.run(main())
+"""
+
+
+def test_an_ordinary_user_applies_and_undoes_the_same() -> None:
+    if not (probe.abilities().overlay and probe.abilities().landlock):
+        pytest.skip(f"not every kind of copy is to be had here: {probe.abilities().why_not}")
+    chosen = ["change", "mode of a folder", "folder that cannot be written", "remove a folder", "folder becomes a link"]
+    with somebody("ordinary user") as user:
+        (user.folder / "work").mkdir()
+        shutil.copy(Path(__file__).with_name("changing.py"), user.folder)
+        user.give()
+        words = (f"import sys; sys.path.insert(0, {str(user.folder)!r})\n{AS_SOMEBODY}", str(user.folder / "work"))
+        path = {"PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin"}  # there is shfmt
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        program = user.start(*words, json.dumps(chosen), env=path, text=True, **pipes)
+        said, problems = program.communicate(timeout=90)
+    assert program.returncode == 0, problems[-3000:]
+    assert json.loads(said.splitlines()[-1]) == []
