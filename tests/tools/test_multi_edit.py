@@ -35,7 +35,6 @@ def test_one_that_fails_leaves_the_file_and_is_named(bench: Workbench) -> None:
     path = bench.put("a", "one\ntwo\n")
     problem = failure(lambda: bench.call("MultiEdit", file_path="a", edits=edits(("one", "1"), ("three", "3"))))
     assert (problem.details["number"], problem.details["edit"]) == (8, 1)
-    assert problem.message.startswith("edit 2 of 2, and so none was made: String to replace not found in file")
     assert path.read_text() == "one\ntwo\n"
 
 

@@ -80,10 +80,7 @@ def _failure(attempt: Attempt, layer: int, problem: Problem) -> ToolFailure:
     details = {"layer": problem.layer or layer, "number": problem.number, "path": attempt.path, **problem.details}
     if problem.asks:
         details["behavior"] = "ask"
-    which = ""
-    if "edit" in problem.details and len(attempt.wishes) > 1:
-        which = f"edit {problem.details['edit'] + 1} of {len(attempt.wishes)}, and so none was made: "
-    return ToolFailure(which + problem.message, code="precondition_failed", hint=problem.hint, details=details)
+    return ToolFailure(problem.message, code="precondition_failed", hint=problem.hint, details=details)
 
 
 def changes_something(attempt: Attempt) -> Problem | None:
@@ -114,7 +111,7 @@ def path_permitted(attempt: Attempt) -> Problem | None:
 def creation_wanted(attempt: Attempt) -> Problem | None:
     for index, wish in enumerate(attempt.wishes[1:], 1):
         if wish.old == "":
-            message = "old_string is empty; only the first edit can create the file."
+            message = f"edit {index + 1} has an empty old_string; only the first edit can create the file."
             return Problem(3, message, "Name the text to replace.", {"edit": index})
     return None
 
