@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +117,35 @@ def test_a_conflict_in_a_later_process_shows_what_changed(workspace: Path) -> No
     assert "-two\n+TWO\n" in refused["error"]["details"]["diff"]
     invoke(workspace, "Edit", **wish)
     assert path.read_text() == "1\nTWO\n"
+
+
+def on_a_terminal(workspace: Path, *words: str) -> str:
+    """Return what a command shows to somebody at a terminal without colours."""
+    shown, terminal = pty.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *words, "--cwd", str(workspace)],
+        stdout=terminal,
+        stderr=terminal,
+        env=os.environ | {"NO_COLOR": "1"},
+    )
+    os.close(terminal)
+    parts: list[bytes] = []
+    try:
+        while part := os.read(shown, 65536):
+            parts.append(part)
+    except OSError:  # how Linux says that nobody has the terminal open any more
+        pass
+    os.close(shown)
+    assert done.wait() == 0
+    return b"".join(parts).decode().replace("\r\n", "\n")
+
+
+def test_no_name_and_no_content_steers_the_terminal_it_is_shown_on(workspace: Path) -> None:
+    name = "a\n+++ forged\x1b[31m\u202e.txt"
+    invoke(workspace, "Write", file_path=name, content="clear \x1b[2J and \u202e turn\n")
+    for words in (("log",), ("diff",), ("undo", "--dry-run"), ("undo",)):
+        shown = on_a_terminal(workspace, *words)
+        assert all(sign.isprintable() or sign in "\n\t" for sign in shown), words
+    shown = on_a_terminal(workspace, "diff", "1")
+    assert "clear \\x1b[2J and \\u202e turn" in shown
+    assert "\n+++ forged" not in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Generator
@@ -40,15 +41,13 @@ def session_id(name: str | None) -> str | None:
 
 @contextmanager
 def opened(options: Namespace) -> Generator[History]:
-    """Open the history of the workspace, settled after a crash."""
-    from holdfast.core.settings import HistorySettings
+    """Open the history of the workspace, settled after a crash; to look at it, so nothing is dropped from it."""
     from holdfast.host import locations
     from holdfast.host.history.history import History
     from holdfast.host.history.recovery import recover
 
     folder = os.path.join(locations.workspace_state(options.cwd), "history")
-    limit = HistorySettings().limit_mb * 1024 * 1024
-    history = History(folder if os.path.isdir(folder) else None, limit, render.note)
+    history = History(folder if os.path.isdir(folder) else None, sys.maxsize, render.note)
     try:
         recover(history)
         yield history
@@ -85,4 +84,4 @@ def _files(workspace: str, change: Change) -> str:
     files = change.to_dict()["files"]
     names = [f"{signs[each['action']]} {os.path.relpath(each['path'], workspace)}" for each in files[:3]]
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    return visible(", ".join(names)) + more
+    return visible(", ".join(names), lines=False) + more

@@ -93,8 +93,10 @@ def paint(text: str, *styles: str, stream: Any = None) -> str:
 
 
 def diff(text: str, stream: Any = None) -> str:
-    """Colour a unified diff."""
-    return "\n".join(_diff_line(each, stream) for each in text.split("\n"))
+    """Colour a unified diff; whatever in it would steer the terminal is written out."""
+    from holdfast.host.visible import visible
+
+    return "\n".join(_diff_line(each, stream) for each in visible(text).split("\n"))
 
 
 def _diff_line(text: str, stream: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +56,11 @@ async def _called(options: Namespace, tool: str, args: dict[str, Any]) -> ToolRe
 
 
 def _show(options: Namespace, result: ToolResult) -> None:
+    from holdfast.host.visible import visible
+
     if render.as_json(options):
         render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
     elif result.error:
-        render.error(render.diff(result.error.message), result.error.hint)
+        render.error(render.diff(result.error.message, sys.stderr), result.error.hint)
     else:
-        render.line(render.diff(result.output) if options.dry_run else result.output)
+        render.line(render.diff(result.output) if options.dry_run else visible(result.output))

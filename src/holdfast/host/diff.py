@@ -50,7 +50,7 @@ def splice_diff(
     """
     blocks = list(_blocks(data, splices[:_SPLICE_LIMIT], encoding))
     shown, left = blocks[:HUNK_LIMIT], len(blocks) - HUNK_LIMIT + max(0, len(splices) - _SPLICE_LIMIT)
-    lines = [f"--- {path}", f"+++ {path}"]
+    lines = _header(path)
     shift = counted = number = 0
     if first_line is not None and splices:
         counted, number = _line_start(data, splices[0].start, encoding), first_line - 1
@@ -74,7 +74,7 @@ def text_diff(before: str, after: str, path: str, *, limit_lines: int | None = N
         return ""
     old, new = _split(before), _split(after)
     head, tail = _common(old, new)
-    lines = [f"--- {path}", f"+++ {path}", *_compared(old, new, head, tail)]
+    lines = [*_header(path), *_compared(old, new, head, tail)]
     if limit_lines is not None and len(lines) > limit_lines:
         lines = [*lines[:limit_lines], f"... {len(lines) - limit_lines} more lines of diff"]
     return "\n".join(lines) + "\n"
@@ -84,7 +84,16 @@ def creation_diff(text: str, path: str) -> str:
     """Return the diff of a new file."""
     lines = _split(text)
     shown = [line for each in lines for line in _marked("+", each)]
-    return "\n".join(["--- /dev/null", f"+++ {path}", f"@@ -0,0 +{_range(1, len(lines))} @@", *shown]) + "\n"
+    return "\n".join(["--- /dev/null", _header(path)[1], f"@@ -0,0 +{_range(1, len(lines))} @@", *shown]) + "\n"
+
+
+def _header(path: str) -> list[str]:
+    """Return the lines that name the file; a name must not look like lines of the diff."""
+    if not path.isprintable():
+        from holdfast.host.visible import visible
+
+        path = visible(path, lines=False)
+    return [f"--- {path}", f"+++ {path}"]
 
 
 def snippet(
