@@ -193,6 +193,18 @@ def test_a_miss_names_the_difference(bench: Workbench, content: str, old: str, d
         assert "NEW" in path.read_text()
 
 
+def test_a_text_that_is_only_alike_is_offered_with_a_doubt(bench: Workbench) -> None:
+    bench.put("a", "def total(items):\n    return sum(items)\n")
+    assert failure(lambda: bench.edit("a", "def totals(item):", "NEW")).hint.startswith("If that is the text you mean")
+
+
+def test_a_miss_in_a_large_file_says_how_far_it_was_explained(bench: Workbench) -> None:
+    bench.put("a", "".join(f"line {number} of many\n" for number in range(500_000)))
+    assert "Only the first 8 MiB" in failure(lambda: bench.edit("a", "line 499999  of many", "NEW")).hint
+    bench.put("b", "line 1 of many\n")
+    assert "MiB" not in failure(lambda: bench.edit("b", "line 499999  of many", "NEW")).hint
+
+
 def test_an_edit_made_already_is_told(bench: Workbench) -> None:
     bench.put("a", "x = 2\n")
     problem = failure(lambda: bench.edit("a", "y = 1", "x = 2"))

@@ -293,7 +293,10 @@ def _missed(attempt: Attempt, data: bytes, wish: Replace, index: int) -> Problem
     details: dict[str, Any] = {"edit": index, "difference": miss.difference}
     if miss.nearest:
         details |= {"nearest": miss.nearest, "line": miss.line}
-    return Problem(8, miss.message, miss.hint, details)
+    hint = miss.hint
+    if len(data) > _EXPLAINED_BYTES:
+        hint += f" Only the first {_EXPLAINED_BYTES >> 20} MiB were searched for it; Grep finds the line in all of it."
+    return Problem(8, miss.message, hint, details)
 
 
 def content_encoded(attempt: Attempt) -> Problem | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from holdfast.core.frozen import frozen
@@ -234,7 +235,8 @@ def _similar(text: str, old: str) -> Miss | None:
     end = len(text) if stop < 0 else stop
     if end - start > max(2000, 4 * len(old)):
         end = start + max(2000, 4 * len(old))
-    return _described("similar", f"The nearest text is {found.score:.0f}% alike.", text, start, end)
+    miss = _described("similar", f"The nearest text is {found.score:.0f}% alike.", text, start, end)
+    return replace(miss, hint="If that is the text you mean, send it exactly so as old_string; if not, Read the file.")
 
 
 def _around(text: str, old: str) -> tuple[str, int]:
