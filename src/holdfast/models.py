@@ -35,6 +35,11 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
             return Choice(provider, name, f"named on the command line: {wanted}")
         if wanted == "offline":
             return Choice("offline", "offline", "named on the command line")
+        if separator and not (own.provider or own.base_url or os.environ.get("OPENAI_BASE_URL")):
+            raise ModelError(
+                f"there is no provider {provider!r}",
+                "Name one of anthropic/, openai/, local/ or offline; for another server set [model] base_url.",
+            )
         provider = own.provider or _provider_of(wanted)
         return Choice(provider, wanted, f"named on the command line: {wanted}")
     if own.provider:

@@ -99,6 +99,38 @@ async def test_an_error_is_told_and_the_model_recovers(model: Model, stub: Stub)
     assert outcome.text == "6"
 
 
+@pytest.mark.parametrize("text", ["{", "[1]", "null", "[" * 200_000, '{"n": 1}{"n": 2}', "\ud800"])
+async def test_arguments_that_are_no_object_are_told(model: Model, stub: Stub, text: str) -> None:
+    stub.script = [{"calls": [("a", SAFE, text)]}, {"text": "I see"}]
+    async with scratch_app(tools=[double], builtin=False) as app:
+        outcome = await app.conversation(model).ask("go")
+    assert [result.error.code for result in outcome.results if result.error] == ["invalid_args"]
+    assert outcome.text == "I see"
+
+
+@pytest.mark.parametrize("step", [{"text": "x" * 9000}, {"calls": [("a", SAFE, '{"n": ' + "1" * 9000)]}])
+async def test_a_server_that_streams_on_for_ever_is_left(
+    model: Model, stub: Stub, step: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.core.model.TURN_LIMIT", 8000)
+    stub.script = [step]
+    async with scratch_app(tools=[double], builtin=False) as app:
+        with pytest.raises(ModelError, match="more than 8,000 characters"):
+            await app.conversation(model).ask("go")
+
+
+async def test_a_result_with_bytes_that_are_no_text_is_sent(model: Model, stub: Stub) -> None:
+    @tool(read_only=True)
+    async def odd() -> str:
+        "Returns a name of odd bytes."
+        return "na\udce9me"
+
+    stub.script = [{"calls": [("a", "odd", "{}")]}, {"text": "I see"}]
+    async with scratch_app(tools=[odd], builtin=False) as app:
+        assert (await app.conversation(model).ask("what is na\udce9me?")).text == "I see"
+    assert "na\ufffdme" in str(stub.requests[1]["messages"])
+
+
 async def test_a_refusal_is_told(model: Model, stub: Stub) -> None:
     stub.script = [{"calls": [("a", "launch", "{}")]}, {"text": "ok, not"}]
     async with scratch_app(tools=[launch], builtin=False, approver=Says("no", "too windy")) as app:
@@ -219,6 +251,32 @@ def test_a_missing_key_is_a_clear_message(tmp_path: Path) -> None:
     done = ask("ask", "hi", "--model", "claude-x", "--json", cwd=tmp_path)
     assert done.returncode == 1
     assert "no key for anthropic" in done.stdout
+
+
+def test_an_unknown_provider_is_named_and_leaves_no_session(tmp_path: Path) -> None:
+    import json
+
+    for words in (("--model", "nosuch/model"), ("--model", "claude-x"), ("--model", "local/none.gguf")):
+        done = ask("ask", "hi", *words, cwd=tmp_path)
+        said = json.loads(done.stdout)
+        assert (done.returncode, said["session"], said["error"]["code"]) == (1, "", "model_error")
+        assert ask("chat", *words, cwd=tmp_path).returncode == 1
+    assert "no provider 'nosuch'" in ask("ask", "hi", "--model", "nosuch/model", cwd=tmp_path).stdout
+    assert json.loads(ask("sessions", "list", cwd=tmp_path).stdout) == []
+
+
+def test_a_refused_key_leaves_no_session_and_a_cut_answer_leaves_what_was_said(tmp_path: Path, stub: Stub) -> None:
+    import json
+
+    server = {"OPENAI_BASE_URL": f"{stub.address}/v1", "OPENAI_API_KEY": "none"}
+    stub.script = [{"status": 401}, {"text": "Half an answer", "cut": True}]
+    refused = json.loads(ask("ask", "hi", cwd=tmp_path, **server).stdout)
+    assert (refused["session"], refused["stop"]) == ("", "model_error")
+    assert "refused the key" in refused["error"]["message"]
+    assert json.loads(ask("sessions", "list", cwd=tmp_path).stdout) == []
+    cut = json.loads(ask("ask", "hi", cwd=tmp_path, **server).stdout)
+    assert (cut["answer"], cut["error"]["code"]) == ("Half an answer", "model_error")
+    assert [row["name"] for row in json.loads(ask("sessions", "list", cwd=tmp_path).stdout)] == [cut["session"]]
 
 
 def test_models_says_which_and_why(tmp_path: Path) -> None:

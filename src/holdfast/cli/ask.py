@@ -78,14 +78,15 @@ async def _ask(options: Namespace, question: str) -> int:
     from holdfast.cli.tools import csv
     from holdfast.core.call import new_id
     from holdfast.core.model import ModelError
-    from holdfast.models import choose, open_model
+    from holdfast.models import Choice, choose, open_model
 
     session = door.OwnSession(options, new_id("ask"))
     more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record}
     shows = () if render.as_json(options) else ("call_finished", "note")
     async with door.opened(options, shows=shows, **more) as app:
-        choice = choose(app.settings, options.model)
+        choice = Choice("", options.model or "", "")
         try:
+            choice = choose(app.settings, options.model)
             model = open_model(app.settings, choice)
             if options.with_tools:
                 await door.connected(app)
@@ -116,7 +117,7 @@ async def _answered(options: Namespace, app: Holdfast, model: Model, choice: Cho
     except ModelError as problem:
         if screen is not None:
             screen.broke_off()
-        if not loop.outcome.turns:
+        if not loop.outcome.turns and not loop.outcome.text:
             raise
         return _failed(options, problem, choice, loop.outcome)
     _tell(options, loop, choice, screen)

@@ -6,7 +6,7 @@ Only `providers/x.py` knows a vendor's types; the loop knows these words alone.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from holdfast.core.call import ToolCall, ToolResult
 from holdfast.core.errors import HoldfastError
@@ -132,5 +132,27 @@ class ModelError(HoldfastError):
         self.retryable = retryable
 
 
+TURN_LIMIT: Final = 8_000_000
+"""Characters a turn may have, far above what any model says: a server that streams on for ever is left."""
+
+
+def within_limit(name: str, size: int) -> int:
+    """Return how much of a turn has come; raise ModelError when it is more than a turn can be."""
+    if size > TURN_LIMIT:
+        raise ModelError(f"{name} sent more than {TURN_LIMIT:,} characters in one turn, and was left", "Try again.")
+    return size
+
+
 BROKEN_ARGUMENTS: Final = "__broken_json__"
 """The argument name under which a provider hands over arguments that were no JSON, so that the model is told."""
+
+
+def arguments(text: str) -> dict[str, Any]:
+    """Return the arguments a model wrote; what is no JSON object is handed over as it is, under a name of its own."""
+    import json
+
+    try:
+        found: Any = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {BROKEN_ARGUMENTS: text}

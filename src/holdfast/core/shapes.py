@@ -25,6 +25,7 @@ from holdfast.core.call import (
 )
 from holdfast.core.errors import ERROR_CODES
 from holdfast.core.names import provider_safe
+from holdfast.core.sendable import sendable
 
 _META_KEY: Final = "holdfast"
 _ERROR: Final = re.compile(rf"\AError \(({'|'.join(ERROR_CODES)})\): (.*)\Z", re.DOTALL)
@@ -117,7 +118,8 @@ def call_from_anthropic(block: Mapping[str, Any], names: Mapping[str, str] | Non
 
 def result_to_anthropic(call_id: str, result: ToolResult) -> dict[str, Any]:
     """Return a `tool_result` block."""
-    shape = {"type": "tool_result", "tool_use_id": call_id, "content": [_anthropic(b) for b in _readable(result)]}
+    content = sendable([_anthropic(block) for block in _readable(result)])
+    shape = {"type": "tool_result", "tool_use_id": call_id, "content": content}
     return shape | ({"is_error": True} if not result.ok else {})
 
 
@@ -170,7 +172,7 @@ def result_to_openai(call_id: str, result: ToolResult) -> dict[str, Any]:
         content: Any = "\n".join(_text(block) for block in blocks)
     else:
         content = [_openai(block) for block in blocks]
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
+    return {"role": "tool", "tool_call_id": call_id, "content": sendable(content)}
 
 
 def result_from_openai(message: Mapping[str, Any]) -> ToolResult:

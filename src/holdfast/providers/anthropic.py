@@ -6,13 +6,12 @@ mapped to what the API accepts and back.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.core.call import ToolCall
 from holdfast.core.model import (
-    BROKEN_ARGUMENTS,
     Message,
     ModelError,
     ModelEvent,
@@ -21,8 +20,11 @@ from holdfast.core.model import (
     TextDelta,
     Turn,
     Usage,
+    arguments,
+    within_limit,
 )
 from holdfast.core.names import provider_map, provider_safe
+from holdfast.core.sendable import sendable
 from holdfast.core.shapes import call_to_anthropic, result_to_anthropic
 
 if TYPE_CHECKING:
@@ -59,8 +61,8 @@ class AnthropicModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         names = provider_map(tool.name for tool in request.tools)
-        blocks: dict[int, dict[str, Any]] = {}
-        usage, stop = Usage(), ""
+        blocks: dict[int, _Block] = {}
+        usage, stop, size = Usage(), "", 0
         try:
             events: Any = await self._client.messages.create(**self._body(request), stream=True)
             async for event in events:
@@ -68,10 +70,12 @@ class AnthropicModel:
                     case "message_start":
                         usage = _usage(event.message.usage)
                     case "content_block_start":
-                        blocks[event.index] = {**event.content_block.model_dump(mode="json"), "json": ""}
+                        blocks[event.index] = _Block(event.content_block.model_dump(mode="json"))
                     case "content_block_delta":
-                        if (text := _add(blocks[event.index], event.delta)) is not None:
-                            yield TextDelta(text)
+                        piece = _add(blocks[event.index], event.delta)
+                        size = within_limit(self.name, size + len(piece) + 1)
+                        if piece and event.delta.type == "text_delta":
+                            yield TextDelta(piece)
                     case "message_delta":
                         stop = event.delta.stop_reason or stop
                         usage = Usage(
@@ -86,7 +90,7 @@ class AnthropicModel:
             raise _error(self.name, problem, self._errors) from problem
         if not stop:
             raise ModelError(f"{self.name} broke off in the middle of its answer", "Try again.", retryable=True)
-        yield Turn(_message([blocks[index] for index in sorted(blocks)], names), _STOPS.get(stop, "end"), usage)
+        yield Turn(_message([blocks[index].whole() for index in sorted(blocks)], names), _STOPS.get(stop, "end"), usage)
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         messages = [_shape(message, before) for before, message in _pairs(request.messages)]
@@ -98,7 +102,7 @@ class AnthropicModel:
             "system": [{"type": "text", "text": request.system, **_CACHED}],
             "messages": messages,
         }
-        return body | ({"tools": _tools(request.tools)} if request.tools else {})
+        return sendable(body | ({"tools": _tools(request.tools)} if request.tools else {}))
 
     async def close(self) -> None:
         await self._client.close()
@@ -133,21 +137,37 @@ def _shape(message: Message, before: Message | None) -> dict[str, Any]:
     return {"role": "user", "content": content or [{"type": "text", "text": "(nothing)"}]}
 
 
-def _add(block: dict[str, Any], delta: Any) -> str | None:
-    """Add a delta to its block; return text that people may see."""
-    match delta.type:
-        case "text_delta":
-            block["text"] = block.get("text", "") + delta.text
-            return str(delta.text)
-        case "input_json_delta":
-            block["json"] += delta.partial_json
-        case "thinking_delta":
-            block["thinking"] = block.get("thinking", "") + delta.thinking
-        case "signature_delta":
-            block["signature"] = delta.signature
-        case _:
-            pass
-    return None
+_PIECES: Final = {
+    "text_delta": ("text", "text"),
+    "input_json_delta": ("json", "partial_json"),
+    "thinking_delta": ("thinking", "thinking"),
+}
+"""By kind of delta: the part of its block it belongs to, and its own name for it."""
+
+
+def _add(block: _Block, delta: Any) -> str:
+    """Add a delta to its block; return what it added."""
+    if delta.type == "signature_delta":
+        block.given["signature"] = delta.signature
+    if delta.type not in _PIECES:
+        return ""
+    part, name = _PIECES[delta.type]
+    piece = str(getattr(delta, name))
+    block.pieces.setdefault(part, []).append(piece)
+    return piece
+
+
+@dataclass(slots=True)
+class _Block:
+    """One block of an answer, as it comes."""
+
+    given: dict[str, Any]
+    pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def whole(self) -> dict[str, Any]:
+        """Return the block with its pieces put together; the text of a call's arguments is `json`."""
+        joined = {part: str(self.given.get(part) or "") + "".join(pieces) for part, pieces in self.pieces.items()}
+        return {"json": "", **self.given, **joined}
 
 
 def _message(blocks: list[dict[str, Any]], names: Mapping[str, str]) -> Message:
@@ -162,14 +182,9 @@ def _message(blocks: list[dict[str, Any]], names: Mapping[str, str]) -> Message:
 
 
 def _call(block: dict[str, Any], names: Mapping[str, str]) -> ToolCall:
-    try:
-        args: Any = json.loads(block["json"]) if block["json"] else block.get("input") or {}
-    except ValueError:
-        args = None
-    if not isinstance(args, dict):
-        args = {BROKEN_ARGUMENTS: block["json"]}
+    args = arguments(block["json"]) if block["json"] else cast("dict[str, Any]", block.get("input") or {})
     name = str(block["name"])
-    return ToolCall(names.get(name, name), cast("dict[str, Any]", args), str(block["id"]), "model")
+    return ToolCall(names.get(name, name), args, str(block["id"]), "model")
 
 
 def _usage(raw: Any) -> Usage:

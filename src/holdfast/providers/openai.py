@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from holdfast.core.call import Image, ToolCall, ToolResult
 from holdfast.core.model import (
-    BROKEN_ARGUMENTS,
     Message,
     ModelError,
     ModelEvent,
@@ -17,8 +16,11 @@ from holdfast.core.model import (
     TextDelta,
     Turn,
     Usage,
+    arguments,
+    within_limit,
 )
 from holdfast.core.names import provider_map, provider_safe
+from holdfast.core.sendable import sendable
 from holdfast.core.shapes import call_to_openai, result_to_openai
 
 _STOPS: Final[Mapping[str, Stop]] = {
@@ -49,8 +51,9 @@ class OpenAIModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         names = provider_map(tool.name for tool in request.tools)
-        text, stop, usage = "", "", Usage()
-        calls: dict[int, dict[str, str]] = {}
+        spoken: list[str] = []
+        stop, usage, size = "", Usage(), 0
+        calls: dict[int, _Call] = {}
         try:
             chunks: Any = await self._client.chat.completions.create(**self._body(request), stream=True)
             async for chunk in chunks:
@@ -59,17 +62,18 @@ class OpenAIModel:
                 for choice in chunk.choices[:1]:
                     stop = choice.finish_reason or stop
                     if choice.delta.content:
-                        text += choice.delta.content
+                        size = within_limit(self.name, size + len(choice.delta.content))
+                        spoken.append(choice.delta.content)
                         yield TextDelta(choice.delta.content)
                     for part in choice.delta.tool_calls or ():
-                        _add(calls, part)
+                        size = within_limit(self.name, size + calls.setdefault(part.index or 0, _Call()).add(part))
         except self._errors.OpenAIError as problem:
             raise _error(self.name, problem, self._errors) from problem
         if not stop:
             raise ModelError(f"{self.name} broke off in the middle of its answer", "Try again.", retryable=True)
-        made = tuple(_call(calls[index], names, index) for index in sorted(calls))
+        made = tuple(calls[index].whole(names, index) for index in sorted(calls))
         # Some servers say "stop" though they call tools.
-        yield Turn(Message("assistant", text, made), "tool_use" if made else _STOPS.get(stop, "end"), usage)
+        yield Turn(Message("assistant", "".join(spoken), made), "tool_use" if made else _STOPS.get(stop, "end"), usage)
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
@@ -83,7 +87,7 @@ class OpenAIModel:
             "max_completion_tokens": request.max_tokens,
             "stream_options": {"include_usage": True},
         }
-        return body | ({"tools": [_tool(info) for info in request.tools]} if request.tools else {})
+        return sendable(body | ({"tools": [_tool(info) for info in request.tools]} if request.tools else {}))
 
     async def close(self) -> None:
         await self._client.close()
@@ -121,23 +125,26 @@ def _picture(image: Image) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{image.mime_type};base64,{image.data}"}}
 
 
-def _add(calls: dict[int, dict[str, str]], part: Any) -> None:
-    call = calls.setdefault(part.index or 0, {"id": "", "name": "", "arguments": ""})
-    call["id"] = part.id or call["id"]
-    if part.function is not None:
-        call["name"] = part.function.name or call["name"]
-        call["arguments"] += part.function.arguments or ""
+@dataclass(slots=True)
+class _Call:
+    """One call of an answer, as it comes."""
 
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list[str])
 
-def _call(raw: dict[str, str], names: Mapping[str, str], index: int) -> ToolCall:
-    try:
-        args: Any = json.loads(raw["arguments"] or "{}")
-    except ValueError:
-        args = None
-    if not isinstance(args, dict):
-        args = {BROKEN_ARGUMENTS: raw["arguments"]}
-    name = raw["name"]
-    return ToolCall(names.get(name, name), cast("dict[str, Any]", args), raw["id"] or f"call_{index}", "model")
+    def add(self, part: Any) -> int:
+        """Add a piece; return how long it was."""
+        self.id = part.id or self.id
+        if part.function is None:
+            return 1
+        self.name = part.function.name or self.name
+        self.pieces.append(part.function.arguments or "")
+        return len(self.pieces[-1]) + 1
+
+    def whole(self, names: Mapping[str, str], index: int) -> ToolCall:
+        args = arguments("".join(self.pieces))
+        return ToolCall(names.get(self.name, self.name), args, self.id or f"call_{index}", "model")
 
 
 def _usage(raw: Any) -> Usage:
