@@ -41,13 +41,17 @@ def folders(temp: Path) -> list[str]:
     return [each.name for each in temp.iterdir() if each.name.startswith("holdfast-")]
 
 
-def killed_session(tmp_path: Path) -> None:
+def killed_session(tmp_path: Path, *, launcher_too: bool = True, **environment: str) -> None:
     """Run a program with a session that keeps no state, and kill it while the session is open."""
-    program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "ws")], stdout=subprocess.PIPE)
+    words = [sys.executable, "-c", PROGRAM, str(tmp_path / "ws")]
+    program = subprocess.Popen(words, stdout=subprocess.PIPE, env={**os.environ, **environment})
     assert program.stdout is not None
     assert program.stdout.readline() == b"ready\n"
     assert list(abandoned()) == []  # it lives, and this is another process
-    program.send_signal(signal.SIGKILL)
+    children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+    for pid in children if launcher_too else ():
+        os.kill(int(pid), signal.SIGKILL)
+    program.kill()
     program.wait()
     program.stdout.close()
 
@@ -65,6 +69,12 @@ async def test_nothing_is_left_when_a_session_closes(tmp_path: Path, temp: Path)
         await app.dry_run("Bash", {"command": "echo x > y"})
         assert len(folders(temp)) == 1
     assert folders(temp) == []
+
+
+@pytest.mark.parametrize("mode", ["preferred", "off"])
+def test_the_launcher_of_a_killed_session_removes_what_it_left(mode: str, tmp_path: Path, temp: Path) -> None:
+    killed_session(tmp_path, launcher_too=False, HOLDFAST_SANDBOX__MODE=mode)
+    assert gone(temp)
 
 
 async def test_the_next_session_removes_what_a_killed_one_left(tmp_path: Path, temp: Path) -> None:

@@ -237,6 +237,9 @@ class Launcher:
         """End the launcher and everything it runs."""
         if self.closed:
             return
+        self._order(("bye",))  # what follows is no death of ours
+        if self.closed:
+            return
         self._let_go("the session was closed")
         deadline = time.monotonic() + KILL_S + TERM_S
         while not _reap(self.pid):

@@ -31,6 +31,8 @@ class Launcher:
         self.plan = plan
         self.owner = owner
         self.keepers: set[int] = set()
+        self.dismissed = False
+        self.private: str = os.path.dirname(plan["scratch"])
 
     def prepare(self) -> dict[str, Any]:
         """Enter the namespaces of the plan; return what is in force."""
@@ -38,6 +40,7 @@ class Launcher:
         facts: dict[str, Any] = {"namespaces": False, "problems": []}
         # Held from before the namespaces: these lead to the folders as the program sees them.
         plan["root_folders"] = {root: os.open(root, os.O_PATH | os.O_CLOEXEC) for root in plan["roots"]}
+        self.temp = os.open(os.path.dirname(self.private), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         if plan["namespaces"]:
             plan["capabilities"] = namespaces.kept_capabilities(plan["workspace"])
             namespaces.enter(network=bool(plan["network"]))
@@ -76,6 +79,8 @@ class Launcher:
                     self._collect()
                 elif descriptor == self.owner or not self._take_order():
                     self._close()
+                    if not self.dismissed and _has_ended(self.owner):
+                        self._clear()
                     return
 
     def _take_order(self) -> bool:
@@ -84,6 +89,8 @@ class Launcher:
                 return False
             case ("seat", overlay), _:
                 self._seat(overlay)
+            case ("bye",), _:
+                self.dismissed = True
             case ("kill", int(pid)), _ if pid in self.keepers:
                 os.kill(pid, _KILL)
             case _:
@@ -123,6 +130,26 @@ class Launcher:
             tree.signal_all(list(self.keepers), _KILL)
         else:
             tree.end(os.getpid(), 4.0)
+
+    def _clear(self) -> None:
+        """The program was killed, so nobody else removes the session's private temp."""
+        name = os.path.basename(self.private)
+        if not name.startswith("holdfast-"):
+            return
+        try:
+            system.unmount(self.private)  # no folder goes on which something is mounted
+        except OSError:
+            pass
+        from holdfast.host.trees import remove_tree
+
+        remove_tree(f"/proc/self/fd/{self.temp}/{name}")
+
+
+def _has_ended(owner: int) -> bool:
+    """Tell whether the program is gone; a process that dies lets go of its lines a moment before."""
+    poll = select.poll()
+    poll.register(owner, select.POLLIN)
+    return bool(poll.poll(2000))
 
 
 def main() -> None:
