@@ -71,7 +71,14 @@ class Surroundings:
         from holdfast.engine.metrics_store import MetricsStore
 
         store = MetricsStore(path)
-        self._stack.callback(lambda: store.save(metrics.records))
+
+        def save() -> None:
+            try:
+                store.save(metrics.records)
+            except (OSError, StateError) as problem:  # the calls are made; figures are no reason to fail them
+                self._session.emit("note", message=f"what was measured is not kept: {problem}")
+
+        self._stack.callback(save)
 
     def traces(self) -> Callable[..., Any] | None:
         """Return what puts each call into a trace, or None where nobody listens."""

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import ToolFailure
+from holdfast.core.events import Event
 from holdfast.core.settings import MonitoringSettings, Settings, ToolSettings
 from holdfast.core.tool import tool
 from holdfast.engine.metrics import UNKNOWN, Metrics, Record
@@ -224,3 +225,14 @@ async def test_a_named_session_keeps_its_metrics_for_later_processes(tmp_path: P
             await app.call("hello")
             path = f"{app.session.state_dir}/metrics.sqlite"
     assert MetricsStore(path).load()["hello"].calls == 2
+
+
+async def test_figures_that_cannot_be_kept_fail_no_call(tmp_path: Path) -> None:
+    notes: list[Event] = []
+    async with scratch_app(tmp_path, session="work", keep_state=True) as app:
+        app.bus.subscribe(notes.append)
+        Path(f"{app.session.state_dir}/metrics.sqlite").write_bytes(b"no database at all, and longer than a header" * 9)
+        assert (await app.call("time.now")).ok
+    told = [event.data["message"] for event in notes if event.kind == "note"]
+    assert "what was measured is not kept" in told[0]
+    assert "delete the file" in told[0]

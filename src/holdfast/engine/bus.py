@@ -14,11 +14,12 @@ Wish = Callable[[], bool]
 class Bus:
     """Hands every event to every listener, in order of subscription; a listener that raises is reported."""
 
-    __slots__ = ("_listeners", "_wishes")
+    __slots__ = ("_listeners", "_told", "_wishes")
 
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
         self._wishes: tuple[tuple[Listener, Wish], ...] = ()
+        self._told: set[tuple[int, int | None]] = set()
 
     def subscribe(self, listener: Listener, *, calls: Wish | None = None) -> Callable[[], None]:
         """Add a listener and return the function that takes it away.
@@ -50,5 +51,9 @@ class Bus:
         for listener in self._listeners:
             try:
                 listener(event)
+            except OSError as problem:  # a full disk fails every event from here on, and is said once
+                if (id(listener), problem.errno) not in self._told:
+                    self._told.add((id(listener), problem.errno))
+                    _log.error("what happens is not written down: %s", problem)
             except Exception:
                 _log.exception("a listener failed on %s", event.kind)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
 from time import time
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +41,7 @@ class MetricsStore:
         if not rows:
             return
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        with closing(self._open()) as database, database:
+        with self._opened() as database, database:
             database.execute("BEGIN IMMEDIATE")
             database.executemany("INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?)", rows)
             (runs,) = database.execute("SELECT count(DISTINCT run) FROM metrics").fetchone()
@@ -52,25 +52,29 @@ class MetricsStore:
         """Return the sum over all processes; nothing when none has written."""
         if not os.path.exists(self.path):
             return {}
-        with closing(self._open()) as database:
+        with self._opened() as database:
             return _added(database.execute("SELECT tool, record FROM metrics ORDER BY written").fetchall())
 
     def clear(self) -> None:
         """Forget everything."""
         if os.path.exists(self.path):
-            with closing(self._open()) as database, database:
+            with self._opened() as database, database:
                 database.execute("DELETE FROM metrics")
 
-    def _open(self) -> sqlite3.Connection:
+    @contextmanager
+    def _opened(self) -> Generator[sqlite3.Connection]:
+        """Open the database for one step; raise StateError when it cannot be used."""
         import sqlite3
 
         try:
-            database = sqlite3.connect(self.path, timeout=10, isolation_level=None)
-            database.execute("PRAGMA journal_mode=WAL")
-            database.execute(_SCHEMA)
-        except sqlite3.DatabaseError as problem:
-            raise StateError(f"the metrics in {self.path} cannot be used ({problem}); delete the file") from problem
-        return database
+            with closing(sqlite3.connect(self.path, timeout=10, isolation_level=None)) as database:
+                database.execute("PRAGMA journal_mode=WAL")
+                database.execute(_SCHEMA)
+                yield database
+        except sqlite3.Error as problem:
+            # What is wrong with the disk is no fault of the file.
+            next_step = "" if isinstance(problem, sqlite3.OperationalError) else "; delete the file"
+            raise StateError(f"the metrics in {self.path} cannot be used ({problem}){next_step}") from problem
 
     def _fold(self, database: sqlite3.Connection) -> None:
         """Add all rows but those of the newest runs into one row per tool."""
