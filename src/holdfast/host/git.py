@@ -24,17 +24,20 @@ _BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
 async def git(*words: str, cwd: str, check: bool = True) -> tuple[int, str]:
     """Run git and return (exit code, output); raise ToolFailure when it fails and `check` is set."""
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
-        "git",
-        *_SAFE,
-        *words,
-        cwd=cwd,
-        env={**inherited, **_ENVIRONMENT},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "git",
+            *_SAFE,
+            *words,
+            cwd=cwd,
+            env={**inherited, **_ENVIRONMENT},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as problem:
+        raise ToolFailure(f"git cannot be run: {problem.strerror}", hint="Install git, or do without it.") from problem
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             output, _ = await process.communicate()

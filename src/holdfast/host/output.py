@@ -154,7 +154,7 @@ def binary_kind(head: bytes, *, whole: bool = True) -> str:
     except UnicodeDecodeError as problem:
         # The look may have ended inside a character.
         if whole or problem.start < len(head) - 3:
-            return "binary output: it is not valid UTF-8"
+            return "binary output: it is not valid UTF-8 (`| cat -v` shows it, or `iconv` from its encoding)"
     return ""
 
 
