@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -14,6 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 import killing
 from workbench import Workbench, failure
+
+from holdfast.host.history.history import Who
+from holdfast.host.tree_copy import TreeCopy
+from holdfast.host.trial_changes import Applying, remember
 
 pytestmark = pytest.mark.skipif(not killing.available(), reason="no child can be traced here")
 
@@ -38,6 +43,19 @@ def edited_twice(bench: Workbench) -> None:
     bench.edit("a", "two", "2")
     bench.edit("dir/b", "x", "y")
     bench.write("made/c", "c\n")
+
+
+def applied(bench: Workbench) -> None:
+    """Make real what was tried on a copy: a file changed, a folder gone, another made."""
+    copy = TreeCopy.make(str(bench.root.parent / "trial"), str(bench.root))
+    shutil.rmtree(os.path.join(copy.copy, "dir"))
+    Path(copy.copy, "a").write_bytes(SMALL_NEW)
+    Path(copy.copy, "made").mkdir()
+    Path(copy.copy, "made/c").write_bytes(b"c\n")
+    found = copy.differences()
+    root = [str(bench.root)]
+    applying = Applying(found, remember(found), roots=root, recorded=root, forbidden=lambda path: False)
+    applying.apply(bench.history, Who("Bash"))
 
 
 CASES = {
@@ -73,6 +91,12 @@ CASES = {
         lambda bench: bench.call("Undo", session="s"),
         {"a": SMALL_NEW, "dir/b": b"y\n", "made/c": b"c\n"},
         {"a": SMALL_OLD, "dir/b": b"x\n", "made/c": None},
+    ),
+    "apply what was tried": Case(
+        lambda bench: (bench.put("a", SMALL_OLD), bench.put("dir/b", b"x\n"), bench.put("dir/e/f", b"f\n")),
+        applied,
+        {"a": SMALL_OLD, "dir/b": b"x\n", "dir/e/f": b"f\n", "made/c": None},
+        {"a": SMALL_NEW, "dir/b": None, "dir/e/f": None, "made/c": b"c\n"},
     ),
 }
 
