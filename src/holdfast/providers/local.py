@@ -26,6 +26,7 @@ class LocalModel:
         params.model.path = path  # pyright: ignore
         params.n_ctx = context_tokens  # pyright: ignore
         params.use_jinja = True  # pyright: ignore
+        params.verbosity = 0  # pyright: ignore  # its log would run through what the user reads
         self.name = os.path.basename(path)
         self.context_tokens = context_tokens
         self._server = xllamacpp.Server(params)  # pyright: ignore
