@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -103,3 +104,12 @@ def test_random_words_are_decoded_as_bash_does_or_called_uncertain(texts: list[s
         ours = _our_words(text)
         if ours is not None:
             assert ours == theirs, text
+
+
+@pytest.mark.parametrize(
+    "text", ["{a," * 10_000 + "b" + "}" * 10_000, "{a,b}" * 10_000, "{" * 30_000, "{a,{b}" * 9_000]
+)
+def test_a_word_of_very_many_braces_is_unreadable_at_once(text: str) -> None:
+    began = time.process_time()
+    assert not understand(f"rm {text}", "/", home=HOME).read_only
+    assert time.process_time() - began < 2

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 MAX_WORDS = 256
+MAX_PAIRS = 64
 
 Atom = TypeVar("Atom")
 _RANGE = re.compile(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.(-?\d+))?")
@@ -21,6 +22,8 @@ def expand(atoms: Sequence[Atom | str]) -> list[list[Atom | str]] | None:
     opened = _next(atoms, "{", 0)
     if opened is None:
         return [list(atoms)]
+    if sum(1 for atom in atoms if atom == "{") > MAX_PAIRS:
+        return None  # nesting is followed by recursion, each step of which looks at all the rest
     closed = _closing(atoms, opened)
     if closed is None:
         # Without its closing brace bash leaves the text alone, unless a later pair expands: too subtle to promise.
