@@ -67,3 +67,27 @@ def test_no_repository_and_unreadable_settings(tmp_path: Path) -> None:
     (tmp_path / ".git" / "config").mkdir(parents=True)
     assert configured_programs(str(tmp_path)) == ("config, which cannot be read",)
     assert configured_programs("/proc") == ()
+
+
+def test_a_bare_repository_inside_the_workspace_is_judged_by_its_own_settings(tmp_path: Path) -> None:
+    repository(tmp_path, "")
+    bare = tmp_path / "evil"
+    for name in ("objects", "refs"):
+        (bare / name).mkdir(parents=True)
+    (bare / "HEAD").write_text("ref: refs/heads/main\n")
+    (bare / "config").write_text('[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = "touch pwn"\n')
+    assert configured_programs(str(bare)) == ("fsmonitor",)
+    assert configured_programs(str(tmp_path)) == ()
+
+
+def test_settings_of_submodules_count_for_the_repository_around_them(tmp_path: Path) -> None:
+    repository(tmp_path, "")
+    inner = tmp_path / ".git" / "modules" / "libs" / "x"
+    inner.mkdir(parents=True)
+    (inner / "HEAD").write_text("ref: refs/heads/main\n")
+    (inner / "config").write_text("[diff]\n external = ./x\n")
+    assert configured_programs(str(tmp_path)) == ("external",)
+    (inner / "config").write_text("[core]\n\tbare = false\n")
+    (tmp_path / ".gitmodules").write_text('[submodule "y"]\n\tpath = vendor/y\n\turl = ./y\n')
+    repository(tmp_path / "vendor" / "y", '[filter "x"]\n clean = ./x\n')
+    assert configured_programs(str(tmp_path)) == ("clean",)

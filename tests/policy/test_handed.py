@@ -112,3 +112,16 @@ def test_a_variable_that_chooses_a_program_is_not_covered_by_the_rule_for_the_co
     checker = Checker(Policy.from_settings(app.settings, str(tmp_path), command_line=rules), app.session, app.registry)
     assert checker.check("Bash", {"command": command})["decision"] == "ask"
     assert checker.check("Bash", {"command": "CC=clang DEBUG=1 make"})["decision"] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rule", "command"),
+    [
+        ("deny Bash(git push:*)", "git -c alias.x=push x"),
+        ("deny Bash(git push:*)", "git -c alias.x='push --force' x"),
+        ("deny Bash(rm -rf:*)", "rm -R -f x"),
+        ("deny Bash(chmod -R:*)", "chmod --recursive 777 x"),
+    ],
+)
+def test_another_spelling_of_a_denied_command_is_denied(tmp_path: Path, rule: str, command: str) -> None:
+    assert _decision(tmp_path, command, rule) == "deny"

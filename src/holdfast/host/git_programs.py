@@ -10,6 +10,7 @@ import os
 import re
 
 _LIMIT = 1 << 20
+_MAX_SUBMODULES = 64
 _RUNS = re.compile(
     rb"(?im)(?:^|\])[ \t]*(fsmonitor|hookspath|textconv|external|command|clean|smudge|process|program)"
     rb"[ \t]*(?:=[ \t]*(.*))?$"
@@ -25,8 +26,25 @@ def configured_programs(folder: str) -> tuple[str, ...]:
         return ()
     common = (_read(os.path.join(git, "commondir")) or b"").strip()
     shared = os.path.normpath(os.path.join(git, os.fsdecode(common))) if common else git
-    found = [name for place in dict.fromkeys((git, shared)) for name in _in_folder(place)]
+    places = [*dict.fromkeys((git, shared)), *_submodules(shared)]
+    found = [name for place in places[: _MAX_SUBMODULES + 2] for name in _in_folder(place)]
+    found += ["more submodules than are looked at"] if len(places) > _MAX_SUBMODULES + 2 else []
     return tuple(dict.fromkeys(found))
+
+
+def _submodules(git: str) -> list[str]:
+    """Return the git folders of submodules, whose settings count when the repository around them is looked at."""
+    found: list[str] = []
+    for folder, inner, files in os.walk(os.path.join(git, "modules")):
+        if "HEAD" in files:
+            found.append(folder)
+        inner[:] = [name for name in inner if name not in ("objects", "refs", "logs", "hooks", "info")]
+        if len(found) > _MAX_SUBMODULES:
+            break
+    top = os.path.dirname(git)
+    links = re.findall(rb"(?m)^\s*path\s*=\s*(.+?)\s*$", _read(os.path.join(top, ".gitmodules")) or b"")
+    inside = [os.path.join(top, os.fsdecode(link.strip(b'"')), ".git") for link in links]
+    return found + [path for path in inside if os.path.isdir(path)]
 
 
 def _in_folder(git: str) -> list[str]:
@@ -55,10 +73,19 @@ def _git_folder(folder: str) -> str | None:
         if os.path.isfile(git):
             pointer = _read(git) or b""
             return os.path.normpath(os.path.join(folder, os.fsdecode(pointer.removeprefix(b"gitdir:").strip())))
+        if _is_bare(folder):
+            return folder
         above = os.path.dirname(folder)
         if above == folder:
             return None
         folder = above
+
+
+def _is_bare(folder: str) -> bool:
+    """Tell whether git takes the folder itself for a repository: one that any archive or clone may hold."""
+    if not os.path.isfile(os.path.join(folder, "HEAD")):
+        return False
+    return all(os.path.isdir(os.path.join(folder, name)) for name in ("objects", "refs"))
 
 
 def _read(path: str) -> bytes | None:

@@ -142,7 +142,8 @@ def _has_option(option: str, words: tuple[str, ...]) -> bool:
         # Programs take unambiguous abbreviations (`--forc`), and values after `=`.
         names = [word.partition("=")[0] for word in given]
         return any(len(name) >= 4 and option.startswith(name) for name in names if name.startswith("--"))
-    letters = "".join(word[1:] for word in given if not word.startswith("--"))
+    # `-R` is another spelling of `-r` where either deletes, copies or changes whole trees.
+    letters = "".join(word[1:] for word in given if not word.startswith("--")).replace("R", "rR").replace("r", "rR")
     return all(letter in letters or _long_name(letter, given) for letter in option[1:])
 
 

@@ -152,15 +152,16 @@ def _starts(words: tuple[str, ...]) -> tuple[str, ...]:
     return words[: next((at for at, word in enumerate(words) if word[:1] in ("-", "(", "!")), len(words))] or (".",)
 
 
-def removes_by_choice(command: RunCommand, effects: Iterable[Effect]) -> bool:
+def removes_by_choice(command: RunCommand, effects: Iterable[Effect], *, deletes: bool) -> bool:
     """Return whether what is removed is picked (`find -name x -delete`), so that the start of the search is no target.
 
     `effects` are those of the whole call: `rm {}` is told what to remove by the `find` that runs it.
     """
     if not command.words:
         return False
-    if posixpath.basename(command.words[0]) not in _REMOVERS | _OWNERS:
-        return True
+    program = posixpath.basename(command.words[0])
+    if program not in _REMOVERS | _OWNERS:
+        return not (deletes and program == "rsync")  # `--delete` empties the target of what the source has not
     runs = [each.words for each in effects if isinstance(each, RunCommand) and _EXEC.intersection(each.words)]
     return "{}" in command.words and bool(runs) and all(_picks(words) for words in runs)
 

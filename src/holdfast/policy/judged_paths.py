@@ -37,7 +37,8 @@ def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, 
     deny = rules.forbidding(kind, "deny", place, deep)
     ask = rules.forbidding(kind, "ask", place, deep)
     allow = rules.allowing(kind, place)
-    chosen = command is not None and deep and removes_by_choice(command, request.effects or ())
+    deletes = isinstance(effect, DeletePath)
+    chosen = command is not None and deep and removes_by_choice(command, request.effects or (), deletes=deletes)
     inside: tuple[Verdict, str] = ("allow", "inside the workspace")
     if not reads and request.mode != "accept-edits":
         inside = ("ask", f"it changes {place.given}")

@@ -42,11 +42,14 @@ _RAISES: Final = frozenset({"sudo", "su", "doas", "pkexec", "newgrp", "mount", "
 
 ONLY_READS: Final[dict[str, str]] = {
     "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_COUNT": "2",
     "GIT_CONFIG_KEY_0": "core.fsmonitor",
     "GIT_CONFIG_VALUE_0": "false",
+    "GIT_CONFIG_KEY_1": "core.hooksPath",
+    "GIT_CONFIG_VALUE_1": "/dev/null",
 }
-"""What keeps git, in a command that only reads, from writing its index and from running a repository's monitor."""
+"""What keeps git, in a command that only reads, from writing its index and from running a repository's monitor or hooks
+(`git diff` refreshes the index, locks or not, and runs `post-index-change` after it)."""
 
 
 class BashArgs(Args):

@@ -143,3 +143,22 @@ def test_environments_of_processes_are_not_shown_unasked(command: str) -> None:
 @pytest.mark.parametrize("command", ["ps -e", "ps aux", "ps axo etime", "ps -o etime", "ps -ef --sort=etime"])
 def test_listings_of_processes_are_reads(command: str) -> None:
     assert _report(command).read_only
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "env -i git status",
+        "env - git diff",
+        "env -u GIT_CONFIG_COUNT git status",
+        "env -i bash -c 'git diff'",
+        "GIT_OPTIONAL_LOCKS=1 git status",
+    ],
+)
+def test_variables_that_keep_git_from_running_programs_are_not_taken_away(command: str) -> None:
+    assert not _report(command).read_only
+
+
+@pytest.mark.parametrize("command", ["env -i ls", "env -u X git status", "GIT_OPTIONAL_LOCKS=0 git status"])
+def test_other_variables_may_go(command: str) -> None:
+    assert _report(command).read_only

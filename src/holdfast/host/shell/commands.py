@@ -33,6 +33,8 @@ from holdfast.host.shell.wrappers import Wrapper
 MAX_DEPTH = 50
 MAX_COMMANDS = 200
 _MAX_FOUND = 2000
+_MAX_NESTED = 400_000
+"""Characters of scripts within scripts: a long one that is wrapped many times is read once for each."""
 # To bash a comment ends with its line, whatever stands before the newline; the parser joins the next line to it.
 _CONTINUED_COMMENT = re.compile(r"""(?:^|[\s;&|()<>`{}'"])#[^\n]*\\\n""")
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
@@ -52,6 +54,7 @@ class Walk:
         self._home = home
         self.decoder = Decoder("", home, self.fault)
         self.seen: set[int] = set()
+        self._nested = 0
 
     def fault(self, reason: str) -> None:
         """Keep a reason why the script can never be read with certainty."""
@@ -97,7 +100,10 @@ class Walk:
 
     def text(self, source: str, scope: Scope, place: Place) -> None:
         """Walk text that another command runs as a script."""
-        if self.too_deep(place):
+        self._nested += len(source)
+        if self._nested > _MAX_NESTED:
+            self.fault("the scripts within the script are too long")
+        if self.too_deep(place) or self._nested > _MAX_NESTED:
             return
         try:
             tree = parse(source)

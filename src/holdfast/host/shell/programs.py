@@ -113,6 +113,8 @@ def _git(words: Sequence[Word]) -> Iterator[Started]:
             key, _, value = following[0].text.partition("=")
             if value.startswith("!") or _GIT_PROGRAM.search(key.lower()):
                 yield Started(script=Word(value.removeprefix("!"), following[0].kind))
+            elif key.lower().startswith("alias."):
+                yield Started((Word("git"), *(Word(each, following[0].kind) for each in value.split())))
         elif (
             word.text in ("-x", "--exec", "--upload-pack", "--receive-pack", "--open-files-in-pager", "-u")
             and following

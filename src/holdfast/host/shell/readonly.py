@@ -13,6 +13,7 @@ from holdfast.host.shell.readonly_checks import CHECKS
 from holdfast.host.shell.readonly_table import EXACT, READ_ONLY, SHORT_VERSIONED, VERSION_FLAGS, VERSIONED
 from holdfast.host.shell.verdict import Verdict, by_table
 from holdfast.host.shell.word import Word
+from holdfast.host.shell.wrappers import WRAPPERS
 
 _SYSTEM_DIRECTORIES = names("/bin /usr/bin /usr/local/bin /sbin /usr/sbin /usr/local/sbin /opt/homebrew/bin")
 
@@ -23,12 +24,13 @@ _SAFE_VARIABLES: dict[str, re.Pattern[str]] = {
         names(
             """LANG LANGUAGE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_NUMERIC LC_TIME NO_COLOR FORCE_COLOR CLICOLOR
             CLICOLOR_FORCE COLUMNS LINES COLORTERM GREP_COLOR GREP_COLORS LS_COLORS BLOCKSIZE BLOCK_SIZE CI
-            GIT_OPTIONAL_LOCKS GIT_TERMINAL_PROMPT PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE DEBIAN_FRONTEND TERM
+            GIT_TERMINAL_PROMPT PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE DEBIAN_FRONTEND TERM
             TIME_STYLE SYSTEMD_COLORS NODE_ENV RUST_BACKTRACE RUST_LOG"""
         ),
         _PLAIN_VALUE,
     ),
     **dict.fromkeys(names("CC CXX"), re.compile(r"(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+)(?:-\d+)?")),
+    "GIT_OPTIONAL_LOCKS": re.compile("0"),
     "TZ": re.compile(r"(?![/:.])[A-Za-z0-9_+/-]*"),
     **dict.fromkeys(names("PAGER GIT_PAGER MANPAGER SYSTEMD_PAGER LESS"), re.compile(r"cat|")),
 }
@@ -88,9 +90,21 @@ def _wrapper(found: Found) -> Verdict:
     name, wrapper = found.name, found.wraps
     if wrapper is not None and wrapper.alters:
         return Verdict(f"`{name}` {wrapper.alters}")
+    if name == "env" and (problem := _forgotten(found.words[1:])):
+        return Verdict(problem)
     if name == "env" and all(word.text.startswith("-") or "=" in word.text for word in found.words[1:]):
         return Verdict("prints the whole environment")
     return Verdict()
+
+
+def _forgotten(words: Sequence[Word]) -> str:
+    """Say why variables that `env` takes away matter: some of them keep git from running programs."""
+    if not any("git" in word.text for word in words):
+        return ""
+    parsed = options.parse(words, options.flags(WRAPPERS["env"].flags), permute=False)
+    heeded = [word.text for word in parsed.values("-u", "--unset") if not SHELL_VARIABLE.fullmatch(word.text)]
+    everything = parsed.has("-i", "--ignore-environment") or any(word.text == "-" for word in words)
+    return "`env` takes variables away that git heeds" if heeded or everything else ""
 
 
 def _open_ended(name: str, verdict: Verdict) -> Verdict:

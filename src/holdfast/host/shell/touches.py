@@ -173,7 +173,7 @@ REMOTE = re.compile(r"(?:[^/:@]+@)?(\[[^\]]+\]|[^/:@]+):(?!//).*|(?:rsync|ssh|sc
 
 
 def _sync(parsed: Parsed) -> Iterator[Touch]:
-    deletes = any(name.startswith("--del") for name, _ in parsed.options)
+    deletes = any(word.text.startswith("--del") for word in parsed.unknown)
     for index, word in enumerate(parsed.operands):
         last = index == len(parsed.operands) - 1 and index > 0
         if word.literal and REMOTE.fullmatch(word.text):

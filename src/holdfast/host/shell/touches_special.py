@@ -161,7 +161,7 @@ def _git(words: Sequence[Word]) -> Iterator[Touch]:
     name, rest = parsed.operands[0].text, parsed.operands[1:]
     if name in _GIT_PATHS:
         for word in rest:
-            yield Touch(_GIT_PATHS[name], word, parsed.has("-r"))
+            yield Touch(_GIT_PATHS[name], word, parsed.has("-r") or name == "clean")
     if name == "checkout" and (marks := [at for at, word in enumerate(words) if word.text == "--"]):
         for word in words[marks[0] + 1 :]:
             yield Touch("write", word)
