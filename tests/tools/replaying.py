@@ -176,6 +176,8 @@ class Replay:
             if not result.ok:
                 self._refused(revision, tool, result, target)
                 return
+            if (wrong := misquoted(result.output, target.read_bytes())) is not None:
+                self.tally.miss(f"{self.way}: {tool} of {revision.path} shows what is not there: {wrong!r}")
         if target.read_bytes() != revision.after:
             self.tally.miss(f"{self.way}: {revision.path} has other bytes")
             return
@@ -239,6 +241,22 @@ class Replay:
                 target = self.root / revision.path
                 if (target.read_bytes() if target.exists() else None) != wanted:
                     self.tally.miss(f"{tool} of {revision.path} left other bytes")
+
+
+def misquoted(output: str, content: bytes) -> str | None:
+    """Return a numbered line of a result that the file does not have under that number, if there is one."""
+    _, mark, shown = output.partition("now read:\n")
+    try:
+        rows = [row.removesuffix("\r") for row in content.decode("utf-8-sig").split("\n")]
+    except UnicodeDecodeError:
+        return None  # other encodings are compared by their bytes alone
+    if not mark or "\r" in "".join(rows):
+        return None
+    for line in shown.split("\n"):
+        number, tab, text = line.partition("\t")
+        if tab and "…(" not in text and rows[int(number) - 1 : int(number)] != [text]:
+            return line
+    return None
 
 
 def _kept_by_write(before: str, after: str) -> bool:
