@@ -177,9 +177,10 @@ async def test_fifty_background_agents_at_once_lose_nothing() -> None:
     def step(request: ModelRequest) -> Any:
         if request.messages[0].text.startswith("main"):
             return starts if len(request.messages) == 1 else "all started"
-        return [("time.now", {})] if len(request.messages) == 1 else "ok"
+        own = request.messages[0].text.removeprefix("child: ")
+        return [("tools.echo", {"text": f"{own} {len(request.messages)}"})] if len(request.messages) < 6 else "ok"
 
-    model = ScriptedModel(*[step] * 200)
+    model = ScriptedModel(*[step] * 400)
     events: list[Event] = []
     async with scratch_app(settings=Settings.parse({"engine": {"repeat_limit": 0}})) as app:
         app.bus.subscribe(events.append)
@@ -193,10 +194,13 @@ async def test_fifty_background_agents_at_once_lose_nothing() -> None:
         assert [task.status for task in app.session.keep(BOARD).all()] == ["done"] * 50
     ends = [event.data["subagent_id"] for event in events if event.kind == "subagent_end"]
     assert sorted(ends) == sorted(f"agent_{n}" for n in range(1, 51))
-    started = {
-        e.data["subagent_id"] for e in events if e.kind == "subagent_event" and e.data["event"].kind == "call_started"
-    }
-    assert len(started) == 50
+    prompts = {e.data["subagent_id"]: e.data["prompt"] for e in events if e.kind == "subagent_start"}
+    calls = [
+        (prompts[e.data["subagent_id"]], e.data["event"].data["call"].args["text"])
+        for e in events
+        if e.kind == "subagent_event" and e.data["event"].kind == "call_started"
+    ]
+    assert sorted(calls) == sorted((f"child: {n}", f"{n} {at}") for n in range(50) for at in (1, 3, 5))
 
 
 async def test_a_session_that_closes_ends_its_background_agents() -> None:
