@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from holdfast.core.effects import Unreadable
@@ -265,3 +267,11 @@ def test_a_parse_error_names_line_and_column() -> None:
     assert not report.ok
     assert "line 2, column 1" in report.error
     assert report.commands == ()
+
+
+@pytest.mark.parametrize("wrapper", ["eval ", "bash -c "])
+def test_a_long_script_that_is_wrapped_very_often_is_given_up_soon(wrapper: str) -> None:
+    began = time.process_time()
+    report = _report(wrapper * 9_000 + "true")
+    assert not report.read_only
+    assert time.process_time() - began < 5
