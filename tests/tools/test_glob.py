@@ -11,6 +11,7 @@ from searching import TOOLS, Desk
 
 from holdfast.core.effects import ReadPath
 from holdfast.core.errors import ToolFailure
+from holdfast.host.walk import DEPTH_LIMIT
 from holdfast.tools import glob as glob_tool
 
 
@@ -154,16 +155,18 @@ async def test_a_folder_left_out_by_default_is_named_when_nothing_else_is_found(
 async def test_folders_that_cannot_be_read_are_told(desk: Desk) -> None:
     desk.put("too/x")
     at = os.open(desk.root / "too", os.O_RDONLY)
-    for _ in range(30):  # more than a path can be long
-        os.mkdir("d" * 200, dir_fd=at)
-        below = os.open("d" * 200, os.O_RDONLY, dir_fd=at)
+    for _ in range(DEPTH_LIMIT):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
         os.close(at)
         at = below
     os.close(at)
+    open_before = len(os.listdir("/proc/self/fd"))
     result = await desk.call("Glob", pattern="too/**")
     assert result.output == "too/x (0 bytes)\n\n(1 folder that cannot be read is not listed)"
     found = await desk.call("Grep", pattern="zzz", path="too")
     assert found.output == "No matches found in too (1 file)\n(1 folder that cannot be read is not searched)"
+    assert len(os.listdir("/proc/self/fd")) == open_before
 
 
 async def test_odd_names_are_shown_safely(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 import tracemalloc
 from pathlib import Path
@@ -289,3 +290,65 @@ async def test_a_pattern_that_grows_too_large_is_refused_with_what_helps(desk: D
     with pytest.raises(ToolFailure, match="size limit") as refused:
         await desk.call("Grep", pattern=r"\w{5000}\w{5000}")
     assert "repeats" in refused.value.hint
+
+
+class Swapping:
+    """Puts a link to a folder outside in the place of one inside, and takes it away again, all the time."""
+
+    def __init__(self, folder: Path, outside: Path) -> None:
+        self._folder = folder
+        self._link = folder.with_name("link")
+        self._link.symlink_to(outside)
+        self._aside = folder.with_name("aside")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._swap)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _swap(self) -> None:
+        while not self._ended.is_set():
+            os.rename(self._folder, self._aside)
+            os.rename(self._link, self._folder)
+            os.rename(self._folder, self._link)
+            os.rename(self._aside, self._folder)
+
+
+async def look_through_a_swapped_folder(desk: Desk, outside: Path, rounds: int) -> None:
+    outside.mkdir()
+    for name in ("canary-0", "canary-1", "sub/canary-2"):
+        (outside / name).parent.mkdir(exist_ok=True)
+        (outside / name).write_text("needle from outside\n")
+    for number in range(12):
+        desk.put(f"d/sub/canary-{number}", "needle from inside\n")
+    calls = [{"pattern": pattern} for pattern in ("needle", r"n\w+e from|\p{Greek}")]
+    with Swapping(desk.root / "d", outside):
+        for _ in range(rounds):
+            for args in calls:
+                found = await desk.call("Grep", **args)
+                assert "outside" not in found.output
+            listed = await desk.call("Glob", pattern="d/*")
+            assert listed.data["files"] == []
+
+
+@pytest.mark.parametrize("small", [600, 2])
+async def test_a_folder_swapped_for_a_link_lets_nothing_in(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(search, "SMALL", small)
+    monkeypatch.setattr(search, "PROBE", 1)
+    await look_through_a_swapped_folder(desk, tmp_path / "outside", 15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("small", [600, 2])
+async def test_a_folder_swapped_for_a_link_lets_nothing_in_however_often(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(search, "SMALL", small)
+    monkeypatch.setattr(search, "PROBE", 1)
+    await look_through_a_swapped_folder(desk, tmp_path / "outside", 5000)

@@ -7,7 +7,7 @@ takes longer than the walk, and it knows neither links nor all of git's rules.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -34,18 +34,10 @@ class Listing:
         """Return every file and link that matches, newest first, then by path."""
         found: list[Hit] = []
         fits = self.glob.matches
-        try:
-            top = os.open(self.walk.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:  # gone, or not ours to read
-            return found
-        try:
-            for prefix, entries in replace(self.walk, enters=self._enters()).folders():
-                if self.stop.wanted:
-                    break
-                paths = [prefix + entry.name for entry in entries]
-                found += _looked_at(top, filter(fits, paths))
-        finally:
-            os.close(top)
+        for prefix, names, folder in replace(self.walk, enters=self._enters()).folders():
+            if self.stop.wanted:
+                break
+            found += _looked_at(prefix, names, folder, fits)
         found.sort()
         return found
 
@@ -63,13 +55,15 @@ class Listing:
         return leads_there
 
 
-def _looked_at(top: int, paths: Iterable[bytes]) -> list[Hit]:
-    """Return the hits of paths below the open folder `top`: the kernel need not find the way there each time."""
+def _looked_at(prefix: bytes, names: list[bytes], folder: int, fits: Callable[[bytes], object]) -> list[Hit]:
+    """Return the hits in one open folder."""
     found: list[Hit] = []
-    for path in paths:
-        try:
-            status = os.stat(path, dir_fd=top, follow_symlinks=False)
-        except OSError:  # gone since it was listed
-            continue
-        found.append((-status.st_mtime_ns, path, status.st_size))
+    for name in names:
+        path = prefix + name
+        if fits(path):
+            try:
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except OSError:  # gone since it was listed
+                continue
+            found.append((-status.st_mtime_ns, path, status.st_size))
     return found

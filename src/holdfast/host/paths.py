@@ -146,7 +146,7 @@ def open_folder(path: str, roots: Sequence[str], *, make: bool = False) -> tuple
     try:
         if path == root:
             return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), made
-        return _with_root(root, lambda top: _open_strict(top, path[len(root) :], os.O_RDONLY | os.O_DIRECTORY, 0)), made
+        return _with_root(root, lambda top: open_strict(top, path[len(root) :], os.O_RDONLY | os.O_DIRECTORY, 0)), made
     except FileNotFoundError:
         if not make:
             raise
@@ -265,7 +265,7 @@ def _open_resolved(path: str, roots: Sequence[str], flags: int, mode: int) -> in
             raise OutsideRoots(path, real)
         below = real[len(root) :]
         try:
-            return _with_root(root, lambda top, below=below: _open_strict(top, below, flags, mode))
+            return _with_root(root, lambda top, below=below: open_strict(top, below, flags, mode))
         except OSError as problem:
             if problem.errno not in _CHANGED:
                 raise
@@ -288,7 +288,7 @@ def _with_root(root: str, use: Callable[[int], int]) -> int:
         os.close(top)
 
 
-def _open_strict(top: int, below: str, flags: int, mode: int) -> int:
+def open_strict(top: int, below: str, flags: int, mode: int) -> int:
     """Open `below` the folder `top`, following no link at all."""
     below = below.strip("/") or "."
     if openat2.available():

@@ -7,9 +7,7 @@ Whatever does not fit (another pattern, other text, a long line, a carriage retu
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from typing import Final
 
 from holdfast.core.frozen import frozen
@@ -97,23 +95,6 @@ def _lines(expression: re.Pattern[bytes], data: bytes) -> list[tuple[int, bytes,
             found.append((number, data[begin:end], []))
         found[-1][2].append((match.start() - begin, match.end() - begin))
     return found
-
-
-def read_small(path: bytes, limit: int) -> bytes | None:
-    """Return the content of a regular file, following no link; nothing for what is no such file, None if too large."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            return b""
-        return os.read(fd, status.st_size) if status.st_size <= limit else None
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 def compile_plain(pattern: str, *, ignore_case: bool) -> Plain | None:

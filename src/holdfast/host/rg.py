@@ -45,7 +45,6 @@ MESSAGE_LIMIT: Final = 4 << 20
 _HEAD, _TAIL = 4096, 65536
 _KIND: Final = re.compile(rb'\{"type":"(\w+)"')
 _LONG_TAIL: Final = re.compile(rb'"line_number":(\d+),"absolute_offset":\d+,"submatches":(\[.*\])\}\}$', re.DOTALL)
-_ARGUMENT_BYTES: Final = 1 << 20
 
 
 class Stop:
@@ -127,9 +126,12 @@ def output(
     stop: Stop,
     *,
     stdin: int | None = None,
+    held: tuple[int, ...] = (),
     deadline: float = float("inf"),
 ) -> Iterator[bytes]:
     """Run `rg` and yield what it prints, in chunks; closing the generator kills it. Nothing is left behind.
+
+    `held` are descriptors it inherits.
 
     Raises BadPatternError when `rg` refuses its arguments, TooSlowError at the deadline (of the monotonic clock).
     """
@@ -144,6 +146,7 @@ def output(
         stdin=subprocess.DEVNULL if stdin is None else stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        pass_fds=held,
     )
     stop.add(process)
     assert process.stdout is not None
@@ -219,18 +222,6 @@ def text_bytes(value: dict[str, str]) -> bytes:
     if "text" in value:
         return value["text"].encode("utf-8", "surrogatepass")
     return base64.b64decode(value["bytes"])
-
-
-def batches(files: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Divide a list of files so that each part fits on a command line."""
-    begin, size = 0, 0
-    for at, file in enumerate(files):
-        size += len(file) + 16
-        if size > _ARGUMENT_BYTES:
-            yield files[begin:at]
-            begin, size = at, len(file) + 16
-    if begin < len(files):
-        yield files[begin:]
 
 
 @lru_cache(maxsize=1)

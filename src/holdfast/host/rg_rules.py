@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -108,18 +107,17 @@ def _survey(walk: Walk, chain: Chain, stop: rg.Stop) -> _Seen | None:
     walk = replace(walk, tally=Tally(), enters=None)
     folders: dict[bytes, int] = {}
     ends = time.monotonic() + SURVEY_S
-    for prefix, _ in walk.folders():
+    for prefix, _, folder in walk.folders():
         # A tree so large that looking through it takes longer than searching is `rg`'s.
         if stop.wanted or time.monotonic() > ends:
             break
-        with suppress(OSError):
-            folders[prefix or b"."] = os.stat(os.path.join(walk.root, prefix)).st_mtime_ns
+        folders[prefix or b"."] = os.fstat(folder).st_mtime_ns
     rules: list[tuple[bytes, bytes]] = []
     in_repository = find_repository(walk.root) is not None
-    for folder in walk.tally.with_rules:
-        if not in_repository and git_dir_of(folder) is not None:
+    for place in walk.tally.with_rules:
+        if not in_repository and git_dir_of(place) is not None:
             return None
-        path = os.path.join(folder, GITIGNORE)
+        path = os.path.join(place, GITIGNORE)
         data = read_plain(path, follow=False)
         if data is None and not os.path.lexists(path):
             continue

@@ -14,7 +14,6 @@ which are git's; where a rule means something else to `rg`, the tree is walked h
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,8 @@ from typing import Any, Final, TypeVar
 from holdfast.core.frozen import frozen
 from holdfast.host import rg
 from holdfast.host import search_failures as failures
-from holdfast.host.plain_search import Plain, compile_plain, read_small
+from holdfast.host.held import HELD, Held, begins_binary, is_utf16, open_regular, read_small
+from holdfast.host.plain_search import Plain, compile_plain
 from holdfast.host.rg_rules import Judge, rg_may_walk, walk_options
 from holdfast.host.walk import Walk, order
 
@@ -35,8 +35,6 @@ SMALL: Final = 600
 BYTES_HERE: Final = 4 << 20
 LINES_HERE: Final = 5000
 """How much is searched in this process before `rg` takes over: enough to be worth it, too little to be felt."""
-LARGE: Final = 1 << 20
-"""Bytes from which on it pays to look at a file's beginning before it is searched."""
 PROBE: Final = 24
 """Files of a large tree that are tried first."""
 DEADLINE_S: Final = 20.0
@@ -72,9 +70,29 @@ class Search:
     stop: rg.Stop = field(default_factory=rg.Stop)
     pcre2: bool = False
     deadline: float = field(default_factory=lambda: time.monotonic() + DEADLINE_S)
+    _top: int = -1
+    """The root while a search runs, held open."""
 
     def lines(self, need: int) -> list[Line]:
         """Return the first `need` lines in order (all of them when there are fewer)."""
+        return self._from_root(lambda: self._lines(need))
+
+    def counts(self, need: int) -> list[tuple[bytes, int]]:
+        """Return the first `need` files with a match and their numbers of matching lines, in order."""
+        return self._from_root(lambda: self._counts(need))
+
+    def _from_root(self, find: Callable[[], list[T]]) -> list[T]:
+        try:
+            self._top = self.walk.open_root()
+        except OSError:
+            self.walk.tally.unreadable += 1
+            return []
+        try:
+            return find()
+        finally:
+            os.close(self._top)
+
+    def _lines(self, need: int) -> list[Line]:
         walker = self._wanted()
         first = list(islice(walker, SMALL + 1))
         if len(first) <= SMALL:
@@ -87,8 +105,7 @@ class Search:
             return self._lines_of([*first, *walker], need)
         return self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
 
-    def counts(self, need: int) -> list[tuple[bytes, int]]:
-        """Return the first `need` files with a match and their numbers of matching lines, in order."""
+    def _counts(self, need: int) -> list[tuple[bytes, int]]:
         walker = self._wanted()
         first = list(islice(walker, SMALL + 1))
         if len(first) <= SMALL:
@@ -97,13 +114,22 @@ class Search:
         if found is not None:
             return found[:need]
         counted = self._counted_by_rg()
-        return (self._counted([*first, *walker]) if counted is None else counted)[:need]
+        if counted is None:
+            return self._counted([*first, *walker])[:need]
+        return list(islice(filter(self._is_there, counted), need))
+
+    def _is_there(self, counted: tuple[bytes, int]) -> bool:
+        """Return whether what `rg` counted lies in the tree, and not behind a link put there meanwhile."""
+        opened = open_regular(self._top, counted[0])
+        if opened:
+            os.close(opened[0])
+        return opened is not None
 
     def _wanted(self) -> Iterator[bytes]:
-        for path, entry in self.walk.files():
+        for path, is_file in self.walk.files():
             if self.stop.wanted:
                 return
-            if self.keeps(path) and entry.is_file(follow_symlinks=False):
+            if is_file and self.keeps(path):
                 yield path
 
     def _probe(
@@ -145,8 +171,8 @@ class Search:
                 return left, taken
             if lines > LINES_HERE or size > BYTES_HERE:
                 return left + files[taken:], len(files)
-            data = read_small(os.path.join(self.walk.root, path), plain.size_limit)
-            hits = None if data is None else [] if b"\0" in data and not _is_utf16(data) else plain.search(data)
+            data = read_small(self._top, path, plain.size_limit)
+            hits = None if data is None else [] if b"\0" in data and not is_utf16(data) else plain.search(data)
             size += len(data or b"")
             if hits is None:
                 left.append(path)
@@ -175,47 +201,41 @@ class Search:
         at, size = 0, max(PROBE, _files_for(expected, need))
         while at < len(files) and len(found) < need:
             part = files[at : at + size]
-            for batch in rg.batches(self._worth_naming(part)):
-                found += self._lines_of_batch(batch, need)
+            for begin in range(0, len(part), HELD):
+                found += self._lines_of_batch(part[begin : begin + HELD], need)
             at, size = at + size, size * 4
         return found[:need]
-
-    def _worth_naming(self, files: Sequence[bytes]) -> list[bytes]:
-        """Leave out what is large and begins as a binary file: one that is named `rg` reads to its end all the same."""
-        return [path for path in files if not is_large_binary(os.path.join(self.walk.root, path))]
 
     def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
         options = ["--json", f"--max-count={need}", *self.context_options()]
         by_file: dict[bytes, list[Line]] = {}
-        path = b""
-        for kind, data in rg.messages(self.run([*options, "--", *(b"./" + file for file in files)])):
-            if kind == "begin":
-                path = rg.text_bytes(data["path"])[2:]
-                by_file[path] = []
-            elif kind in ("match", "context"):
-                by_file[path] += _lines_in(path, kind, data)
-            elif kind == "end" and data["binary_offset"] is not None:
+        with Held(self._top, files) as held:
+            path = b""
+            for kind, data in rg.messages(self._run_on(held, options)):
+                if kind == "begin":
+                    path = held.files[rg.text_bytes(data["path"])]
+                    by_file[path] = []
+                elif kind in ("match", "context"):
+                    by_file[path] += _lines_in(path, kind, data)
+                elif kind == "end" and data["binary_offset"] is not None:
+                    del by_file[path]
+            # A file left before its end may turn out to be binary.
+            early = [path for path, lines in by_file.items() if sum(line.is_match for line in lines) >= need]
+            for path in filter(held.has_nul, early):
                 del by_file[path]
-        matches = {path: lines for path, lines in by_file.items() if self._still_counts(path, lines, need)}
-        return [line for path in files for line in matches.get(path, ())]
-
-    def _still_counts(self, path: bytes, lines: list[Line], need: int) -> bool:
-        """Drop a file that is a link by now, and one left before its end that turns out to be binary."""
-        full = os.path.join(self.walk.root, path)
-        left_early = sum(line.is_match for line in lines) >= need
-        return is_regular(full) and not (left_early and has_nul(full))
+        return [line for path in files for line in by_file.get(path, ())]
 
     def _counted(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
         found: dict[bytes, int] = {}
-        for batch in rg.batches(self._worth_naming(files)):
-            run = self.run(["--count", "--null", "--with-filename", "--", *(b"./" + file for file in batch)])
-            found |= {path[2:]: number for path, number in rg.counts(run)}
-        root = self.walk.root
-        return [
-            (path, found[path])
-            for path in files
-            if path in found and is_regular(full := os.path.join(root, path)) and not has_nul(full)
-        ]
+        for begin in range(0, len(files), HELD):
+            with Held(self._top, files[begin : begin + HELD]) as held:
+                run = self._run_on(held, ["--count", "--null", "--with-filename"])
+                counted = ((held.files[name], number) for name, number in rg.counts(run))
+                found |= {path: number for path, number in counted if not held.has_nul(path)}
+        return [(path, found[path]) for path in files if path in found]
+
+    def _run_on(self, held: Held, options: Sequence[str]) -> Iterator[bytes]:
+        return self.run([*options, "--", *held.files], held=tuple(held.fds.values())) if held.files else iter(())
 
     def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
         """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much."""
@@ -231,10 +251,12 @@ class Search:
     def context_options(self) -> list[str]:
         return [f"--context={self.pattern.context}"] if self.pattern.context else []
 
-    def run(self, arguments: Sequence[str | bytes], stdin: int | None = None) -> Iterator[bytes]:
+    def run(
+        self, arguments: Sequence[str | bytes], stdin: int | None = None, held: tuple[int, ...] = ()
+    ) -> Iterator[bytes]:
         """Run `rg`; a pattern only the other engine understands is given to that, a bad one explained."""
         try:
-            yield from self._in_time(arguments, stdin)
+            yield from self._in_time(arguments, stdin, held)
         except rg.BadPatternError as problem:
             if self.pcre2 and "PCRE2" not in str(problem):
                 return  # a file that could not be read; the other engine must not be silent about the pattern
@@ -245,12 +267,13 @@ class Search:
             if stdin is not None:
                 os.lseek(stdin, 0, os.SEEK_SET)
             self.pcre2 = True
-            yield from self.run(arguments, stdin)
+            yield from self.run(arguments, stdin, held)
 
-    def _in_time(self, arguments: Sequence[str | bytes], stdin: int | None) -> Iterator[bytes]:
-        options = self.pattern.options(pcre2=self.pcre2)
+    def _in_time(self, arguments: Sequence[str | bytes], stdin: int | None, held: tuple[int, ...]) -> Iterator[bytes]:
+        arguments = [*self.pattern.options(pcre2=self.pcre2), *arguments]
+        root, stop, deadline = self.walk.root, self.stop, self.deadline
         try:
-            yield from rg.output([*options, *arguments], self.walk.root, self.stop, stdin=stdin, deadline=self.deadline)
+            yield from rg.output(arguments, root, stop, stdin=stdin, held=held, deadline=deadline)
         except rg.TooSlowError:
             raise failures.too_slow(DEADLINE_S) from None
 
@@ -280,8 +303,7 @@ def _lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterable[Line]:
 
 def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> list[Line] | None:
     """Return the first lines with matches of one open file, or None when it is binary."""
-    beginning = os.pread(fd, rg.CHUNK, 0)
-    if b"\0" in beginning and not _is_utf16(beginning):
+    if begins_binary(fd):
         return None
     search = Search(Walk(b"/"), pattern, stop=stop)
     lines: list[Line] = []
@@ -293,44 +315,3 @@ def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> 
         elif kind == "end":
             binary = data["binary_offset"] is not None
     return None if binary else lines[:need]
-
-
-def is_regular(path: bytes) -> bool:
-    """Return whether `path` is a regular file and no link."""
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
-def is_large_binary(path: bytes) -> bool:
-    """Return whether a large file has a NUL near its beginning (and is not UTF-16); small ones are not looked into."""
-    try:
-        status = os.lstat(path)
-        if status.st_size <= LARGE or not stat.S_ISREG(status.st_mode):
-            return False
-        with open(path, "rb", buffering=0) as file:
-            beginning = file.read(rg.CHUNK)
-    except OSError:
-        return False
-    return b"\0" in beginning and not _is_utf16(beginning)
-
-
-def has_nul(path: bytes) -> bool:
-    """Return whether a file is binary: it has a NUL anywhere and is not UTF-16 with its mark."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            chunk = file.read(rg.CHUNK)
-            if _is_utf16(chunk):
-                return False
-            while chunk:
-                if b"\0" in chunk:
-                    return True
-                chunk = file.read(1 << 20)
-    except OSError:
-        return True
-    return False
-
-
-def _is_utf16(data: bytes) -> bool:
-    return data.startswith((b"\xff\xfe", b"\xfe\xff"))

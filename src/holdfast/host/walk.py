@@ -1,17 +1,19 @@
 """Walking a tree: in one stable order, by git's ignore rules, without following links, secrets left out.
 
 The order is that of `rg --sort path`: names of one folder by their bytes, a folder's content in its place. Walks are
-generators, so whoever has enough simply stops.
+generators, so whoever has enough simply stops. A folder is opened from the one it was found in, never by its path, so
+that no link put in its place meanwhile leads out of the tree.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as kept
-from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Final
 
 from holdfast.core.frozen import field, frozen
 from holdfast.core.secrets import is_secret, may_be_secret
@@ -25,9 +27,12 @@ _HARMLESS: Final = set[bytes]()
 """Names that are no secret wherever they lie: the same names come again and again, in one walk and in the next."""
 _HARMLESS_LIMIT: Final = 1 << 15
 
-_Found: TypeAlias = os.DirEntry[bytes]
-_Entry: TypeAlias = tuple[bytes, os.DirEntry[bytes], Folder | None, bytes]
-"""Name and entry; for a folder the one it lies in; the path from the root to where it lies."""
+DEPTH_LIMIT: Final = 200
+"""Folders inside each other that are held open at once."""
+_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+_FILE, _FOLDER, _LINK = 1, 2, 3
+"""What an entry is; 0 for devices, sockets and the like."""
 
 
 @dataclass(slots=True)
@@ -67,74 +72,103 @@ class Walk:
     keeps_out: Callable[[str], bool] = is_secret
     enters: Callable[[bytes], bool] | None = None
     tally: Tally = field(default_factory=Tally)
+    fd: int | None = None
+    """The root, held open by the caller; without it the root is opened by its name."""
 
-    def files(self) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
-        """Yield the path (from the root) and the entry of every file and link, in order."""
-        waiting = [iter(self._in_order(self._top(), b""))]
-        while waiting:
-            for name, entry, inside, prefix in waiting[-1]:
-                if inside is None:
-                    yield prefix + name, entry
-                else:
-                    waiting.append(iter(self._in_order(inside.below(name), prefix + name + b"/")))
-                    break
-            else:
-                waiting.pop()
-
-    def folders(self) -> Iterator[tuple[bytes, list[os.DirEntry[bytes]]]]:
-        """Yield every folder (its path from the root, with a slash) with its files and links, in no order: faster."""
-        waiting = [(self._top(), b"")]
-        while waiting:
-            folder, prefix = waiting.pop()
-            folder, files, folders = self._kept(folder, prefix)
-            waiting += [(folder.below(entry.name), prefix + entry.name + b"/") for entry in folders]
-            yield prefix, files
-
-    def _top(self) -> Folder:
-        return folder_at(self.root, self.stop) if self.ignore else Folder(self.root, b"", (), False)
-
-    def _in_order(self, folder: Folder, prefix: bytes) -> list[_Entry]:
-        folder, files, folders = self._kept(folder, prefix)
-        entries: list[_Entry] = [(entry.name, entry, None, prefix) for entry in files]
-        entries += [(entry.name, entry, folder, prefix) for entry in folders]
-        entries.sort(key=itemgetter(0))
-        return entries
-
-    def _kept(self, folder: Folder, prefix: bytes) -> tuple[Folder, list[_Found], list[_Found]]:
-        """Read one folder; return it with the rules in force inside it, and what is kept: files and links, folders."""
-        files: list[_Found] = []
-        folders: list[_Found] = []
+    def files(self) -> Iterator[tuple[bytes, bool]]:
+        """Yield the path (from the root) of every file and link, in order, and whether it is a file."""
+        levels: list[_Level] = []
         try:
-            with os.scandir(folder.path) as found:
-                entries = list(found)
+            levels += self._root()
+            while levels:
+                level = levels[-1]
+                for name, kind in level.left:
+                    if kind != _FOLDER:
+                        yield level.prefix + name, kind == _FILE
+                    elif below := self._below(level, name, len(levels)):
+                        levels.append(below)
+                        break
+                else:
+                    os.close(levels.pop().fd)
+        finally:
+            for level in levels:
+                os.close(level.fd)
+
+    def folders(self) -> Iterator[tuple[bytes, list[bytes], int]]:
+        """Yield every folder: its path from the root with a slash, the names of its files and links, it itself open.
+
+        In no order and in larger steps: faster for who has to look at everything.
+        """
+        levels: list[_Level] = []
+        try:
+            levels += self._root()
+            while levels:
+                level = levels[-1]
+                if not level.told:
+                    level.told = True
+                    yield level.prefix, [name for name, kind in level.entries if kind != _FOLDER], level.fd
+                for name, kind in level.left:
+                    if kind == _FOLDER and (below := self._below(level, name, len(levels))):
+                        levels.append(below)
+                        break
+                else:
+                    os.close(levels.pop().fd)
+        finally:
+            for level in levels:
+                os.close(level.fd)
+
+    def open_root(self) -> int:
+        """Return a descriptor of the root, for the caller to close."""
+        return os.dup(self.fd) if self.fd is not None else os.open(self.root, _OPEN_FOLDER)
+
+    def _root(self) -> list[_Level]:
+        folder = folder_at(self.root, self.stop) if self.ignore else Folder(self.root, b"", (), False)
+        try:
+            return [self._level(self.open_root(), folder, b"")]
         except OSError:
             self.tally.unreadable += 1
-            return folder, files, folders
+            return []
+
+    def _below(self, level: _Level, name: bytes, depth: int) -> _Level | None:
+        """Open a folder from the one it was found in: a link put in its place meanwhile is not followed."""
+        try:
+            if depth >= DEPTH_LIMIT:
+                raise OSError(errno.ELOOP, "too deep")
+            fd = os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=level.fd)
+            return self._level(fd, level.folder.below(name), level.prefix + name + b"/")
+        except OSError:
+            self.tally.unreadable += 1
+            return None
+
+    def _level(self, fd: int, folder: Folder, prefix: bytes) -> _Level:
+        """Read an open folder: what is kept in it, and the rules in force inside; it is closed if it cannot be read."""
+        try:
+            with os.scandir(fd) as found:
+                entries = [(entry.name.encode(_ENCODING, _ERRORS), _kind(entry)) for entry in found]
+        except BaseException:
+            os.close(fd)
+            raise
         self.tally.folders += 1
-        if self.ignore and not _RULES.isdisjoint([entry.name for entry in entries]):
+        if self.ignore and not _RULES.isdisjoint([name for name, _ in entries]):
             self.tally.with_rules.append(folder.path)
             folder = folder.with_own_rules() if prefix else folder
         drops, enters = self._drops(folder), self.enters
-        for entry in entries:
-            # Every entry of a tree comes through here.
-            if entry.is_file(follow_symlinks=False) or entry.is_symlink():
-                if not drops(entry, False):
-                    files.append(entry)
-            elif not entry.is_dir(follow_symlinks=False) or drops(entry, True):
-                continue
-            elif enters is None or enters(prefix + entry.name):
-                folders.append(entry)
-        self.tally.files += len(files)
-        return folder, files, folders
+        kept = [each for each in entries if each[1] and not drops(*each)]
+        if enters is not None:
+            kept = [(name, kind) for name, kind in kept if kind != _FOLDER or enters(prefix + name)]
+        kept.sort()
+        self.tally.files += sum(kind != _FOLDER for _, kind in kept)
+        return _Level(fd, folder, prefix, kept)
 
-    def _drops(self, folder: Folder) -> Callable[[_Found, bool], bool]:
+    def _drops(self, folder: Folder) -> Callable[[bytes, int], bool]:
         """Return what tells of the entries of a folder whether they are left out."""
-        tally, keeps_out, ruled = self.tally, self.keeps_out, bool(folder.chain)
+        tally, ruled = self.tally, bool(folder.chain)
         names, endings = (_EXCLUDED, _EXCLUDED_ENDINGS) if self.excludes else (frozenset[bytes](), ())
-        harmless = _HARMLESS if keeps_out is is_secret else frozenset[bytes]()
+        harmless = _HARMLESS if self.keeps_out is is_secret else frozenset[bytes]()
 
-        def drops(entry: _Found, is_dir: bool) -> bool:
-            name = entry.name
+        def drops(name: bytes, kind: int) -> bool:
+            # Every entry of a tree comes through here.
+            is_dir = kind == _FOLDER
             if name == b".git":
                 return True
             if (name in names and (is_dir or name == b".DS_Store")) or (not is_dir and name.endswith(endings)):
@@ -143,20 +177,43 @@ class Walk:
             if ruled and (rule := folder.decide(name, is_dir)) is not None and not rule.negated:
                 tally.ignored += 1
                 return True
-            if name in harmless or not self._is_kept_out(entry, is_dir):
+            if name in harmless or not self._is_kept_out(folder, name, is_dir):
                 return False
             tally.secret += 1
             return True
 
         return drops
 
-    def _is_kept_out(self, entry: _Found, is_dir: bool) -> bool:
-        if self.keeps_out is is_secret and not may_be_secret(entry.name):
+    def _is_kept_out(self, folder: Folder, name: bytes, is_dir: bool) -> bool:
+        if self.keeps_out is is_secret and not may_be_secret(name):
             if len(_HARMLESS) >= _HARMLESS_LIMIT:
                 _HARMLESS.clear()
-            _HARMLESS.add(entry.name)
+            _HARMLESS.add(name)
             return False
-        return self.keeps_out(os.fsdecode(entry.path) + ("/" if is_dir else ""))
+        return self.keeps_out(os.fsdecode(os.path.join(folder.path, name)) + ("/" if is_dir else ""))
+
+
+class _Level:
+    """A folder on the way down, held open until everything in it was seen."""
+
+    __slots__ = ("entries", "fd", "folder", "left", "prefix", "told")
+
+    def __init__(self, fd: int, folder: Folder, prefix: bytes, entries: list[tuple[bytes, int]]) -> None:
+        self.fd = fd
+        self.folder = folder
+        self.prefix = prefix
+        """The path from the root, with a slash at its end; empty at the root."""
+        self.entries = entries
+        self.left = iter(entries)
+        self.told = False
+
+
+def _kind(entry: os.DirEntry[str]) -> int:
+    if entry.is_file(follow_symlinks=False):
+        return _FILE
+    if entry.is_dir(follow_symlinks=False):
+        return _FOLDER
+    return _LINK if entry.is_symlink() else 0
 
 
 def order(path: bytes) -> bytes:

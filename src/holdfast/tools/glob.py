@@ -78,6 +78,7 @@ def _find(args: GlobArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
             ignore=not args.include_ignored,
             excludes=not args.include_ignored,
             keeps_out=ctx.session.keeps_out,
+            fd=folder.fd,
         )
         listing = Listing(walk, compile_glob(pattern), stop)
         hits = listing.hits()

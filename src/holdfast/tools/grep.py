@@ -84,7 +84,8 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
     place = _Place(ctx.cwd, os.path.normpath(path))
     with open_folder(path, ctx) as folder:
         workspace = os.fsencode(os.path.realpath(ctx.session.workspace))
-        walk = Walk(os.fsencode(folder.real), stop=workspace, keeps_out=ctx.session.keeps_out)
+        real, keeps_out = os.fsencode(folder.real), ctx.session.keeps_out
+        walk = Walk(real, stop=workspace, keeps_out=keeps_out, fd=folder.fd)
         chosen = file_filter(args.glob, args.type, place.prefix)
         search = Search(walk, _pattern(args), chosen.keeps, chosen.narrow, stop)
         need = args.offset + args.head_limit + 1

@@ -1,0 +1,125 @@
+"""Files of a tree opened beneath its root: no link on the way is followed, whatever happens to the names meanwhile.
+
+`rg` is not given the names of files but what was opened of them (`/proc/self/fd/N`), so that it reads exactly that.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from types import TracebackType
+from typing import Final
+
+from holdfast.host.paths import open_strict
+
+HELD: Final = 400
+"""Files held open for one run of `rg`; a process may often have no more than 1,024."""
+LARGE: Final = 1 << 20
+"""Bytes from which on it pays to look at a file's beginning before it is searched."""
+CHUNK: Final = 1 << 16
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_regular(top: int, path: bytes) -> tuple[int, int] | None:
+    """Open a regular file below the folder `top`, following no link; return it and its size, None for anything else."""
+    try:
+        fd = open_strict(top, os.fsdecode(path), _READ, 0) if b"/" in path else os.open(path, _READ, dir_fd=top)
+    except OSError:
+        return None
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode):
+        return fd, status.st_size
+    os.close(fd)
+    return None
+
+
+def read_small(top: int, path: bytes, limit: int) -> bytes | None:
+    """Return the content of a regular file; nothing for what is no such file, None if it is too large."""
+    opened = open_regular(top, path)
+    if opened is None:
+        return b""
+    fd, size = opened
+    try:
+        return os.read(fd, size) if size <= limit else None
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+class Held:
+    """Files held open for `rg`, under the names it is given; large binary files are left out, like what is no file."""
+
+    def __init__(self, top: int, files: Sequence[bytes]) -> None:
+        self.files: dict[bytes, bytes] = {}
+        """The name `rg` is given → the path."""
+        self.fds: dict[bytes, int] = {}
+        try:
+            for path in files:
+                if opened := open_regular(top, path):
+                    self._add(path, *opened)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for fd in self.fds.values():
+            os.close(fd)
+        self.fds = {}
+
+    def has_nul(self, path: bytes) -> bool:
+        """Return whether a file is binary: it has a NUL anywhere and is not UTF-16 with its mark."""
+        at, fd = 0, self.fds[path]
+        with suppress(OSError):
+            while chunk := os.pread(fd, 1 << 20, at):
+                if at == 0 and is_utf16(chunk):
+                    return False
+                if b"\0" in chunk:
+                    return True
+                at += len(chunk)
+            return False
+        return True
+
+    def _add(self, path: bytes, fd: int, size: int) -> None:
+        # A file that is named `rg` reads to its end, binary or not.
+        if size > LARGE and begins_binary(fd):
+            os.close(fd)
+            return
+        self.fds[path] = fd
+        self.files[_name(path, fd)] = path
+
+
+def _name(path: bytes, fd: int) -> bytes:
+    place = _descriptors()
+    return b"./" + path if place is None else place + str(fd).encode()
+
+
+@cache
+def _descriptors() -> bytes | None:
+    """Return where a process finds its own descriptors by name; None in a container that shows them nowhere."""
+    return next((place for place in (b"/proc/self/fd/", b"/dev/fd/") if os.path.isdir(place)), None)
+
+
+def begins_binary(fd: int) -> bool:
+    """Return whether there is a NUL near the beginning of a file that is not UTF-16."""
+    try:
+        beginning = os.pread(fd, CHUNK, 0)
+    except OSError:
+        return False
+    return b"\0" in beginning and not is_utf16(beginning)
+
+
+def is_utf16(data: bytes) -> bool:
+    """Return whether data begins with a mark of UTF-16."""
+    return data.startswith((b"\xff\xfe", b"\xfe\xff"))
