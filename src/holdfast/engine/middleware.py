@@ -1,4 +1,4 @@
-"""What may stand between a checked call and its handler, and in which order: extensions, cache, retries.
+"""What may stand between a checked call and its handler, and in which order: extensions, cache, retries, history.
 
 Layers are chosen once per tool. A tool that needs none of them pays for none.
 """
@@ -25,7 +25,7 @@ TRANSIENT: Final = frozenset({"execution_error", "timeout"})
 
 
 class Layers:
-    """Chooses the layers of each tool, outermost first: extensions, cache, retries."""
+    """Chooses the layers of each tool, outermost first: extensions, cache, retries, history."""
 
     def __init__(self, settings: Settings, extensions: Extensions, metrics: Metrics) -> None:
         self._settings = settings
@@ -46,6 +46,10 @@ class Layers:
                 chosen.append(Caching(self._metrics.cached, self._is_kept))
         if own is not None and own.retry_attempts:
             chosen.append(Retry(own.retry_attempts))
+        if tool.effects is not None and tool.read_only is not True and not tool.reversible:
+            from holdfast.engine.keeping import Keeping
+
+            chosen.append(Keeping())
         return chosen
 
     def _is_kept(self, tool: str) -> bool:
