@@ -25,6 +25,8 @@ pytestmark = pytest.mark.skipif(not killing.available(), reason="no child can be
 SMALL_OLD, SMALL_NEW = b"one\ntwo\nthree\n", b"one\n2\nthree\n"
 LARGE_OLD = b"".join(b"line %d of a file that is linked into the store\n" % n for n in range(4000))
 LARGE_NEW = LARGE_OLD.replace(b"line 2000 of", b"LINE 2000 of")
+HUGE_OLD = LARGE_OLD + b"a line of a file whose digest is worked out beside the write\n" * 15_000
+HUGE_NEW = HUGE_OLD.replace(b"line 2000 of", b"LINE 2000 of")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,12 @@ CASES = {
         lambda bench: (bench.read("a"), bench.edit("a", "line 2000 of", "LINE 2000 of")),
         {"a": LARGE_OLD},
         {"a": LARGE_NEW},
+    ),
+    "edit a file of a megabyte": Case(
+        lambda bench: bench.put("a", HUGE_OLD),
+        lambda bench: (bench.read("a"), bench.edit("a", "line 2000 of", "LINE 2000 of")),
+        {"a": HUGE_OLD},
+        {"a": HUGE_NEW},
     ),
     "undo one change": Case(
         lambda bench: (bench.put("a", SMALL_OLD), bench.edit("a", "two", "2")),
