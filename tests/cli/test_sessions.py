@@ -114,3 +114,57 @@ def test_interrupting_ask_leaves_what_was_done(tmp_path: Path) -> None:
     assert '"call_started"' in journal
     shown = json.loads(holdfast("ask", "2+2", "--session", "s", cwd=tmp_path).stdout)
     assert shown["answer"] == "2+2 = 4.00"
+
+
+DAMAGE = b"""\x00\xff\xfe{{{
+{"kind": 5}
+[1, 2]
+{"kind": "message", "data": {"message": {"role": "user"}}}
+{"kind": "message", "data": {"message": 7}}
+{"kind": "message", "data": [1]}
+{"kind": "call_finished", "data": {"result": null}}
+{"kind": "call_started"}
+{"kind": "task_changed", "data": {"task": {"id": [1], "status": 7}}}
+{"kind": "task_changed", "data": {"task": {"id": "task_1", "status": "done", "title": "a", "created": "x"}}}
+{"kind": "file_read", "data": {"path": 1}}
+{"kind": "permission_decided", "data": {"answer": "session", "rules": 5}}
+{"kind": "message", "data":"""
+
+
+def test_a_damaged_session_is_shown_listed_and_taken_up_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    holdfast("ask", "2+2", "--session", "s", cwd=tmp_path)
+    (journal,) = Path(os.environ["HOLDFAST_HOME"]).rglob("s.jsonl")
+    journal.write_bytes(journal.read_bytes() + DAMAGE + b"[" * 100_000)
+    for words in (("sessions", "list"), ("sessions", "show", "s"), ("ps", "--all"), ("sessions", "fork", "s", "t")):
+        done = holdfast(*words, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, ""), words
+    assert json.loads(holdfast("sessions", "list", cwd=tmp_path).stdout)[0]["first"] == "2+2"
+    assert json.loads(holdfast("ask", "3+3", "--session", "s", cwd=tmp_path).stdout)["answer"] == "3+3 = 6.00"
+
+
+async def test_a_journal_damaged_anywhere_still_opens(tmp_path: Path) -> None:
+    import random
+
+    from holdfast import Holdfast
+    from holdfast.providers.scripted import ScriptedModel
+
+    model = ScriptedModel([("time.now", {}), ("TaskCreate", {"title": "later"})], "now", "then")
+    async with Holdfast(tmp_path, session="s") as app:
+        loop = app.conversation(model)
+        await loop.ask("one")
+        await loop.ask("two")
+    (journal,) = Path(os.environ["HOLDFAST_HOME"]).rglob("s.jsonl")
+    whole = journal.read_bytes()
+    for seed in range(100):
+        chance = random.Random(seed)
+        data = bytearray(whole)
+        for _ in range(chance.randrange(1, 20)):
+            at = chance.randrange(len(data))
+            data[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(4))
+        journal.write_bytes(data)
+        async with Holdfast(tmp_path, session="s", plugins=False) as app:
+            again = ScriptedModel("still here")
+            assert (await app.conversation(again).ask("are you there?")).text == "still here"
+        for before, message in zip(again.requests[0].messages, again.requests[0].messages[1:], strict=False):
+            assert (message.role == "tool") == bool(before.calls)
+            assert len(message.results) == len(before.calls)

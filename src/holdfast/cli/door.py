@@ -89,7 +89,7 @@ class OwnSession:
 
 def _says_something(record: dict[str, Any]) -> bool:
     if record["kind"] == "message":
-        return bool(record["data"]["message"]["role"] != "user")
+        return bool(record.get("data", {}).get("message", {}).get("role") != "user")
     return record["kind"] in ("call_started", "call_finished")
 
 

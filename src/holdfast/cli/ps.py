@@ -102,9 +102,19 @@ def _shared(folder: str) -> list[dict[str, Any]]:
 
     try:
         with open(os.path.join(folder, "tasks.json"), encoding="utf-8") as file:
-            return [task for task in json.load(file) if "id" in task and "status" in task]
+            return [task for each in json.load(file) if (task := _sound(each)) is not None]
     except (OSError, ValueError, TypeError):
         return []
+
+
+def _sound(task: Any) -> dict[str, Any] | None:
+    """Return a task that was kept; None for what a damaged file makes of one."""
+    from holdfast.core.tasks import task_from_dict
+
+    try:
+        return task_from_dict(task).to_dict()
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def _journalled(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -116,8 +126,7 @@ def _journalled(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for record in records(os.path.join(sessions, name), ("session_started", "task_changed")):
             data: dict[str, Any] = record.get("data") or {}
             workspace = str(data.get("workspace") or workspace)
-            task: Any = data.get("task")
-            if isinstance(task, dict) and "id" in task and "status" in task:
+            if (task := _sound(data.get("task"))) is not None:
                 tasks[task["id"]] = task
         for task in tasks.values():
             yield f"session_{name.removesuffix('.jsonl')}", workspace, task

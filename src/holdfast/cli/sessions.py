@@ -6,7 +6,7 @@ import os
 import shutil
 from argparse import ArgumentParser, Namespace
 from time import localtime, strftime
-from typing import Any
+from typing import Any, cast
 
 from holdfast.cli import render
 from holdfast.core.errors import StateError
@@ -69,7 +69,8 @@ def _summary(path: str) -> dict[str, Any]:
         calls += record["kind"] == "call_finished"
         if record["kind"] == "message" and not first:
             data: dict[str, Any] = record.get("data") or {}
-            message: dict[str, Any] = data.get("message") or {}
+            given: Any = data.get("message")
+            message = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
             first = str(message.get("text", "")) if message.get("role") == "user" else ""
     name = os.path.basename(path).removesuffix(".jsonl")
     return {"name": name, "updated": os.path.getmtime(path), "calls": calls, "first": first}
@@ -88,6 +89,14 @@ def _show(options: Namespace) -> int:
 
 
 def _line(record: dict[str, Any]) -> str:
+    """Return one record in a line; nothing for what tells nothing, or is damaged."""
+    try:
+        return _told(record)
+    except (KeyError, TypeError, AttributeError):
+        return ""
+
+
+def _told(record: dict[str, Any]) -> str:
     from holdfast.host.visible import visible
 
     data: dict[str, Any] = record.get("data") or {}

@@ -156,6 +156,9 @@ class TaskBoard:
 
 def task_from_dict(data: Mapping[str, Any]) -> Task:
     """Return a task from plain data; raises ValueError for what is none."""
-    if data.get("status") not in STATUSES or not isinstance(data.get("id"), str):
+    texts = (data.get("id"), data.get("title"), data.get("description", ""))
+    times = (data.get("created", 0.0), data.get("updated", 0.0))
+    known = data.get("status") in STATUSES and data.get("kind", "todo") in ("todo", "command", "agent")
+    if not known or not all(isinstance(text, str) for text in texts) or not all(isinstance(at, float) for at in times):
         raise ValueError("not a task")
     return Task(**{name: data[name] for name in names_of(Task) if name in cast("dict[str, Any]", data)})

@@ -79,10 +79,18 @@ def records(path: str, kinds: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
                 continue  # a record of another kind need not be read
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(record, dict) and "kind" in record and (not kinds or record["kind"] in kinds):
-                yield cast("dict[str, Any]", record)
+            if _is_record(record) and (not kinds or record["kind"] in kinds):
+                yield record
+
+
+def _is_record(record: Any) -> bool:
+    """Tell whether a line is a record as to its form; what its data holds is for its readers to doubt."""
+    if not isinstance(record, dict):
+        return False
+    fields = cast("dict[str, Any]", record)
+    return isinstance(fields.get("kind"), str) and isinstance(fields.get("data", {}), dict)
 
 
 def resume(session: Session, path: str) -> int:
