@@ -8,7 +8,8 @@ import os
 import resource
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 from workbench import Workbench, failure
+
+from holdfast.core.errors import ToolFailure
 
 _NEWNS, _NEWUSER, _RDONLY, _REMOUNT, _REC_PRIVATE = 0x20000, 0x10000000, 1, 32, 0x44000
 
@@ -232,3 +235,45 @@ def test_a_folder_that_may_not_be_written_is_told(tmp_path: Path) -> None:
     finally:
         bench.root.chmod(0o755)
     assert (bench.root / "a").read_text() == "one\n"
+
+
+@contextmanager
+def every_descriptor_but(room: int) -> Generator[None]:
+    """Leave a process only so many descriptors to open."""
+    taken: list[int] = []
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        for descriptor in taken[:room]:
+            os.close(descriptor)
+    try:
+        yield
+    finally:
+        for descriptor in taken[room:]:
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_too_many_open_files_leave_the_original(tmp_path: Path, size: int) -> None:
+    def act() -> None:
+        bench = Workbench(tmp_path)
+        before = b"start\n" + b"x" * size
+        path = bench.put("a", before)
+        bench.history.changes()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        refused = 0
+        for room in range(12):
+            with every_descriptor_but(room):
+                try:
+                    bench.edit("a", "start", "begin")
+                except ToolFailure:
+                    refused += 1
+            assert os.listdir(bench.root) == ["a"]
+            if path.read_bytes() != before:
+                break
+        assert refused
+        assert path.read_bytes() == b"begin\n" + b"x" * size
+        assert len(bench.history.changes()) == 1
+
+    in_child(act)

@@ -147,7 +147,10 @@ def _put(attempt: Attempt, pending: Pending) -> os.stat_result:
 def _hashed(attempt: Attempt, size: int) -> Callable[[], str]:
     """Return what gives the digest of the new content; that of a large one is worked out while it is written."""
     if size >= _BESIDE_BYTES:
-        return attempt.ctx.session.keep(HASHER).submit(digest_parts, attempt.parts).result
+        try:
+            return attempt.ctx.session.keep(HASHER).submit(digest_parts, attempt.parts).result
+        except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
+            pass
     digest = digest_parts(attempt.parts)
     return lambda: digest
 
