@@ -31,10 +31,13 @@ class Stub:
                 step = stub.answer(body)
                 if status := step.get("status"):
                     return self._error(status)
+                claude = "messages" in self.path and "chat" not in self.path
+                if not body.get("stream"):
+                    return self._json(200, whole_anthropic(step) if claude else whole_openai(step))
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream")
                 self.end_headers()
-                lines = anthropic(step) if "messages" in self.path and "chat" not in self.path else openai(step)
+                lines = anthropic(step) if claude else openai(step)
                 with suppress(OSError):  # the client may leave in the middle
                     for number, line in enumerate(lines):
                         if number == 3 and step.get("hold"):
@@ -43,7 +46,10 @@ class Stub:
                 return None
 
             def _error(self, status: int) -> None:
-                text = json.dumps({"type": "error", "error": {"type": "stub", "message": f"status {status}"}}).encode()
+                self._json(status, {"type": "error", "error": {"type": "stub", "message": f"status {status}"}})
+
+            def _json(self, status: int, data: dict[str, Any]) -> None:
+                text = json.dumps(data).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(text)))
@@ -65,6 +71,28 @@ class Stub:
         self.released.set()
         self._server.shutdown()
         self._server.server_close()
+
+
+def whole_anthropic(step: dict[str, Any]) -> dict[str, Any]:
+    content: list[dict[str, Any]] = [{"type": "text", "text": step["text"]}] if step.get("text") else []
+    content += [
+        {"type": "tool_use", "id": id, "name": name, "input": json.loads(arguments)}
+        for id, name, arguments in step.get("calls", ())
+    ]
+    told = {"id": "m", "type": "message", "role": "assistant", "model": "x", "stop_sequence": None}
+    usage = {"input_tokens": 11, "output_tokens": 5}
+    return {**told, "content": content, "stop_reason": "tool_use" if step.get("calls") else "end_turn", "usage": usage}
+
+
+def whole_openai(step: dict[str, Any]) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": step.get("text")}
+    if calls := step.get("calls"):
+        message["tool_calls"] = [
+            {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for id, name, arguments in calls
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if step.get("calls") else "stop"}
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "x", "choices": [choice]}
 
 
 def anthropic(step: dict[str, Any]) -> Iterator[str]:

@@ -315,3 +315,31 @@ def test_settings_without_a_key_may_name_a_local_server() -> None:
     assert (choice.provider, choice.name) == ("openai", "llama3")
     assert choose(Settings(), "offline").provider == "offline"
     assert choose(Settings(), "openai/gpt-x").name == "gpt-x"
+
+
+@pytest.mark.parametrize("vendor", ["anthropic", "openai"])
+def test_the_examples_of_own_loops_work_with_the_official_clients(tmp_path: Path, stub: Stub, vendor: str) -> None:
+    (tmp_path / "notes.txt").write_text("the word is swordfish\n")
+    look = [("a", "Grep", '{"pattern": "swordfish"}'), ("b", "Read", '{"file_path": "nope.txt"}')]
+    stub.script = [{"text": "Let me see.", "calls": look}, {"text": "It is swordfish."}]
+    example = Path(__file__).parents[2] / "examples" / f"own_loop_{vendor}.py"
+    server = {
+        "ANTHROPIC_BASE_URL": stub.address,
+        "OPENAI_BASE_URL": f"{stub.address}/v1",
+        "ANTHROPIC_API_KEY": "none",
+        "OPENAI_API_KEY": "none",
+    }
+    done = subprocess.run(
+        [sys.executable, str(example), "what is the word?"],
+        cwd=tmp_path,
+        env=os.environ | server,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "It is swordfish."), done.stderr
+    sent = str(stub.requests[1]["messages"])
+    assert ">>swordfish<<" in sent
+    assert "File does not exist" in sent
+    assert "Grep" in str(stub.requests[0]["tools"])
