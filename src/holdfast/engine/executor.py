@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast")
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 TOOLS_REMEMBERED: Final = 20_000
+APPLYING_S: Final = 600.0
+"""Seconds in which what was tried is made real at the least, however short the call itself was meant to be."""
 
 
 class Executor:
@@ -231,6 +233,8 @@ class Executor:
         if timeout is None:
             timeout = tool.timeout_s(args) if callable(tool.timeout_s) else tool.timeout_s
         timeout = timeout or self.tuned_timeouts.get(tool.name) or session.settings.engine.timeout
+        if trial is not None:
+            timeout = max(timeout, APPLYING_S)
         return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs, trial)
 
     async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:

@@ -69,7 +69,7 @@ class Applying:
         self._refuse_what_cannot_be_kept()
         changes = [FileChange(each.place, _state(each.before), _state(each.after)) for each in self.differences]
         steps = Steps(
-            history, changes, lambda path: self._roots, self._content(history), self._is_recorded, flush=False
+            history, changes, lambda path: self._roots, self._content(history), self._is_recorded, durable=False
         )
         self._keep_new(history, changes)
         change_id, done = steps.carry_out(who, lambda: self._check(steps))

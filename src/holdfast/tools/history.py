@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.core.args import Args, Field
 from holdfast.core.call import ToolResult, Undo
@@ -19,6 +19,9 @@ from holdfast.host.history.plan import Plan, plan_redo, plan_undo
 from holdfast.host.history.words import ABSENT, FileChange
 from holdfast.host.paths import readable_roots
 from holdfast.tools.prompts import prompt
+
+TIME_S: Final = 600.0
+"""What one command did may be tens of thousands of files."""
 
 
 class UndoArgs(Args):
@@ -132,6 +135,7 @@ TOOLS: tuple[Tool, ...] = (
         search_hint="undo revert take back restore file changes",
         requires_permission=True,
         reversible=True,
+        timeout_s=TIME_S,
         origin="workspace",
         examples=({}, {"change_id": "12"}),
     ),
@@ -147,6 +151,7 @@ TOOLS: tuple[Tool, ...] = (
         search_hint="redo bring back undone file changes",
         requires_permission=True,
         reversible=True,
+        timeout_s=TIME_S,
         origin="workspace",
         examples=({},),
     ),

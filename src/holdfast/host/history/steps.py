@@ -24,6 +24,7 @@ from holdfast.host.replace import temporary_name
 from holdfast.host.text import detect
 
 _DIFF_LINES: Final = 200
+FLUSHED_EACH: Final = 100
 HELD_FOLDERS: Final = 200
 """Folders whose locks are held during a change; a process may have only so many files open."""
 
@@ -69,14 +70,19 @@ class Steps:
     content: Content
     recorded: Callable[[FileChange], bool] = _every
     """Whether a step goes into the history; one that does not is made and taken back all the same."""
-    flush: bool = True
-    """Whether every file is on the disk before it takes its name."""
+    durable: bool = True
+    """Whether everything is to be on the disk at the end."""
 
     def standing(self) -> Iterator[Standing]:
         """Yield every step with what stands at its path now."""
         links = self._links()
         for step in self.steps:
             yield Standing(step, *_standing(step.path, self.roots_of, links))
+
+    @property
+    def _flush_each(self) -> bool:
+        """Whether each file is flushed before it takes its name; where they are many, all at once costs far less."""
+        return self.durable and len(self.steps) <= FLUSHED_EACH
 
     def _links(self) -> tuple[str, ...]:
         """Return the links that folders are to take the place of: nothing stands below them yet."""
@@ -94,6 +100,8 @@ class Steps:
             recorded = [step for step in steps if self.recorded(step)]
             pending = self.history.begin(who, recorded, kind=kind, about=about) if recorded else None
             self._do_all(steps, folders, pending, others)
+            if self.durable and not self._flush_each:
+                os.sync()
             if pending is not None:
                 self.history.commit(pending)
             return pending.id if pending is not None else "", steps
@@ -159,7 +167,15 @@ class Steps:
             with folders.of(step.path, make=wanted.kind != "absent") as folder:
                 if folder is not None:
                     data = content(wanted.digest) if wanted.digest else None
-                    put(folder, os.path.basename(step.path), step.before, wanted, data, temporary, flush=self.flush)
+                    put(
+                        folder,
+                        os.path.basename(step.path),
+                        step.before,
+                        wanted,
+                        data,
+                        temporary,
+                        flush=self._flush_each,
+                    )
         except OSError as problem:
             raise os_failure(problem, step.path, "change") from None
 
