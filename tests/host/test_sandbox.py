@@ -229,6 +229,48 @@ def test_a_secret_that_appears_later_is_covered_too(box: Box) -> None:
     assert "canary" not in read["data"]["stdout"]
 
 
+def test_a_secret_that_appears_deep_in_the_workspace_is_covered_too(box: Box) -> None:
+    (box.workspace / "sub" / "deep").mkdir()
+    box.user.give()
+    box.meanwhile = f"echo canary > {box.workspace}/sub/deep/.env"
+    _, read = box.run("true", "cat sub/deep/.env; grep -r canary sub")
+    assert "canary" not in read["data"]["stdout"]
+
+
+def test_what_a_rule_denies_to_read_is_hidden_by_every_name_it_has(box: Box) -> None:
+    box.permissions["deny"].append("Read(private/**)")
+    (box.workspace / "private").mkdir()
+    (box.workspace / "private" / "plan.txt").write_text("canary")
+    (box.workspace / "plain.txt").write_text("shown")
+    os.link(box.workspace / ".env", box.workspace / "second.txt")
+    (box.workspace / "soft.txt").symlink_to("private/plan.txt")
+    box.user.give()
+    results = box.run(
+        "grep -rh . .",
+        "find . -type f | xargs cat",
+        "cat second.txt soft.txt",
+        "cp -r . $TMPDIR/copy; cat $TMPDIR/copy/private/plan.txt $TMPDIR/copy/second.txt",
+        "ln second.txt third.txt; cat third.txt",
+        "mv private public; cat public/plan.txt",
+    )
+    assert "shown" in results[0]["data"]["stdout"]
+    assert "canary" not in json.dumps([result["data"] for result in results])
+
+
+def test_a_rule_holds_in_a_folder_beside_the_workspace_too(box: Box) -> None:
+    (box.base / "shared" / "deep").mkdir(parents=True)
+    (box.base / "shared" / "deep" / "kept.cfg").write_text("kept")
+    box.user.give()
+    box.sandbox["writable"] = [str(box.base / "shared")]
+    box.permissions["deny"].append("Edit(*.cfg)")
+    folder = f"{box.base}/shared"
+    result = box.one(
+        writes(f"{folder}/deep/kept.cfg", f"{folder}/deep/free.txt") + f"; mv {folder}/deep {folder}/moved"
+    )
+    assert result["data"]["stdout"] == "changed\n"
+    assert (box.base / "shared" / "deep" / "kept.cfg").read_text() == "kept"
+
+
 def test_what_git_would_execute_is_protected_and_commits_still_work(box: Box) -> None:
     *refused, commit, log = box.run(
         "echo evil > .git/hooks/pre-commit",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +16,7 @@ from holdfast.host.environment import cleaned
 from holdfast.host.private_folder import TRIALS, PrivateFolder, clear_abandoned
 from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.finding import secrets_at_top
+from holdfast.host.sandbox.finding import secrets_at_top, unchanged
 from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan
 from holdfast.host.trees import drop_old
 
@@ -28,6 +30,10 @@ _NO_SANDBOX: Final = (
     'Set [sandbox] mode = "preferred" to be asked instead, or "off" to run commands as you. '
     "`holdfast doctor` shows what this system can enforce."
 )
+
+
+LOOK_S: Final = 1.0
+"""How long new secrets deep in the workspace may lie before they are looked for."""
 
 
 class Shells:
@@ -48,6 +54,9 @@ class Shells:
         self._tidied = False
         self._secrets: frozenset[str] = frozenset()
         self._opened: tuple[str, ...] = ()
+        self._folders: Mapping[str, int] = {}
+        self._next_look = 0.0
+        self._outdated = False
         self._record: Record | None = None
 
     @property
@@ -123,6 +132,7 @@ class Shells:
 
     async def launcher(self) -> Launcher:
         """Return the launcher, started when it must be."""
+        await self._look_deeper()
         current = self._launcher
         if current is not None and not current.closed and self._fits():
             return current
@@ -147,7 +157,23 @@ class Shells:
             return True
         if self.session.opens() != self._opened:
             return False
-        return secrets_at_top(self.session.roots) <= self._secrets and launcher.plan.holds()
+        known = not self._outdated and secrets_at_top(self.session.roots) <= self._secrets
+        return known and launcher.plan.holds()
+
+    async def _look_deeper(self) -> None:
+        """Look for new secrets further down too: only now and then, and when some folder has changed."""
+        launcher, now = self._launcher, time.monotonic()
+        if launcher is None or not launcher.plan.namespaces or now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        await asyncio.to_thread(self._compare, launcher.plan)
+
+    def _compare(self, plan: Plan) -> None:
+        if unchanged(self._folders):
+            return
+        fresh = self.closed_plan(namespaces=True)
+        self._folders = fresh.folders
+        self._outdated = self._outdated or not set(fresh.masked) <= set(plan.masked)
 
     async def _start(self) -> Launcher:
         if not _is_folder(self.session.workspace):
@@ -167,6 +193,7 @@ class Shells:
                     hint=_NO_SANDBOX,
                 )
             launcher = await self._started(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+        self._folders, self._outdated = launcher.plan.folders, False
         self._note(launcher)
         return launcher
 

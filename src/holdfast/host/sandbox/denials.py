@@ -66,7 +66,8 @@ def _read_only(found: re.Match[str], plan: Plan) -> str:
     where = f"{path} is outside" if path else "that path is outside"
     return (
         f"The sandbox lets commands write only in {plan.workspace} and in $TMPDIR; {where}. "
-        "A rule such as Edit(/that/folder/**) opens a folder to commands, and so does [sandbox] writable in the settings."
+        "A rule such as Edit(/that/folder/**) opens a folder to commands, and so does [sandbox] writable in the "
+        "settings."
     )
 
 

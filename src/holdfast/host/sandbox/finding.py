@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from holdfast.core.frozen import frozen
-from holdfast.core.secrets import SECRET_PATTERNS, is_secret
+from holdfast.core.secrets import SECRET_PATTERNS, is_secret, may_be_secret
 
 PRIVATE: Final = ("/tmp", "/var/tmp", "/run")
 """Folders whose writes go to a private layer, and whose sockets cannot be reached."""
@@ -28,6 +28,8 @@ class Found:
 
     hidden: tuple[str, ...]
     kept: tuple[str, ...]
+    folders: Mapping[str, int]
+    """The folders that were looked into, and when each had changed last."""
 
 
 def inside(path: str, folders: Iterable[str]) -> bool:
@@ -35,16 +37,36 @@ def inside(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def look(roots: Sequence[str], keeps_out: Says = is_secret, keeps_as_is: Says | None = None) -> Found:
-    """Return what exists in the home, the system and the roots and is to be hidden or kept."""
+def look(
+    roots: Sequence[str],
+    keeps_out: Says = is_secret,
+    keeps_as_is: Says | None = None,
+    beside: Sequence[str] = (),
+) -> Found:
+    """Return what exists in the home, the system and the roots and is to be hidden or kept.
+
+    `beside` are other folders that commands may write: a cache of packages is full of files that look like secrets
+    and are none, so that only what a rule keeps as it is counts there.
+    """
     hidden = dict.fromkeys(_known_secrets(roots))
     kept: dict[str, None] = {}
-    for root in roots:
+    folders: dict[str, int] = {}
+    for root in (*roots, *(beside if keeps_as_is is not None else ())):
         walk = _Walk(root, keeps_out, keeps_as_is)
         walk.run()
-        hidden.update(dict.fromkeys(walk.hidden))
         kept.update(dict.fromkeys(walk.kept))
-    return Found(_outermost(hidden), _outermost(kept)[:KEPT_LIMIT])
+        if root in roots:
+            hidden.update(dict.fromkeys(walk.hidden))
+            folders.update(walk.folders)
+    return Found(_outermost(hidden), _outermost(kept)[:KEPT_LIMIT], folders)
+
+
+def unchanged(folders: Mapping[str, int]) -> bool:
+    """Tell whether nothing was made, removed or renamed in these folders since they were looked into."""
+    try:
+        return all(os.stat(path).st_mtime_ns == changed for path, changed in folders.items())
+    except OSError:
+        return False
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
@@ -77,6 +99,7 @@ class _Walk:
     def __init__(self, root: str, keeps_out: Says, keeps_as_is: Says | None) -> None:
         self.hidden: list[str] = []
         self.kept: list[str] = []
+        self.folders: dict[str, int] = {}
         self._root = root
         # A root that lies in a folder of secrets (a worktree in Holdfast's own state) is no secret itself.
         self._out = keeps_out if keeps_out is not is_secret and not is_secret(root + "/") else None
@@ -95,6 +118,7 @@ class _Walk:
             if seen >= _SCAN_LIMIT:
                 break
             try:
+                self.folders[folder] = os.stat(folder).st_mtime_ns
                 entries = list(os.scandir(folder))
             except OSError:
                 continue
@@ -110,7 +134,9 @@ class _Walk:
         """Sort one entry; for a folder to look into, tell whether it lies in one that is kept whole."""
         folder = entry.is_dir(follow_symlinks=False)
         ending = "/" if folder else ""
-        if is_secret(entry.path[len(self._root) :] + ending) or (self._out and self._out(entry.path + ending)):
+        # No folder of secrets is looked into: the last name decides.
+        secret = may_be_secret(os.fsencode(entry.name)) and is_secret(entry.path[len(self._root) :] + ending)
+        if secret or (self._out and self._out(entry.path + ending)):
             self.hidden.append(os.path.realpath(entry.path))
             return None
         keep = frozen_already or (self._as_is is not None and self._as_is(entry.path + ending))

@@ -55,6 +55,8 @@ class Plan:
     masked: tuple[str, ...] = ()
     marks: Mapping[str, tuple[int, int] | None] = field(default_factory=dict[str, "tuple[int, int] | None"])
     """Which files the covered and the read-only paths were when the plan was made."""
+    folders: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The folders that were looked through for secrets, and when each had changed last."""
     sockets: tuple[str, ...] = ()
     """Sockets of the machine that no private layer puts out of reach."""
     hidden: tuple[str, ...] = ()
@@ -128,9 +130,9 @@ def closed_plan(
     """Return the plan of a contained session.
 
     `own` are Holdfast's folders, which stay read-only even inside a writable root. `opened` are folders beside the
-    roots that commands may write in. `readable` are allow rules: a
-    secret that one of the form `Read(path)` names stays readable. `keeps_out` says of a path whether the rules keep
-    it from being read, `keeps_as_is` whether they keep it from being changed; a folder's ends in `/`.
+    roots that commands may write in. `readable` are allow rules: a secret that one of the form `Read(path)` names
+    stays readable. `keeps_out` says of a path whether the rules keep it from being read, `keeps_as_is` whether they
+    keep it from being changed; a folder's ends in `/`.
     """
     real = _real([workspace, *roots])
     writable = _real([*real, *settings.writable, *opened, private_dir])
@@ -140,7 +142,8 @@ def closed_plan(
     kept += [os.path.join(folder, name) for folder in repositories for name in _GIT_FROZEN]
     kept += [path for path in _real(own) if inside(path, writable)]
     shown = _real(["~", *own])
-    found = look(real, keeps_out, keeps_as_is)
+    beside = [path for path in _real([*settings.writable, *opened]) if not inside(path, real)]
+    found = look(real, keeps_out, keeps_as_is, beside)
     masked = [path for path in found.hidden if not _readable(path, real[0], readable)]
     by_rule = [path for path in found.kept if inside(path, writable)]
     read_only = [path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)]
@@ -154,10 +157,11 @@ def closed_plan(
         network=settings.network,
         writable=(*writable, *git_dirs),
         read_only=tuple(read_only),
-        pinned=(*repositories, *_between(real, by_rule)),
+        pinned=(*repositories, *_between([*real, *beside], by_rule)),
         forbidden=tuple(path for path in dict.fromkeys(kept) if not os.path.lexists(path)),
         masked=tuple(masked),
         marks={path: mark(path) for path in (*masked, *read_only)},
+        folders=found.folders,
         sockets=tuple(sockets_outside(writable, shown)),
         shown=shown,
         limits=_limits(settings),
