@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import Event, Holdfast, Settings, tool
+from holdfast.agent.ask import answer
+from holdfast.agent.loop import Limits
 from holdfast.agent.profiles import load, parsed
 from holdfast.agent.subagents import AGENTS
 from holdfast.core.errors import SettingsError
@@ -130,6 +132,24 @@ async def test_events_of_a_sub_agent_reach_the_parents_stream_attributed() -> No
     assert {event.data["subagent_id"] for event in mine if event.kind.startswith("subagent")} == {"agent_1"}
     assert (agent.tool_calls, agent.state) == (1, "done")
     assert agent.tokens > 0
+
+
+async def test_what_sub_agents_spend_counts_for_the_limits_of_the_question() -> None:
+    def endless(request: ModelRequest) -> Any:
+        if request.messages[0].text.startswith("main"):
+            return [("Agent", {"prompt": "child: x"})]
+        return [("time.now", {})]
+
+    async with scratch_app(settings=Settings.parse({"engine": {"repeat_limit": 0}})) as app:
+        loop = app.conversation(ScriptedModel(*[endless] * 500), limits=Limits(tokens=500))
+        outcome = await loop.ask("main go")
+        assert (outcome.stop, outcome.turns) == ("token_limit", 1)
+        assert outcome.results[0].data["stop"] == "token_limit"
+        assert 500 <= outcome.spent.usage.total < 700
+        assert outcome.usage.total < 50
+        assert answer(outcome, session="", model={})["usage"]["input_tokens"] >= 450
+        again = await loop.ask("main again")  # a new question has its own budget
+        assert again.turns == 1
 
 
 async def test_depth_is_limited() -> None:

@@ -16,7 +16,7 @@ def answer(outcome: Outcome, *, session: str, model: dict[str, str], cost: float
         "toolResults": [_result(call, result) for call, result in zip(outcome.calls, outcome.results, strict=True)],
         "toolError": _last_error(outcome),
         "sessionContextUpdated": bool(outcome.results),
-        "usage": {**outcome.usage.to_dict(), "cost": cost},
+        "usage": {**outcome.spent.usage.to_dict(), "cost": cost},
         "session": session,
         "model": model,
         "turns": outcome.turns,

@@ -7,12 +7,12 @@ looks before it acts. A call that never began is simply made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from holdfast.agent.unmade import interrupted
 from holdfast.core.call import ToolResult
 from holdfast.core.frozen import frozen
-from holdfast.core.model import Message
+from holdfast.core.model import Message, Role
 
 
 @frozen
@@ -38,7 +38,7 @@ def read(records: Iterable[Mapping[str, Any]]) -> Past:
         try:
             match record["kind"]:
                 case "message":
-                    messages.append(Message.from_dict(data["message"]))
+                    messages.append(_whole(Message.from_dict(data["message"])))
                     began, finished = [], {}
                 case "call_started":
                     began.append(record["call_id"])
@@ -46,7 +46,7 @@ def read(records: Iterable[Mapping[str, Any]]) -> Past:
                     finished[record["call_id"]] = ToolResult.from_dict(data["result"])
                 case _:
                     pass
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, ValueError):
             continue
     messages = _sound(messages)
     if not messages or not messages[-1].calls:
@@ -57,6 +57,21 @@ def read(records: Iterable[Mapping[str, Any]]) -> Past:
         if call.id in finished or call.id in began
     }
     return Past(tuple(messages), settled)
+
+
+def _whole(message: Message) -> Message:
+    """Return a message that is one; raise ValueError for what a damaged line makes of it."""
+    shapes = (
+        message.role in get_args(Role) and isinstance(message.text, str),
+        all(isinstance(call.name, str) and isinstance(call.id, str) for call in message.calls),
+        all(isinstance(call.args, dict) for call in message.calls),
+        all(isinstance(result.output, str) for result in message.results),
+        bool(message.calls) <= (message.role == "assistant"),
+        bool(message.results) == (message.role == "tool"),
+    )
+    if not all(shapes):
+        raise ValueError("not a message")
+    return message
 
 
 def _sound(messages: list[Message]) -> list[Message]:

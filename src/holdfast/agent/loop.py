@@ -14,7 +14,7 @@ from time import monotonic
 from holdfast.agent.compaction import compacted
 from holdfast.agent.foreign import marked
 from holdfast.agent.history import Past
-from holdfast.agent.outcome import Limits, Outcome
+from holdfast.agent.outcome import Limits, Outcome, Spent
 from holdfast.agent.speaking import speak
 from holdfast.agent.unmade import broken, no_tools, stopped
 from holdfast.core.call import ToolCall, ToolResult
@@ -41,6 +41,7 @@ class Loop:
         limits: Limits | None = None,
         past: Past | None = None,
         on_text: Callable[[str], None] | None = None,
+        spent: Spent | None = None,
     ) -> None:
         self.model = model
         self.executor = executor
@@ -51,6 +52,7 @@ class Loop:
         self.messages: list[Message] = list(past.messages) if past else []
         self.outcome = Outcome()
         """What came of the latest question so far; whole also when it was interrupted."""
+        self._spent = spent
         self._unsettled = past.settled if past else None
         self._on_text: Callable[[str], None] = on_text or (lambda text: None)
 
@@ -68,7 +70,9 @@ class Loop:
 
     async def go_on(self) -> Outcome:
         """Go on from where the messages end: a question, or results nobody has answered yet."""
-        outcome = self.outcome = Outcome(stop="interrupted")
+        outcome = self.outcome = Outcome(stop="interrupted", spent=self._spent or Spent())
+        if self.session.agents is not None:
+            self.session.agents.spent = outcome.spent
         limit = asyncio.timeout(self.limits.seconds)
         try:
             async with limit:
@@ -88,6 +92,7 @@ class Loop:
             turn = self._named(await self._turn())
             outcome.turns += 1
             outcome.usage += turn.usage
+            outcome.spent.usage += turn.usage
             outcome.text = turn.message.text
             self._say(turn.message, turn.usage)
             if not turn.message.calls:

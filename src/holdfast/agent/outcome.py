@@ -29,15 +29,22 @@ class Limits:
         return ((usage.total - usage.output_tokens) * self.prices[0] + usage.output_tokens * self.prices[1]) / 1e6
 
     def reached(self, outcome: Outcome, elapsed_s: float) -> str | None:
-        """Return which limit an answer has met before its next turn."""
+        """Return which limit an answer has met before its next turn; what its sub-agents spend counts."""
         if outcome.turns >= self.turns:
             return "turn_limit"
-        if self.tokens is not None and outcome.usage.total >= self.tokens:
+        if self.tokens is not None and outcome.spent.usage.total >= self.tokens:
             return "token_limit"
-        spent = self.cost_of(outcome.usage)
+        spent = self.cost_of(outcome.spent.usage)
         if self.cost is not None and spent is not None and spent >= self.cost:
             return "cost_limit"
         return "time_limit" if self.seconds is not None and elapsed_s >= self.seconds else None
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a question has cost so far: its own turns and those of every sub-agent below, which share it."""
+
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(slots=True)
@@ -50,6 +57,7 @@ class Outcome:
     usage: Usage = field(default_factory=Usage)
     turns: int = 0
     stop: Stop | str = "end"
+    spent: Spent = field(default_factory=Spent)
 
     @property
     def answered(self) -> bool:

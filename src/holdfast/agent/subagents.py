@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from holdfast.agent.attended import Agent, attended
 from holdfast.agent.loop import Limits, Loop, Outcome
+from holdfast.agent.outcome import Spent
 from holdfast.agent.prompt import system_prompt
 from holdfast.core.agents import AgentOrder, Profile
 from holdfast.core.call import ToolResult
@@ -84,6 +85,8 @@ class Subagents:
         self.board = board
         self.limits = limits or Limits()
         self.depth = depth
+        self.spent = Spent()
+        """What the question that is being answered has cost; set by whoever answers it."""
         self.registry = registry or session.keep(AGENTS)
         self._profiles = tuple(profiles)
         if depth == 0:  # events of calls are made only where somebody cares for them; whoever watches an agent does
@@ -206,7 +209,7 @@ class Subagents:
         try:
             model = self.open_model(order.model or profile.model)
             system = f"{profile.prompt}\n\n{system_prompt(child)}" if profile.prompt else system_prompt(child)
-            loop = Loop(model, self.executor, child, selection, system=system, limits=self.limits)
+            loop = Loop(model, self.executor, child, selection, system=system, limits=self.limits, spent=self.spent)
             outcome = await loop.ask(order.prompt)
             ended = "done" if outcome.answered else "failed"
         except ModelError as problem:

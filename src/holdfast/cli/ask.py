@@ -126,7 +126,7 @@ async def _answered(options: Namespace, app: Holdfast, model: Model, choice: Cho
 
 def _tell(options: Namespace, loop: Loop, choice: Choice, screen: Screen | None) -> None:
     if screen is None:
-        cost = loop.limits.cost_of(loop.outcome.usage)
+        cost = loop.limits.cost_of(loop.outcome.spent.usage)
         render.facts(options, _shape(options, loop.outcome, choice, cost), "")
         return
     screen.end(loop.outcome)

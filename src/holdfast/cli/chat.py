@@ -174,7 +174,7 @@ class Chat:
             except ModelError as problem:
                 self.screen.broke_off()
                 render.error(problem.message, problem.hint)
-        self.usage += self.loop.outcome.usage
+        self.usage += self.loop.outcome.spent.usage
         self._catch_up()
 
     async def _asked(self, text: str) -> Any:

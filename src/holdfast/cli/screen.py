@@ -83,7 +83,8 @@ class Screen:
             calls = f" · {render.counted(len(outcome.calls), 'call')}" if outcome.calls else ""
             took = blocks.took_words(monotonic() - self._since)
             if self._live:
-                tokens = f" · {outcome.usage.total:,} tokens" if outcome.usage.total else ""
+                spent = outcome.spent.usage.total
+                tokens = f" · {spent:,} tokens" if spent else ""
                 self._write(self._dim(f"{took}{calls}{tokens}"))
             if not outcome.answered:
                 self._write(render.paint(f"stopped: {outcome.stop}", "yellow", stream=sys.stderr))

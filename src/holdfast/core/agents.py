@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast.core.call import ToolResult
 from holdfast.core.frozen import frozen
@@ -41,6 +41,9 @@ class AgentOrder:
 
 class AgentRunner(Protocol):
     """Who runs sub-agents for a session."""
+
+    spent: Any
+    """What the question that is being answered has cost, sub-agents included."""
 
     def profiles(self) -> Sequence[Profile]: ...
 
