@@ -63,19 +63,9 @@ class Audit:
                 pass
 
     def _record(self, event: Event) -> dict[str, Any]:
-        call = cast("ToolCall", event.data["call"])
         result = cast("ToolResult", event.data["result"])
         decision = cast("Decision | None", event.data.get("decision"))
-        record: dict[str, Any] = {
-            "kind": "call",
-            "at": round(event.at, 6),
-            "session": event.session_id,
-            "call": event.call_id,
-            "tool": event.tool,
-            "source": call.source,
-            "args": mask_data(call.args, limit=TEXT_LIMIT),
-            "ok": result.ok,
-        }
+        record = _facts("call", event) | {"ok": result.ok}
         if result.error is not None:
             record["error"] = {"code": result.error.code, "message": mask_data(result.error.message, limit=TEXT_LIMIT)}
             record["refused"] = result.error.code == "permission_denied"
@@ -150,21 +140,24 @@ class Audit:
         os.close(self._head)
 
 
-def _tried(event: Event) -> dict[str, Any]:
-    """Return the record of a call that ran on a copy: something ran, though nothing was changed."""
+def _facts(kind: str, event: Event) -> dict[str, Any]:
+    """Return what every record says: who wanted what of which tool, and when."""
     call = cast("ToolCall", event.data["call"])
     return {
-        "kind": "trial",
+        "kind": kind,
         "at": round(event.at, 6),
         "session": event.session_id,
         "call": event.call_id,
         "tool": event.tool,
         "source": call.source,
         "args": mask_data(call.args, limit=TEXT_LIMIT),
-        "ok": True,
-        "trial": event.data["trial"],
-        "exit_code": event.data["exit_code"],
     }
+
+
+def _tried(event: Event) -> dict[str, Any]:
+    """Return the record of a call that ran on a copy: something ran, though nothing was changed."""
+    found = {name: event.data[name] for name in ("trial", "exit_code")}
+    return _facts("trial", event) | {"ok": True} | found
 
 
 def line_hash(previous: str, text: str) -> str:
