@@ -365,6 +365,15 @@ async def test_a_syntax_error_leaves_the_shell_alive(memory: Bench) -> None:
     assert (await memory("echo $KEPT")).data["stdout"] == "1\n"
 
 
+async def test_a_command_cannot_silence_a_shell_with_memory_for_good(memory: Bench) -> None:
+    await memory("exec >log 2>&1; exec 9>lock; echo hidden")
+    assert (await memory("cat log; echo open >&9; cat lock")).data["stdout"] == "hidden\nopen\n"
+    await memory("exec 1>&- 2>&-; echo gone")
+    result = await memory("echo heard; echo too >&2; ls /proc/self/fd")
+    assert (result.data["stdout"].split()[0], result.data["stderr"]) == ("heard", "too\n")
+    assert "250" not in result.data["stdout"].split()
+
+
 async def test_commands_of_a_shell_with_memory_see_none_of_its_lines(memory: Bench) -> None:
     result = await memory("ls /proc/self/fd; cat <&10; echo x >&11; echo $?")
     assert "10" not in result.data["stdout"].split()

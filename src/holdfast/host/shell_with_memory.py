@@ -20,9 +20,11 @@ _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 # 10 says that there is an order, 11 takes reports, 12 holds the order; all are closed while a command runs.
 # The order is no line itself: bash reads a pipe byte by byte, and a file in blocks.
+# Output that a command redirects or closes for good (`exec >log`) is the shell's own again for the next: it goes
+# through 250, so that bash puts it back.
 _LOOP: Final = """
 while read -r -N 1 -u 10 && mapfile -d '' -n 1 -u 12 REPLY; do
-  eval "$REPLY" 12<&- 11>&- 10<&-
+  eval "$REPLY" 12<&- 11>&- 10<&- 250>&1 1>&250 250>&2 2>&250 250>&-
   printf '%s\\0%s\\0' "$?" "$PWD" >&11
 done
 """
