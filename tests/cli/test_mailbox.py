@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from model_stub import Stub
 
+from pty_terminal import Terminal
+
 HOLDFAST = [sys.executable, "-m", "holdfast"]
 
 
@@ -157,3 +159,22 @@ def test_an_invoked_tool_waits_too(tmp_path: Path) -> None:
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     approvals("allow", waiting(tmp_path)["id"], cwd=tmp_path)
     assert json.loads(process.communicate(timeout=60)[0])["ok"] is True
+
+
+def test_a_question_on_a_terminal_may_be_answered_from_another(tmp_path: Path, stub: Stub) -> None:
+    script(stub, file_path="a.txt", content="one\n")
+    words = ("ask", "go", "--approvals", "mailbox")
+    with Terminal(*words, cwd=tmp_path, env=environment(stub)) as terminal:
+        terminal.wait_for("(n and a reason) > ")
+        approvals("allow", waiting(tmp_path)["id"], cwd=tmp_path)
+        terminal.wait_for("answered elsewhere: once")
+        terminal.wait_for("so be it")
+        assert terminal.ended() == 0
+    script(stub, file_path="b.txt", content="two\n")
+    with Terminal(*words, cwd=tmp_path, env=environment(stub)) as terminal:
+        terminal.wait_for("(n and a reason) > ")
+        terminal.type("y\n")
+        terminal.wait_for("so be it")
+        assert terminal.ended() == 0
+    assert not [row for row in approvals("list", cwd=tmp_path)[1] if row["waiting"]]
+    assert ((tmp_path / "a.txt").read_text(), (tmp_path / "b.txt").read_text()) == ("one\n", "two\n")

@@ -15,7 +15,7 @@ from holdfast.cli import render
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.policy.approval import Approver, Question
+    from holdfast.policy.approval import Answer, Approver, Question
 
 T = TypeVar("T")
 
@@ -99,10 +99,22 @@ def approver(options: Namespace, app: Holdfast) -> Approver:
 
     person = sys.stdin.isatty() and sys.stderr.isatty() and not options.json
     if wants_mailbox(options, app):
-        return First(Terminal(style=render.question), mailbox(app)) if person else mailbox(app)
+        return First(Terminal(style=render.question), _Elsewhere(mailbox(app))) if person else mailbox(app)
     if person:
         return Terminal(style=render.question)
     return Nobody("with `--approvals mailbox` the call waits for `holdfast approvals` in another terminal")
+
+
+class _Elsewhere:
+    """Somebody in another process, whose answer is told to the person at the terminal, who was asked as well."""
+
+    def __init__(self, approver: Approver) -> None:
+        self._approver = approver
+
+    async def ask(self, question: Question) -> Answer:
+        answer = await self._approver.ask(question)
+        render.note(f"\nanswered elsewhere: {answer.kind}")
+        return answer
 
 
 def wants_mailbox(options: Namespace, app: Holdfast) -> bool:
