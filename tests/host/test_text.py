@@ -220,3 +220,13 @@ def test_big5_whose_second_bytes_are_letters_is_no_western_text() -> None:
     found = detect(data)
     assert found is not None
     assert found.decode(data).startswith("alpha 這是一個測試檔案內容 0")
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16-le"])
+def test_a_blank_line_is_not_found_in_a_single_crlf(codec: str) -> None:
+    encoding = Encoding(codec, unit=2 if codec == "utf-16-le" else 1)
+    data = encoding.encode("a\r\nb\r\n\r\na\r\n\r\nb\r\n")
+    [span] = find(data, "a\n\nb", encoding)
+    assert encoding.decode(data[span.start : span.end]) == "a\r\n\r\nb"
+    assert len(find(data, "\n\n", encoding, every=True)) == 2
+    assert find(data, "b\n\n\na", encoding) == []

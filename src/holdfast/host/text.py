@@ -312,7 +312,8 @@ def _aligned_find(data: bytes, wanted: bytes, start: int, encoding: Encoding) ->
 def _loose(data: bytes, text: str, encoding: Encoding) -> Iterator[Span]:
     """Find `text` with every LF standing for any line end."""
     feed, carriage = (re.escape(encoding.encode(each)) for each in "\n\r")
-    end = b"(?:" + carriage + feed + b"|" + feed + b"|" + carriage + b")"
+    # A CRLF is one line end: without the looks around, two LF would match its halves.
+    end = b"(?:%b%b|(?<!%b)%b|%b(?!%b))" % (carriage, feed, carriage, feed, carriage, feed)
     pieces = [re.escape(encoding.encode(piece)) for piece in text.split("\n")]
     pattern = re.compile(end.join(pieces))
     position = 0
