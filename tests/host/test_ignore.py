@@ -47,6 +47,7 @@ CASES: list[tuple[str, str]] = [
     ("a/**/b\n", "a/b a/x/b a/x/y/b a/xb"),
     ("a**/b\n", "ab a/b ax/b a/x/b"),
     ("a**b\n", "ab axb a/b"),
+    ("d/a**/foo\n/**/d/foo\n", "d/afoo d/foo d/a/foo d/ax/foo x/d/foo foo"),
     ("**foo\n", "foo xfoo a/xfoo"),
     ("foo**\n", "foo foox foo/x"),
     ("d/\n!d/keep\n", "d d/keep d/x"),

@@ -98,15 +98,15 @@ class Rules:
     first, so that the first alternative that fits is the rule that decides.
     """
 
-    __slots__ = ("_for_files", "_for_folders", "has_paths", "rg_agrees", "rules", "source")
+    __slots__ = ("_for_files", "_for_folders", "last_names", "rg_agrees", "rules", "source")
 
     def __init__(self, data: bytes, source: str, *, fold: bool = False) -> None:
         self.source = source
         self.rg_agrees = all(map(rg_agrees, data.removeprefix(_BOM).split(b"\n")))
         """Whether `rg` reads every line of this file as git does."""
         self.rules = parse(data, source)
-        self.has_paths = any(not rule.by_name for rule in self.rules)
-        """Whether a rule looks at more than the last name; without such, `path` does not matter."""
+        self.last_names = _last_names(self.rules, fold)
+        """The names whose path matters too; None when that can be any name's."""
         self._for_folders = _Table(self.rules, fold)
         self._for_files = _Table([rule for rule in self.rules if not rule.only_folders], fold)
 
@@ -117,9 +117,17 @@ class Rules:
         """Return the rule that decides about an entry, if any; `path` is relative to the folder of this file."""
         return (self._for_folders if is_dir else self._for_files).find(name, path)
 
-    def is_silent_on(self, name: bytes, is_dir: bool) -> bool:
-        """Return True for a name met before about which no rule says anything; False says nothing."""
-        return not self.has_paths and (self._for_folders if is_dir else self._for_files).known.get(name) == -1
+
+def _last_names(rules: list[Rule], fold: bool) -> frozenset[bytes] | None:
+    """Return the last names of rules for paths; None when one of them has a wildcard there, or just before it."""
+    patterns = [rule.pattern for rule in rules if not rule.by_name]
+    names = [pattern.rpartition(b"/")[2] for pattern in patterns]
+    open_ended = fold or any(literal_length(name) < len(name) for name in names)
+    # `a**/b` finds `ab` too.
+    return None if open_ended or any(map(_UNBOUNDED.search, patterns)) else frozenset(names)
+
+
+_UNBOUNDED: Final = re.compile(rb"[^/*]\*\*+/[^/]*\Z")
 
 
 class _Table:

@@ -41,12 +41,16 @@ class Folder:
     def decide(self, name: bytes, is_dir: bool) -> Rule | None:
         """Return the rule that decides about an entry of this folder, if any."""
         for rules, skip in self.chain:
-            if rules.is_silent_on(name, is_dir):
-                continue
-            rule = rules.decide(name, self.prefix[skip:] + name if rules.has_paths else name, is_dir)
+            names = rules.last_names
+            path = self.prefix[skip:] + name if names is None or name in names else b""
+            rule = rules.decide(name, path, is_dir)
             if rule is not None:
                 return rule
         return None
+
+    def looks_at_the_name_alone(self, name: bytes) -> bool:
+        """Return whether what is decided about a name is the same in every folder with these rules."""
+        return all(rules.last_names is not None and name not in rules.last_names for rules, _ in self.chain)
 
     def ignores(self, name: bytes, is_dir: bool) -> bool:
         rule = self.decide(name, is_dir)

@@ -17,16 +17,15 @@ from typing import Final
 
 from holdfast.core.frozen import field, frozen
 from holdfast.core.secrets import is_secret, may_be_secret
-from holdfast.host.ignore_chain import GITIGNORE, Folder, folder_at
+from holdfast.host.ignore_chain import GITIGNORE, Chain, Folder, folder_at
 
 _EXCLUDED: Final = frozenset({b"node_modules", b"__pycache__", b"vendor", b"dist", b"build", b".DS_Store"})
 """What listings leave out beside ignored files: folders, and one file of the Finder's."""
 _EXCLUDED_ENDINGS: Final = (b".pyc",)
-_RULES: Final = frozenset({GITIGNORE, b".git"})
-_HARMLESS: Final = set[bytes]()
-"""Names that are no secret wherever they lie: the same names come again and again, in one walk and in the next."""
-_HARMLESS_LIMIT: Final = 1 << 15
-
+_KEPT: Final = dict[tuple[Chain, bool], set[bytes]]()
+"""By the rules in force (and whether listings' excludes are): names of files that are neither left out nor secret."""
+_KEPT_RULES: Final = 16
+_KEPT_LIMIT: Final = 1 << 15
 DEPTH_LIMIT: Final = 200
 """Folders inside each other that are held open at once."""
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -82,7 +81,7 @@ class Walk:
             levels += self._root()
             while levels:
                 level = levels[-1]
-                for name, kind in level.left:
+                for name, kind in level.in_order():
                     if kind != _FOLDER:
                         yield level.prefix + name, kind == _FILE
                     elif below := self._below(level, name, len(levels)):
@@ -102,17 +101,15 @@ class Walk:
         levels: list[_Level] = []
         try:
             levels += self._root()
+            if levels:
+                yield b"", levels[0].names(), levels[0].fd
             while levels:
                 level = levels[-1]
-                if not level.told:
-                    level.told = True
-                    yield level.prefix, [name for name, kind in level.entries if kind != _FOLDER], level.fd
-                for name, kind in level.left:
-                    if kind == _FOLDER and (below := self._below(level, name, len(levels))):
-                        levels.append(below)
-                        break
-                else:
+                if not level.folders:
                     os.close(levels.pop().fd)
+                elif below := self._below(level, level.folders.pop(), len(levels)):
+                    levels.append(below)
+                    yield below.prefix, below.names(), below.fd
         finally:
             for level in levels:
                 os.close(level.fd)
@@ -144,30 +141,53 @@ class Walk:
         """Read an open folder: what is kept in it, and the rules in force inside; it is closed if it cannot be read."""
         try:
             with os.scandir(fd) as found:
-                entries = [(entry.name.encode(_ENCODING, _ERRORS), _kind(entry)) for entry in found]
+                entries = {
+                    entry.name.encode(_ENCODING, _ERRORS): entry.is_file(follow_symlinks=False) or _kind(entry)
+                    for entry in found
+                }
         except BaseException:
             os.close(fd)
             raise
         self.tally.folders += 1
-        if self.ignore and not _RULES.isdisjoint([name for name, _ in entries]):
+        if self.ignore and (GITIGNORE in entries or b".git" in entries):
             self.tally.with_rules.append(folder.path)
             folder = folder.with_own_rules() if prefix else folder
-        drops, enters = self._drops(folder), self.enters
-        kept = [each for each in entries if each[1] and not drops(*each)]
-        if enters is not None:
-            kept = [(name, kind) for name, kind in kept if kind != _FOLDER or enters(prefix + name)]
-        kept.sort()
-        self.tally.files += sum(kind != _FOLDER for _, kind in kept)
-        return _Level(fd, folder, prefix, kept)
+        level = _Level(fd, folder, prefix)
+        drops, enters, kept = self._drops(folder), self.enters, self._kept_before(folder)
+        # Every entry of a tree comes through here.
+        for name, kind in entries.items():
+            if kind == _FILE and name in kept:
+                level.files.append((name, _FILE))
+            elif not kind or drops(name, kind):
+                continue
+            elif kind == _FOLDER:
+                if enters is None or enters(prefix + name):
+                    level.folders.append(name)
+            else:
+                level.files.append((name, kind))
+                if kind == _FILE and folder.looks_at_the_name_alone(name):
+                    kept.add(name)
+        self.tally.files += len(level.files)
+        return level
+
+    def _kept_before(self, folder: Folder) -> set[bytes]:
+        """Return the names of files kept under the same rules before: the same ones come again and again."""
+        if self.keeps_out is not is_secret:
+            return set()
+        rules = folder.chain, self.excludes
+        names = _KEPT.get(rules)
+        if names is None or len(names) > _KEPT_LIMIT:
+            if len(_KEPT) > _KEPT_RULES:
+                _KEPT.clear()
+            names = _KEPT[rules] = set()
+        return names
 
     def _drops(self, folder: Folder) -> Callable[[bytes, int], bool]:
         """Return what tells of the entries of a folder whether they are left out."""
         tally, ruled = self.tally, bool(folder.chain)
         names, endings = (_EXCLUDED, _EXCLUDED_ENDINGS) if self.excludes else (frozenset[bytes](), ())
-        harmless = _HARMLESS if self.keeps_out is is_secret else frozenset[bytes]()
 
         def drops(name: bytes, kind: int) -> bool:
-            # Every entry of a tree comes through here.
             is_dir = kind == _FOLDER
             if name == b".git":
                 return True
@@ -177,18 +197,15 @@ class Walk:
             if ruled and (rule := folder.decide(name, is_dir)) is not None and not rule.negated:
                 tally.ignored += 1
                 return True
-            if name in harmless or not self._is_kept_out(folder, name, is_dir):
-                return False
-            tally.secret += 1
-            return True
+            if self._is_kept_out(folder, name, is_dir):
+                tally.secret += 1
+                return True
+            return False
 
         return drops
 
     def _is_kept_out(self, folder: Folder, name: bytes, is_dir: bool) -> bool:
         if self.keeps_out is is_secret and not may_be_secret(name):
-            if len(_HARMLESS) >= _HARMLESS_LIMIT:
-                _HARMLESS.clear()
-            _HARMLESS.add(name)
             return False
         return self.keeps_out(os.fsdecode(os.path.join(folder.path, name)) + ("/" if is_dir else ""))
 
@@ -196,21 +213,29 @@ class Walk:
 class _Level:
     """A folder on the way down, held open until everything in it was seen."""
 
-    __slots__ = ("entries", "fd", "folder", "left", "prefix", "told")
+    __slots__ = ("_left", "fd", "files", "folder", "folders", "prefix")
 
-    def __init__(self, fd: int, folder: Folder, prefix: bytes, entries: list[tuple[bytes, int]]) -> None:
+    def __init__(self, fd: int, folder: Folder, prefix: bytes) -> None:
         self.fd = fd
         self.folder = folder
         self.prefix = prefix
         """The path from the root, with a slash at its end; empty at the root."""
-        self.entries = entries
-        self.left = iter(entries)
-        self.told = False
+        self.files: list[tuple[bytes, int]] = []
+        self.folders: list[bytes] = []
+        self._left: Iterator[tuple[bytes, int]] | None = None
+
+    def names(self) -> list[bytes]:
+        return [name for name, _ in self.files]
+
+    def in_order(self) -> Iterator[tuple[bytes, int]]:
+        """Return what has not been seen of files and folders, by name."""
+        if self._left is None:
+            self._left = iter(sorted([*self.files, *((name, _FOLDER) for name in self.folders)]))
+        return self._left
 
 
 def _kind(entry: os.DirEntry[str]) -> int:
-    if entry.is_file(follow_symlinks=False):
-        return _FILE
+    """Return what an entry is that is no file."""
     if entry.is_dir(follow_symlinks=False):
         return _FOLDER
     return _LINK if entry.is_symlink() else 0
