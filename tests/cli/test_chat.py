@@ -231,6 +231,19 @@ def test_a_terminal_that_is_closed_ends_the_chat_and_what_it_started(tmp_path: P
         assert terminal.eventually(lambda: sleeping not in running())
 
 
+def test_a_chat_told_to_end_in_the_middle_of_a_call_ends_it_first(tmp_path: Path, stub: Stub) -> None:
+    sleeping = f"sleep 87{os.getpid()}"
+    stub.script = [{"calls": [call("Bash", command=f"echo begun; {sleeping}")]}]
+    with chat(stub, tmp_path, "--allow", "Bash") as terminal:
+        terminal.type("go\n")
+        terminal.wait_for("begun")
+        terminal.signal(signal.SIGTERM)
+        assert terminal.ended() == 128 + signal.SIGTERM
+        assert terminal.eventually(lambda: sleeping not in running())
+        assert "destroyed" not in terminal.plain
+        assert terminal.echoes
+
+
 def test_an_ask_on_a_terminal_shows_its_calls_and_streams_its_answer(tmp_path: Path, stub: Stub) -> None:
     stub.script = [{"text": "Let me see.", "calls": [call("Glob", pattern="*")]}, {"text": "Nothing here."}]
     with Terminal("ask", "what is here?", cwd=tmp_path, env=model(stub)) as terminal:

@@ -44,7 +44,7 @@ class Aside:
         self.loop.call_soon_threadsafe(function)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result. Ctrl-C cancels it, and is raised once its clean-up is done."""
+        """Run a coroutine and return its result. Ctrl-C or a signal to end cancels it and is raised."""
         ended = threading.Event()
         made: Future[asyncio.Task[T]] = Future()
 
@@ -54,13 +54,13 @@ class Aside:
             made.set_result(task)
 
         self.loop.call_soon_threadsafe(begin)
-        task, interrupted = made.result(), False
+        task, stopped = made.result(), None
         while not ended.is_set():
             try:
                 ended.wait()
-            except KeyboardInterrupt:
-                interrupted = True
+            except (KeyboardInterrupt, SystemExit) as signalled:
+                stopped = signalled
                 self.loop.call_soon_threadsafe(task.cancel)
-        if interrupted and task.cancelled():
-            raise KeyboardInterrupt
+        if isinstance(stopped, SystemExit) or (stopped is not None and task.cancelled()):
+            raise stopped
         return task.result()

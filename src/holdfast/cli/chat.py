@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import signal
 from argparse import ArgumentParser, Namespace
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import render
@@ -149,35 +148,25 @@ class Chat:
         return text
 
     def _catch_up(self) -> None:
-        with self._given_up(), contextlib.suppress(KeyboardInterrupt):
-            self.screen.flush()
+        with contextlib.suppress(KeyboardInterrupt):
             self.aside.wait(self.questions.catch_up())
-
-    @contextlib.contextmanager
-    def _given_up(self) -> Generator[None]:
-        """Let the conversation have the terminal."""
-        self.screen.at_prompt = False
-        try:
-            yield
-        finally:
-            self.screen.at_prompt = True
 
     def _answer(self, text: str) -> None:
         from holdfast.core.model import ModelError
 
-        with self._given_up():
-            try:
-                self.screen.end(self.aside.wait(self._asked(text)))
-            except KeyboardInterrupt:
-                self.screen.broke_off()
-                render.note("stopped; what was done so far is kept")
-            except ModelError as problem:
-                self.screen.broke_off()
-                render.error(problem.message, problem.hint)
+        try:
+            self.screen.end(self.aside.wait(self._asked(text)))
+        except KeyboardInterrupt:
+            self.screen.broke_off()
+            render.note("stopped; what was done so far is kept")
+        except ModelError as problem:
+            self.screen.broke_off()
+            render.error(problem.message, problem.hint)
         self.usage += self.loop.outcome.spent.usage
         self._catch_up()
 
     async def _asked(self, text: str) -> Any:
+        self.screen.at_prompt = False
         self.screen.begin()
         return await self.loop.ask(text)
 

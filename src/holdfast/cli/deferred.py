@@ -47,14 +47,20 @@ class Deferred:
         await free.wait()
 
     async def catch_up(self) -> None:
-        """Let what waited be asked now, and return when no question is open; cancelled, it answers them with no."""
+        """Let what waited be asked now; give the terminal to the user when no question is open.
+
+        Cancelled, it answers what is open with no. Between the last answer and the user's turn nothing else runs, so
+        that no question can come up beside the prompt.
+        """
+        self._screen.at_prompt = False
+        self._screen.flush()
         waiting, self._waiting = self._waiting, []
         for free in waiting:
             free.set()
         try:
             while self._open:
                 await asyncio.wait(self._open)
-        except asyncio.CancelledError:
+        finally:
             for asking in self._open:
                 asking.cancel()
-            raise
+            self._screen.at_prompt = True
