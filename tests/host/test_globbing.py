@@ -27,6 +27,7 @@ FILES = [
         ("src/**", "src/a.py src/b.ts src/deep/c.py src/deep/er/d.py src/.env.d/y"),
         ("src", "src/a.py src/b.ts src/deep/c.py src/deep/er/d.py src/.env.d/y"),
         ("src/", "src/a.py src/b.ts src/deep/c.py src/deep/er/d.py src/.env.d/y"),
+        ("src/deep/.", "src/deep/c.py src/deep/er/d.py"),
         ("./src/*.py", "src/a.py"),
         ("src//deep/./*.py", "src/deep/c.py"),
         ("src/**/*.{py,ts}", "src/a.py src/b.ts src/deep/c.py src/deep/er/d.py"),

@@ -136,8 +136,8 @@ def _depth(patterns: tuple[bytes, ...]) -> int | None:
 def _relative(pattern: str) -> bytes:
     plain = re.sub(r"^(?:\.?/+(?=.))+", "", pattern) if pattern.startswith("./") else pattern
     plain = re.sub(r"/(?:\.?/)+", "/", plain)
-    if plain == ".":
-        plain = ""
+    if plain == "." or plain.endswith("/."):
+        plain = plain[:-1]
     if plain.startswith("/") or ".." in plain.split("/"):
         raise ToolFailure(
             f"the pattern {pattern!r} leaves the folder it is looked for in",
