@@ -27,7 +27,7 @@ from holdfast.engine.log import at_levels, logs_calls
 from holdfast.engine.metrics import Metrics
 from holdfast.engine.middleware import Layers
 from holdfast.host import locations
-from holdfast.policy.approval import Approver, Nobody, remember
+from holdfast.policy.approval import AnswerFunction, Approver, Nobody, approver_of, remember
 from holdfast.policy.policy import Policy
 from holdfast.policy.trust import is_trusted
 from holdfast.registry.loading import FOLDER, Loaded, Loader
@@ -57,7 +57,8 @@ class Holdfast:
         async with Holdfast("path/to/project") as app:
             result = await app.call("Read", {"file_path": "README.md"})
 
-    `approver` answers questions; without one, what needs permission is refused. `allow` holds further allow rules,
+    `approver` answers questions (a function will do: it gets the question, and returns yes, no or an `Answer`);
+    without one, what needs permission is refused. `allow` holds further allow rules,
     `session` names a session that continues in later processes, `tool_allow` narrows which tools exist at all,
     `record` names a file that every call is written to, for replay, `mcp_servers` adds to the servers of the settings.
     """
@@ -67,7 +68,7 @@ class Holdfast:
         workspace: str | os.PathLike[str] = ".",
         *,
         settings: Settings | None = None,
-        approver: Approver | None = None,
+        approver: Approver | AnswerFunction | None = None,
         tools: Iterable[Tool] = (),
         modules: Mapping[str, Iterable[Tool]] | None = None,
         allow: Sequence[str] = (),
@@ -117,7 +118,7 @@ class Holdfast:
         self.layers = Layers(settings, self.extensions, self.metrics)
         self.executor = Executor(
             policy=self.policy,
-            asking=Asking(self.policy, approver or Nobody(), remember),
+            asking=Asking(self.policy, approver_of(approver) if approver else Nobody(), remember),
             lifecycle=self.registry.lifecycle,
             bus=self.bus,
             meter=self.metrics,
@@ -301,8 +302,8 @@ class Holdfast:
         return self.executor.asking.approver
 
     @approver.setter
-    def approver(self, approver: Approver) -> None:
-        self.executor.asking.approver = approver
+    def approver(self, approver: Approver | AnswerFunction) -> None:
+        self.executor.asking.approver = approver_of(approver)
 
     def register(self, tool: Tool) -> Tool:
         """Add a tool of your own."""

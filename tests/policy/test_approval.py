@@ -121,6 +121,25 @@ async def test_a_callback_may_answer_plainly_and_nonsense_means_no(tmp_path: Pat
     assert (await Callback(lambda _: "sure").ask(asked)).kind == "no"
 
 
+async def test_an_application_takes_a_function_for_its_approver(tmp_path: Path) -> None:
+    from holdfast.testing import scratch_app
+
+    asked: list[str] = []
+
+    def decide(question: Question) -> bool:
+        asked.append(question.tool)
+        return question.call.args["file_path"] == "yes.txt"
+
+    async with scratch_app(tmp_path, approver=decide) as app:
+        assert (await app.call("Write", {"file_path": "yes.txt", "content": "x"})).ok
+        assert not (await app.call("Write", {"file_path": "no.txt", "content": "x"})).ok
+        app.approver = lambda _: Answer("no", "not today")
+        refused = await app.call("Write", {"file_path": "yes/no.txt", "content": "x"})
+    assert asked == ["Write", "Write"]
+    assert refused.error is not None
+    assert "not today" in refused.error.message
+
+
 async def test_the_first_answer_of_several_counts(tmp_path: Path) -> None:
     async def never(asked: Question) -> Answer:
         await asyncio.Event().wait()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from holdfast.policy.question import Answer, AnswerKind, Approver, Question, digest
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "AnswerFunction",
     "AnswerKind",
     "Approver",
     "Callback",
@@ -26,6 +27,7 @@ __all__ = [
     "Nobody",
     "Question",
     "Terminal",
+    "approver_of",
     "digest",
     "remember",
     "settled",
@@ -62,10 +64,19 @@ class Nobody:
         return Answer("no", self.reason)
 
 
+AnswerFunction: TypeAlias = Callable[[Question], Answer | str | bool | Awaitable[Answer | str | bool]]
+"""A function that answers: plain or async, with an Answer, its kind, or a plain yes or no."""
+
+
+def approver_of(answers: Approver | AnswerFunction) -> Approver:
+    """Return who answers: an approver as it is, a function as one."""
+    return cast("Approver", answers) if hasattr(answers, "ask") else Callback(cast("AnswerFunction", answers))
+
+
 class Callback:
     """A function answers: plain or async, with an Answer, its kind, or a plain yes or no."""
 
-    def __init__(self, function: Callable[[Question], Answer | str | bool | Awaitable[Answer | str | bool]]) -> None:
+    def __init__(self, function: AnswerFunction) -> None:
         self.function = function
 
     async def ask(self, question: Question) -> Answer:
