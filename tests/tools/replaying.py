@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,31 @@ def _hunks(repository: str, old: str, new: str) -> tuple[Hunk, ...]:
         i1, j1 = start - (count > 0), new_start - (new_count > 0)
         found.append(Hunk(i1, i1 + count, j1, j1 + new_count))
     return tuple(found)
+
+
+def respelled(revision: Revision, how: str) -> Revision | None:
+    """Return a revision as if its file had been written otherwise: `crlf`, `mixed` line ends, or an encoding's name.
+
+    None where it has line ends of its own already, or characters the encoding lacks.
+    """
+    try:
+        texts = [None if data is None else data.decode() for data in (revision.before, revision.after)]
+        if any(text is not None and ("\r" in text or text.startswith("\ufeff")) for text in texts):
+            return None
+        before, after = (None if text is None else _spelled(text, how) for text in texts)
+    except UnicodeError:
+        return None
+    return Revision(revision.path, before, after or b"", revision.hunks)
+
+
+def _spelled(text: str, how: str) -> bytes:
+    if how == "crlf":
+        return text.replace("\n", "\r\n").encode()
+    if how == "mixed":  # a line that stays keeps its end
+        return "".join(
+            line.replace("\n", "\r\n") if zlib.crc32(line.encode()) % 2 else line for line in lines(text)
+        ).encode()
+    return text.encode(how)
 
 
 def lines(text: str) -> list[str]:
@@ -199,7 +225,10 @@ class Replay:
         if texts[0] is None or texts[1] is None:
             self.tally.counts["encoding changed"] += 1
             return None
-        return texts[0], texts[1]
+        before, after = texts[0], texts[1]
+        if before.startswith("\ufeff") and after.startswith("\ufeff"):  # a mark that stays is never seen
+            before, after = before[1:], after[1:]
+        return before, after
 
     def _calls(self, revision: Revision, before: str, after: str) -> list[tuple[str, dict[str, Any]]]:
         if revision.before is None:
@@ -209,7 +238,7 @@ class Replay:
         if self.way == "write" and _kept_by_write(before, after):
             return [("Write", {"content": after})]
         if self.way == "shown" and _only_crlf(before) and _only_crlf(after):
-            before, after = (text.removeprefix("\ufeff").replace("\r\n", "\n") for text in (before, after))
+            before, after = (text.replace("\r\n", "\n") for text in (before, after))
         spell = by_characters if self.way == "characters" else by_lines
         pairs = list(steps(before, after, revision.hunks, spell))
         edits = [{"old_string": old, "new_string": new} for old, new in pairs]
@@ -246,6 +275,8 @@ class Replay:
 def misquoted(output: str, content: bytes) -> str | None:
     """Return a numbered line of a result that the file does not have under that number, if there is one."""
     _, mark, shown = output.partition("now read:\n")
+    if b"\0" in content:
+        return None
     try:
         rows = [row.removesuffix("\r") for row in content.decode("utf-8-sig").split("\n")]
     except UnicodeDecodeError:
@@ -299,11 +330,13 @@ async def replay(files: Sequence[Revision], way: str) -> Tally:
     return tally
 
 
-def replay_repository(repository: str, most: int = 50, ways: Sequence[str] = WAYS) -> Tally:
-    """Replay the newest commits of a repository, each in one of the ways by turns."""
+def replay_repository(repository: str, most: int = 50, ways: Sequence[str] = WAYS, how: str | None = None) -> Tally:
+    """Replay the newest commits of a repository, each in one of the ways by turns; `how`: see `respelled`."""
     tally = Tally()
     for number, (parent, commit) in enumerate(commits(repository, most)):
         files = list(revisions(repository, parent, commit))
+        if how is not None:
+            files = [other for each in files if each.before is not None and (other := respelled(each, how))]
         for start in range(0, len(files), FILES_AT_ONCE):
             part = files[start : start + FILES_AT_ONCE]
             done = asyncio.run(replay(part, ways[(number + start // FILES_AT_ONCE) % len(ways)]))
@@ -317,13 +350,14 @@ def main() -> int:
     parser.add_argument("repositories", nargs="+")
     parser.add_argument("--most", type=int, default=50, help="newest commits of each repository")
     parser.add_argument("--way", choices=WAYS, action="append", help="replay every commit this way")
+    parser.add_argument("--as", dest="how", help="as if the files had `crlf` or `mixed` line ends, or an encoding")
     options = parser.parse_args()
     whole = Tally()
     with tempfile.TemporaryDirectory(prefix="replay-home-") as home:
         os.environ["HOLDFAST_HOME"] = home
         for repository in options.repositories:
             for ways in [[way] for way in options.way] if options.way else [WAYS]:
-                tally = replay_repository(repository, options.most, ways)
+                tally = replay_repository(repository, options.most, ways, options.how)
                 print(repository, dict(tally.counts), *tally.wrong[:20], sep="\n  ", flush=True)
                 whole.add(tally)
     print("in all", dict(whole.counts))

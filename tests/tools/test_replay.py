@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import subprocess
@@ -11,7 +10,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
-from replaying import Hunk, by_characters, by_lines, commits, lines, replay, replay_repository, revisions, steps
+from replaying import Hunk, by_characters, by_lines, lines, replay_repository, steps
 from workbench import Workbench
 
 from holdfast.host.text import detect
@@ -21,15 +20,24 @@ OTHERS = [place for place in os.environ.get("REPLAY_REPOSITORIES", "").split(os.
 """Any git repositories; `python tests/tools/replaying.py REPOSITORY...` does the same and says more."""
 
 
-def test_commits_of_this_repository_come_out_exactly() -> None:
+@pytest.mark.parametrize(
+    ("way", "how"),
+    [
+        ("lines", None),
+        ("characters", None),
+        ("together", None),
+        ("shown", "crlf"),
+        ("lines", "mixed"),
+        ("characters", "utf-16"),
+        ("together", "cp1252"),
+    ],
+)
+def test_commits_of_this_repository_come_out_exactly(way: str, how: str | None) -> None:
     try:
-        newest = commits(REPOSITORY, 12)
+        tally = replay_repository(REPOSITORY, 3, [way], how)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no repository here")
-    for number, commit in enumerate(newest):
-        way = ("lines", "characters", "together", "shown")[number % 4]
-        tally = asyncio.run(replay(list(revisions(REPOSITORY, *commit)), way))
-        assert tally.wrong == []
+    assert tally.wrong == []
 
 
 @pytest.mark.slow
