@@ -44,3 +44,10 @@ def test_servers_that_do_not_answer_are_named(tmp_path: Path) -> None:
     code, section = doctor("servers", tmp_path, HOLDFAST_MCP_SERVERS=servers)
     assert code == 1
     assert section["checks"][0]["name"] == "gone"
+
+
+def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    code, section = doctor("settings", tmp_path, HOLDFAST_HOME=str(tmp_path / "file" / "state"))
+    assert code == 1
+    assert f"{tmp_path / 'file' / 'state'} cannot be written" in found(section)

@@ -119,6 +119,15 @@ def test_an_undo_is_undone_by_its_own_id(bench: Workbench) -> None:
     assert text(bench) == "0\n"
 
 
+def test_an_undo_of_very_many_paths_names_the_first_and_counts_the_rest(bench: Workbench) -> None:
+    for number in range(60):
+        bench.call("Write", file_path=f"{number:02}", content="x")
+    result = bench.call("Undo", session=bench.session.id)
+    assert len(result.data["paths"]) == 60
+    assert result.output.count("removed") == 50
+    assert result.output.endswith("... and 10 more paths")
+
+
 def test_a_change_is_not_undone_twice(bench: Workbench) -> None:
     [only] = count_up(bench, 1)
     bench.call("Undo", change_id=only)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from argparse import Namespace
 
 from holdfast.cli.doctor import Check, Section
@@ -26,8 +27,23 @@ def settings(options: Namespace) -> Section:
     checks = (
         Check("files and variables", True, f"{len(loaded.origins)} value(s) set; `holdfast config show` lists them"),
         Check("left out", not ignored, ignored or "nothing", "`holdfast trust` lets a folder's own settings count."),
+        _state(),
     )
     return Section("Settings", checks)
+
+
+def _state() -> Check:
+    """Say whether anything can be kept: without it there is no history, and so no edit."""
+    from holdfast.host import locations
+
+    folder = locations.home()
+    try:
+        with tempfile.TemporaryFile(dir=locations.private_dir(folder)) as file:
+            file.write(bytes(65536))
+    except OSError as problem:
+        hint = "Let the folder be written, or name another with HOLDFAST_HOME; until then no tool changes a file."
+        return Check("state", False, f"{folder} cannot be written: {problem.strerror}", hint)
+    return Check("state", True, f"kept in {folder}")
 
 
 def model(options: Namespace) -> Section:

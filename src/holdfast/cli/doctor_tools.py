@@ -33,4 +33,4 @@ def examine(options: Namespace) -> Section:
     checks.append(Check("cost", True, f"{told}; dearest: {', '.join(f'{name} {costs[name]:,}' for name in dearest)}"))
     checks += [Check("plug-ins", False, warning) for warning in app.warnings]
     facts = {"tokens": costs, "shown_tokens": first, "findings": [each.to_dict() for each in findings]}
-    return Section("tools", tuple(checks), facts)
+    return Section("Tools", tuple(checks), facts)

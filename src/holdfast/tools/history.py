@@ -23,6 +23,9 @@ from holdfast.tools.prompts import prompt
 TIME_S: Final = 600.0
 """What one command did may be tens of thousands of files."""
 
+_PATHS_SHOWN: Final = 50
+"""A command may have changed thousands; a model reads the first, a program finds all in `data`."""
+
 
 class UndoArgs(Args):
     """What to take back; the latest change of the workspace when nothing is named."""
@@ -89,7 +92,9 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
     change_id, done = undo.apply(history, plan, who, _roots(ctx), force=args.force)
     for step in done:
         _tell(ctx, tool, change_id, step)
-    lines = [f"  {_verb(step)} {step.path}" for step in done]
+    lines = [f"  {_verb(step)} {step.path}" for step in done[:_PATHS_SHOWN]]
+    if len(done) > _PATHS_SHOWN:
+        lines.append(f"  ... and {len(done) - _PATHS_SHOWN:,} more paths")
     word = "Undid" if plan.kind == "undo" else "Brought back"
     data = {
         "change_id": change_id,

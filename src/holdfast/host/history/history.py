@@ -359,7 +359,7 @@ def _unusable(problem: Exception) -> ToolFailure:
     number = getattr(problem, "errno", None)
     return ToolFailure(
         f"the history cannot be written: {problem}",
-        hint="Nothing was changed. Free some space or check the state folder (`holdfast doctor` names it).",
+        hint="Nothing was changed. Free some space or check the state folder (`holdfast config path` names it).",
         details={"errno": errno.errorcode.get(number, str(number))} if number else None,
     )
 
