@@ -21,45 +21,72 @@ LARGE: Final = 1 << 20
 """Bytes from which on it pays to look at a file's beginning before it is searched."""
 CHUNK: Final = 1 << 16
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def open_regular(top: int, path: bytes) -> tuple[int, int] | None:
-    """Open a regular file below the folder `top`, following no link; return it and its size, None for anything else."""
-    try:
-        fd = open_strict(top, os.fsdecode(path), _READ, 0) if b"/" in path else os.open(path, _READ, dir_fd=top)
-    except OSError:
-        return None
-    status = os.fstat(fd)
-    if stat.S_ISREG(status.st_mode):
-        return fd, status.st_size
-    os.close(fd)
-    return None
+class Root:
+    """The open root of a search, from which its files are opened."""
 
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._folder = b""
+        self._folder_fd = fd
+        """The folder the last file was in: the next one is mostly in the same."""
 
-def read_small(top: int, path: bytes, limit: int) -> bytes | None:
-    """Return the content of a regular file; nothing for what is no such file, None if it is too large."""
-    opened = open_regular(top, path)
-    if opened is None:
-        return b""
-    fd, size = opened
-    try:
-        return os.read(fd, size) if size <= limit else None
-    except OSError:
-        return b""
-    finally:
+    def close(self) -> None:
+        self._leave()
+        os.close(self._fd)
+
+    def open(self, path: bytes) -> tuple[int, int] | None:
+        """Open a regular file, following no link on the way; return it and its size, None for anything else."""
+        folder, _, name = path.rpartition(b"/")
+        try:
+            if folder != self._folder:
+                self._enter(folder)
+            fd = os.open(name, _READ, dir_fd=self._folder_fd)
+        except OSError:
+            return None
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode):
+            return fd, status.st_size
         os.close(fd)
+        return None
+
+    def read(self, path: bytes, limit: int) -> bytes | None:
+        """Return the content of a regular file; nothing for what is no such file, None if it is too large."""
+        opened = self.open(path)
+        if opened is None:
+            return b""
+        fd, size = opened
+        try:
+            return os.read(fd, size) if size <= limit else None
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+
+    def _enter(self, folder: bytes) -> None:
+        self._leave()
+        if folder:
+            self._folder_fd = open_strict(self._fd, os.fsdecode(folder), _FOLDER, 0)
+            self._folder = folder
+
+    def _leave(self) -> None:
+        if self._folder:
+            os.close(self._folder_fd)
+        self._folder, self._folder_fd = b"", self._fd
 
 
 class Held:
     """Files held open for `rg`, under the names it is given; large binary files are left out, like what is no file."""
 
-    def __init__(self, top: int, files: Sequence[bytes]) -> None:
+    def __init__(self, root: Root, files: Sequence[bytes]) -> None:
         self.files: dict[bytes, bytes] = {}
         """The name `rg` is given → the path."""
         self.fds: dict[bytes, int] = {}
         try:
             for path in files:
-                if opened := open_regular(top, path):
+                if opened := root.open(path):
                     self._add(path, *opened)
         except BaseException:
             self.close()

@@ -61,6 +61,8 @@ class Plain:
         if self.literal is not None:
             if self.literal not in data:
                 return []
+        elif self.needles and not any(needle in data for needle in self.needles):
+            return []
         elif b"\r" in data or not (data.isascii() or self._plain_where_it_matters(data)):
             return None
         if self.repeats and max(map(len, data.split(b"\n"))) > LINE_LIMITS[self.repeats]:

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 from holdfast.core.frozen import frozen
 from holdfast.host import rg
 from holdfast.host import search_failures as failures
-from holdfast.host.held import HELD, Held, begins_binary, is_utf16, open_regular, read_small
+from holdfast.host.held import HELD, Held, Root, begins_binary, is_utf16
 from holdfast.host.plain_search import Plain, compile_plain
 from holdfast.host.rg_rules import Judge, rg_may_walk, walk_options
 from holdfast.host.walk import Walk, order
@@ -70,8 +70,8 @@ class Search:
     stop: rg.Stop = field(default_factory=rg.Stop)
     pcre2: bool = False
     deadline: float = field(default_factory=lambda: time.monotonic() + DEADLINE_S)
-    _top: int = -1
-    """The root while a search runs, held open."""
+    _root: Root = field(init=False, repr=False)
+    """The root, while a search runs."""
 
     def lines(self, need: int) -> list[Line]:
         """Return the first `need` lines in order (all of them when there are fewer)."""
@@ -83,14 +83,14 @@ class Search:
 
     def _from_root(self, find: Callable[[], list[T]]) -> list[T]:
         try:
-            self._top = self.walk.open_root()
+            self._root = Root(self.walk.open_root())
         except OSError:
             self.walk.tally.unreadable += 1
             return []
         try:
             return find()
         finally:
-            os.close(self._top)
+            self._root.close()
 
     def _lines(self, need: int) -> list[Line]:
         walker = self._wanted()
@@ -120,7 +120,7 @@ class Search:
 
     def _is_there(self, counted: tuple[bytes, int]) -> bool:
         """Return whether what `rg` counted lies in the tree, and not behind a link put there meanwhile."""
-        opened = open_regular(self._top, counted[0])
+        opened = self._root.open(counted[0])
         if opened:
             os.close(opened[0])
         return opened is not None
@@ -171,7 +171,7 @@ class Search:
                 return left, taken
             if lines > LINES_HERE or size > BYTES_HERE:
                 return left + files[taken:], len(files)
-            data = read_small(self._top, path, plain.size_limit)
+            data = self._root.read(path, plain.size_limit)
             hits = None if data is None else [] if b"\0" in data and not is_utf16(data) else plain.search(data)
             size += len(data or b"")
             if hits is None:
@@ -209,7 +209,7 @@ class Search:
     def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
         options = ["--json", f"--max-count={need}", *self.context_options()]
         by_file: dict[bytes, list[Line]] = {}
-        with Held(self._top, files) as held:
+        with Held(self._root, files) as held:
             path = b""
             for kind, data in rg.messages(self._run_on(held, options)):
                 if kind == "begin":
@@ -228,7 +228,7 @@ class Search:
     def _counted(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
         found: dict[bytes, int] = {}
         for begin in range(0, len(files), HELD):
-            with Held(self._top, files[begin : begin + HELD]) as held:
+            with Held(self._root, files[begin : begin + HELD]) as held:
                 run = self._run_on(held, ["--count", "--null", "--with-filename"])
                 counted = ((held.files[name], number) for name, number in rg.counts(run))
                 found |= {path: number for path, number in counted if not held.has_nul(path)}
