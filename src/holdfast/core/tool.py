@@ -256,6 +256,11 @@ def tool(
     concurrency_safe: Flag | None = None,
     destructive: bool = False,
     requires_permission: bool | None = None,
+    effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None,
+    check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None,
+    preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None,
+    resources: Callable[[Any, ToolContext], Iterable[str]] | None = None,
+    timeout_s: float | Callable[[Any], float | None] | None = None,
     **options: Any,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
