@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,20 @@ async def test_what_a_rule_denies_to_read_stays_hidden_from_programs_nobody_can_
     )
     assert "shown" in search
     assert "canary" not in search + listing + program
+
+
+async def test_a_git_read_runs_no_hook_of_the_repository(tmp_path: Path) -> None:
+    made = "git init -q . && git add a && git -c user.name=t -c user.email=t@t commit -qm x"
+    (tmp_path / "a").write_text("a")
+    subprocess.run(["sh", "-c", made], cwd=tmp_path, check=True, capture_output=True)
+    hook = tmp_path / ".git" / "hooks" / "post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/canary\n")
+    hook.chmod(0o755)
+    for command in ("git diff", "git describe --always --dirty", "git status"):
+        os.utime(tmp_path / "a", (1, 1) if command == "git diff" else (2, 2))  # the index is out of date
+        await run(tmp_path, command)
+    assert not (tmp_path / "canary").exists()
 
 
 async def test_no_command_leaves_a_program_that_runs_as_its_owner(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from holdfast.policy.repositories import repository_problem
 from holdfast.policy.rules import Rule, Verdict
 from holdfast.policy.weighing import Guard, weigh
 
-_PATH_PARTS = re.compile(r"[^\s'\"`;|&<>(){}=,]+")  # what may be a path inside a text
+_PATH_PARTS = re.compile(r"[^\s'\"`;|&<>(){}=,@:]+")  # what may be a path inside a text
 _HOST_PARTS = re.compile(r"[\w.-]+")  # what may be a host inside a text
 
 

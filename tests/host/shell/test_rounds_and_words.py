@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from holdfast.core.effects import ReadPath, RunCommand, Unreadable
@@ -162,3 +164,26 @@ def test_variables_that_keep_git_from_running_programs_are_not_taken_away(comman
 @pytest.mark.parametrize("command", ["env -i ls", "env -u X git status", "GIT_OPTIONAL_LOCKS=0 git status"])
 def test_other_variables_may_go(command: str) -> None:
     assert _report(command).read_only
+
+
+def test_a_name_with_blanks_that_an_unquoted_variable_splits_is_not_foreseen(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    plain = "for f in *.py; do cat $f; done"
+    assert understand(plain, str(tmp_path), home=HOME).read_only
+    (tmp_path / "x .env y.py").write_text("")
+    assert not understand(plain, str(tmp_path), home=HOME).read_only
+    assert understand('for f in *.py; do cat "$f"; done', str(tmp_path), home=HOME).read_only
+
+
+@pytest.mark.parametrize(
+    "command", ['for f in *; do [ -f "$f" ] && echo "$f"; done', 'for f in *; do [ "$f" = a ]; done']
+)
+def test_a_quoted_name_is_one_word_of_a_test(command: str) -> None:
+    assert _report(command).read_only
+
+
+@pytest.mark.parametrize(
+    "command", ["for f in *; do [ $f ]; done", "for f in *; do [ \"$f\" 'a[$(touch o)]' ]; done", "[ -f * ]"]
+)
+def test_a_name_that_may_be_an_option_of_test_is_none(command: str) -> None:
+    assert not _report(command).read_only

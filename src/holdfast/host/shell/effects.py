@@ -57,7 +57,10 @@ def located(touch: Touch, places: Places) -> Iterator[Effect]:
         if place is None and not absolute:
             yield Unreadable(f"the directory that {word.text!r} is relative to is not known")
             continue
-        for path, below in _paths(word, place or "/", touch):
+        paths = list(_paths(word, place or "/", touch))
+        if word.kind == "glob" and word.many == "split" and any(_BLANK.search(path) for path, _ in paths):
+            yield Unreadable(f"names that {word.text!r} finds hold blanks, at which they would be split")
+        for path, below in paths:
             if not STREAMS.fullmatch(path) and not (touch.if_there and not os.path.lexists(path)):
                 yield make(path, touch.recursive or below)
 

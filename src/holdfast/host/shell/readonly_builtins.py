@@ -42,7 +42,7 @@ _BINARY_TESTS = names("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef")
 def _test(words: Sequence[Word]) -> Verdict:
     if any(_may_ask_about_a_name(word) for word in words):
         return Verdict("`test -v` evaluates a subscript in its operand", unreadable=True)
-    if all(word.kind != "opaque" for word in words):
+    if all(word.literal for word in words):
         return Verdict()
     inner = [word for word in words if word.text != "!"]
     literal = [word.text if word.literal else "" for word in inner]
@@ -55,9 +55,9 @@ def _test(words: Sequence[Word]) -> Verdict:
 
 def _may_ask_about_a_name(word: Word) -> bool:
     """Whether a word is, or may turn out to hold, the `-v` or `-R` that evaluates what follows it."""
-    if word.kind == "glob":
+    if word.many == "names":
         return any(fnmatch.fnmatchcase(option, word.text) for option in ("-v", "-R"))
-    return word.many or (word.literal and word.text in ("-v", "-R"))
+    return word.many == "split" or (word.literal and word.text in ("-v", "-R"))
 
 
 def _bracket(words: Sequence[Word]) -> Verdict:

@@ -128,7 +128,7 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
             "-l -n? --list --sort: --format: --contains? --no-contains? --merged? --no-merged? --points-at: @text",
         ),
     ),
-    "remote": (("", "-v --verbose @none"), ("get-url", "--push --all @text")),
+    "remote": (("", "-v --verbose @none"), ("get-url", "--push --all @text"), ("show", "@none")),
     "stash": (("list", _LOG), ("show", _DIFF + " -u --include-untracked --only-untracked @revisions")),
     "ls-remote": (("--get-url", "--get-url @none"),),
     "config": (

@@ -168,8 +168,8 @@ READ_ONLY: dict[str, str] = {
     "--regex-size-limit: --regexp: --replace: --smart-case --sort: --sortr: --stats --stop-on-nonmatch --text "
     "--threads: "
     "--trace --trim --type: --type-list --type-not: --unrestricted --version --vimgrep --with-filename --word-regexp "
-    "--no-column --no-trim --no-multiline --no-json --no-crlf --no-text --no-stats --maxdepth: --generate: "
-    "@pattern_or_files",
+    "--type-add: --type-clear: --no-column --no-trim --no-multiline --no-json --no-crlf --no-text --no-stats "
+    "--maxdepth: --generate: @pattern_or_files",
     "ag": "-acgGhHilLnoQrRsSuUvwz0 -A? -B? -C? -G: -m: -g: --ackmate --after? --before? --context? --column --count "
     "--color --nocolor --depth: --files-with-matches --files-without-matches --filename --nofilename --heading "
     "--noheading --hidden --ignore: --ignore-case --ignore-dir: --literal --max-count: --numbers --nonumbers "
@@ -200,7 +200,7 @@ READ_ONLY: dict[str, str] = {
     "id": "-aGgnruzZ --group --groups --name --real --user --zero --context * @text",
     "groups": "* @text",
     "users": "* @none",
-    "who": "-aHmqrsTu --all --heading * @text",
+    "who": "-abdHlmpqrstTu --all --heading * @text",
     "w": "-hfsio @text",
     "hostname": "-fsdiIAy --fqdn --long --short --domain --ip-address --all-ip-addresses --all-fqdns @none",
     "hostid": "@none",
@@ -213,7 +213,7 @@ READ_ONLY: dict[str, str] = {
     "--oldest --parent: --euid: @text",
     "pidof": "-sqcx -o: @text",
     "pstree": "-aAcghHlnNpsStTuUZ @text",
-    "ss": "-46abelmnoprstuwxHO --all --listening --numeric --processes --summary --tcp --udp @none",
+    "ss": "-46abelmnoprstuwxHO --all --listening --numeric --processes --summary --tcp --udp @text",
     "netstat": "-46aelnoprstuvwx @none",
     "vmstat": "-adDfmnstwS: @text",
     "top": "-bHiSc -n: -d: -p: -o: -u: -w? -# @none",
@@ -268,7 +268,7 @@ VERSIONED = names(
     redis-cli vim nvim emacs nano code tmux screen black ruff mypy uv uvx pipx shfmt shellcheck pandoc ffmpeg protoc
     swift ghc lua luajit julia R Rscript openssl gpg nginx systemctl dpkg rpm apt apt-get brew nix deno bun holdfast
     cp mv rm mkdir rmdir touch chmod chown ln dd tee split truncate install mktemp patch kill
-    ldd tree less man df du ps env head tail wc cut uniq tr diff file stat test printf
+    ldd xargs timeout nice nohup stdbuf tree less man df du ps env head tail wc cut uniq tr diff file stat test printf
     """
 )
 # The short spellings, which mean something else to others: `dash -V` and `vim -V` read commands from standard input.

@@ -196,7 +196,9 @@ def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Places:
 
 
 def _looks_up(name: str, words: tuple[Word, ...]) -> bool:
-    """Whether `command -v name` only asks where a program is."""
+    """Whether `command -v name` only asks where a program is, or `xargs --version` for a version."""
+    if len(words) == 2 and words[1].literal and words[1].text in VERSION_FLAGS:
+        return True
     return name == "command" and len(words) > 1 and re.fullmatch(r"-p?[vV]", words[1].text) is not None
 
 

@@ -7,17 +7,22 @@ from typing import Literal, TypeAlias
 from holdfast.core.frozen import frozen
 
 Kind: TypeAlias = Literal["literal", "glob", "opaque"]
+Many: TypeAlias = Literal["", "names", "split"]
 
 
 @frozen
 class Word:
-    """One argument; `fixed` is the part of its beginning that is certain."""
+    """One argument; `fixed` is the part of its beginning that is certain.
+
+    It may turn out to be several: the `names` of files that a pattern finds, each whole, or what an unquoted expansion
+    is `split` into, which may be anything.
+    """
 
     text: str
     kind: Kind = "literal"
     fixed: str = ""
     path: str = ""  # what the `{}` of `find` stands for: a pattern of the paths it may be
-    many: bool = False  # an unquoted expansion: it may turn out to be any number of words
+    many: Many = ""
 
     @property
     def literal(self) -> bool:

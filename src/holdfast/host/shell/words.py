@@ -15,7 +15,7 @@ from holdfast.host.shell import arithmetic, braces
 from holdfast.host.shell.plain import Node
 from holdfast.host.shell.quoting import undo_ansi, undo_double, undo_heredoc
 from holdfast.host.shell.tree import below, child, children, prints_a_number
-from holdfast.host.shell.word import Kind, Word
+from holdfast.host.shell.word import Kind, Many, Word
 
 _SPECIAL = re.compile(r"[\\*?\[{~]")
 _SPLITS = re.compile(r"[ \t\n*?\[\\]")
@@ -29,7 +29,7 @@ class Piece:
 
     text: str
     kind: Kind = "literal"
-    many: bool = False
+    many: Many = ""
 
 
 Atom: TypeAlias = Piece | str
@@ -58,7 +58,7 @@ class Decoder:
         expanded = braces.expand(atoms) if "{" in atoms else [atoms]
         if expanded is None:
             self._fault("a brace expression is odd or too long to be read")
-            return [self._opaque(node, many=True)]
+            return [self._opaque(node, many="split")]
         return [self._finish(each, node, names) for each in expanded]
 
     def value(self, node: Node | None, names: Mapping[str, Word | None]) -> Word:
@@ -85,15 +85,15 @@ class Decoder:
     ) -> Word:
         atoms = self._tilde(atoms, names, in_assignment)
         if any(isinstance(atom, Piece) and atom.kind == "opaque" for atom in atoms):
-            return self._opaque(node, _certain(atoms), any(isinstance(atom, Piece) and atom.many for atom in atoms))
+            return self._opaque(node, _certain(atoms), _many(atoms))
         text = "".join(atom if isinstance(atom, str) else atom.text for atom in atoms)
         if _globs(atoms) and not in_assignment:
-            return Word(text, "glob", _certain(atoms))
+            return Word(text, "glob", _certain(atoms), many=_many(atoms) or "names")
         if any(isinstance(atom, Piece) and atom.kind == "glob" for atom in atoms):
-            return Word(text, "glob", _certain(atoms))
+            return Word(text, "glob", _certain(atoms), many=_many(atoms))
         return Word(text)
 
-    def _opaque(self, node: Node, fixed: str = "", many: bool = False) -> Word:
+    def _opaque(self, node: Node, fixed: str = "", many: Many = "") -> Word:
         if "Pos" not in node:  # a tree of plain words has no positions
             return Word("".join(piece.get("Value", "") for piece in below(node)), "opaque", fixed, many=many)
         raw = self._source[node["Pos"]["Offset"] : node["End"]["Offset"]]
@@ -186,7 +186,7 @@ class Decoder:
             self._fault("`${ command; }` runs in the shell itself")
         elif kind != "CmdSubst":
             self._fault(f"an expansion of kind {kind} cannot be read")
-        return Piece("", "opaque", splits and not prints_a_number(part))
+        return Piece("", "opaque", "split" if splits and not prints_a_number(part) else "")
 
     def _arithmetic(self, part: Node) -> Piece:
         value = arithmetic.value_of(part.get("X"))
@@ -200,10 +200,11 @@ class Decoder:
         reason = odd_parameter(part)
         if reason:
             self._fault(reason)
-            return Piece("", "opaque", True)
+            return Piece("", "opaque", "split")
         name: str = part["Param"]["Value"]
         known = None if _modified(part) else self._value_of(name, names, splits)
-        return known or Piece("", "opaque", (splits and not arithmetic.counts(part)) or _is_list(part))
+        several = (splits and not arithmetic.counts(part)) or _is_list(part)
+        return known or Piece("", "opaque", "split" if several else "")
 
     def _value_of(self, name: str, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
         known = names.get(name)
@@ -211,7 +212,7 @@ class Decoder:
             return None
         if splits and (not self.splits_as_usual or not known.text or (known.literal and _SPLITS.search(known.text))):
             return None
-        return Piece(known.text, known.kind)
+        return Piece(known.text, known.kind, "split" if splits and not known.literal else "")
 
 
 def odd_parameter(part: Node) -> str:
@@ -272,6 +273,10 @@ def _globs(atoms: list[Atom]) -> bool:
     if "*" in atoms or "?" in atoms:
         return True
     return "[" in atoms and "]" in atoms[atoms.index("[") + 1 :]
+
+
+def _many(atoms: list[Atom]) -> Many:
+    return "split" if any(isinstance(atom, Piece) and atom.many for atom in atoms) else ""
 
 
 def _certain(atoms: list[Atom]) -> str:
