@@ -94,16 +94,6 @@ class Terminal:
         """Press Ctrl-C."""
         self.type("\x03")
 
-    def press_until(self, keys: str, text: str) -> str:
-        """Press keys, and again where they came too early to be noticed, until a text is shown."""
-        for _ in range(10):
-            self.type(keys)
-            try:
-                return self.wait_for(text, 2)
-            except AssertionError:
-                continue
-        return self.wait_for(text, 2)
-
     def ended(self, within_s: float = 20.0) -> int:
         """Read to the end and return the exit code."""
         deadline = time.monotonic() + within_s

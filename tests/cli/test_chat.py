@@ -119,7 +119,11 @@ def test_ctrl_c_at_the_prompt_forgets_the_line_and_ctrl_d_leaves(tmp_path: Path,
     with chat(stub, tmp_path) as terminal:
         terminal.type("half a thou")
         terminal.wait_for("half a thou")
-        terminal.press_until("\x03", PROMPT)
+        terminal.interrupt()
+        terminal.wait_for(PROMPT)
+        terminal.interrupt()
+        terminal.wait_for("/exit or Ctrl-D leaves")
+        terminal.wait_for(PROMPT)
         terminal.type("a whole one\n")
         terminal.wait_for("Answered.")
         terminal.wait_for(PROMPT)

@@ -125,9 +125,11 @@ class Chat:
     def talk(self) -> None:
         """Go on until the user leaves."""
         from holdfast.cli.chat_commands import COMMANDS, unknown
+        from holdfast.cli.nudge import nudge
         from holdfast.cli.prompt import Prompt
 
         prompt = Prompt(tuple(COMMANDS))
+        nudge(self.aside, prompt)
         while (text := self._typed(prompt)) is not None:
             if not text.strip():
                 continue

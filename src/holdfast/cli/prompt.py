@@ -14,6 +14,9 @@ class Prompt:
 
     def __init__(self, commands: tuple[str, ...]) -> None:
         self._commands = [f"/{name}" for name in (*commands, "exit")]
+        self.reading = 0
+        """Which line is being typed, counted from 1; 0 while none is."""
+        self._reads = 0
         self._prompt, self._more = ("> ", ". ") if sys.stdin.isatty() else ("", "")
         if sys.stdin.isatty() and sys.stdout.isatty():
             with contextlib.suppress(ImportError):
@@ -47,17 +50,35 @@ class Prompt:
         lines: list[str] = []
         while True:
             try:
-                line = input(self._more if lines else self._prompt)
+                line = self._input(self._more if lines else self._prompt)
             except EOFError:
                 if sys.stdin.isatty():
                     render.line()
                 return "\n".join(lines) if lines else None
             except KeyboardInterrupt:
-                render.line("^C" if not sys.stdin.isatty() else "")
+                render.line()
+                if not lines and not self._typed():
+                    render.note("/exit or Ctrl-D leaves")
                 return ""
             if not line.endswith("\\"):
                 return "\n".join([*lines, line])
             lines.append(line[:-1])
+
+    def _input(self, prompt: str) -> str:
+        self._reads += 1
+        self.reading = self._reads
+        try:
+            return input(prompt)
+        finally:
+            self.reading = 0
+
+    def _typed(self) -> str:
+        """Return what stood in the line that was given up."""
+        if "readline" not in sys.modules:
+            return ""
+        import readline
+
+        return readline.get_line_buffer()
 
 
 def _invisible(text: str) -> str:
