@@ -16,10 +16,7 @@ from holdfast.host.globbing import Glob
 from holdfast.host.walk import Walk
 
 Hit: TypeAlias = tuple[int, bytes, int]
-"""A file: minus the time of its last change (ns), its path from the root, its size.
-
-A plain tuple that sorts newest first, then by path: there are many of them.
-"""
+"""A file: minus the time of its last change (ns), its path from the root, its size."""
 
 
 @dataclass(slots=True)
@@ -30,16 +27,15 @@ class Listing:
     glob: Glob
     stop: rg.Stop = field(default_factory=rg.Stop)
 
-    def hits(self) -> list[Hit]:
-        """Return every file and link that matches, newest first, then by path."""
-        found: list[Hit] = []
+    def hits(self, limit: int) -> tuple[list[Hit], int]:
+        """Return the files and links that match, newest first, then by path, as many as asked for, and their number."""
+        found = _Columns()
         fits = self.glob.matches
         for prefix, names, folder in replace(self.walk, enters=self._enters()).folders():
             if self.stop.wanted:
                 break
-            found += _looked_at(prefix, names, folder, fits)
-        found.sort()
-        return found
+            found.look(prefix, names, folder, fits)
+        return found.newest(limit), len(found.paths)
 
     def _enters(self) -> Callable[[bytes], bool] | None:
         """Return which folders can hold a match; None: every one."""
@@ -55,15 +51,30 @@ class Listing:
         return leads_there
 
 
-def _looked_at(prefix: bytes, names: list[bytes], folder: int, fits: Callable[[bytes], object]) -> list[Hit]:
-    """Return the hits in one open folder."""
-    found: list[Hit] = []
-    for name in names:
-        path = prefix + name
-        if fits(path):
-            try:
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except OSError:  # gone since it was listed
-                continue
-            found.append((-status.st_mtime_ns, path, status.st_size))
-    return found
+class _Columns:
+    """The hits in columns: a tuple for each of very many would keep the garbage collector busy."""
+
+    __slots__ = ("paths", "sizes", "times")
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self.paths: list[bytes] = []
+        self.sizes: list[int] = []
+
+    def look(self, prefix: bytes, names: list[bytes], folder: int, fits: Callable[[bytes], object]) -> None:
+        """Add the hits in one open folder."""
+        for name in names:
+            path = prefix + name
+            if fits(path):
+                try:
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                except OSError:  # gone since it was listed
+                    continue
+                self.times.append(-status.st_mtime_ns)
+                self.paths.append(path)
+                self.sizes.append(status.st_size)
+
+    def newest(self, limit: int) -> list[Hit]:
+        order = sorted(range(len(self.paths)), key=self.paths.__getitem__)
+        order.sort(key=self.times.__getitem__)
+        return [(self.times[at], self.paths[at], self.sizes[at]) for at in order[:limit]]

@@ -81,9 +81,9 @@ def _find(args: GlobArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
             fd=folder.fd,
         )
         listing = Listing(walk, compile_glob(pattern), stop)
-        hits = listing.hits()
+        hits, total = listing.hits(LIMIT)
     base = _base(os.path.normpath(path), ctx.cwd)
-    return _result(args, base, hits, listing, folder.origin)
+    return _result(args, base, hits, total, listing, folder.origin)
 
 
 def _base(path: str, cwd: str) -> str:
@@ -94,22 +94,22 @@ def _base(path: str, cwd: str) -> str:
     return (os.path.relpath(path, cwd) if below else path.rstrip("/")) + "/"
 
 
-def _result(args: GlobArgs, base: str, hits: list[Hit], listing: Listing, origin: str) -> ToolResult:
+def _result(args: GlobArgs, base: str, hits: list[Hit], total: int, listing: Listing, origin: str) -> ToolResult:
     from holdfast.host.shown import shown_names
 
-    cut = len(hits) > LIMIT
-    prefix, shown = os.fsencode(base), hits[:LIMIT]
-    names = shown_names([prefix + path for _, path, _ in shown])
+    cut = total > len(hits)
+    prefix = os.fsencode(base)
+    names = shown_names([prefix + path for _, path, _ in hits])
     data: dict[str, Any] = {
         "files": [
             {"path": name, "size": size, "mtime": -newness / 1e9}
-            for name, (newness, _, size) in zip(names, shown, strict=True)
+            for name, (newness, _, size) in zip(names, hits, strict=True)
         ],
-        "total": len(hits),
+        "total": total,
         "truncated": cut,
     }
-    lines = [f"{name} ({size:,} bytes)" for name, (_, _, size) in zip(names, shown, strict=True)]
-    notes = _notes(args, base, len(hits), listing)
+    lines = [f"{name} ({size:,} bytes)" for name, (_, _, size) in zip(names, hits, strict=True)]
+    notes = _notes(args, base, total, listing)
     body = "\n".join([*lines, *([""] if lines and notes else []), *notes])
     return ToolResult(data=data, output=body, meta={"origin": origin} | ({"truncated": True} if cut else {}))
 
