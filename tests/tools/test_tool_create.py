@@ -10,7 +10,9 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.core.call import ToolResult
+from holdfast.core.settings import Settings
 from holdfast.core.tool import Tool
+from holdfast.host.history.history import HISTORY
 from holdfast.testing import Says, scratch_app
 from holdfast.tools.tool_create import TOOLS
 
@@ -265,3 +267,30 @@ async def test_a_record_that_was_damaged_is_no_end_of_the_application(tmp_path: 
     async with opened(tmp_path, keep_state=True) as app:
         assert (await create(app, name="third")).ok
         assert app.registry.get("second") is None
+
+
+async def test_what_a_made_tool_changed_can_be_taken_back(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("old")
+    source = "def run(text):\n    open('notes.txt', 'w').write(text)\n    return 'written'\n"
+    async with opened(tmp_path) as app:
+        await create(app, source=source, changes_files=True)
+        result = await app.call("count_words", {"text": "new"})
+        assert result.output == "written"
+        assert (tmp_path / "notes.txt").read_text() == "new"
+        assert result.undo is not None
+        [change] = app.session.keep(HISTORY).changes()
+        assert (change.tool, [each.path for each in change.files]) == ("count_words", [str(tmp_path / "notes.txt")])
+
+
+async def test_a_made_tool_is_held_to_what_a_rule_denies_to_write(tmp_path: Path) -> None:
+    (tmp_path / "old.cfg").write_text("old")
+    source = "def run(text):\n    return open(text, 'w').write('evil')\n"
+    settings = Settings.parse({"permissions": {"deny": ["Edit(*.cfg)"]}})
+    async with opened(tmp_path, settings=settings) as app:
+        await create(app, source=source, changes_files=True)
+        assert not (await app.call("count_words", {"text": "old" + ".cfg"})).ok
+        made = await app.call("count_words", {"text": "new.cfg"})
+        assert made.error is not None
+        assert "no command may" in made.error.message
+    assert (tmp_path / "old.cfg").read_text() == "old"
+    assert not (tmp_path / "new.cfg").exists()

@@ -17,6 +17,7 @@ from holdfast.core.tasks import Status as BoardStatus
 from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, marked
 from holdfast.host.process import Ended, Run
 from holdfast.host.shells import SHELLS
+from holdfast.tools.settling import Settling
 from holdfast.tools.tasks import BOARD
 
 if TYPE_CHECKING:
@@ -178,15 +179,15 @@ class BackgroundTasks:
     async def _wait(
         self, task: BackgroundTask, args: BashArgs, ctx: ToolContext, plan: Plan, journal: str | None
     ) -> Ended:
-        from holdfast.tools.bash import settled
+        from holdfast.tools.bash import described
 
-        absent = plan.still_absent()
+        settling = Settling("Bash", described(args), plan, plan.still_absent(), journal)
         try:
             return await task.run.finish(args.timeout / 1000)
         finally:
             task.stdout.close()
             task.stderr.close()
-            task.recorded = await settled(args, ctx, plan, absent, journal, task.run.ended)
+            task.recorded = await settling.settle(ctx, task.run.ended)
             if (board := self._session.kept(BOARD)) is not None:
                 board.refresh(task.id)
 

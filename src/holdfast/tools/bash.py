@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.args import Args, Field, unsaid
@@ -13,23 +11,20 @@ from holdfast.core.effects import Unreadable
 from holdfast.core.errors import ToolFailure
 from holdfast.core.tool import Preview, Tool
 from holdfast.host import waiting
-from holdfast.host.process import LONG_ARGUMENT, Command, Ended, Launcher, bash
+from holdfast.host.process import LONG_ARGUMENT, Command, Launcher, bash
 from holdfast.host.run import KILL_S, TERM_S
 from holdfast.host.sandbox import probe
 from holdfast.host.sandbox.finding import inside
-from holdfast.host.sandbox.plan import trespasses
 from holdfast.host.shells import SHELLS, Shells, sandbox_missing
-from holdfast.host.trees import remove_tree
 from holdfast.tools.bash_result import Call, Outcome, Printed, result
 from holdfast.tools.prompts import prompt
+from holdfast.tools.settling import Settling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from holdfast.core.context import ToolContext
     from holdfast.core.effects import Effect
-    from holdfast.host.command_changes import Recorded
-    from holdfast.host.sandbox.plan import Plan
     from holdfast.host.shell import ShellReport
 
 DEFAULT_MS: Final = 120_000
@@ -128,7 +123,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, journal, outcome)
     finally:
         printed.close()
-        recorded = await settled(args, ctx, launcher.plan, absent, journal, outcome.ended)
+        recorded = await Settling("Bash", described(args), launcher.plan, absent, journal).settle(ctx, outcome.ended)
     call = Call(understood(args, ctx), launcher, time_s(args, ctx))
     return result(ctx, call, printed, outcome, recorded)
 
@@ -186,6 +181,11 @@ def time_s(args: BashArgs, ctx: ToolContext) -> float:
     return min(own, max(settings.timeout * 0.9, settings.timeout - 0.5))
 
 
+def described(args: BashArgs) -> str:
+    """Return what the history says of a command."""
+    return args.description or args.command[:200]
+
+
 def may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> bool:
     """Tell whether a command's changes are kept: not where it only reads, or needs privileges a journal takes away."""
     if _read_only(args, ctx) or not probe.abilities().seccomp:
@@ -195,50 +195,6 @@ def may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> b
 
 def _raises(args: BashArgs, ctx: ToolContext) -> bool:
     return any(command.name in _RAISES for command in understood(args, ctx).commands)
-
-
-async def settled(
-    args: BashArgs, ctx: ToolContext, plan: Plan, absent: list[str], journal: str | None, ended: Ended | None
-) -> Recorded | None:
-    """Put back what a command changed where none may; what else it changed goes into the history."""
-    made = trespasses(absent if journal is None else [path for path in absent if not inside(path, plan.roots)])
-    recorded = None
-    if journal is not None:
-        recorded = await asyncio.shield(asyncio.to_thread(_bring_in, ctx, args, plan, journal, ended))
-    if not made:
-        return recorded
-    from holdfast.host.command_changes import Recorded
-
-    recorded = recorded or Recorded("", ())
-    return replace(recorded, put_back=(*made, *recorded.put_back))
-
-
-def _bring_in(ctx: ToolContext, args: BashArgs, plan: Plan, journal: str, ended: Ended | None) -> Recorded | None:
-    """Bring what the command changed into the history; what it printed must not be lost when that fails."""
-    from holdfast.host.command_changes import Recorded, put_back, record
-    from holdfast.host.history.history import HISTORY, Who
-
-    back: tuple[str, ...] = ()
-    try:
-        if ended is None or ended.journal is None or not ended.journal["count"]:
-            return None
-        if (forbidden := _forbidden(ctx, plan)) is not None:
-            back = put_back(journal, forbidden)
-        who = Who.of(ctx, "Bash", args.description or args.command[:200])
-        recorded = record(ctx.session.keep(HISTORY), journal, who, ended.journal["lost"])
-    except (ToolFailure, OSError) as problem:
-        return Recorded("", (), str(problem), back)
-    finally:
-        remove_tree(journal)
-    return replace(recorded or Recorded("", ()), put_back=back) if back else recorded
-
-
-def _forbidden(ctx: ToolContext, plan: Plan) -> Callable[[str], bool] | None:
-    """Return what tells of a path whether no command may change it; None when they may change all they reach."""
-    kept = ctx.session.keeps_as_is
-    if not plan.forbidden:
-        return kept
-    return lambda path: inside(path, plan.forbidden) or (kept is not None and kept(path))
 
 
 def command_of(text: str, ctx: ToolContext, shells: Shells, *, only_reads: bool = False) -> Command:

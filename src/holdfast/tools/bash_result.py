@@ -12,6 +12,7 @@ from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, mark
 from holdfast.host.process import Ended, Launcher
 from holdfast.host.progress import Watcher
 from holdfast.host.shells import Shells, in_force
+from holdfast.tools.settling import KEPT_HINT, put_back_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 SLOW_S: Final = 5.0
 _MORE_TIME: Final = "Give it more time (timeout, at most 600000 ms) or run it in the background."
-_KEPT: Final = (
-    "A rule denies writing it, or it runs as the user (hooks and settings of git, start files of shells, Holdfast's "
-    "own folder). Leave it, or ask the user to change it."
-)
 _ONE_MEANS_NO: Final = frozenset(
     [
         "grep",
@@ -110,10 +107,6 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
             undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths")
         if recorded.lost:
             notes.append(f"its changes cannot all be undone: {recorded.lost}")
-        for each in recorded.files[:100]:
-            ctx.session.emit(
-                "file_changed", tool="Bash", call_id=ctx.call.id, path=each.path, change_id=recorded.change_id
-            )
     error = _error(call, stdout, stderr, ended)
     if recorded is not None and recorded.put_back:
         data["put_back"] = list(recorded.put_back)
@@ -184,9 +177,8 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
 
 
 def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:
-    listed = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
-    message = f"the command changed what no command may, and that is as it was again: {listed}"
-    return ToolError("execution_error", message, _KEPT, {"exit_code": ended.exit_code})
+    message = put_back_message("the command", paths)
+    return ToolError("execution_error", message, KEPT_HINT, {"exit_code": ended.exit_code})
 
 
 def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:

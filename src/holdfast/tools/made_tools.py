@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.core.call import ToolResult
+from holdfast.core.call import ToolResult, Undo
 from holdfast.core.effects import ReadPath, Unreadable
 from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import field, frozen
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
     from holdfast.core.effects import Effect
     from holdfast.core.session import Session
+    from holdfast.host.command_changes import Recorded
     from holdfast.host.process import Ended, Launcher
     from holdfast.host.sandbox.plan import Plan
     from holdfast.host.shells import Shells
@@ -127,7 +128,9 @@ class Workshop:
         """Run a version of a tool in a process of its own and return its result."""
         from holdfast.host.output import Stream
         from holdfast.host.process import Command
+        from holdfast.host.sandbox import probe
         from holdfast.host.shells import SHELLS
+        from holdfast.tools.settling import Settling
 
         shells = self._session.keep(SHELLS)
         launcher = await (shells.launcher() if version.changes_files else self._reading())
@@ -141,8 +144,14 @@ class Workshop:
                 answer.extend(data)
 
         command = Command((sys.executable, "-I", "/dev/fd/10"), ctx.cwd, environment, script.encode())
-        ended = await launcher.run(command, take, printed.feed).finish(TIMEOUT_S)
-        return _result(name, bytes(answer), printed.show().text, ended)
+        journal = shells.journal(ctx.call.id) if version.changes_files and probe.abilities().seccomp else None
+        settling = Settling(name, name, launcher.plan, launcher.plan.still_absent(), journal)
+        run = launcher.run(command, take, printed.feed, journal=journal)
+        try:
+            ended = await run.finish(TIMEOUT_S)
+        finally:
+            recorded = await settling.settle(ctx, run.ended)
+        return _with_changes(name, _result(name, bytes(answer), printed.show().text, ended), recorded)
 
     async def close(self) -> None:
         for launcher in self._launchers:
@@ -236,6 +245,18 @@ def effects_of(version: Version, session: Session) -> list[Effect] | None:
     if session.settings.sandbox.mode == "off" or not probe.available():
         effects.append(Unreadable("made by a model, and no sandbox holds it here"))
     return effects
+
+
+def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> ToolResult:
+    """Return the result with the way to take its changes back; a tool that changed what none may has failed."""
+    if recorded is None:
+        return result
+    if recorded.put_back:
+        from holdfast.tools.settling import KEPT_HINT, put_back_message
+
+        raise ToolFailure(put_back_message(name, recorded.put_back), hint=KEPT_HINT)
+    undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths") if recorded.change_id else None
+    return replace(result, undo=undo)
 
 
 def _result(name: str, answer: bytes, printed: str, ended: Ended) -> ToolResult:

@@ -1,0 +1,91 @@
+"""What follows a program that may have changed files: what none may change is put back, the rest is in the history."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
+from holdfast.host.sandbox.finding import inside
+from holdfast.host.sandbox.plan import trespasses
+from holdfast.host.trees import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.core.context import ToolContext
+    from holdfast.host.command_changes import Recorded
+    from holdfast.host.process import Ended
+    from holdfast.host.sandbox.plan import Plan
+
+
+KEPT_HINT: Final = (
+    "A rule denies writing it, or it runs as the user (hooks and settings of git, start files of shells, Holdfast's "
+    "own folder). Leave it, or ask the user to change it."
+)
+
+
+def put_back_message(who: str, paths: Sequence[str]) -> str:
+    """Say that something changed what it may not."""
+    listed = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
+    return f"{who} changed what no command may, and that is as it was again: {listed}"
+
+
+@frozen
+class Settling:
+    """What is known of a program before it runs; `absent` are the paths no program may make, while they are not."""
+
+    tool: str
+    description: str
+    plan: Plan
+    absent: Sequence[str]
+    journal: str | None
+
+    async def settle(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
+        """Put back and bring in what it changed; None when that is nothing."""
+        beyond = [path for path in self.absent if self.journal is None or not inside(path, self.plan.roots)]
+        made = tuple(trespasses(beyond))
+        recorded = None
+        if self.journal is not None:
+            recorded = await asyncio.shield(asyncio.to_thread(self._bring_in, ctx, self.journal, ended))
+        for each in recorded.files[:100] if recorded else ():
+            change = recorded.change_id if recorded else ""
+            ctx.session.emit("file_changed", tool=self.tool, call_id=ctx.call.id, path=each.path, change_id=change)
+        return _with_put_back(recorded, made)
+
+    def _bring_in(self, ctx: ToolContext, journal: str, ended: Ended | None) -> Recorded | None:
+        """Bring what changed into the history; what the program answered must not be lost when that fails."""
+        from holdfast.host.command_changes import Recorded, put_back, record
+        from holdfast.host.history.history import HISTORY, Who
+
+        back: tuple[str, ...] = ()
+        try:
+            if ended is None or ended.journal is None or not ended.journal["count"]:
+                return None
+            if (forbidden := self._forbidden(ctx)) is not None:
+                back = put_back(journal, forbidden)
+            who = Who.of(ctx, self.tool, self.description)
+            recorded = record(ctx.session.keep(HISTORY), journal, who, ended.journal["lost"])
+        except (ToolFailure, OSError) as problem:
+            return Recorded("", (), str(problem), back)
+        finally:
+            remove_tree(journal)
+        return _with_put_back(recorded, back)
+
+    def _forbidden(self, ctx: ToolContext) -> Callable[[str], bool] | None:
+        """Return what tells of a path whether no program may change it; None when it may change all it reaches."""
+        kept, paths = ctx.session.keeps_as_is, self.plan.forbidden
+        if not paths:
+            return kept
+        return lambda path: inside(path, paths) or (kept is not None and kept(path))
+
+
+def _with_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded | None:
+    if not paths:
+        return recorded
+    from holdfast.host.command_changes import Recorded
+
+    recorded = recorded or Recorded("", ())
+    return replace(recorded, put_back=(*paths, *recorded.put_back))
