@@ -524,7 +524,10 @@ async def test_agent_background_returns_a_task_at_once(tmp_path: Path) -> None:
     assert "(agent)" in listed.output
 
 
-async def test_agent_worktree_keeps_the_child_out_of_the_parent_repository(tmp_path: Path) -> None:
+async def test_agent_worktree_keeps_the_child_out_of_the_parent_repository(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("worktrees")))  # it stays: it has changes
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "start"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
     calls: list[Any] = [
