@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from model_stub import Stub
 
-from holdfast import Image, Settings, Text, ToolResult, tool
+from holdfast import Holdfast, Image, Settings, Text, ToolResult, tool
 from holdfast.core.model import Message, Model, ModelError, ModelRequest, Turn
 from holdfast.core.names import provider_safe
 from holdfast.testing import Says, scratch_app
@@ -169,11 +170,48 @@ async def test_a_stream_cut_in_the_middle_is_an_error_not_an_answer(model: Model
             await app.conversation(model).ask("go")
 
 
-async def test_an_answer_cut_by_its_length_is_said_so(model: Model, stub: Stub) -> None:
-    stub.script = [{"text": "long", "stop": "max_tokens" if model.provider == "anthropic" else "length"}]
-    async with scratch_app() as app:
-        outcome = await app.conversation(model).ask("go")
-    assert (outcome.stop, outcome.answered) == ("max_tokens", False)
+STOPS = {
+    "anthropic": {"max_tokens": "max_tokens", "model_context_window_exceeded": "max_tokens", "refusal": "refusal"},
+    "openai": {"length": "max_tokens", "content_filter": "refusal"},
+}
+
+
+async def test_an_answer_that_ends_before_its_end_says_why(model: Model, stub: Stub) -> None:
+    for said, meant in STOPS[model.provider].items():
+        stub.script = [{"text": "so far", "stop": said}]
+        async with scratch_app() as app:
+            outcome = await app.conversation(model).ask("go")
+        assert (outcome.text, outcome.stop, outcome.answered) == ("so far", meant, False)
+
+
+async def test_an_interrupted_conversation_goes_on_and_is_taken_up_again(
+    model: Model, stub: Stub, tmp_path: Path
+) -> None:
+    begun = asyncio.Event()
+
+    @tool(read_only=True)
+    async def wait_for_ever() -> str:
+        "Wait for ever."
+        begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    waits = {"text": "Let me see.", "calls": [("a", SAFE, '{"n": 1}'), ("b", "wait_for_ever", "{}")]}
+    stub.script = [waits, {"text": "As you wish."}, {"text": "We spoke of that."}]
+    async with Holdfast(tmp_path, tools=[double, wait_for_ever], session="s") as app:
+        loop = app.conversation(model)
+        asking = asyncio.ensure_future(loop.ask("go"))
+        await begun.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert (await loop.ask("something else")).text == "As you wish."
+    async with Holdfast(tmp_path, tools=[double, wait_for_ever], session="s") as app:
+        assert (await app.conversation(model).ask("what was it?")).text == "We spoke of that."
+    sent = stub.requests[2]["messages"]
+    told = str(sent)
+    assert "wait_for_ever was stopped before it ended" in told
+    assert told.index("stopped before it ended") < told.index("something else") < told.index("As you wish.")
 
 
 async def test_a_server_that_is_not_there_is_named(stub: Stub, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
