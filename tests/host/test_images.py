@@ -344,6 +344,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         ("JPEG", "RGB", (12_000, 12_000)),
         ("JPEG", "RGB", (30_000, 1000)),
         ("WEBP", "RGB", (4000, 4000)),
+        ("AVIF", "RGB", (1920, 1080)),
     ],
 )
 def test_a_picture_far_larger_than_its_file_costs_little_memory(

@@ -39,7 +39,7 @@ PAINTED_PIXELS: Final = 800_000_000
 RATIO_LIMIT: Final = 200
 SMALL_FILE_BYTES: Final = 32 * 1024 * 1024
 SMALL_FILE_PIXELS: Final = 200_000_000
-DECODED_ANYWAY: Final = 4_000_000
+DECODED_ANYWAY: Final = 1920 * 1080
 """Pixels of a suspicious file in a format whose decoder takes several times its size (`_DECODER_BYTES`)."""
 TEXT_BYTES: Final = 1024 * 1024
 _ONE_AT_A_TIME: Final = Lock()
