@@ -95,14 +95,17 @@ def _says_something(record: dict[str, Any]) -> bool:
 
 def approver(options: Namespace, app: Holdfast) -> Approver:
     """Return who answers questions for a command: the person at the terminal, another process, both, or nobody."""
-    from holdfast.policy.approval import First, Nobody, Terminal
+    from holdfast.policy.approval import First, Nobody
 
-    person = sys.stdin.isatty() and sys.stderr.isatty() and not options.json
-    if wants_mailbox(options, app):
-        return First(Terminal(style=render.question), _Elsewhere(mailbox(app))) if person else mailbox(app)
-    if person:
-        return Terminal(style=render.question)
-    return Nobody("with `--approvals mailbox` the call waits for `holdfast approvals` in another terminal")
+    elsewhere = mailbox(app) if wants_mailbox(options, app) else None
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or options.json:
+        return elsewhere or Nobody(
+            "with `--approvals mailbox` the call waits for `holdfast approvals` in another terminal"
+        )
+    from holdfast.policy.terminal import Terminal
+
+    here = Terminal(style=render.question)
+    return First(here, _Elsewhere(elsewhere)) if elsewhere else here
 
 
 class _Elsewhere:
