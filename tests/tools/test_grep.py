@@ -351,4 +351,4 @@ async def test_a_folder_swapped_for_a_link_lets_nothing_in_however_often(
 ) -> None:
     monkeypatch.setattr(search, "SMALL", small)
     monkeypatch.setattr(search, "PROBE", 1)
-    await look_through_a_swapped_folder(desk, tmp_path / "outside", 5000)
+    await look_through_a_swapped_folder(desk, tmp_path / "outside", 400)

@@ -71,8 +71,8 @@ def rg_may_walk(walk: Walk, stop: rg.Stop) -> bool:
         if max(seen.folders.values(), default=0) > began - _SETTLED_NS:  # it might change again within one tick
             return True
     _TRUSTED[key] = seen
-    while len(_TRUSTED) > _TRUSTED_LIMIT:
-        del _TRUSTED[next(iter(_TRUSTED))]
+    for old in list(_TRUSTED)[:-_TRUSTED_LIMIT]:
+        _TRUSTED.pop(old, None)
     return True
 
 
@@ -108,8 +108,10 @@ def _survey(walk: Walk, chain: Chain, stop: rg.Stop) -> _Seen | None:
     folders: dict[bytes, int] = {}
     ends = time.monotonic() + SURVEY_S
     for prefix, _, folder in walk.folders():
+        if stop.wanted:
+            return None
         # A tree so large that looking through it takes longer than searching is `rg`'s.
-        if stop.wanted or time.monotonic() > ends:
+        if time.monotonic() > ends:
             break
         folders[prefix or b"."] = os.fstat(folder).st_mtime_ns
     rules: list[tuple[bytes, bytes]] = []
