@@ -118,6 +118,7 @@ def test_nobody_who_answers_in_time_means_no(tmp_path: Path, stub: Stub) -> None
     assert "nobody answered within 0.3 s" in json.loads(answer)["toolError"]["message"]
 
 
+@pytest.mark.slow
 def test_a_question_whose_process_was_killed_cannot_be_answered(tmp_path: Path, stub: Stub) -> None:
     script(stub, file_path="a.txt", content="one\n")
     process = ask(stub, tmp_path, "--approvals", "mailbox")
