@@ -187,3 +187,37 @@ def test_a_quoted_name_is_one_word_of_a_test(command: str) -> None:
 )
 def test_a_name_that_may_be_an_option_of_test_is_none(command: str) -> None:
     assert not _report(command).read_only
+
+
+GLOBBED = [
+    "sort *.txt",
+    "sed -n 1p *.txt",
+    "awk 1 *.txt",
+    "jq . *.txt",
+    'for f in *.txt; do sort "$f"; done',
+    "rg x *.txt",
+]
+
+
+@pytest.mark.parametrize("command", GLOBBED)
+def test_a_pattern_is_a_read_where_no_name_could_be_an_option(tmp_path: Path, command: str) -> None:
+    (tmp_path / "a.txt").write_text("")
+    assert understand(command, str(tmp_path), home=HOME).read_only
+    (tmp_path / "-oo.txt").write_text("")
+    assert not understand(command, str(tmp_path), home=HOME).read_only
+
+
+@pytest.mark.parametrize("command", ["cd sub; sort *.txt", 'for f in *.txt; do cd sub; sort "$f"; done'])
+def test_names_are_looked_at_where_the_pattern_is_matched(tmp_path: Path, command: str) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "-oo.txt").write_text("")
+    (tmp_path / "sub" / "a.txt").write_text("")
+    report = understand(command, str(tmp_path), home=HOME)
+    assert any(
+        isinstance(each, RunCommand) and each.words[0] == "sort" and not each.read_only for each in report.effects
+    )
+
+
+@pytest.mark.parametrize("command", ["uniq src/*.txt", "uniq *.txt", "xxd ./*", "uniq {a,b}"])
+def test_a_pattern_may_name_the_output_file_of_a_filter(command: str) -> None:
+    assert not _report(command).read_only

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.host.shell import arithmetic, simple
+from holdfast.host.shell import arithmetic, globs, simple
 from holdfast.host.shell.constructs import CONSTRUCTS
 from holdfast.host.shell.found import Found, FoundRedirect, Place
 from holdfast.host.shell.plain import Node
@@ -155,7 +155,7 @@ class Walk:
         words: list[Word] = []
         for arg in children(node, "Args"):
             self.substitutions(arg, scope, place)
-            words += self.decoder.words(arg, scope.variables)
+            words += [globs.looked_at(word, scope.places) for word in self.decoder.words(arg, scope.variables)]
         if words:
             there = replace(place, assigns=place.assigns + assigns) if assigns else place
             return simple.run(self, tuple(words), scope, there)

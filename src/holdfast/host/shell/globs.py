@@ -5,9 +5,13 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from holdfast.host.shell.word import Word
 
 MAX_MATCHES = 64
+_MEANT_OTHERWISE = "-+@!("  # what begins no name of a file to some program: an option, a command, a file of options
 _BRACKET = re.compile(r"\[[!^]?\]?[^\]]*\]")
 
 
@@ -32,6 +36,18 @@ def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str
         yield whole, False
     for path in found or ():
         yield path, False
+
+
+def looked_at(word: Word, places: Sequence[str | None]) -> Word:
+    """Return a pattern marked as one that finds no option, where no name in the folder it is matched in could be one.
+
+    A bare `*` is left as it is: whoever writes that takes what comes.
+    """
+    if word.kind != "glob" or not word.may_be_flag or word.text[:1] == "-" or word.text == "*":
+        return word
+    if any(place is None or any(name[0] in _MEANT_OTHERWISE for name in _names(place)) for place in places):
+        return word
+    return replace(word, no_flag=True)
 
 
 def _expand(pattern: str) -> list[str] | None:

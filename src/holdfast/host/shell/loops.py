@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.host.shell import globs
 from holdfast.host.shell.found import Place
 from holdfast.host.shell.plain import Node
 from holdfast.host.shell.scope import Flow, Places, Scope, staying, union
@@ -38,7 +39,8 @@ def for_loop(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
     if loop["Type"] != "WordIter":
         walk.fault("an arithmetic loop evaluates names as code")
         return _any_rounds(walk, node, "", scope, place)
-    items = [word for item in children(loop, "Items") for word in walk.decoder.words(item, scope.variables)]
+    decoded = [word for item in children(loop, "Items") for word in walk.decoder.words(item, scope.variables)]
+    items = [globs.looked_at(word, scope.places) for word in decoded]
     readable = items and all(word.kind != "opaque" for word in items) and len(items) <= _MAX_ROUNDS
     if node.get("Select"):
         walk.fault("`select` reads its choice when it runs")

@@ -50,7 +50,7 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
         return Verdict(f"`{name}` that shows signatures runs a program")
     if kind == "none" and operands:
         return Verdict(f"`{name}` with the operand {operands[0].text!r} is not known to only read")
-    if kind in ("one", "onetext") and len(parsed.operands) > 1:
+    if kind in ("one", "onetext") and (len(parsed.operands) > 1 or any(word.many for word in parsed.operands)):
         return Verdict(f"`{name}` writes its second operand")
     if kind == "date" and any(not word.text.startswith("+") for word in operands):
         return Verdict("`date` with a time sets the clock")

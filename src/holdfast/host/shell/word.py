@@ -23,6 +23,7 @@ class Word:
     fixed: str = ""
     path: str = ""  # what the `{}` of `find` stands for: a pattern of the paths it may be
     many: Many = ""
+    no_flag: bool = False  # a pattern that was looked at: no name it finds begins with a dash
 
     @property
     def literal(self) -> bool:
@@ -31,4 +32,6 @@ class Word:
     @property
     def may_be_flag(self) -> bool:
         """Whether the word could turn out to begin with a dash."""
-        return self.text.startswith("-") if self.kind == "literal" else not self.fixed or self.fixed[0] == "-"
+        if self.kind == "literal":
+            return self.text.startswith("-")
+        return not self.no_flag and (not self.fixed or self.fixed[0] == "-")

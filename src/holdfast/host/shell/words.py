@@ -30,6 +30,7 @@ class Piece:
     text: str
     kind: Kind = "literal"
     many: Many = ""
+    no_flag: bool = False
 
 
 Atom: TypeAlias = Piece | str
@@ -90,7 +91,9 @@ class Decoder:
         if _globs(atoms) and not in_assignment:
             return Word(text, "glob", _certain(atoms), many=_many(atoms) or "names")
         if any(isinstance(atom, Piece) and atom.kind == "glob" for atom in atoms):
-            return Word(text, "glob", _certain(atoms), many=_many(atoms))
+            first = next(atom for atom in atoms if not isinstance(atom, Piece) or atom.text)
+            no_flag = isinstance(first, Piece) and first.no_flag
+            return Word(text, "glob", _certain(atoms), many=_many(atoms), no_flag=no_flag)
         return Word(text)
 
     def _opaque(self, node: Node, fixed: str = "", many: Many = "") -> Word:
@@ -212,7 +215,7 @@ class Decoder:
             return None
         if splits and (not self.splits_as_usual or not known.text or (known.literal and _SPLITS.search(known.text))):
             return None
-        return Piece(known.text, known.kind, "split" if splits and not known.literal else "")
+        return Piece(known.text, known.kind, "split" if splits and not known.literal else "", known.no_flag)
 
 
 def odd_parameter(part: Node) -> str:
