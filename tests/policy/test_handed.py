@@ -125,3 +125,27 @@ def test_a_variable_that_chooses_a_program_is_not_covered_by_the_rule_for_the_co
 )
 def test_another_spelling_of_a_denied_command_is_denied(tmp_path: Path, rule: str, command: str) -> None:
     assert _decision(tmp_path, command, rule) == "deny"
+
+
+@pytest.mark.parametrize(
+    "command", ["git check-ignore -v .env", "git ls-files .env", "git status -s .env", "ls -l .env", "stat .env"]
+)
+def test_a_listing_may_show_that_a_secret_is_there(tmp_path: Path, command: str) -> None:
+    (tmp_path / ".env").write_text("x")
+    assert _decision(tmp_path, command) == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git status -v .env",
+        "git status --verbose .env",
+        "git ls-files -X .env",
+        "git ls-files -s .env",
+        "git diff .env",
+        "git show HEAD:.env",
+    ],
+)
+def test_what_shows_the_content_of_a_secret_is_no_listing(tmp_path: Path, command: str) -> None:
+    (tmp_path / ".env").write_text("x")
+    assert _decision(tmp_path, command) == "deny"

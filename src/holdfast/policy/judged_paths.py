@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from typing import TYPE_CHECKING
 
 from holdfast.core.effects import DeletePath, ReadPath, RunCommand, WritePath
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 PathEffect = ReadPath | WritePath | DeletePath
 
 _LISTERS = frozenset({"ls", "dir", "vdir", "stat", "du", "readlink", "realpath"})
+# Of git those that name files, and the options with which they tell more: what changed, or the object it is kept as.
+_GIT_LISTERS = {
+    "check-attr": "--source",
+    "check-ignore": "--stdin",
+    "ls-files": r"-\w*[sX]|--(?:stage|format|debug|exclude-from)",
+    "status": r"-\w*v|--verb|--porcelain=v?2",
+}
 _NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 
@@ -106,9 +114,14 @@ def _protection(
 
 def _lists(command: RunCommand | None) -> bool:
     """Tell whether a command shows names and sizes of files alone, and never what is in them."""
-    if command is None or not command.read_only or posixpath.basename(command.words[0]) not in _LISTERS:
+    if command is None or not command.read_only:
         return False
-    return not any(word.startswith(("-X", "--exclude-from")) for word in command.words)  # `du -X` reads a file
+    program, *words = command.words
+    if posixpath.basename(program) == "git":
+        more = _GIT_LISTERS.get(words[0]) if words else None
+        return more is not None and not any(re.match(more, word) for word in words)
+    reads_a_list = any(word.startswith(("-X", "--exclude-from")) for word in words)  # `du -X` reads a file
+    return posixpath.basename(program) in _LISTERS and not reads_a_list
 
 
 def _own(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
