@@ -11,7 +11,8 @@ import pytest
 from holdfast import Holdfast, Settings, ToolCall, tool
 from holdfast.agent.ask import answer
 from holdfast.agent.loop import Limits
-from holdfast.core.model import BROKEN_ARGUMENTS, Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
+from holdfast.core.call import BROKEN_ARGUMENTS
+from holdfast.core.model import Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
 from holdfast.providers.scripted import ScriptedModel
 from holdfast.testing import Says, scratch_app
 

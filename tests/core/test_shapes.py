@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from holdfast.core.call import Foreign, Image, Text, ToolCall, ToolError, ToolResult, Undo
+from holdfast.core.call import BROKEN_ARGUMENTS, Foreign, Image, Text, ToolCall, ToolError, ToolResult, Undo
 from holdfast.core.names import provider_map
 from holdfast.core.shapes import (
     call_from_anthropic,
@@ -94,6 +94,6 @@ def test_a_call_comes_back_from_every_shape() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '"x"'])
-def test_broken_arguments_of_a_model_are_a_value_error(arguments: str) -> None:
-    with pytest.raises(ValueError):
-        call_from_openai({"id": "1", "function": {"name": "x", "arguments": arguments}})
+def test_broken_arguments_of_a_model_are_handed_over_as_they_are(arguments: str) -> None:
+    call = call_from_openai({"id": "1", "function": {"name": "x", "arguments": arguments}})
+    assert call.args == {BROKEN_ARGUMENTS: arguments}

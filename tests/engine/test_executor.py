@@ -23,6 +23,7 @@ from holdfast import (
     WritePath,
     tool,
 )
+from holdfast.core.shapes import call_from_openai
 from holdfast.engine.metrics_report import to_json
 from holdfast.testing import Says, run_tool, scratch_app
 
@@ -634,3 +635,13 @@ async def test_an_async_check_runs_on_the_loop() -> None:
     async with scratch_app(tools=[record]) as app:
         assert (await app.call("t")).ok
     assert seen == [threading.get_ident()]
+
+
+async def test_arguments_that_were_no_json_are_refused_also_by_a_tool_that_takes_anything() -> None:
+    anything = Tool(name="anything", description="Takes anything.", args={"type": "object"}, run=lambda args, ctx: args)
+    entry = {"id": "1", "type": "function", "function": {"name": "anything", "arguments": '{"path": "a'}}
+    async with scratch_app(tools=[anything], builtin=False) as app:
+        result = (await app.run_calls([call_from_openai(entry)]))[0]
+    assert result.error is not None
+    assert result.error.code == "invalid_args"
+    assert '{"path": "a' in result.error.message

@@ -16,9 +16,9 @@ from holdfast.agent.foreign import marked
 from holdfast.agent.history import Past
 from holdfast.agent.outcome import Limits, Outcome, Spent
 from holdfast.agent.speaking import speak
-from holdfast.agent.unmade import broken, no_tools, stopped
+from holdfast.agent.unmade import no_tools, stopped
 from holdfast.core.call import ToolCall, ToolResult
-from holdfast.core.model import BROKEN_ARGUMENTS, Message, Model, ModelError, ModelRequest, Turn, Usage
+from holdfast.core.model import Message, Model, ModelError, ModelRequest, Turn, Usage
 from holdfast.core.session import Session
 from holdfast.core.view import Selection
 from holdfast.engine.executor import Executor
@@ -118,8 +118,8 @@ class Loop:
         """Run a turn's calls through the door, but for `known` ones; results by position, since models repeat ids."""
         results = dict(known or {})
         for position, call in enumerate(calls):
-            if self.selection is None or BROKEN_ARGUMENTS in call.args:
-                results[position] = no_tools(call) if self.selection is None else broken(call)
+            if self.selection is None:
+                results[position] = no_tools(call)
         open_ones = [position for position in range(len(calls)) if position not in results]
         stopped_by: BaseException | None = None
         try:

@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.core.call import ToolCall, ToolError, ToolResult
-from holdfast.core.model import BROKEN_ARGUMENTS
 
 _LOOK: Final = "Look at the state of things before doing it again."
-
-
-def broken(call: ToolCall) -> ToolResult:
-    """Answer a call whose arguments are no JSON."""
-    shown = str(call.args[BROKEN_ARGUMENTS])[:200]
-    problem = ToolError("invalid_args", f"the arguments of {call.name} are not JSON: {shown}", "Send one JSON object.")
-    return _failed(call, problem)
 
 
 def no_tools(call: ToolCall) -> ToolResult:

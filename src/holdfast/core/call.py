@@ -32,6 +32,10 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+BROKEN_ARGUMENTS: Final = "__broken_json__"
+"""The argument name under which arguments that were no JSON are handed over, so that the model is told."""
+
+
 @frozen
 class ToolCall:
     """One wish to run a tool: who wants it, which tool, with which arguments."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
-from holdfast.core.call import ToolCall, ToolResult
+from holdfast.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
 from holdfast.core.errors import HoldfastError
 from holdfast.core.frozen import field, frozen
 from holdfast.core.tool import ToolInfo
@@ -141,10 +141,6 @@ def within_limit(name: str, size: int) -> int:
     if size > TURN_LIMIT:
         raise ModelError(f"{name} sent more than {TURN_LIMIT:,} characters in one turn, and was left", "Try again.")
     return size
-
-
-BROKEN_ARGUMENTS: Final = "__broken_json__"
-"""The argument name under which a provider hands over arguments that were no JSON, so that the model is told."""
 
 
 def arguments(text: str) -> dict[str, Any]:

@@ -152,17 +152,13 @@ def call_to_openai(call: ToolCall) -> dict[str, Any]:
 
 
 def call_from_openai(entry: Mapping[str, Any], names: Mapping[str, str] | None = None) -> ToolCall:
-    """Return the call of a `tool_calls` entry. Raises ValueError when its arguments are no JSON object."""
+    """Return the call of a `tool_calls` entry; one whose arguments are no JSON object is refused when it is made."""
+    from holdfast.core.model import arguments
+
     function = entry["function"]
-    args = json.loads(function.get("arguments") or "{}")
-    if not isinstance(args, dict):  # a ValueError, as broken JSON is one: callers treat both alike
-        raise ValueError(  # noqa: TRY004
-            "the arguments of a tool call must be a JSON object"
-        )
     name: str = function["name"]
-    return ToolCall(
-        names.get(name, name) if names else name, cast("dict[str, Any]", args), id=entry["id"], source="model"
-    )
+    args = arguments(function.get("arguments") or "")
+    return ToolCall(names.get(name, name) if names else name, args, id=entry["id"], source="model")
 
 
 def result_to_openai(call_id: str, result: ToolResult) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
-from holdfast.core.call import ToolCall
+from holdfast.core.call import BROKEN_ARGUMENTS, ToolCall
 from holdfast.core.errors import ToolFailure
 from holdfast.core.repair import repair
 from holdfast.core.schema import Fault, InvalidArguments, Schema
@@ -21,6 +21,13 @@ def mended(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
         raise invalid(tool, problem.faults) from None
     except (TypeError, ValueError, AttributeError) as problem:
         raise invalid(tool, [Fault("", f"arguments must be an object: {problem}")]) from None
+
+
+def broken(tool: Tool, call: ToolCall) -> ToolFailure:
+    """Return the failure of a call whose arguments a model wrote in no JSON."""
+    shown = str(call.args[BROKEN_ARGUMENTS])[:200]
+    message = f"the arguments of {tool.name} are not JSON: {shown}"
+    return ToolFailure(message, code="invalid_args", hint="Send one JSON object.")
 
 
 def invalid(tool: Tool, faults: list[Fault]) -> ToolFailure:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.core.call import ToolCall, ToolResult
+from holdfast.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
 from holdfast.core.context import ToolContext
 from holdfast.core.errors import ToolFailure
 from holdfast.core.events import Event, Progress
@@ -209,6 +209,9 @@ class Executor:
             return self.asking.permits(tool, effect, session)
 
         ctx = ToolContext(call, session, report, settings.custom if settings else _NO_OPTIONS, permits)
+        given: Any = call.args
+        if type(given) is dict and BROKEN_ARGUMENTS in given:  # a tool whose schema takes anything must not get it
+            raise _broken(tool, call)
         try:
             return ctx, tool.arguments.parse(call.args), ()
         except InvalidArguments:
@@ -365,6 +368,12 @@ def _wrapped(layer: Middleware, inner: Proceed) -> Proceed:
         return await layer(prepared, inner)
 
     return proceed
+
+
+def _broken(tool: Tool, call: ToolCall) -> ToolFailure:
+    from holdfast.engine.arguments import broken
+
+    return broken(tool, call)
 
 
 def _repaired(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
