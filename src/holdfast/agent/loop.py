@@ -22,7 +22,7 @@ from holdfast.core.model import Message, Model, ModelError, ModelRequest, Turn, 
 from holdfast.core.session import Session
 from holdfast.core.view import Selection
 from holdfast.engine.executor import Executor
-from holdfast.engine.orchestrator import run_all
+from holdfast.engine.orchestrator import run_each
 
 __all__ = ["Limits", "Loop", "Outcome"]
 
@@ -122,11 +122,14 @@ class Loop:
                 results[position] = no_tools(call)
         open_ones = [position for position in range(len(calls)) if position not in results]
         stopped_by: BaseException | None = None
+
+        def take(finished: tuple[int, ToolResult]) -> None:
+            results[open_ones[finished[0]]] = finished[1]
+
         try:
             if open_ones and self.selection is not None:
                 wanted = [calls[position] for position in open_ones]
-                async for position, result in run_all(wanted, self.executor, self.session, self.selection):
-                    results[open_ones[position]] = result
+                await run_each(wanted, self.executor, self.session, self.selection, take)
         except asyncio.CancelledError as cancelled:
             stopped_by = cancelled
         answered = [results.get(position) or stopped(call) for position, call in enumerate(calls)]

@@ -118,14 +118,27 @@ async def run_list(
 ) -> list[ToolResult]:
     """Make all calls and return their results in the order of the calls."""
     results: dict[int, ToolResult] = {}
+    await run_each(calls, executor, session, view, lambda each: results.update((each,)), limit=limit)
+    return [results[position] for position in range(len(calls))]
+
+
+async def run_each(
+    calls: Sequence[ToolCall],
+    executor: Executor,
+    session: Session,
+    view: View,
+    put: Callable[[Finished], None],
+    *,
+    limit: int | None = None,
+) -> None:
+    """Make all calls, each result handed to `put` the moment it is there: whoever is interrupted has them."""
     runner = _Runner(calls, executor, session, view, limit)
     for batch in runner.batches:
-        workers = runner.start(batch, lambda each: results.update((each,)), _unheard)
+        workers = runner.start(batch, put, _unheard)
         try:
             await asyncio.gather(*workers)
         finally:
             await _end(workers)
-    return [results[position] for position in range(len(calls))]
 
 
 class _Runner:
