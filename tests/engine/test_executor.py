@@ -23,6 +23,7 @@ from holdfast import (
     WritePath,
     tool,
 )
+from holdfast.core.names import provider_map, provider_safe
 from holdfast.core.shapes import call_from_openai
 from holdfast.engine.metrics_report import to_json
 from holdfast.testing import Says, run_tool, scratch_app
@@ -645,3 +646,38 @@ async def test_arguments_that_were_no_json_are_refused_also_by_a_tool_that_takes
     assert result.error is not None
     assert result.error.code == "invalid_args"
     assert '{"path": "a' in result.error.message
+
+
+async def test_a_model_that_writes_an_underscore_for_a_dot_gets_the_tool_it_means() -> None:
+    async with scratch_app() as app:
+        (result,) = await app.run_calls([ToolCall("time_now", source="model")])
+        assert result.ok
+        assert result.meta["tool"] == "time.now"
+
+
+async def test_a_model_is_told_near_names_as_it_has_to_write_them() -> None:
+    async with scratch_app() as app:
+        (result,) = await app.run_calls([ToolCall("time_nows", source="model")])
+        near = provider_safe("time.now")
+        assert result.error is not None
+        assert near in result.error.hint
+        (again,) = await app.run_calls([ToolCall(provider_map(app.selection.names())[near], source="model")])
+        assert again.ok
+
+
+async def test_two_tools_that_read_alike_with_underscores_are_never_confused() -> None:
+    said: list[str] = []
+
+    def one(name: str) -> Tool:
+        return Tool(
+            name=name,
+            description="T.",
+            args={"type": "object"},
+            run=lambda args, ctx: said.append(name),
+            read_only=True,
+        )
+
+    async with scratch_app(tools=[one("a.b"), one("a_b"), one("x.y"), one("x/y")]) as app:
+        results = await app.run_calls([ToolCall("a_b", source="model"), ToolCall("x_y", source="model")])
+    assert [result.ok for result in results] == [True, False]
+    assert said == ["a_b"]

@@ -60,6 +60,14 @@ def provider_safe(name: str) -> str:
     return _UNSAFE_CHARACTER.sub("_", name)[: PROVIDER_NAME_LIMIT - 9] + "_" + digest
 
 
+def meant_by(name: str, names: Iterable[str]) -> str | None:
+    """Return the one of `names` that a model means which writes `time_now` for `time.now`; None when it is not one."""
+    if "_" not in name:
+        return None
+    found = [each for each in names if each != name and _UNSAFE_CHARACTER.sub("_", each) == name]
+    return found[0] if len(found) == 1 else None
+
+
 def provider_map(names: Iterable[str]) -> Mapping[str, str]:
     """Return safe name → real name for a whole tool list; the way back from a provider."""
     return {provider_safe(name): name for name in names}

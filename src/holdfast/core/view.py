@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.core.names import full_name, provider_safe, split_full_name
+from holdfast.core.names import full_name, meant_by, provider_safe, split_full_name
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
@@ -232,7 +232,8 @@ class Selection:
         return [info for name in names if (info := self.source.info(name, self.session)) is not None]
 
     def _look_up(self, name: str) -> Tool | None:
-        real = self.source.resolve(name)
+        # A model cannot write a dot: where `time.now` is called `time_now_0fa1a43b` for it, many write `time_now`.
+        real = self.source.resolve(name) or meant_by(name, self._names)
         if real is None or real not in self._names:
             return None
         tool = self.source.get(real)

@@ -187,7 +187,7 @@ class Executor:
     def _resolve(self, call: ToolCall, view: View) -> Tool:
         tool = view.get(call.name)
         if tool is None:
-            raise missing(call.name, view)
+            raise missing(call.name, view, by_model=call.source == "model")
         return tool
 
     def _is_ready(self, tool: Tool, session: Session) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 from holdfast.core.call import ToolError, ToolResult
 from holdfast.core.errors import ToolFailure
+from holdfast.core.names import provider_safe
 from holdfast.engine.prepared import Prepared, View
 from holdfast.engine.running import Overrun
 
@@ -14,8 +15,8 @@ SWITCHED_OFF: Final = "Set `enabled = true` for it in the settings, or use anoth
 CANCELLED: Final = ToolResult.failed(ToolError("cancelled", "the call was cancelled", "Nothing more will happen."))
 
 
-def missing(name: str, view: View) -> ToolFailure:
-    """Say that there is no such tool here, and which names are near."""
+def missing(name: str, view: View, *, by_model: bool = False) -> ToolFailure:
+    """Say that there is no such tool here, and which names are near; to a model, as it has to write them."""
     from difflib import get_close_matches
 
     if view.hides(name):
@@ -23,7 +24,8 @@ def missing(name: str, view: View) -> ToolFailure:
         return ToolFailure(message, code="tool_unavailable", hint="Use one of the tools you were given.")
     names = view.names()
     folded = {each.lower(): each for each in names}
-    near = [folded[each] for each in get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
+    near = [folded[each] for each in get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
+    near = [provider_safe(each) for each in near] if by_model else near
     hint = (
         f"Did you mean {', '.join(near)}?" if near else "`holdfast tools list` lists all; a model can use ToolSearch."
     )
