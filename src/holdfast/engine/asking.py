@@ -93,7 +93,8 @@ class Asking:
             f"{tool.name} was not permitted: {decision.reason}",
             code="permission_denied",
             hint="Do it another way, or ask the user. `holdfast policy check` explains the verdict.",
-            details={"verdict": decision.verdict, "rules": [rule.to_dict() for rule in decision.rules], "number": 2},
+            details={"verdict": decision.verdict, "rules": [rule.to_dict() for rule in decision.rules]}
+            | {"layer": 2, "number": 2},
         )
 
     async def preview(self, tool: Tool, args: Any, ctx: ToolContext, workers: Workers) -> Preview | None:
