@@ -530,3 +530,16 @@ def test_everything_but_a_plain_text_is_left_to_the_thorough_way(tmp_path: Path,
     for name in ("fifo", "empty", "binary", "book.ipynb", "out", "missing", ".", "no\0name"):
         assert at_once(ctx, tmp_path / name) is None, name
     assert ctx.session.read_state.items() == []
+
+
+async def test_a_file_whose_name_is_no_utf_8_is_read_and_an_empty_name_refused(tmp_path: Path) -> None:
+    from holdfast.testing import scratch_app
+
+    with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.txt"), "w") as file:
+        file.write("hi\n")
+    async with scratch_app(tmp_path) as app:
+        found = await app.call("Read", {"file_path": os.path.join(tmp_path, "caf\udce9.txt")})
+        empty = await app.call("Read", {"file_path": ""})
+    assert found.data["content"] == "hi"
+    assert empty.error is not None
+    assert empty.error.code == "invalid_args"

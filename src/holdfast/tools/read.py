@@ -45,7 +45,7 @@ INDEXES: Final = Kept("line indexes", make=lambda session: LineIndexes())
 class ReadArgs(Args):
     """Which file, and which part of it."""
 
-    file_path: str = Field(min_length=1, description="The absolute path to the file to read")
+    file_path: str = Field(description="The absolute path to the file to read")
     offset: int = Field(
         default=0, ge=0, description="The line number to start reading from (0-based)", json_schema_extra=unsaid
     )
@@ -53,6 +53,11 @@ class ReadArgs(Args):
         default=LINES, ge=1, description="The number of lines to read (default 2000)", json_schema_extra=unsaid
     )
     pages: str | None = Field(default=None, description='Pages of a PDF to read, for example "3", "1-5" or "10-"')
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what a schema would say, but not of names that are no UTF-8, which files may have."""
+        if not self.file_path:
+            yield "file_path", "is empty"
 
 
 def effects(args: ReadArgs, ctx: ToolContext) -> list[Effect]:
