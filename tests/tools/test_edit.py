@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -384,3 +385,28 @@ def test_utf_8_with_stray_bytes_is_edited_as_utf_8(bench: Workbench) -> None:
     assert path.read_bytes() == before.replace(b"line four", "línea".encode()).replace(b"\xff\xfe", b"").replace(
         b"stray  bytes", b"no stray bytes"
     )
+
+
+def held_open(name: str) -> list[str]:
+    """Return the descriptors of this process that lead to a file of this name, deleted ones included."""
+    found: list[str] = []
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed since it was listed
+            found.append(os.readlink(f"/proc/self/fd/{each}"))
+    return [each for each in found if name in each]
+
+
+async def test_many_edits_of_a_large_file_leave_no_descriptor_open(tmp_path: Path) -> None:
+    from holdfast.testing import scratch_app
+
+    file = tmp_path / "large.txt"
+    file.write_text("0\n" + "a line\n" * 200_000)
+    async with scratch_app(tmp_path, approve=True) as app:
+        assert (await app.call("Read", {"file_path": str(file), "limit": 5})).ok
+        for turn in range(20):
+            result = await app.call(
+                "Edit", {"file_path": str(file), "old_string": f"{turn}\na line", "new_string": f"{turn + 1}\na line"}
+            )
+            assert result.ok, result.output
+            assert len(held_open("large.txt")) <= 3  # the thread that closes them may be one or two behind
+    assert file.read_text().startswith("20\n")

@@ -73,8 +73,26 @@ def written(attempt: Attempt, checks: tuple[Check, ...], tool: str) -> ToolResul
         raise
     finally:
         attempt.forget()
-        attempt.close()
+        _let_go(attempt)
     return _result(attempt, tool, change_id, seen)
+
+
+def _let_go(attempt: Attempt) -> None:
+    """Close what is open. With its last descriptor a replaced file goes, and a large one takes its time."""
+    if attempt.status is None or attempt.status.st_size < _BESIDE_BYTES:
+        attempt.close()
+        return
+    held, attempt.fd = [attempt.fd] if attempt.fd >= 0 else [], -1
+    attempt.close()
+
+    def close() -> None:
+        while held:
+            os.close(held.pop())
+
+    try:
+        attempt.ctx.session.keep(ASIDE).submit(close)
+    except (OSError, RuntimeError):  # no thread left; what stays in its queue finds nothing held
+        close()
 
 
 def _unchanged(attempt: Attempt) -> bool:
@@ -148,25 +166,25 @@ def _hashed(attempt: Attempt, size: int) -> Callable[[], str]:
     """Return what gives the digest of the new content; that of a large one is worked out while it is written."""
     if size >= _BESIDE_BYTES:
         try:
-            return attempt.ctx.session.keep(HASHER).submit(digest_parts, attempt.parts).result
+            return attempt.ctx.session.keep(ASIDE).submit(digest_parts, attempt.parts).result
         except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
             pass
     digest = digest_parts(attempt.parts)
     return lambda: digest
 
 
-def _make_hasher(session: Session) -> ThreadPoolExecutor:
+def _make_aside(session: Session) -> ThreadPoolExecutor:
     from concurrent.futures import ThreadPoolExecutor
 
-    return ThreadPoolExecutor(1, "holdfast-digest")
+    return ThreadPoolExecutor(1, "holdfast-aside")
 
 
-async def _close_hasher(hasher: ThreadPoolExecutor) -> None:
-    hasher.shutdown(wait=False)
+async def _close_aside(aside: ThreadPoolExecutor) -> None:
+    aside.shutdown(wait=False)
 
 
-HASHER: Final = Kept("hasher", make=_make_hasher, close=_close_hasher)
-"""A thread of the session's own: starting one for each edit makes the edit wait for it."""
+ASIDE: Final = Kept("aside", make=_make_aside, close=_close_aside)
+"""A thread of the session's own, for what an edit need not wait for: starting one for each makes it wait for that."""
 
 
 def _appeared(attempt: Attempt) -> ToolFailure:
