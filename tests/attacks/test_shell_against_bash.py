@@ -185,8 +185,9 @@ _NOISE = [
     "c1 ",
 ]
 
+# bash writes line by line: a name with a line feed would be torn apart by what a background command reports.
 _PRELUDE = """
-command_not_found_handle() { printf '%s\\0' "$1" >> "$REPORT"; return 1; }
+command_not_found_handle() { printf '%s\\0' "${1//$'\\n'/$'\\1'}" >> "$REPORT"; return 1; }
 ulimit -t 2
 eval "$SCRIPT" > /dev/null 2>&1 < /dev/null
 """
@@ -223,7 +224,8 @@ def _run_by_bash(script: str, folder: Path, number: int) -> set[str]:
     except ProcessLookupError:
         pass
     running.wait()
-    return {name.decode(errors="replace") for name in report.read_bytes().split(b"\0") if name}
+    names = report.read_bytes().replace(b"\1", b"\n").split(b"\0")
+    return {name.decode(errors="replace") for name in names if name}
 
 
 def _ask(count: int, seed: int, folder: Path) -> None:
