@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -244,24 +245,43 @@ async def test_special_files_are_refused_at_once(desk: Desk) -> None:
     assert time.monotonic() - began < 2
 
 
-async def test_the_event_loop_goes_on_while_a_search_runs(desk: Desk) -> None:
-    for number in range(200):
-        desk.put(f"big/{number}.txt", "some words in a line\n" * 1000)
+_BEATING = """
+import asyncio, sys, time
+from holdfast import Holdfast
+
+async def main():
     widest = 0.0
 
-    async def beat() -> None:
+    async def beat():
         nonlocal widest
         while True:
             before, worked = time.perf_counter(), time.process_time()
             await asyncio.sleep(0.001)
-            # What others do on the machine is not ours: where this process itself did nothing, nothing held the loop.
+            # What others do on the machine is not ours: where this process did nothing, nothing held the loop.
             widest = max(widest, min(time.perf_counter() - before, time.process_time() - worked))
 
-    beating = asyncio.create_task(beat())
-    await desk.call("Grep", pattern="zebra")
-    await desk.call("Grep", pattern=r"wor\w+ in", output_mode="count")
-    beating.cancel()
-    assert widest < 0.2  # the figure is 20 ms; measuring coverage takes its part
+    async with Holdfast(sys.argv[1], keep_state=False) as app:
+        await app.call("Grep", {"pattern": "warm"})
+        beating = asyncio.create_task(beat())
+        for args in ({"pattern": "zebra"}, {"pattern": r"wor\\w+ in", "output_mode": "count"}):
+            assert (await app.call("Grep", args)).ok
+        beating.cancel()
+    print(widest)
+
+asyncio.run(main())
+"""
+
+
+def test_the_event_loop_goes_on_while_a_search_runs(tmp_path: Path) -> None:
+    # In a process of its own: the heap of a whole test run takes longer to look through than a search holds the loop.
+    (tmp_path / "work").mkdir()
+    for number in range(200):
+        (tmp_path / f"work/{number}.txt").write_text("some words in a line\n" * 1000)
+    variables = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-c", _BEATING, str(tmp_path / "work")]
+    ran = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert float(ran.stdout) < 0.2  # the figure is 20 ms
 
 
 async def test_a_large_binary_file_costs_no_time(desk: Desk) -> None:
