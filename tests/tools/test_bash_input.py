@@ -113,6 +113,16 @@ async def test_an_input_that_is_empty_is_the_reason_given(tmp_path: Path, comman
     assert "Commands get no input" in result.output
 
 
+@pytest.mark.skipif("required" not in MODES, reason="no sandbox here")
+async def test_a_command_that_met_the_sandbox_too_is_told_both(tmp_path: Path) -> None:
+    asking = f"{sys.executable} -c \"import os\ntry: input()\nfinally: os.mkdir('/usr/holdfast-probe')\""
+    async with scratch_app(tmp_path, settings=Settings.parse({"sandbox": {"mode": "required"}})) as app:
+        result = await run(app, asking, 20)
+    assert result.data["waiting_for_input"] is True
+    assert "Commands get no input" in result.output
+    assert "The sandbox lets commands write only in" in result.output
+
+
 @pytest.mark.parametrize("command", ["false", "ls nothing", "echo 'what?'; exit 3", "printf 'a:\\n' >&2; exit 1"])
 async def test_other_failures_are_not_put_down_to_it(tmp_path: Path, command: str) -> None:
     async with scratch_app(tmp_path) as app:

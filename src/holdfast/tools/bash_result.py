@@ -116,7 +116,7 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
         notes += _met_the_sandbox(call, stdout, stderr, ended)
     if hint:
         notes.append(hint)
-        if hint == waiting.HINT:
+        if waiting.HINT in hint:
             data["waiting_for_input"] = True
     body = "\n".join(part for part in (stdout.text.rstrip("\n"), marked(stderr.text)) if part)
     if error or ended.exit_code > 0:
@@ -184,10 +184,10 @@ def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:
 def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
     from holdfast.host.sandbox import denials
 
-    if explained := denials.explain(stderr + stdout[-4000:], call.launcher.plan, ended.exit_code):
-        return explained
+    explained = denials.explain(stderr + stdout[-4000:], call.launcher.plan, ended.exit_code)
     last = _last(call.report)
-    return waiting.HINT if waiting.wanted_input(stdout, stderr, last.name if last else "") else ""
+    asked = waiting.HINT if waiting.wanted_input(stdout, stderr, last.name if last else "") else ""
+    return " ".join(each for each in (asked, explained) if each)
 
 
 def _last(report: ShellReport) -> SimpleCommand | None:
