@@ -197,18 +197,15 @@ def _page(row: dict[str, Any]) -> str:
 
 
 def _unknown(options: Namespace, names: list[str]) -> int:
-    from difflib import get_close_matches
+    from holdfast.core.call import ToolError
+    from holdfast.engine.failures import unknown
 
-    wanted: str = options.name
-    near = get_close_matches(wanted, names, n=3, cutoff=0.5)
-    hint = f"Did you mean {', '.join(near)}?" if near else "`holdfast tools list` lists all."
-    message = f"there is no tool named {options.name!r}"
+    error = ToolError.of(unknown(options.name, names))
     if render.as_json(options):
-        error = {"code": "tool_not_found", "message": message, "hint": hint, "details": {"nearest": near}}
-        render.facts(options, {"ok": False, "error": error}, "")
+        render.facts(options, {"ok": False, "error": error.to_dict()}, "")
     else:
-        render.error(message, hint)
-    return EXIT_CODES["tool_not_found"]
+        render.error(error.message, error.hint)
+    return EXIT_CODES[error.code]
 
 
 # -- invoke: one call through the door ----------------------------------------------------------------------------

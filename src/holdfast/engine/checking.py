@@ -6,7 +6,7 @@ looked at, no network is used, nobody is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from holdfast.core.call import ToolCall
@@ -19,6 +19,7 @@ from holdfast.core.schema import InvalidArguments
 from holdfast.core.tool import Tool
 from holdfast.engine.arguments import mended
 from holdfast.engine.asking import Asking
+from holdfast.engine.failures import unknown
 from holdfast.policy.approval import Nobody
 from holdfast.policy.policy import Decision, JudgedEffect, Policy, Request
 
@@ -41,6 +42,7 @@ class Tools(Protocol):
     """Whatever finds a tool by name or alias."""
 
     def get(self, name: str) -> Tool | None: ...
+    def __iter__(self) -> Iterator[str]: ...
 
 
 class Checker:
@@ -92,7 +94,7 @@ class Checker:
         """Return the facts of a call to a server's tool that is not connected here: its name is all there is."""
         found = split_full_name(name)
         if found is None:
-            raise ToolFailure(f"there is no tool named {name!r}", code="tool_not_found")
+            raise unknown(name, self.tools)
         session = self.session
         return Request(
             tool=name,

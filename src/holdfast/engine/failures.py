@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Final
 
 from holdfast.core.call import ToolError, ToolResult
@@ -16,13 +17,17 @@ CANCELLED: Final = ToolResult.failed(ToolError("cancelled", "the call was cancel
 
 
 def missing(name: str, view: View, *, by_model: bool = False) -> ToolFailure:
-    """Say that there is no such tool here, and which names are near; to a model, as it has to write them."""
-    from difflib import get_close_matches
-
+    """Say that there is no such tool in this session: hidden from it, or not there at all."""
     if view.hides(name):
         message = f"{name} is not among the tools of this session"
         return ToolFailure(message, code="tool_unavailable", hint="Use one of the tools you were given.")
-    names = view.names()
+    return unknown(name, view.names(), by_model=by_model)
+
+
+def unknown(name: str, names: Iterable[str], *, by_model: bool = False) -> ToolFailure:
+    """Say that there is no tool of this name, and which names are near; to a model, as it has to write them."""
+    from difflib import get_close_matches
+
     folded = {each.lower(): each for each in names}
     near = [folded[each] for each in get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
     near = [provider_safe(each) for each in near] if by_model else near

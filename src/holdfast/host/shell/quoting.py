@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-_BARE_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _DOUBLE_ESCAPE = re.compile(r'\\([$`"\\])')
 _HEREDOC_ESCAPE = re.compile(r"\\([$`\\])")
 _ANSI = re.compile(
@@ -16,11 +15,6 @@ _ANSI_PLAIN = {
     "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
     "\\": "\\", "'": "'", '"': '"', "?": "?",
 }  # fmt: skip
-
-
-def undo_bare(text: str) -> str:
-    """Remove the backslashes of unquoted text."""
-    return _BARE_ESCAPE.sub(r"\1", text) if "\\" in text else text
 
 
 def undo_double(text: str) -> str:
