@@ -14,8 +14,8 @@ from holdfast.host.lines import BLOCK, LINE_BYTES, FileBytes, HeldBytes, LineInd
 
 
 def whole_lines(content: bytes) -> list[bytes]:
-    rows = content.split(b"\n")
-    return rows[:-1] if rows[-1] == b"" else rows
+    *ended, last = content.split(b"\n")
+    return [row + b"\n" for row in ended] + ([last] if last else [])
 
 
 def random_content(rng: random.Random) -> bytes:
@@ -68,32 +68,32 @@ def test_holes_are_passed_over_without_reading_them(tmp_path: Path) -> None:
     source, index = FileBytes(fd, path.stat().st_size), LineIndex()
     start = index.start_of(3, source)
     assert start == (20 << 30) + 1
-    assert lines.page(lines.chunks(source, start), 5, 1000).lines == [b"c", b"d"]
+    assert lines.page(lines.chunks(source, start), 5, 1000).lines == [b"c\n", b"d"]
     assert index.all_feeds(source) == 4
     os.close(fd)
 
 
 def test_numbers_look_as_cat_n_writes_them(tmp_path: Path) -> None:
-    rows = [b"x%d" % number for number in range(12_345)]
-    (tmp_path / "a").write_bytes(b"\n".join(rows))
+    rows = [b"x%d\n" % number for number in range(12_344)] + [b"last"]
+    (tmp_path / "a").write_bytes(b"".join(rows))
     expected = subprocess.run(["cat", "-n", tmp_path / "a"], capture_output=True, check=True).stdout
     assert lines.numbered(rows, 1) == expected
     assert lines.numbered(rows[998:1003], 999) == b"\n".join(expected.split(b"\n")[998:1003])
-    assert lines.numbered([b"a", b"b"], 999_999) == b"999999\ta\n1000000\tb"
+    assert lines.numbered([b"a\n", b"b\n"], 999_999) == b"999999\ta\n1000000\tb"
 
 
 @pytest.mark.parametrize("length", [LINE_BYTES - 1, LINE_BYTES, LINE_BYTES + 1, 5 * BLOCK, 40 * BLOCK])
 def test_of_a_long_line_only_the_beginning_is_kept(length: int) -> None:
     content = b"first\n" + b"y" * length + b"\nlast\n"
     page = lines.page(lines.chunks(HeldBytes(content), 0), 10, 10**6)
-    assert page.lines == [b"first", b"y" * min(length, LINE_BYTES), b"last"]
+    assert page.lines == [b"first\n", b"y" * min(length, LINE_BYTES) + b"\n", b"last\n"]
     assert page.left_out.get(1, 0) == max(0, length - LINE_BYTES)
 
 
 def test_a_page_keeps_to_its_budget_and_always_holds_a_line() -> None:
     content = b"z" * 700 + b"\n" + b"".join(b"%d\n" % number for number in range(5000))
     page = lines.page(lines.chunks(HeldBytes(content), 0), 10_000, 500)
-    assert page.lines == [b"z" * 700]
+    assert page.lines == [b"z" * 700 + b"\n"]
     assert page.more
     assert page.cut_by_budget
     page = lines.page(lines.chunks(HeldBytes(content), 0), 10_000, 5_000)

@@ -20,6 +20,8 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from io import BytesIO
+from itertools import islice
 from threading import Lock
 from typing import Final, Protocol
 
@@ -182,7 +184,7 @@ class LineIndexes:
 
 
 class Page:
-    """Some lines of a file, as bytes without their line ends."""
+    """Some lines of a file, as bytes; each ends with its line feed, the last one may have none."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -202,21 +204,22 @@ class Page:
 
     @property
     def content(self) -> bytes:
-        """The lines with their line feeds."""
-        return b"\n".join(self.lines) if self.raw is None else self.raw
+        """The lines in one piece, without the last line feed."""
+        return b"".join(self.lines).removesuffix(b"\n") if self.raw is None else self.raw
 
     def add(self, pieces: list[bytes], whole: bytes, size: int) -> None:
         """Take lines, over-long ones shortened. They are the first `size` bytes of `whole`."""
         self.held += size + len(pieces) * (NUMBER_WIDTH + 1)
-        self.raw = whole[: size - 1] if not self.lines and len(pieces) > 1 else None
+        self.raw = whole[: size - whole.endswith(b"\n", 0, size)] if not self.lines else None
         if not _has_long(whole, size):
             self.lines += pieces
             return
         self.long_lines, self.raw = True, None
         for piece in pieces:
-            kept = self.shortened(piece)
-            self.held -= len(piece) - len(kept)
-            self.lines.append(kept)
+            line = piece.removesuffix(b"\n")
+            kept = self.shortened(line)
+            self.held -= len(line) - len(kept)
+            self.lines.append(kept + piece[len(line) :])
 
     def shortened(self, rest: bytes) -> bytes:
         """Return what is kept of the line that is still being read."""
@@ -236,7 +239,7 @@ class Page:
             return self
         used = 0
         for number, line in enumerate(self.lines):
-            used += len(line) + NUMBER_WIDTH + 2  # its number, a tab and a line feed
+            used += len(line) + NUMBER_WIDTH + 1  # its number and a tab
             if used > budget and number:
                 del self.lines[number:]
                 self.raw, self.more, self.cut_by_budget = None, True, True
@@ -304,11 +307,15 @@ def page(parts: Iterator[bytes], limit: int, budget: int) -> Page:
             found.leave_out(len(part))
             continue
         whole = rest + part if rest else part
-        pieces = whole.split(b"\n", limit - len(found.lines))
-        rest = pieces.pop()
-        found.add(pieces, whole, len(whole) - len(rest))
+        if not whole:  # a decoder that holds back what it was given
+            continue
+        stream = BytesIO(whole)  # iterating over it takes two thirds of the time of `split`
+        pieces = list(islice(stream, limit - len(found.lines)))
+        rest = b"" if pieces[-1].endswith(b"\n") else pieces.pop()
+        size = stream.tell() - len(rest)
+        found.add(pieces, whole, size)
         if len(found.lines) == limit:
-            found.more = bool(rest or next(parts, b""))
+            found.more = bool(size < len(whole) or next(parts, b""))
             return found.within(budget)
         if found.held >= budget:
             found.more = True
@@ -324,13 +331,13 @@ def numbered(lines: list[bytes], first: int) -> bytes:
     """Return lines in the form of `cat -n`; `first` is the number of the first, from 1."""
     parts = _prefixes(first, len(lines)).copy()
     parts[1::2] = lines
-    parts[0] = parts[0][1:]  # the line feed before the first number
+    parts[-1] = parts[-1].removesuffix(b"\n")
     return b"".join(parts)
 
 
 @lru_cache(maxsize=8)
 def _prefixes(first: int, count: int) -> list[bytes]:
-    """Return [number of the first line, place for a line, number of the second, ...], each number after a line feed."""
+    """Return [number of the first line, place for a line, number of the second, ...]."""
     parts: list[bytes] = []
     number = first
     while count > 0:
@@ -346,5 +353,5 @@ def _prefixes(first: int, count: int) -> list[bytes]:
 def _thousand(thousand: int) -> list[bytes]:
     """Return the prefixes of a thousand line numbers, each with a place behind it: a page is mostly numbers."""
     parts = [b""] * 2000
-    parts[0::2] = [b"\n%6d\t" % number for number in range(thousand * 1000, thousand * 1000 + 1000)]
+    parts[0::2] = [b"%6d\t" % number for number in range(thousand * 1000, thousand * 1000 + 1000)]
     return parts

@@ -56,7 +56,7 @@ class TextFile:
         cut = found.long_lines and _cut_long_lines(found)
         numbered = lines.numbered(found.lines, offset + 1)
         if b"\r" in numbered:
-            found.lines, found.raw = [line.removesuffix(b"\r") for line in found.lines], None
+            found.lines, found.raw = [_without_return(line) for line in found.lines], None
             numbered = lines.numbered(found.lines, offset + 1)
         content = found.content
         invalid = 0
@@ -64,7 +64,7 @@ class TextFile:
             shown, text = numbered.decode(), content.decode()
         except UnicodeDecodeError:
             text, encoding, invalid = decoded(content, self._sample(content))
-            shown = lines.numbered([line.encode() for line in text.split("\n")], offset + 1).decode()
+            shown = lines.numbered([f"{line}\n".encode() for line in text.split("\n")], offset + 1).decode()
         whole = offset == 0 and not found.more and not cut
         count = len(found.lines)
         return TextPage(shown, text, offset, count, encoding, found.more, whole, found.cut_by_budget, invalid)
@@ -126,10 +126,15 @@ def _without_mark(content: bytes, text: str) -> str:
     return text[1:] if content.startswith(_UTF8_MARK) else text
 
 
+def _without_return(line: bytes) -> bytes:
+    return line[:-2] + b"\n" if line.endswith(b"\r\n") else line.removesuffix(b"\r")
+
+
 def _cut_long_lines(page: lines.Page) -> bool:
     """Cut what is over LINE_CHARACTERS, each with a word on how long the line really is; say whether any was."""
     cut = False
-    for number, line in enumerate(page.lines):
+    for number, ended in enumerate(page.lines):
+        line = ended.removesuffix(b"\n")
         if len(line) <= LINE_CHARACTERS:
             continue
         text = line.decode(errors="surrogateescape")
@@ -137,6 +142,8 @@ def _cut_long_lines(page: lines.Page) -> bool:
             size = len(line) + page.left_out.get(number, 0)
             kept = text[:LINE_CHARACTERS].encode(errors="surrogateescape")
             least = "more than " if page.endless and number == len(page.lines) - 1 else ""
-            page.lines[number] = kept + f"... [line cut; it is {least}{size:,} bytes long]".encode()
+            page.lines[number] = (
+                kept + f"... [line cut; it is {least}{size:,} bytes long]".encode() + ended[len(line) :]
+            )
             cut = True
     return cut
