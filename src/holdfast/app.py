@@ -37,7 +37,6 @@ from holdfast.surroundings import Surroundings
 if TYPE_CHECKING:
     from holdfast.agent.history import Past
     from holdfast.agent.loop import Limits, Loop
-    from holdfast.core.agents import AgentRunner
     from holdfast.core.model import Model
     from holdfast.core.settings import McpServerSettings, Mode
     from holdfast.engine.health import HealthMonitor
@@ -348,42 +347,9 @@ class Holdfast:
         on_text: Callable[[str], None] | None = None,
     ) -> Loop:
         """Return the agent loop over this application's session, going on where its journal ends."""
-        from holdfast.agent.loop import Loop
-        from holdfast.agent.prompt import system_prompt
+        from holdfast.conversations import loop
 
-        if with_tools:
-            self.session.agents = self._subagents(model, limits)
-            self.layers.reuse = True
-            self.executor.forget_all()
-        return Loop(
-            model,
-            self.executor,
-            self.session,
-            self.selection if with_tools else None,
-            system=system or system_prompt(self.session),
-            limits=limits,
-            past=self.past,
-            on_text=on_text,
-        )
-
-    def _subagents(self, model: Model, limits: Limits | None) -> AgentRunner:
-        from holdfast.agent import profiles
-        from holdfast.agent.subagents import Subagents
-        from holdfast.models import choose, open_model
-        from holdfast.tools.tasks import BOARD
-
-        known, problems = profiles.load(self.session.workspace, trusted=self.trusted)
-        for problem in problems:
-            self.session.emit("note", message=f"a sub-agent's profile was left out: {problem}")
-        return Subagents(
-            executor=self.executor,
-            session=self.session,
-            selection=self.selection,
-            open_model=lambda name: open_model(self.settings, choose(self.settings, name)) if name else model,
-            profiles=known,
-            board=BOARD,
-            limits=limits,
-        )
+        return loop(self, model, system=system, limits=limits, with_tools=with_tools, on_text=on_text)
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make many calls, safe ones together, and return their results in the order of the calls."""
