@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import config
+from holdfast import Settings, config
 from holdfast.core.errors import SettingsError
 from holdfast.host import locations
 
@@ -69,7 +70,9 @@ def test_a_wrong_key_names_file_line_and_the_nearest_right_one(tmp_path: Path) -
         ("\npermisions = { allow = ['Read'] }\n", 2, "permisions"),
         ("[mcp_servers.\"a.b\"]\ncommand = 'x'\n\n[mcp_servers.c]\ncomand = 'x'\n", 5, "mcp_servers.c.comand"),
         ("[tools.'fs.list_dir']\n# longer\ntimout = 3\n", 3, "tools.fs.list_dir.timout"),
-        ("[[hooks]]\nnope = 'x'\n", 1, "nope"),
+        ("[[hooks]]\nnope = 'x'\n", 2, "nope"),
+        ("[[hooks]]\nevent = 'before'\ncommand = 'x'\n[[hooks]]\nnope = 'x'\n", 5, "hooks[1].nope"),
+        ("[[permissions.rules]]\nallow = 'Read'\n\n[[permissions.rules]]\nalow = 'x'\n", 5, "rules[1].alow"),
     ],
 )
 def test_a_misspelt_table_or_key_is_pointed_at_where_it_stands(tmp_path: Path, text: str, line: int, name: str) -> None:
@@ -88,6 +91,77 @@ def test_a_wrong_value_names_file_line_and_what_is_wrong(tmp_path: Path) -> None
     assert f"{user}:2" in str(caught.value)
     assert f"{user}:4" in str(caught.value)
     assert "'plan'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("engine.timeout = 'soon'", 'engine.timeout = "soon" is wrong: it must be a number, more than 0'),
+        ("engine.max_parallel = 0", "engine.max_parallel = 0 is wrong: it must be a whole number from 1 to 1000"),
+        ("sandbox.memory_mb = 1.5", "sandbox.memory_mb = 1.5 is wrong: it must be a whole number, at least 64"),
+        ("engine.cache = 3", "engine.cache = 3 is wrong: it must be true or false"),
+        ("log.level = 'LOUD'", "it must be one of 'debug', 'info', 'warning', 'error', 'off'"),
+        ("permissions.allow = 'Bash'", 'it must be a list of texts, such as ["..."]'),
+        ("permissions.deny = [1]", "permissions.deny[0] = 1 is wrong: it must be a text"),
+        ("permissions.rules = [{allow = 3}]", "rules[0].allow = 3 is wrong: it must be a text or a list of texts"),
+        ("log = 3", "log = 3 is wrong: it must be a table with level, json_lines"),
+        ("log = ['a']", "log = [...] is wrong: it must be a table with level, json_lines"),
+        ("mcp_servers.a = 'x'", "it must be a table with command, args, env, url"),
+        ("hooks = [{event = 'before'}]", "hooks[0].command is missing: it must be a text that is not empty"),
+        ("tools.Bash.timout = 3", "there is no setting tools.Bash.timout (did you mean 'tools.Bash.timeout'?)"),
+        ("mode = 'plan'", "there is no setting mode (did you mean 'permissions.mode' or 'sandbox.mode'?)"),
+        ("log.zzz = 1", "there is no setting log.zzz; log has level, json_lines"),
+        ('log."\\u001b[31m" = 1', 'there is no setting log."\\u001b[31m"'),
+    ],
+)
+def test_a_wrong_setting_says_what_is_allowed(tmp_path: Path, text: str, said: str) -> None:
+    user = write_user(f"\n{text}\n")
+    with pytest.raises(SettingsError) as caught:
+        config.load(str(tmp_path))
+    assert str(caught.value).startswith(f"{user}:2: ")
+    assert said in str(caught.value)
+    assert "pydantic" not in str(caught.value)
+
+
+@pytest.mark.parametrize("raw", [{"engine": {"timeout": "soon"}}, {"engine": 3}, {"nope": 1}, {3: 4}, [], None, "x"])
+def test_settings_made_in_a_program_are_refused_in_the_same_words(raw: Any) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.parse(raw)
+    assert "must be" in str(caught.value) or "there is no setting" in str(caught.value)
+    if isinstance(raw, dict) and all(isinstance(key, str) for key in raw):
+        with pytest.raises(SettingsError):
+            Settings(**raw)
+
+
+def test_what_may_be_a_secret_is_not_repeated(tmp_path: Path) -> None:
+    write_user("[mcp_servers.a]\nenv = 'TOKEN=hush'\n[mcp_servers.b]\nheaders = {Authorization = ['hush']}\n")
+    with pytest.raises(SettingsError) as caught:
+        config.load(str(tmp_path))
+    assert "mcp_servers.b.headers.Authorization is wrong: it must be a text" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_of_rules_that_add_up_the_wrong_one_is_pointed_at(tmp_path: Path) -> None:
+    user = write_user("[permissions]\ndeny = [1]\n")
+    write_project(tmp_path, "[permissions]\n\n\ndeny = ['B']\n")
+    with pytest.raises(SettingsError) as caught:
+        config.load(str(tmp_path))
+    assert str(caught.value).startswith(f"{user}:2: permissions.deny[0] = 1")
+
+
+def test_the_faults_of_all_sources_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = write_user("engine = 3\n")
+    project = write_project(tmp_path, "[permissions]\ndeny = 'x'\n")
+    monkeypatch.setenv("HOLDFAST_ENGINE__TIMEOUT", "soon")
+    with pytest.raises(SettingsError) as caught:
+        config.load(str(tmp_path))
+    places = [line.split(": ")[0] for line in str(caught.value).splitlines()]
+    assert places == [f"{user}:1", f"{project}:2", "HOLDFAST_ENGINE__TIMEOUT"]
+
+
+def test_a_strangers_file_cannot_steer_the_terminal_by_its_keys(tmp_path: Path) -> None:
+    write_project(tmp_path, '[log]\n"\\u001b]0;owned\\u0007" = 1\n')
+    assert "\x1b" not in "".join(config.load(str(tmp_path)).warnings)
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +226,26 @@ def test_variables_take_json_and_plain_text(tmp_path: Path, monkeypatch: pytest.
     assert web.proxy == "http://127.0.0.1:3128"
 
 
+def test_a_variable_for_a_text_is_a_text_whatever_it_looks_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MODEL__NAME", "4")
+    monkeypatch.setenv("HOLDFAST_MCP_SERVERS__myServer__COMMAND", "true")
+    monkeypatch.setenv("HOLDFAST_TOOLS__Bash__CUSTOM", '{"a": 1}')
+    settings = config.load(str(tmp_path)).settings
+    assert settings.model.name == "4"
+    assert settings.mcp_servers["myServer"].command == "true"
+    assert settings.tools["Bash"].custom == {"a": 1}
+
+
+def test_a_variable_nested_too_deeply_is_wrong_not_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_ENGINE__TIMEOUT", "[" * 100_000)
+    with pytest.raises(SettingsError, match="a number"):
+        config.load(str(tmp_path))
+
+
 def test_bypass_must_be_confirmed_by_the_user_and_needs_the_sandbox(tmp_path: Path) -> None:
-    from holdfast import Holdfast, Settings, ToolFailure
+    from holdfast import Holdfast, ToolFailure
 
     with pytest.raises(ToolFailure, match="confirm"):
         Holdfast(tmp_path, mode="bypass")
@@ -165,7 +257,6 @@ def test_bypass_must_be_confirmed_by_the_user_and_needs_the_sandbox(tmp_path: Pa
 
 
 async def test_what_a_deny_rule_covers_is_left_out_of_searches(tmp_path: Path) -> None:
-    from holdfast import Settings
     from holdfast.testing import scratch_app
 
     (tmp_path / "private").mkdir()

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from holdfast.core.errors import SettingsError
@@ -18,9 +17,12 @@ from holdfast.core.frozen import frozen
 from holdfast.core.record import Record
 from holdfast.core.settings import MODES, Settings, ToolSettings
 from holdfast.host import locations
+from holdfast.host.visible import visible
 
 PROJECT_FILE: Final = "holdfast.toml"
 _NOT_SETTINGS: Final = frozenset({"HOLDFAST_HOME"})
+_NAMED: Final = ("TOOLS", "MCP_SERVERS", "EXTENSIONS")
+"""Tables whose keys are names that somebody else gave."""
 
 Path = tuple[str, ...]
 
@@ -56,23 +58,61 @@ class Loaded:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.origins: dict[Path, Origin] = {}
-        self.tables: dict[Path, Origin] = {}
-        """Where each table of a file begins."""
         self.warnings: list[str] = []
+
+
+class _Source:
+    """What one file, or the environment, sets: the values by path, and where any path in it stands."""
+
+    def __init__(self, values: Mapping[Path, Any], where: Callable[[Path], Origin]) -> None:
+        self.values = values
+        self.where = where
 
 
 def load(workspace: str, *, flags: Mapping[Path, Any] | None = None, trusted: bool = False) -> Loaded:
     """Return the settings that hold in a workspace."""
-    tree: dict[str, Any] = {}
     loaded = Loaded(Settings())
-    for path, value, origin in _values(workspace, trusted, loaded):
-        _put(tree, path, value, origin)
-        loaded.origins[path] = origin
-    if tree:
-        loaded.settings = _checked(tree, loaded.tables | loaded.origins)
+    sources = [
+        _file(locations.user_settings()),
+        _narrowed(_file(os.path.join(workspace, PROJECT_FILE)), trusted, loaded.warnings),
+        _environment(os.environ),
+    ]
+    for source in sources:
+        loaded.origins |= {path: source.where(path) for path in source.values}
+    loaded.settings = _merged(sources)
     loaded.settings = with_flags(loaded.settings, flags or {})
     loaded.origins |= {path: Origin(f"--{path[-1].replace('_', '-')}") for path in flags or ()}
     return loaded
+
+
+def _merged(sources: Sequence[_Source]) -> Settings:
+    """Return the settings that sources set, later ones over earlier ones."""
+    try:
+        return _parsed(sources)
+    except SettingsError as problem:
+        # Together they are wrong: each by itself says where.
+        complaints = [complaint for source in sources for complaint in _complaints(source)]
+        raise SettingsError("\n".join(complaints) or str(problem)) from None
+
+
+def _parsed(sources: Sequence[_Source]) -> Settings:
+    tree: dict[str, Any] = {}
+    for source in sources:
+        for path, value in source.values.items():
+            _put(tree, path, value, source)
+    return Settings.parse(tree) if tree else Settings()
+
+
+def _complaints(source: _Source) -> Iterator[str]:
+    from holdfast.core.settings_faults import WrongSettings
+
+    try:
+        _parsed([source])
+    except WrongSettings as wrong:
+        for fault in wrong.faults:
+            yield f"{source.where(tuple(map(str, fault.path)))}: {fault.message}"
+    except SettingsError as problem:
+        yield str(problem)
 
 
 def with_flags(settings: Settings, flags: Mapping[Path, Any]) -> Settings:
@@ -106,33 +146,33 @@ def flags(*, mode: str | None = None, timeout: tuple[str, float] | None = None) 
     return chosen
 
 
-def _values(workspace: str, trusted: bool, loaded: Loaded) -> Iterator[tuple[Path, Any, Origin]]:
-    yield from _file(locations.user_settings(), loaded.tables)
-    project = os.path.join(workspace, PROJECT_FILE)
-    for path, value, origin in _file(project, loaded.tables):
+def _narrowed(project: _Source, trusted: bool, warnings: list[str]) -> _Source:
+    """Return what of a project's own file counts: of an untrusted one only what narrows, of none what widens."""
+    kept: dict[Path, Any] = {}
+    for path, value in project.values.items():
         refused = next((why for prefix, why in _NOT_FOR_PROJECTS.items() if path[: len(prefix)] == prefix), None)
         narrows = path[:2] in (("permissions", "deny"), ("permissions", "ask"), ("permissions", "rules"))
-        if refused:
-            loaded.warnings.append(f"{origin}: {'.'.join(path)} was ignored: {refused}")
-        elif trusted or narrows:
-            yield path, value, origin
-        else:
-            loaded.warnings.append(
-                f"{origin}: {'.'.join(path)} was ignored: this folder is not trusted (see `holdfast trust`)"
-            )
-    yield from _environment(os.environ)
+        if refused is None and (trusted or narrows):
+            kept[path] = value
+            continue
+        why = refused or "this folder is not trusted (see `holdfast trust`)"
+        name = visible(".".join(path), lines=False)  # a stranger's file must not steer the terminal
+        warnings.append(f"{project.where(path)}: {name} was ignored: {why}")
+    return _Source(kept, project.where)
 
 
-def _file(path: str, tables: dict[Path, Origin]) -> Iterator[tuple[Path, Any, Origin]]:
-    """Yield the values of a file; `tables` is told where its tables begin."""
+def _file(path: str) -> _Source:
+    """Return what a file sets; nothing, when there is none."""
     try:
         with open(path, "rb") as file:
             raw = file.read()
     except (FileNotFoundError, NotADirectoryError):
-        return
+        return _Source({}, lambda _: Origin(path))
     except OSError as problem:
         raise SettingsError(f"{path} cannot be read: {problem.strerror}") from None
     import tomllib
+
+    from holdfast.host.toml_places import Places
 
     try:
         text = raw.decode("utf-8")
@@ -141,10 +181,10 @@ def _file(path: str, tables: dict[Path, Origin]) -> Iterator[tuple[Path, Any, Or
         raise SettingsError(f"{path} is not UTF-8 text (byte {problem.start})") from None
     except tomllib.TOMLDecodeError as problem:
         raise SettingsError(f"{path} is not valid TOML: {problem}") from None
-    lines, begins = _lines(text)
-    tables.update({table: Origin(path, line) for table, line in begins.items()})
-    for keys, value in _leaves(tree):
-        yield keys, value, Origin(path, _line_of(keys, lines))
+    except RecursionError:
+        raise SettingsError(f"{path} is nested too deeply") from None
+    places = Places(text)
+    return _Source(dict(_leaves(tree)), lambda key: Origin(path, places.line(key)))
 
 
 # Subtrees whose inner keys are the user's own: they stay whole.
@@ -160,114 +200,47 @@ def _leaves(tree: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, A
             yield path, value
 
 
-# Read as patterns only where there is a file: making them takes a millisecond of every start.
-_PART: Final = r"""(?:"[^"]*"|'[^']*'|[\w-]+)"""
-_DOTTED: Final = rf"{_PART}(?:\s*\.\s*{_PART})*"
-_HEADER: Final = rf"\s*\[\[?\s*({_DOTTED})\s*\]\]?\s*(?:#.*)?"
-_KEY: Final = rf"\s*({_DOTTED})\s*="
-
-
-def _lines(text: str) -> tuple[dict[Path, int], dict[Path, int]]:
-    """Return the lines of keys and of tables; enough of TOML to point at a place, never to read a value."""
-    keys: dict[Path, int] = {}
-    tables: dict[Path, int] = {}
-    table: Path = ()
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.fullmatch(_HEADER, line):
-            table = _path(header[1])
-            tables.setdefault(table, number)
-        elif key := re.match(_KEY, line):
-            keys.setdefault((*table, *_path(key[1])), number)
-    return tables | keys, tables
-
-
-def _path(dotted: str) -> Path:
-    return tuple(part.strip("\"'") for part in re.findall(_PART, dotted))
-
-
-def _line_of(path: Path, lines: dict[Path, int]) -> int | None:
-    while path:
-        if path in lines:
-            return lines[path]
-        path = path[:-1]
-    return None
-
-
-def _environment(variables: Mapping[str, str]) -> Iterator[tuple[Path, Any, Origin]]:
+def _environment(variables: Mapping[str, str]) -> _Source:
+    """Return what variables set: `HOLDFAST_ENGINE__TIMEOUT` is `engine.timeout`."""
+    named: dict[Path, str] = {}
     for name in sorted(variables):
         if not name.startswith("HOLDFAST_") or name in _NOT_SETTINGS or name.startswith("HOLDFAST_INTERNAL_"):
             continue
-        path = tuple(part.lower() for part in name[len("HOLDFAST_") :].split("__"))
-        if len(path) > 1 and path[0] == "tools":  # a tool's name keeps its case
-            path = (path[0], name[len("HOLDFAST_") :].split("__")[1], *path[2:])
-        yield path, _parsed(variables[name]), Origin(name)
+        words = name[len("HOLDFAST_") :].split("__")
+        # A tool's or a server's name keeps its case.
+        named[tuple(word if at == 1 and words[0] in _NAMED else word.lower() for at, word in enumerate(words))] = name
+
+    def where(path: Path) -> Origin:
+        return Origin(
+            next((name for known, name in named.items() if known[: len(path)] == path[: len(known)]), "settings")
+        )
+
+    return _Source({path: _value(path, variables[name]) for path, name in named.items()}, where)
 
 
-def _parsed(text: str) -> Any:
+def _value(path: Path, text: str) -> Any:
+    """Return what a variable says: JSON where it is such, and the text itself where a text is wanted."""
+    from holdfast.core.settings_faults import is_text
+
+    if is_text(Settings, path):
+        return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
-def _put(tree: dict[str, Any], path: Path, value: Any, origin: Origin) -> None:
+def _put(tree: dict[str, Any], path: Path, value: Any, source: _Source) -> None:
     for key in path[:-1]:
         below = tree.setdefault(key, {})
         if not isinstance(below, dict):
-            raise SettingsError(f"{origin}: {'.'.join(path)} goes below {key!r}, which already has a plain value")
+            where = source.where(path)
+            raise SettingsError(f"{where}: {'.'.join(path)} goes below {key!r}, which already has a plain value")
         tree = cast("dict[str, Any]", below)
     key = path[-1]
     if isinstance(value, list) and isinstance(tree.get(key), list) and path[0] == "permissions":
         value = [*tree[key], *cast("list[Any]", value)]  # rules add up; everything else replaces
     tree[key] = value
-
-
-def _checked(tree: dict[str, Any], origins: dict[Path, Origin]) -> Settings:
-    try:
-        return Settings.parse(tree)
-    except ValueError as error:
-        from pydantic import ValidationError  # loaded by now; without a mistake it is not needed at all
-
-        if not isinstance(error, ValidationError):
-            raise
-        complaints = [_complaint(each, origins) for each in error.errors(include_url=False)]
-        raise SettingsError("\n".join(complaints)) from None
-
-
-def _complaint(each: Any, origins: dict[Path, Origin]) -> str:
-    path = tuple(str(part) for part in each["loc"])
-    origin, name = _where(path, origins), ".".join(path)
-    if each["type"] == "extra_forbidden":
-        return f"{origin}: there is no setting {name}{_nearest(path)}"
-    got = json.dumps(each["input"], ensure_ascii=False, default=str)
-    wanted = str(each["msg"]).replace("a valid tuple", 'a list, such as ["..."]')
-    return f"{origin}: {name} = {got} is wrong: {wanted}"
-
-
-def _where(path: Path, origins: dict[Path, Origin]) -> Origin:
-    """Return where a value, the table around it, or else the first value below it stands."""
-    key = path
-    while key and key not in origins:
-        key = key[:-1]
-    below = (where for known, where in origins.items() if known[: len(path)] == path)
-    return origins[key] if key else min(below, key=lambda where: where.line or 0, default=Origin("settings"))
-
-
-def _nearest(path: Path) -> str:
-    from holdfast.core.schema import did_you_mean
-
-    return did_you_mean(".".join(path), known_keys())
-
-
-def known_keys(model: Any = Settings, above: str = "") -> list[str]:
-    """Return every key of the tree, dotted."""
-    found: list[str] = []
-    for name, info in model.pydantic_model().model_fields.items():
-        key = f"{above}{name}"
-        found.append(key)
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Record):
-            found += known_keys(info.annotation, f"{key}.")
-    return found
 
 
 def shown(loaded: Loaded) -> list[dict[str, Any]]:

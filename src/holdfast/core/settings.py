@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
 
 from holdfast.core.record import Field, Record
 
@@ -10,7 +11,28 @@ Mode = Literal["default", "accept-edits", "plan", "bypass"]
 MODES: Final[tuple[Mode, ...]] = ("default", "accept-edits", "plan", "bypass")
 
 
-class ConcurrencySettings(Record):
+class Table(Record):
+    """One table of settings. Wrong keys and values are a `SettingsError` that says which, and what is allowed."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValueError as error:
+            from holdfast.core.settings_faults import wrong
+
+            raise wrong(type(self), error) from None
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, strict: bool = False) -> Self:
+        try:
+            return super().parse(raw, strict=strict)
+        except ValueError as error:
+            from holdfast.core.settings_faults import wrong
+
+            raise wrong(cls, error) from None
+
+
+class ConcurrencySettings(Table):
     """How many calls of one tool may run and wait."""
 
     is_concurrency_safe: bool | None = Field(default=None, description="Override what the tool says of itself.")
@@ -18,7 +40,7 @@ class ConcurrencySettings(Record):
     queue_size: int = Field(ge=0, le=1_000_000, default=1000, description="Calls that may wait.")
 
 
-class ToolPermissionSettings(Record):
+class ToolPermissionSettings(Table):
     """What one tool may touch, on top of the rules."""
 
     allowed_paths: tuple[str, ...] = Field(default=(), description="When set, the only paths this tool may touch.")
@@ -29,7 +51,7 @@ class ToolPermissionSettings(Record):
     security_level: int = Field(ge=0, le=2, default=0, description="The least level (0 to 2) the tool must have.")
 
 
-class MonitoringSettings(Record):
+class MonitoringSettings(Table):
     """What is measured and logged of one tool."""
 
     enable_metrics: bool = True
@@ -37,7 +59,7 @@ class MonitoringSettings(Record):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class ToolSettings(Record):
+class ToolSettings(Table):
     """Settings of one tool, `[tools.NAME]`."""
 
     enabled: bool = True
@@ -50,7 +72,7 @@ class ToolSettings(Record):
     custom: dict[str, Any] = Field(default_factory=dict, description="Settings the tool itself reads.")
 
 
-class RuleSettings(Record):
+class RuleSettings(Table):
     """One rule with what explains it, `[[permissions.rules]]`: exactly one of allow, ask, deny."""
 
     allow: str | tuple[str, ...] = ()
@@ -64,7 +86,7 @@ class RuleSettings(Record):
     )
 
 
-class PermissionSettings(Record):
+class PermissionSettings(Table):
     """Rules and mode."""
 
     mode: Mode = Field(default="default", description="default, accept-edits, plan or bypass.")
@@ -82,7 +104,7 @@ class PermissionSettings(Record):
     approval_timeout: float = Field(gt=0, default=300.0, description="Seconds an approval may stay open.")
 
 
-class EngineSettings(Record):
+class EngineSettings(Table):
     """How calls run."""
 
     timeout: float = Field(gt=0, default=30.0, description="Seconds, for tools that do not say.")
@@ -101,7 +123,7 @@ class EngineSettings(Record):
     )
 
 
-class SandboxSettings(Record):
+class SandboxSettings(Table):
     """How commands are contained."""
 
     mode: Literal["required", "preferred", "off"] = "preferred"
@@ -112,13 +134,13 @@ class SandboxSettings(Record):
     file_size_mb: int = Field(default=2048, ge=1)
 
 
-class HistorySettings(Record):
+class HistorySettings(Table):
     """How much of the past is kept."""
 
     limit_mb: int = Field(ge=1, default=1024, description="Oldest changes are dropped above this size.")
 
 
-class WebSettings(Record):
+class WebSettings(Table):
     """What the web tools may reach."""
 
     allowed_hosts: tuple[str, ...] = Field(default=(), description="Hosts or addresses allowed though not public.")
@@ -138,7 +160,7 @@ class WebSettings(Record):
         return (*self.allowed_hosts, own) if own else self.allowed_hosts
 
 
-class ToolsetSettings(Record):
+class ToolsetSettings(Table):
     """Which tools a model session sees."""
 
     tool_allow: tuple[str, ...] = Field(default=(), description="Names, aliases or globs; empty means all.")
@@ -146,14 +168,14 @@ class ToolsetSettings(Record):
     deferred_threshold: int = Field(ge=0, default=15, description="Above it only the core is shown.")
 
 
-class LogSettings(Record):
+class LogSettings(Table):
     """The English log on stderr."""
 
     level: Literal["debug", "info", "warning", "error", "off"] = "warning"
     json_lines: bool = False
 
 
-class ModelSettings(Record):
+class ModelSettings(Table):
     """Which model `ask` speaks with."""
 
     provider: Literal["anthropic", "openai", "local", "offline"] | None = None
@@ -169,14 +191,14 @@ class ModelSettings(Record):
     output_price: float | None = Field(default=None, ge=0, description="Per million tokens.")
 
 
-class AgentSettings(Record):
+class AgentSettings(Table):
     """Limits of sub-agents."""
 
     max_depth: int = Field(default=3, ge=0)
     max_running: int = Field(default=50, ge=1)
 
 
-class McpServerSettings(Record):
+class McpServerSettings(Table):
     """One MCP server: a command (stdio) or a URL (streamable HTTP)."""
 
     command: str | None = None
@@ -189,7 +211,7 @@ class McpServerSettings(Record):
     enabled: bool = True
 
 
-class HookSettings(Record):
+class HookSettings(Table):
     """A command that sees calls before or after they run; one table `[[hooks]]` each."""
 
     event: Literal["before", "after"]
@@ -199,7 +221,7 @@ class HookSettings(Record):
     required: bool = Field(default=False, description="Fail the call when the hook fails.")
 
 
-class Settings(Record):
+class Settings(Table):
     """Everything that can be set."""
 
     permissions: PermissionSettings = Field(default_factory=PermissionSettings)
