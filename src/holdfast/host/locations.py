@@ -1,4 +1,8 @@
-"""Where Holdfast keeps things: never inside the workspace. `HOLDFAST_HOME` moves state, settings and trust alike."""
+"""Where Holdfast keeps things: never inside the workspace. `HOLDFAST_HOME` moves state, settings and trust alike.
+
+Only absolute places count. Rules and trust lie there: a relative place would be another one in every folder, and
+whoever filled that folder could bring rules of their own.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,51 @@ import hashlib
 import os
 import sys
 
+from holdfast.core.errors import SettingsError
+
 
 def _own(path: str) -> str:
-    """Return a path below the user's home folder, also where HOME is empty."""
-    folder = os.environ.get("HOME")
-    if not folder:
+    """Return a path below the user's home folder, also where HOME says nothing."""
+    folder = os.environ.get("HOME", "")
+    if not os.path.isabs(folder):
         import pwd
 
-        folder = pwd.getpwuid(os.getuid()).pw_dir
+        try:
+            folder = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            raise SettingsError(
+                "there is no home folder to keep things in: HOME is not set, and this user has none; "
+                "name a folder with HOLDFAST_HOME"
+            ) from None
     return os.path.join(folder, path)
 
 
+def _xdg(variable: str, otherwise: str) -> str:
+    """Return a base folder of the desktop's standard, which wants relative ones ignored."""
+    chosen = os.environ.get(variable, "")
+    return chosen if os.path.isabs(chosen) else _own(otherwise)
+
+
 def home() -> str:
-    """Return the folder of all state."""
+    """Return the folder of all state; raise SettingsError for a relative HOLDFAST_HOME."""
     if chosen := os.environ.get("HOLDFAST_HOME"):
-        return os.path.abspath(os.path.expanduser(chosen))
+        place = os.path.expanduser(chosen)
+        if not os.path.isabs(place):
+            raise SettingsError(
+                f"HOLDFAST_HOME must be an absolute path, not {chosen!r}: that would be another folder, "
+                "with other rules, wherever you work"
+            )
+        return os.path.normpath(place)
     if sys.platform == "darwin":
         return _own("Library/Application Support/holdfast")
-    return os.path.join(os.environ.get("XDG_STATE_HOME") or _own(".local/state"), "holdfast")
+    return os.path.join(_xdg("XDG_STATE_HOME", ".local/state"), "holdfast")
 
 
 def user_settings() -> str:
     """Return the user's settings file (it need not exist)."""
     if os.environ.get("HOLDFAST_HOME") or sys.platform == "darwin":
         return os.path.join(home(), "config.toml")
-    base = os.environ.get("XDG_CONFIG_HOME") or _own(".config")
-    return os.path.join(base, "holdfast", "config.toml")
+    return os.path.join(_xdg("XDG_CONFIG_HOME", ".config"), "holdfast", "config.toml")
 
 
 def workspace_state(workspace: str) -> str:
