@@ -208,6 +208,21 @@ def test_the_directory_of_each_command_is_told() -> None:
     assert told == [("ls", "/work/space/src"), ("x", "/etc"), ("y", "/work/space/src"), ("z", None)]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "f() { cd /etc; } && cat x",
+        "f() { cd /etc; } || true && cat x",
+        "f() { cd /etc; } > log && cat x",
+        "f() ( cd /etc ) | cat x",
+        "function f { cd /etc; } && cat x && f",
+    ],
+)
+def test_what_follows_a_definition_is_no_part_of_its_body(command: str) -> None:
+    report = _report(command)
+    assert [each.cwd for each in report.commands if each.name == "cat"] == ["/work/space"]
+
+
 def test_redirections_are_told_with_descriptor_and_whether_they_are_static() -> None:
     report = _report("ls 2>&1 >out <in 2>>$X <<EOF\ntext\nEOF")
     assert [(each.fd, each.op, each.target, each.static) for each in report.redirects] == [

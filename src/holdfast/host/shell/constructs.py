@@ -11,7 +11,7 @@ from holdfast.host.shell.found import Place
 from holdfast.host.shell.listed import listed
 from holdfast.host.shell.plain import Node
 from holdfast.host.shell.scope import Flow, Scope, staying, union
-from holdfast.host.shell.tree import and_or_parts, child, children, first_word, is_plain, pipeline_parts
+from holdfast.host.shell.tree import and_or_parts, child, children, first_word, is_plain, pipeline_parts, with_own_body
 from holdfast.host.shell.word import Word
 from holdfast.host.shell.wrappers import WRAPPERS
 
@@ -109,6 +109,8 @@ def _case(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
 
 
 def _function(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
+    if child(child(node, "Body"), "Cmd").get("Type") == "BinaryCmd":
+        return walk.statement(with_own_body(node), scope, place)
     for each in [child(node, "Name"), *children(node, "Names")]:
         if each:
             simple.define(walk, str(each.get("Value", "")), child(node, "Body"))

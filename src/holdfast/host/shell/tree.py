@@ -105,6 +105,22 @@ def hidden_expansion(tree: Node) -> bool:
     return False
 
 
+def with_own_body(function: Node) -> Node:
+    """Return a definition with what follows it beside it, as bash reads `f() { a; } && b`.
+
+    The parser takes the whole list for the body, which bash knows to be one group.
+    """
+    lists: list[Node] = []
+    body = child(function, "Body")
+    while child(body, "Cmd").get("Type") == "BinaryCmd":
+        lists.append(body)
+        body = child(body["Cmd"], "X")
+    found: Node = {"Cmd": {**function, "Body": body}}
+    for each in reversed(lists):
+        found = {**each, "Cmd": {**each["Cmd"], "X": found}}
+    return found
+
+
 def and_or_parts(node: Node) -> list[tuple[str, Node]]:
     """Flatten `a && b || c`, which nests to the left, into operators and statements."""
     parts: list[tuple[str, Node]] = []
