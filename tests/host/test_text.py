@@ -36,6 +36,9 @@ CHINESE = "第一行：编辑文件时不能损坏其它字节\n第二行：这�
 JAPANESE = "一行目：ファイルを編集する\n二行目：表示と能力をテストする\n三行目：おわり\n"
 FRENCH = "Voilà une première ligne écrite à la main\nune deuxième où l'été est déjà là\nfin\n"
 RUSSIAN = "Первая строка файла\nвторая строка для проверки кодировки\nконец\n"
+POLISH = "Zażółć gęślą jaźń\ndruga linia: źdźbło trawy śmiało rośnie\nkoniec\n"
+THAI = "นี่คือไฟล์ทดสอบ\nบรรทัดที่สอง โปรแกรมและข้อมูล\nจบ\n"
+VIETNAMESE = "Đây là tệp kiểm tra\ndòng thứ hai: chương trình và dữ liệu\nhết\n"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,13 @@ RUSSIAN = "Первая строка файла\nвторая строка дл�
         (FRENCH, "cp1252"),
         (RUSSIAN, "cp1251"),
         (RUSSIAN, "koi8_r"),
+        (RUSSIAN, "cp866"),
+        (RUSSIAN, "iso8859_5"),
+        (POLISH, "cp1250"),
+        (POLISH, "iso8859_2"),
+        (THAI, "cp874"),
+        (VIETNAMESE, "utf-16-le"),
+        (VIETNAMESE, "utf-32-be"),
         (CHINESE, "utf-8"),
         (CHINESE, "utf-8-sig"),
         (CHINESE, "utf-16"),

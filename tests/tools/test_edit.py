@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from workbench import TOOLS, Workbench, failure
 
+from holdfast.core.call import ToolResult
 from holdfast.core.effects import WritePath
 from holdfast.core.read_state import digest_of
+from holdfast.testing import scratch_app
 
 
 @pytest.fixture
@@ -159,6 +161,27 @@ def test_several_matches_are_listed_by_line(bench: Workbench) -> None:
     problem = failure(lambda: bench.edit("a", "x", "y"))
     assert problem.details["lines"] == [1, 3, 4, 4]
     assert "lines 1, 3, 4, 4" in problem.message
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16", "utf-16-be"])
+async def test_lines_that_end_with_cr_alone_are_numbered_as_read_numbers_them(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "a"
+    path.write_bytes("one\rtwo same\rthree\rfour same\rfive\r".encode(codec))
+
+    async with scratch_app(tmp_path) as app:
+
+        async def edited(old: str, new: str) -> ToolResult:
+            return await app.call("Edit", {"file_path": "a", "old_string": old, "new_string": new})
+
+        assert "     4\tfour same" in (await app.call("Read", {"file_path": "a"})).output
+        several, missed = (await edited("same", "other")).error, (await edited("three\nfour sane", "x")).error
+        result = await edited("three\nfour", "3\n4")
+    assert several is not None
+    assert missed is not None
+    assert several.details["lines"] == [2, 4]
+    assert (missed.details["nearest"], missed.details["line"]) == ("three\nfour same", 3)
+    assert "     3\t3\n     4\t4 same\n     5\tfive" in result.output
+    assert path.read_bytes() == "one\rtwo same\r3\r4 same\rfive\r".encode(codec)
 
 
 @pytest.mark.parametrize(
@@ -397,8 +420,6 @@ def held_open(name: str) -> list[str]:
 
 
 async def test_many_edits_of_a_large_file_leave_no_descriptor_open(tmp_path: Path) -> None:
-    from holdfast.testing import scratch_app
-
     file = tmp_path / "large.txt"
     file.write_text("0\n" + "a line\n" * 200_000)
     async with scratch_app(tmp_path, approve=True) as app:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from holdfast.core.frozen import frozen
-from holdfast.host.text import Encoding, Splice, line_at
+from holdfast.host.text import Encoding, Splice, line_at, with_feeds
 
 CONTEXT: Final = 3
 LINE_LIMIT: Final = 2000
@@ -110,6 +110,7 @@ def snippet(
 
     `first_line` is the number of the line that holds `start`, where the caller knows it.
     """
+    data = with_feeds(data, encoding)
     first = _line_start(data, start, encoding)
     above = _lines_before(data, first, encoding, context)
     last = _line_stop(data, max(start, end - 1), encoding)

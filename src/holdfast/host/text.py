@@ -32,17 +32,19 @@ _PARTS_LIMIT: Final = 1000
 """More parts than this are joined: handling them one by one costs more than a copy."""
 # Letters, digits and signs of the languages these stand for are told apart by charset-normalizer.
 _LEGACY: Final = (
-    "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1252", "cp1251", "koi8_r", "cp1250", "cp1253", "cp1254",
-    "cp1255", "cp1256", "iso8859_15", "latin_1",
+    "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1252", "cp1251", "koi8_r", "cp866", "iso8859_5", "cp1250",
+    "iso8859_2", "cp1253", "cp1254", "cp1255", "cp1256", "cp874", "iso8859_15", "latin_1",
 )  # fmt: skip
 # Patterns as texts: most files are UTF-8 and need none of them, so none is compiled before it is used.
-_SINGLE_BYTE: Final = r"cp125\d|koi8|iso8859|latin|ascii|mac|cp437|cp85|tis"
+_SINGLE_BYTE: Final = r"cp125\d|koi8|iso8859|latin|ascii|mac|cp437|cp8|tis"
 _CONTROL: Final = r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]"
 _UNCOMMON: Final = (
-    "[^\t-\r\x1b -\u024f\u0370-\u06ff\u0900-\u097f\u0e00-\u0e7f\u2000-\u206f\u2190-\u27bf\u3000-\u9fff\uac00-\ud7af"
-    "\uff00-\uffef\U0001f300-\U0001faff]"
+    "[^\t-\r\x1b -\u024f\u0300-\u06ff\u0900-\u109f\u10d0-\u11ff\u1780-\u17ff\u1e00-\u206f\u20a0-\u20bf\u2100-\u27bf"
+    "\u3000-\u9fff\uac00-\ud7af\uff00-\uffef\U0001f300-\U0001faff]"
 )
-_ODD: Final = {"cp949": "[\u4e00-\u9fff]", "cp932": "[\uff61-\uff9f]"}
+_ODD: Final = {"cp949": "[\u4e00-\u9fff]", "cp932": "[\uff61-\uff9f]", "cp874": "[\u0e50-\u0e5b]"}
+_SELDOM: Final = ("iso8859_5", "cp866", "cp874")
+"""Their letters are also the bytes of Chinese, Japanese and Korean, which come in pairs: an odd run must tell them."""
 _HIGH_RUN: Final = rb"[\x80-\xff]+"
 _CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
@@ -220,11 +222,30 @@ def newline_near(data: bytes, start: int, end: int, encoding: Encoding) -> Newli
     return "\r\n" if data[max(0, at - encoding.unit) : at] == carriage else "\n"
 
 
-def line_at(data: bytes, position: int, encoding: Encoding) -> int:
-    """Return the number of the line (from 1) that holds `position`."""
+def only_returns(data: bytes, encoding: Encoding) -> bool:
+    """Say whether the lines of a file end with CR alone, judged by its beginning as Read does."""
+    head = data[:HEAD_BYTES]
+    if encoding.unit > 1:
+        head = encoding.decode(head, "ignore").encode(errors="ignore")
+    return b"\n" not in head and b"\r" in head
+
+
+def line_at(data: bytes, position: int, encoding: Encoding, since: int = 0) -> int:
+    """Return the number of the line that holds `position`, from 1 for the one that holds `since`."""
     if encoding.unit == 1:
-        return data.count(b"\n", 0, position) + 1
-    return data[:position].decode(encoding.codec, "replace").count("\n") + 1
+        returns = data.count(b"\r", since, position) if only_returns(data, encoding) else 0
+        return data.count(b"\n", since, position) + returns + 1
+    text = data[since:position].decode(encoding.codec, "replace")
+    return text.count("\n") + (text.count("\r") if only_returns(data, encoding) else 0) + 1
+
+
+def with_feeds(data: bytes, encoding: Encoding) -> bytes:
+    """Return `data` with LF where it has CR alone as its line end; nothing moves."""
+    if not only_returns(data, encoding):
+        return data
+    if encoding.unit == 1:
+        return data.replace(b"\r", b"\n")
+    return data.decode(encoding.codec, "replace").replace("\r", "\n").encode(encoding.codec)
 
 
 def _decodes(data: bytes, encoding: Encoding) -> bool:
@@ -281,7 +302,9 @@ def _guesses(sample: bytes) -> tuple[str, ...]:
 
 
 def _implausible(sample: bytes, codec: str) -> bool:
-    """Say whether a text read so would be an odd one: Korean of Chinese characters, Japanese of half-width kana."""
+    """Say whether a text read so would be an odd one: Korean of Chinese characters, Thai of digits, and so on."""
+    if codec in _SELDOM and all(len(run) % 2 == 0 for run in re.findall(_HIGH_RUN, sample)):
+        return True
     odd = _ODD.get(codec)
     if odd is None:
         return False

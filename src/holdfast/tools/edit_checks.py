@@ -37,6 +37,7 @@ from holdfast.host.text import (
     possible,
     replacement,
     spliced,
+    with_feeds,
 )
 from holdfast.tools.attempt import SIZE_LIMIT_BYTES, Attempt, Replace
 
@@ -276,7 +277,7 @@ def cannot_hold(text: str, problem: UnicodeEncodeError, encoding: Encoding, deta
 def _many(data: bytes, spans: list[Span], encoding: Encoding, index: int) -> Problem:
     lines, position, line = list[int](), 0, 1
     for span in spans[:50]:
-        line += line_at(data[position : span.start], span.start - position, encoding) - 1
+        line += line_at(data, span.start, encoding, since=position) - 1
         position = span.start
         lines.append(line)
     count = f"{len(spans)}" if len(spans) < 1000 else "1000 or more"
@@ -289,7 +290,8 @@ def _many(data: bytes, spans: list[Span], encoding: Encoding, index: int) -> Pro
 def _missed(attempt: Attempt, data: bytes, wish: Replace, index: int) -> Problem:
     from holdfast.tools.edit_miss import explain_miss
 
-    miss = explain_miss(attempt.encoding.decode(data[:_EXPLAINED_BYTES], "replace"), wish.old, wish.new)
+    text = attempt.encoding.decode(with_feeds(data[:_EXPLAINED_BYTES], attempt.encoding), "replace")
+    miss = explain_miss(text, wish.old, wish.new)
     details: dict[str, Any] = {"edit": index, "difference": miss.difference}
     if miss.nearest:
         details |= {"nearest": miss.nearest, "line": miss.line}
