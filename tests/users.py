@@ -27,6 +27,8 @@ class User:
     id: int
     folder: Path
     python: tuple[str, ...]
+    libraries: str = ""
+    """Where the library of their Python is, when it is not where that was built for."""
 
     def give(self, *paths: Path) -> None:
         """Make them the owner of all that is in these folders, or in their own."""
@@ -48,6 +50,7 @@ class User:
             "HOLDFAST_HOME": str(self.folder / "home" / "holdfast"),
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "PYTHONPATH": os.pathsep.join(self.packages),
+            **({"LD_LIBRARY_PATH": self.libraries} if self.libraries else {}),
             **(env or {}),
         }
         return subprocess.Popen([*self.python, "-c", code, *args], env=variables, cwd="/", **options)
@@ -81,7 +84,7 @@ def _ordinary(folder: Path) -> User:
     place = next((each for each in ("/mnt", "/srv", "/media") if os.path.isdir(each)), str(folder))
     python = f"{place}/bin/{Path(sys.executable).resolve().name}"
     show = f'mount --bind "{sys.base_prefix}" {place} && exec "$@"'
-    return User(ORDINARY, folder, ("unshare", "--mount", "sh", "-c", show, "sh", *become, python))
+    return User(ORDINARY, folder, ("unshare", "--mount", "sh", "-c", show, "sh", *become, python), f"{place}/lib")
 
 
 def open_to_all(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -293,6 +294,28 @@ async def test_without_namespaces_landlock_and_seccomp_confine_writes_and_the_ne
     assert results[0] == 0
     assert 0 not in results[1:]
     assert not (outside / "f").exists()
+
+
+async def test_a_python_that_cannot_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    used = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):  # it ends before or after it is told its plan
+        with pytest.raises(LauncherFailure, match="/bin/false"):
+            await Launcher.start(open_plan(str(tmp_path), [], str(tmp_path)))
+    assert len(os.listdir("/proc/self/fd")) <= used
+
+
+async def test_a_python_that_needs_the_environment_to_find_its_library_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\ntest "$LD_LIBRARY_PATH" = {tmp_path} || exit 9\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    launcher = await Launcher.start(open_plan(str(tmp_path), [], str(tmp_path)))
+    assert (await sh(launcher, "echo ok")).stdout == b"ok\n"
+    await launcher.close()
 
 
 async def test_a_process_out_of_descriptors_gets_an_error_and_lives_on(launcher: Launcher) -> None:

@@ -13,6 +13,7 @@ import os
 import sys
 from typing import Any, Final
 
+from holdfast.host import interpreter
 from holdfast.host.html import Page
 from holdfast.host.pages import Kind, is_quick, make
 
@@ -84,7 +85,7 @@ class Converter:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                env={},
+                env=interpreter.needed(),
                 limit=PIPE_BYTES,
             )
         return self._child

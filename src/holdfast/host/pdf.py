@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import frozen
+from holdfast.host import interpreter
 
 WALL_S: Final = 10.0
 CHARACTERS: Final = 100_000
@@ -75,7 +76,13 @@ def _asked(fd: int, path: str, first: int, last: int, budget: int) -> dict[str, 
     command = [sys.executable, "-I", "-S", script, *map(str, (fd, library, first, last, budget))]
     try:
         done = subprocess.run(
-            command, pass_fds=(fd,), capture_output=True, stdin=subprocess.DEVNULL, timeout=WALL_S, env={}, check=False
+            command,
+            pass_fds=(fd,),
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=WALL_S,
+            env=interpreter.needed(),
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return {"error": "time"}

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.host import interpreter
 from holdfast.host.launcher import wire
 from holdfast.host.run import KILL_S, TERM_S, Command, Ended, Feed, LauncherFailure, Run, in_memory
 from holdfast.host.sandbox.plan import Plan
@@ -96,7 +97,10 @@ class Launcher:
         os.makedirs(os.path.join(self.plan.private_dir, ".scratch"), mode=0o700, exist_ok=True)
         content = in_memory(marshal.dumps(self.plan.to_wire()))
         owner = os.pidfd_open(os.getpid())
-        wire.send(self._control, ("plan",), [content, owner])
+        try:
+            wire.send(self._control, ("plan",), [content, owner])
+        except BrokenPipeError:
+            pass  # it ended as soon as it began: the line says so below
         os.close(content)
         os.close(owner)
         self._control.setblocking(False)
@@ -219,7 +223,7 @@ class Launcher:
         self._let_go("the process that ran it was killed")
         _reap(self.pid)
         if not self._ready.done():
-            self._ready.set_exception(LauncherFailure("the launcher ended while it started"))
+            self._ready.set_exception(LauncherFailure(f"the launcher ended while it started ({sys.executable})"))
 
     def _let_go(self, why: str) -> None:
         self.closed = True
@@ -334,7 +338,8 @@ def _spawn(control: int) -> int:
         for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY))
     ]
     argv = [sys.executable, "-I", "-S", _MAIN, str(control)]
-    return os.posix_spawn(sys.executable, argv, {"PATH": "/usr/bin:/bin"}, file_actions=actions, setsid=True)
+    environment = {"PATH": "/usr/bin:/bin", **interpreter.needed()}
+    return os.posix_spawn(sys.executable, argv, environment, file_actions=actions, setsid=True)
 
 
 def _reap(pid: int) -> bool:
