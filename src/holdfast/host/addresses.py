@@ -142,7 +142,7 @@ def normal_host(host: str) -> str:
     """
     host = host.strip("[]")
     if ":" in host:
-        return str(_v6(host))
+        return _v6_text(_v6(host))
     if not host.isascii():
         host = _ascii(host)
     host = host.lower().removesuffix(".")
@@ -226,7 +226,7 @@ def _host_and_port(authority: str, default: int) -> tuple[str, int]:
     port = int(parts["port"]) if parts["port"] else default
     if not 0 < port < 65536:
         raise _invalid(f"{port} is not a port (1 to 65535)")
-    return (str(_v6(parts["v6"])) if parts["v6"] else normal_host(parts["name"])), port
+    return (_v6_text(_v6(parts["v6"])) if parts["v6"] else normal_host(parts["name"])), port
 
 
 def _rebuilt(scheme: str, host: str, port: int, path: str, query: str) -> str:
@@ -278,6 +278,13 @@ def _v6(host: str) -> ipaddress.IPv6Address:
         return ipaddress.IPv6Address(host if "%" not in host else "")  # a zone only makes sense for link-local ones
     except ValueError:
         raise _invalid(f"{_shown(host)} is not an address") from None
+
+
+def _v6_text(ip: ipaddress.IPv6Address) -> str:
+    """Return an address as URLs spell it, in hex throughout; Python's own form changed between its versions."""
+    if (inner := ip.ipv4_mapped) is None:
+        return str(ip)
+    return f"::ffff:{int(inner) >> 16:x}:{int(inner) & 0xFFFF:x}"
 
 
 def _spelled(host: str) -> IPAddress | None:
