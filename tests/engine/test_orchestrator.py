@@ -146,8 +146,11 @@ async def test_the_limit_at_once_is_a_setting() -> None:
 async def test_results_stream_as_they_finish_and_list_in_call_order() -> None:
     scene = Scene()
     async with scratch_app(tools=[scene.make("t")], builtin=False) as app:
-        calls = [call("t", label="slow", **{"await": "go"}), call("t", label="fast", open="go")]
-        seen = [position async for position, _ in app.stream(calls)]
+        calls = [call("t", label="slow", **{"await": "go"}), call("t", label="fast")]
+        seen: list[int] = []
+        async for position, _ in app.stream(calls):
+            seen.append(position)
+            scene.gate("go").set()  # the slow one ends only once the fast one's result was handed out
         assert seen == [1, 0]
         assert [result.output for result in await app.run_calls(calls)] == ["slow", "fast"]
 

@@ -495,6 +495,7 @@ def test_a_text_in_memory_is_read_at_once(tmp_path: Path, ctx: ToolContext) -> N
 def test_the_head_of_a_large_file_is_read_at_once_when_nothing_need_be_hashed(tmp_path: Path, ctx: ToolContext) -> None:
     file = tmp_path / "large.txt"
     file.write_text("".join(f"line {number}\n" for number in range(300_000)))
+    file.touch()
     assert at_once(ctx, file) is None  # so young that its status proves nothing: its digest must be taken
     while not Seen.of("", file.stat()).ctime_ns:
         time.sleep(0.005)
