@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, marked, width
+from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, marked, width
+from holdfast.host.output_text import binary_kind
 
 
 def printed(*parts: bytes, limit: int = 1000, file: Path | None = None) -> Stream:
@@ -86,7 +87,9 @@ def test_many_tiny_pieces_keep_memory_bounded_too() -> None:
         b"BM\x9a\x00\x00\x00\x00\x00\x00\x00\x36\x00\x00\x00\x28\x00\x00\x00",
         b"RIFF\x24\x00\x00\x00WEBPVP8 " + bytes(16),
         b"a\0b",
-        b"caf\xe9 au lait",
+        "чтение и запись".encode("koi8-r"),
+        b"\xff\xfe\xfa\xfb",
+        b"\xc3\x28\xa0\xa1" * 8 + b"\x01\x02abc" * 100,
     ],
 )
 def test_binary_output_is_replaced_by_a_note(data: bytes) -> None:
@@ -112,8 +115,31 @@ def test_a_character_cut_in_two_is_left_out_at_the_cut() -> None:
     assert "\ufffd" not in shown.text
 
 
-def test_a_stray_byte_far_inside_a_text_is_shown_as_such() -> None:
-    assert printed(b"x" * 600 + b"\xff" + b"y").show().text == "x" * 600 + "\ufffdy"
+NOTE = "[{} in it, NUL or not valid UTF-8, shown as \\xNN]\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "count"),
+    [
+        (b"one\nbad \xff byte\nthree\n", "one\nbad \\xff byte\nthree\n", "1 binary byte"),
+        (b"caf\xe9 au lait", "caf\\xe9 au lait\n", "1 binary byte"),
+        (b"cut here \xe2\x82", "cut here \\xe2\\x82\n", "2 binary bytes"),
+        (b"x" * 600 + b"\xff" + b"y\n", "x" * 600 + "\\xffy\n", "1 binary byte"),
+        (b"x" * 600 + b"\0y\n", "x" * 600 + "\\x00y\n", "1 binary byte"),
+        ("日本語 é\n".encode() + b"\xff\n", "日本語 é\n\\xff\n", "1 binary byte"),
+    ],
+)
+def test_a_stray_byte_in_a_text_is_shown_as_such_and_hides_nothing(data: bytes, text: str, count: str) -> None:
+    shown = printed(data).show()
+    assert shown.text == text + NOTE.format(count)
+    assert shown.stray == int(count.partition(" ")[0])
+
+
+def test_stray_bytes_on_both_sides_of_what_is_left_out_are_counted() -> None:
+    shown = printed(b"a\xff" + b"x" * 3000 + b"\xfe\n", limit=1000).show()
+    assert shown.text.startswith("a\\xff")
+    assert shown.text.endswith("\\xfe\n" + NOTE.format("2 binary bytes"))
+    assert (shown.stray, shown.cut) == (2, 2004)
 
 
 def test_stderr_lines_are_marked() -> None:

@@ -163,10 +163,17 @@ async def test_long_output_names_the_file_that_has_all_of_it_also_when_the_comma
 
 
 async def test_binary_output_is_replaced_by_a_note(sh: Bench) -> None:
-    result = await sh("printf '\\x7fELF\\x01\\x02\\x00'; printf 'caf\\xe9' >&2")
+    result = await sh("printf '\\x7fELF\\x01\\x02\\x00'; printf '\\xff\\xfe\\xfa' >&2")
     assert "ELF" in result.data["stdout"]
     assert "not valid UTF-8" in result.data["stderr"]
     json.dumps(result.to_dict())
+
+
+async def test_one_byte_that_is_no_text_hides_nothing_of_the_rest(sh: Bench) -> None:
+    result = await sh("printf 'caf\\xe9 one\ntwo\n'")
+    assert result.output.startswith("caf\\xe9 one\ntwo\n[1 binary byte")
+    assert result.data["binary_bytes"] == {"stdout": 1, "stderr": 0}
+    assert "truncated" not in result.data
 
 
 async def test_lines_stream_as_progress_without_a_flood(sh: Bench) -> None:

@@ -139,6 +139,15 @@ async def test_a_dry_run_shows_lines_notes_what_is_binary_and_changes_nothing(pl
     assert [each.kind for each in events if each.kind.startswith("trial")] == ["trial_made", "trial_dropped"]
 
 
+async def test_a_mode_is_shown_where_the_content_changed_too(workspace: Path) -> None:
+    command = "echo more >> a.txt; chmod 600 a.txt; printf '#!/bin/sh\n' > new.sh; chmod 700 new.sh"
+    async with opened(workspace) as (app, _events):
+        shown = await app.dry_run("Bash", {"command": command})
+    assert "+more\n" in shown.data["diff"]
+    assert "mode changed a.txt: mode 644 -> 600\n" in shown.data["diff"]
+    assert "executable new.sh: mode 700\n" in shown.data["diff"]
+
+
 async def test_a_failing_and_an_endless_command_are_tried_and_applied_too(place: str, workspace: Path) -> None:
     async with opened(workspace) as (app, _):
         failed = await app.call("Bash", {"command": "echo partial > a.txt; exit 4"})

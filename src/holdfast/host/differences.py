@@ -11,7 +11,7 @@ from typing import Final, Literal
 from holdfast.core.frozen import frozen
 from holdfast.core.read_state import digest_of
 from holdfast.host.diff import text_diff
-from holdfast.host.output import binary_kind
+from holdfast.host.output_text import binary_kind
 
 Kind = Literal["absent", "file", "symlink", "directory", "other"]
 DIFF_BYTES: Final = 512 * 1024
@@ -94,8 +94,16 @@ class Difference:
             return f"{self.action} {self.path}: no file, link or folder\n"
         old, new = _text(self.before), _text(self.after)
         if old is None or new is None:
-            return f"{self.action} {self.path}: binary or large, not shown\n"
-        return text_diff(old, new, self.path, limit_lines=DIFF_LINES) or f"{self.action} {self.path} (empty)\n"
+            return f"{self.action} {self.path}: binary or large, not shown\n{self._mode()}"
+        shown = text_diff(old, new, self.path, limit_lines=DIFF_LINES) or f"{self.action} {self.path} (empty)\n"
+        return shown + self._mode()
+
+    def _mode(self) -> str:
+        """Return a line on the mode where it changed too, or where what is created can be executed."""
+        if self.both and self.before.mode != self.after.mode:
+            return f"mode changed {self.path}: mode {self.before.mode:o} -> {self.after.mode:o}\n"
+        created = self.before.kind == "absent" and self.after.kind == "file" and self.after.mode & 0o111
+        return f"executable {self.path}: mode {self.after.mode:o}\n" if created else ""
 
 
 def _owner(side: Side) -> str:

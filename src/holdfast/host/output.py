@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.core.frozen import frozen
+from holdfast.host.output_text import binary_kind, decoded, stray_note
 from holdfast.host.progress import Watcher
 
 STDOUT_LIMIT: Final = 200 * 1024
@@ -35,6 +36,8 @@ class Shown:
     cut: int = 0
     binary: str = ""
     file: str | None = None
+    stray: int = 0
+    """Bytes in it that are no text."""
 
 
 class Stream:
@@ -129,42 +132,19 @@ class Stream:
         tail = b"".join(self._tail)[-self._tail_limit :]
         cut = self.total - len(self._head) - len(tail)
         if not cut:
-            return Shown(_text(bytes(self._head) + tail), self.total, 0, "", file)
+            text, stray = decoded(bytes(self._head) + tail)
+            return Shown(_noted(text, stray), self.total, 0, "", file, stray)
         where = f"; all of it is in {file}" if file else ""
         middle = f"\n\n[{cut:,} bytes left out here{where}]\n\n"
-        return Shown(_text(bytes(self._head)) + middle + _text(tail), self.total, cut, "", file)
+        (before, early), (after, late) = decoded(bytes(self._head), ends=False), decoded(tail, begins=False)
+        return Shown(_noted(before + middle + after, early + late), self.total, cut, "", file, early + late)
 
 
-_ASCII_MAGIC: Final = (b"\x7fELF", b"%PDF", b"GIF8", b"BM", b"RIFF", b"PK")
-"""Beginnings of binary formats that have no byte over 127, so that the quick look at all bytes misses them."""
-
-
-def binary_kind(head: bytes, *, whole: bool = True) -> str:
-    """Return what kind of binary data begins so, or an empty text for text."""
-    if head.isascii() and not head.count(0) and not head.startswith(_ASCII_MAGIC):
-        return ""
-    from holdfast.host.sniff import signature
-
-    if (found := signature(head)) is not None:
-        return f"binary output: {found.format}"
-    if b"\0" in head:
-        return "binary output: it has NUL bytes"
-    try:
-        head.decode()
-    except UnicodeDecodeError as problem:
-        # The look may have ended inside a character.
-        if whole or problem.start < len(head) - 3:
-            return "binary output: it is not valid UTF-8 (`| cat -v` shows it, or `iconv` from its encoding)"
-    return ""
-
-
-def _text(data: bytes) -> str:
-    """Decode; a character cut in two at either end goes, a stray byte within is shown as �."""
-    begin = 0
-    while begin < min(3, len(data)) and data[begin] & 0xC0 == 0x80:
-        begin += 1
-    text = data[begin:].decode("utf-8", "replace")
-    return text[:-1] if text.endswith("\ufffd") and not data.endswith("\ufffd".encode()) else text
+def _noted(text: str, stray: int) -> str:
+    """Return a text with a word on the bytes in it that are none, on a line of its own."""
+    if not stray:
+        return text
+    return f"{text}{'' if text.endswith(chr(10)) else chr(10)}{stray_note(stray)}\n"
 
 
 def width(text: str) -> int:

@@ -14,7 +14,8 @@ from holdfast.core.call import ToolResult
 from holdfast.core.errors import ToolFailure
 from holdfast.core.session import Kept
 from holdfast.core.tasks import Status as BoardStatus
-from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, marked
+from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, marked
+from holdfast.host.output_text import binary_kind, decoded, stray_note, whole_characters
 from holdfast.host.process import Ended, Run
 from holdfast.host.shells import SHELLS
 from holdfast.tools.settling import Settling
@@ -101,7 +102,7 @@ class BackgroundTask:
         for number, stream in enumerate((self.stdout, self.stderr)):
             data, lost = stream.since(self._seen[number])
             if stream.total == self._seen[number] + lost + len(data) and self.status == "running":
-                data = data[: _whole_characters(data)]
+                data = data[: whole_characters(data)]
             self._seen[number] += lost + len(data)
             texts.append(_text(data, lost))
         return texts[0], texts[1]
@@ -218,18 +219,10 @@ def _text(data: bytes, lost: int) -> str:
     """Return output as text; what is missing before it is said."""
     note = f"[{lost:,} bytes left out here]\n" if lost else ""
     kind = binary_kind(data[:512], whole=False)
-    return note + (f"[{kind}, {len(data):,} bytes: not shown]" if kind else data.decode("utf-8", "replace"))
-
-
-def _whole_characters(data: bytes) -> int:
-    """Return how many bytes at the beginning end with a whole character; the rest may still come."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte & 0xC0 == 0x80:
-            continue
-        need = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        return len(data) - back if need > back else len(data)
-    return len(data)
+    if kind:
+        return f"{note}[{kind}, {len(data):,} bytes: not shown]"
+    text, stray = decoded(data, begins=not lost)
+    return note + text + (f"\n{stray_note(stray)}" if stray else "")
 
 
 async def start(args: BashArgs, ctx: ToolContext) -> ToolResult:

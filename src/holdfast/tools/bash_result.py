@@ -142,6 +142,8 @@ def _data(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> dict[str, A
             data[name] = shown.file
     if stdout.cut or stderr.cut:
         data["truncated"] = {"stdout": stdout.cut, "stderr": stderr.cut}
+    if stdout.stray or stderr.stray:
+        data["binary_bytes"] = {"stdout": stdout.stray, "stderr": stderr.stray}
     if ended.signal:
         data["signal"] = ended.signal
     if ended.left_behind:
