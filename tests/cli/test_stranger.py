@@ -292,6 +292,27 @@ def test_a_person_is_asked_and_may_say_no(tmp_path: Path) -> None:
     assert not (tmp_path / "a.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 0, "would ask first: it changes {path} (not with --allow 'Edit({path})')"),
+        (("--allow", "Write"), 0, "would run unasked: rule Write (command line) allows it"),
+        (("--mode", "plan"), 4, "error: Write was not permitted: "),
+    ],
+)
+def test_a_dry_run_says_what_would_be_decided_about_the_real_call(
+    tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    args = json.dumps({"file_path": "a.txt", "content": "hi\n"})
+    found, shown = on_terminal("tools", "invoke", "Write", "--args", args, "--dry-run", *words, cwd=tmp_path)
+    assert found == code
+    assert said.format(path=tmp_path / "a.txt") in shown
+    done = run("tools", "invoke", "Write", "--args", args, "--dry-run", *words, cwd=tmp_path)
+    result = json.loads(done.stdout)
+    verdict = result["data"]["verdict"]["decision"] if result["ok"] else result["error"]["details"]["verdict"]
+    assert verdict == {"would ask": "ask", "would run": "allow", "error: Wr": "deny"}[said[:9]]
+
+
 def test_ctrl_c_at_the_prompt_of_a_chat_does_not_leave_it(tmp_path: Path) -> None:
     typed = {b"> ": b"\x03", b"/exit or Ctrl-D leaves": b"what time is it\n", b"ms since 1970)": b"/exit\n"}
     code, shown = on_terminal("chat", cwd=tmp_path, typed=typed)

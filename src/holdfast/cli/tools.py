@@ -316,8 +316,21 @@ def _print_result(options: Namespace, result: Any) -> None:
         render.note(f"repaired {repaired}")
     from holdfast.host.visible import visible  # files and servers must not steer the terminal
 
+    tried = options.dry_run and not options.apply
     if result.ok or (result.error and result.output != result.error.text):
         output = visible(result.output)
-        render.line(render.diff(output) if options.dry_run and not options.apply else output)
+        render.line(render.diff(output) if tried else output)
+    if result.ok and tried:
+        render.line(_verdict_line(result.data["verdict"]))
     if result.error:
         render.error(f"{visible(result.error.message)} ({result.error.code})", visible(result.error.hint))
+
+
+def _verdict_line(verdict: dict[str, Any]) -> str:
+    """Say in one line what would be decided about the real call; one that would be refused has failed already."""
+    from holdfast.host.visible import visible
+
+    asks = verdict["decision"] == "ask"
+    begin = render.paint("would ask first" if asks else "would run unasked", "yellow" if asks else "green")
+    spared = "".join(f" --allow '{rule}'" for rule in (verdict["suggestion"] or "").splitlines())
+    return f"{begin}: {visible(verdict['reason'] + (f' (not with{spared})' if spared else ''), lines=False)}"
