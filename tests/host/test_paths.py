@@ -16,7 +16,15 @@ from holdfast.core.errors import ToolFailure
 from holdfast.core.session import Session
 from holdfast.core.settings import Settings
 from holdfast.host import openat2, paths
-from holdfast.host.paths import OutsideRoots, near_names, open_beneath, open_folder, readable_roots, refuse_special
+from holdfast.host.paths import (
+    OutsideRoots,
+    missing_failure,
+    near_names,
+    open_beneath,
+    open_folder,
+    readable_roots,
+    refuse_special,
+)
 
 
 @pytest.fixture(params=["openat2", "walk"])
@@ -172,6 +180,19 @@ def test_near_names_find_typos_case_and_other_endings(tree: Path) -> None:
     assert near_names(f"{tree}/ws/REAMDE.md", (f"{tree}/ws",)) == [f"{tree}/ws/README.md"]
     assert near_names(f"{tree}/ws/config.toml") == [f"{tree}/ws/config.yaml"]
     assert near_names(f"{tree}/nowhere/x") == []
+
+
+def test_near_names_find_a_name_whose_accents_are_stored_apart(tmp_path: Path) -> None:
+    for name in ("cafe\u0301.txt", "cafe.txt"):
+        (tmp_path / name).touch()
+    assert near_names(f"{tmp_path}/Caf\u00e9.txt")[0] == f"{tmp_path}/cafe\u0301.txt"
+
+
+def test_a_link_that_leads_nowhere_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    problem = missing_failure(f"{tmp_path}/link")
+    assert str(problem) == f"File does not exist: {tmp_path}/link is a link to nowhere, and nothing is there"
+    assert problem.details["near"] == []
 
 
 def test_an_outside_path_is_pinned_to_its_folder_and_an_inside_one_to_the_roots(tree: Path) -> None:

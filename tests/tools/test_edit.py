@@ -108,6 +108,26 @@ def test_a_conflict_shows_the_diff_and_counts_as_read(bench: Workbench) -> None:
     assert path.read_text() == "1\nTWO\n"
 
 
+def test_a_file_saved_in_another_encoding_is_a_conflict_that_says_so(bench: Workbench) -> None:
+    path = bench.put("a", "grün\n")
+    path.write_bytes("grün\n".encode("utf-16"))
+    problem = failure(lambda: bench.edit("a", "grün", "rot"))
+    assert str(problem).endswith("The text is the same in other bytes: it is utf-16-le with BOM now.")
+    bench.edit("a", "grün", "rot")
+    assert path.read_bytes() == "rot\n".encode("utf-16")
+
+
+def test_a_miss_in_an_empty_file_says_how_to_fill_it(bench: Workbench) -> None:
+    bench.put("a", "")
+    problem = failure(lambda: bench.edit("a", "x", "y"))
+    assert (problem.details["number"], problem.hint) == (8, "An empty old_string puts new_string into it.")
+
+
+def test_a_file_of_secrets_is_not_said_to_be_readable(bench: Workbench) -> None:
+    bench.put(".env", "A=1\n", read=False)
+    assert "ask the user" in failure(lambda: bench.edit(".env", "A", "B")).hint
+
+
 def test_a_conflict_in_a_later_process_still_shows_the_diff(tmp_path: Path) -> None:
     import asyncio
 
@@ -391,7 +411,7 @@ def test_what_is_no_file_is_refused_for_its_type(bench: Workbench, tool: str) ->
     os.mkfifo(bench.root / "fifo")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(bench.root / "socket"))
-        for name in ("fifo", "socket", "folder", "folder/", ".", "", "/dev/null"):
+        for name in ("fifo", "socket", "folder", "folder/", ".", "", "/", "/dev/null"):
             args = {"content": "x"} if tool == "Write" else {"old_string": "x", "new_string": "y"}
             problem = failure(lambda name=name, args=args: bench.call(tool, file_path=name, **args))
             assert problem.code == "precondition_failed", name

@@ -202,21 +202,39 @@ def near_names(path: str, roots: Sequence[str] = (), limit: int = 3) -> list[str
     except (OSError, ToolFailure):
         return []
     try:
-        names = os.listdir(fd)[:5000]
+        names = [each for each in os.listdir(fd)[:5000] if each != name]  # itself: a link that leads nowhere
     finally:
         os.close(fd)
-    lowered = {each.lower(): each for each in sorted(names, reverse=True)}
-    exact = [each for each in sorted(names) if each.lower() == name.lower()]
-    same_stem = [each for each in sorted(names) if each.split(".")[0].lower() == name.split(".")[0].lower()]
-    close = [lowered[each] for each in difflib.get_close_matches(name.lower(), lowered, limit, 0.6)]
+    plain, wanted = {each: _plain_name(each) for each in sorted(names, reverse=True)}, _plain_name(name)
+    by_plain = {each: original for original, each in plain.items()}
+    exact = [each for each in sorted(names) if plain[each] == wanted]
+    same_stem = [each for each in sorted(names) if plain[each].split(".")[0] == wanted.split(".")[0]]
+    close = [by_plain[each] for each in difflib.get_close_matches(wanted, by_plain, limit, 0.6)]
     return [os.path.join(folder, each) for each in dict.fromkeys((*exact, *close, *same_stem))][:limit]
+
+
+def _plain_name(name: str) -> str:
+    """Return a name as the eye compares it: without case, accents composed (some systems store them apart)."""
+    if name.isascii():
+        return name.lower()
+    import unicodedata
+
+    return unicodedata.normalize("NFC", name).lower()
 
 
 def missing_failure(path: str, roots: Sequence[str] = ()) -> ToolFailure:
     """Return the error for a file that is not there, with the names that are near."""
     near = near_names(path, roots)
     hint = f"Did you mean {' or '.join(near)}?" if near else "Check the path; Glob finds files by pattern."
-    return ToolFailure(f"File does not exist: {path}", hint=hint, details={"path": path, "near": near})
+    return ToolFailure(missing_message(path), hint=hint, details={"path": path, "near": near})
+
+
+def missing_message(path: str) -> str:
+    """Say that there is no such file; of a link, that what it leads to is not there."""
+    try:
+        return f"File does not exist: {path} is a link to {os.readlink(path)}, and nothing is there"
+    except (OSError, ValueError):
+        return f"File does not exist: {path}"
 
 
 _MEANINGS: Final[dict[int, tuple[str, str]]] = {

@@ -106,8 +106,6 @@ class Attempt:
         """Open the file's folder beneath the roots; False when there is none (and none is to be made)."""
         if self.folder >= 0:
             return True
-        if not self.name:
-            raise ToolFailure(f"{self.path} is a folder, not a file", details={"path": self.path})
         try:
             self.folder, self.made = open_folder(self.folder_path, self.roots, make=make)
         except FileNotFoundError:
@@ -124,6 +122,9 @@ class Attempt:
 
     def open(self) -> None:
         """Open the file and take its status; a missing one leaves `status` None."""
+        if not self.name:
+            self.status = os.stat(self.real)  # the root of the file system, which stands in no folder
+            return
         try:
             if not self.enter_folder():
                 return

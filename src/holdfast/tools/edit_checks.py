@@ -21,8 +21,9 @@ from typing import Any, Final
 from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import field, frozen
 from holdfast.core.read_state import Seen
+from holdfast.core.secrets import is_secret
 from holdfast.host.diff import text_diff
-from holdfast.host.paths import near_names
+from holdfast.host.paths import missing_message, near_names
 from holdfast.host.pieces import Pieces
 from holdfast.host.seen import SEEN
 from holdfast.host.text import (
@@ -129,7 +130,7 @@ def file_exists(attempt: Attempt) -> Problem | None:
         return None
     near = near_names(attempt.path, attempt.roots)
     hint = f"Did you mean {' or '.join(near)}?" if near else "Check the path; an empty old_string creates a file."
-    return Problem(4, f"File does not exist: {attempt.path}", hint, {"near": near})
+    return Problem(4, missing_message(attempt.path), hint, {"near": near})
 
 
 def is_plain_file(attempt: Attempt) -> Problem | None:
@@ -166,7 +167,10 @@ def is_text(attempt: Attempt) -> Problem | None:
 def was_read(attempt: Attempt) -> Problem | None:
     if not _has_content(attempt) or attempt.ctx.session.read_state.get(attempt.real) is not None:
         return None
-    return Problem(6, NOT_READ, f"Read {attempt.path}, then try again.", asks=True)
+    hint = f"Read {attempt.path}, then try again."
+    if is_secret(attempt.real):  # saying so tells nothing: it is all in the name
+        hint = f"{attempt.path} holds secrets and is not read here; ask the user to change it."
+    return Problem(6, NOT_READ, hint, asks=True)
 
 
 def unchanged_since_read(attempt: Attempt) -> Problem | None:
@@ -178,20 +182,27 @@ def unchanged_since_read(attempt: Attempt) -> Problem | None:
     diff = _what_changed(attempt, seen)
     attempt.ctx.session.saw(attempt.real, attempt.seen())
     attempt.ctx.session.keep(SEEN).remember(attempt.digest, attempt.data)
-    shown = f" This is what changed:\n{diff}" if diff else " What it was before is not known any more."
     hint = "The file counts as read now, as it is: check your change against it and try again."
-    return Problem(7, MODIFIED + shown, hint, {"diff": diff}, asks=True)
+    return Problem(7, f"{MODIFIED} {_told(attempt, diff)}", hint, {"diff": diff or ""}, asks=True)
 
 
 def _has_content(attempt: Attempt) -> bool:
     return attempt.status is not None and len(attempt.data) > 0 and not attempt.creating
 
 
-def _what_changed(attempt: Attempt, seen: Seen) -> str:
+def _told(attempt: Attempt, diff: str | None) -> str:
+    if diff is None:
+        return "What it was before is not known any more."
+    same = f"The text is the same in other bytes: it is {attempt.encoding.label} now."
+    return f"This is what changed:\n{diff}" if diff else same
+
+
+def _what_changed(attempt: Attempt, seen: Seen) -> str | None:
+    """Return the diff, empty where the text is the same in another encoding; None when the old bytes are not known."""
     before = attempt.ctx.session.keep(SEEN).get(seen.digest)
     encoding = detect(before) if before is not None else None
     if before is None or encoding is None:
-        return ""
+        return None
     old, new = encoding.decode(before, "replace"), attempt.encoding.decode(attempt.data, "replace")
     return text_diff(old, new, attempt.path, limit_lines=_DIFF_LINES)
 
@@ -288,6 +299,11 @@ def _many(data: bytes, spans: list[Span], encoding: Encoding, index: int) -> Pro
 
 
 def _missed(attempt: Attempt, data: bytes, wish: Replace, index: int) -> Problem:
+    if not data:
+        hint = "An empty old_string puts new_string into it."
+        return Problem(
+            8, "String to replace not found: the file is empty.", hint, {"edit": index, "difference": "empty"}
+        )
     from holdfast.tools.edit_miss import explain_miss
 
     text = attempt.encoding.decode(with_feeds(data[:_EXPLAINED_BYTES], attempt.encoding), "replace")
