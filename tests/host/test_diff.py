@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.diff import creation_diff, snippet, splice_diff, text_diff
+from holdfast.host.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
 from holdfast.host.text import UTF8, Encoding, Splice, detect, find, replacement, spliced
 
 
@@ -82,6 +82,23 @@ def test_a_very_long_line_is_cut() -> None:
     data = b"x" * 3_000_000 + b"needle" + b"y" * 3_000_000
     diff = splice_diff(data, [Splice(3_000_000, 3_000_006, b"pin")], UTF8, "f")
     assert len(diff) < 20_000
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16-le", "latin-1"])
+def test_large_contents_that_differ_in_one_place_are_compared_there_alone(codec: str) -> None:
+    lines = [f"Zeile {number} größer\n" for number in range(30_000)]
+    before = "".join(lines).encode(codec)
+    encoding = detect(before)
+    assert encoding is not None
+    for number, line in ((15_000, "Zeile ärger\n"), (0, ""), (29_999, "Zeile"), (7, lines[7].replace("ö", "ü"))):
+        after = "".join([*lines[:number], line, *lines[number + 1 :]])
+        shown = narrow_diff(before, after.encode(codec), encoding, "f")
+        assert shown == text_diff("".join(lines), after, "f")
+    assert narrow_diff(before, before[::-1], encoding, "f") is None
+
+
+def test_a_new_file_is_cut_where_a_limit_is_given() -> None:
+    assert creation_diff("a\n" * 9, "f", limit_lines=5).endswith("+a\n+a\n... 7 more lines of diff\n")
 
 
 def test_many_places_are_cut_and_said_so() -> None:

@@ -262,6 +262,16 @@ def test_an_undo_under_a_later_change_names_it_and_one_of_a_moved_file_says_that
     assert problem.details["later"] == []
 
 
+def test_an_undo_under_many_later_changes_names_a_few_and_the_way(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    bench.put("a", "0\n")
+    ids = [bench.edit("a", f"{number}\n", f"{number + 1}\n").data["change_id"] for number in range(30)]
+    problem = failure(lambda: bench.call("Undo", change_id=ids[4]))
+    assert problem.details["later"] == ids[:4:-1]
+    assert f"{ids[20]} and 15 more came later" in problem.hint
+    assert f"`--to {ids[4]}` takes back all after it" in problem.hint
+
+
 def test_whoever_listens_is_told_that_old_changes_were_dropped(tmp_path: Path) -> None:
     bench = Workbench(tmp_path, limit_mb=1)
     for number in range(4):

@@ -11,7 +11,7 @@ cut, and say so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import AnyStr, Final
 
 from holdfast.core.frozen import frozen
 from holdfast.host.text import Encoding, Splice, line_at, with_feeds
@@ -27,6 +27,8 @@ _COMPARE_LIMIT: Final = 4_000_000
 """Above this product of line counts a comparison would take seconds; the lines are shown as one block."""
 _REACH_BYTES: Final = 64 * 1024
 """How far a line end is looked for; must be a multiple of four, the widest character."""
+_NARROW_FROM_BYTES: Final = 256 * 1024
+_NARROW_BYTES: Final = 64 * 1024
 NO_NEWLINE: Final = "\\ No newline at end of file"
 
 
@@ -74,17 +76,37 @@ def text_diff(before: str, after: str, path: str, *, limit_lines: int | None = N
         return ""
     old, new = _split(before), _split(after)
     head, tail = _common(old, new)
-    lines = [*_header(path), *_compared(old, new, head, tail)]
+    return _within(limit_lines, [*_header(path), *_compared(old, new, head, tail)])
+
+
+def _within(limit_lines: int | None, lines: list[str]) -> str:
     if limit_lines is not None and len(lines) > limit_lines:
         lines = [*lines[:limit_lines], f"... {len(lines) - limit_lines} more lines of diff"]
     return "\n".join(lines) + "\n"
 
 
-def creation_diff(text: str, path: str) -> str:
-    """Return the diff of a new file."""
+def narrow_diff(before: bytes, after: bytes, encoding: Encoding, path: str) -> str | None:
+    """Return the diff of two large contents that differ in one narrow place, without decoding them; None otherwise."""
+    if min(len(before), len(after)) < _NARROW_FROM_BYTES or not encoding.self_synchronizing:
+        return None
+    head = _agreeing(before, after)
+    stop = len(before) - _agreeing_back(before, after, min(len(before), len(after)) - head)
+    while _inside_character(before, head, encoding):
+        head -= 1
+    while _inside_character(before, stop, encoding):
+        stop += 1
+    old, new = before[head:stop], after[head : len(after) - len(before) + stop]
+    if max(len(old), len(new)) > _NARROW_BYTES or max(old.count(b"\n"), new.count(b"\n")) > HUNK_LIMIT:
+        return None
+    return splice_diff(before, [Splice(head, stop, new)], encoding, path)
+
+
+def creation_diff(text: str, path: str, *, limit_lines: int | None = None) -> str:
+    """Return the diff of a new file; cut after `limit_lines`, and said so."""
     lines = _split(text)
     shown = [line for each in lines for line in _marked("+", each)]
-    return "\n".join(["--- /dev/null", _header(path)[1], f"@@ -0,0 +{_range(1, len(lines))} @@", *shown]) + "\n"
+    header = ["--- /dev/null", _header(path)[1], f"@@ -0,0 +{_range(1, len(lines))} @@"]
+    return _within(limit_lines, [*header, *shown])
 
 
 def _header(path: str) -> list[str]:
@@ -266,7 +288,25 @@ def _range(first: int, count: int) -> str:
     return f"{first - 1 if count == 0 else first}" + ("" if count == 1 else f",{count}")
 
 
-def _agreeing(one: str, other: str) -> int:
+def _inside_character(data: bytes, position: int, encoding: Encoding) -> bool:
+    if position >= len(data):
+        return False
+    return bool(position % encoding.unit) or (encoding.codec == "utf-8" and 0x80 <= data[position] < 0xC0)
+
+
+def _agreeing_back(one: bytes, other: bytes, most: int) -> int:
+    """Return how many of the last `most` bytes two contents have in common."""
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        if one[len(one) - middle : len(one) - least] == other[len(other) - middle : len(other) - least]:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def _agreeing(one: AnyStr, other: AnyStr) -> int:
     """Return how many characters two texts have in common at the front; halved again and again, for long ones."""
     least, most = 0, min(len(one), len(other))
     while least < most:

@@ -108,7 +108,8 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
 
 def _named(plan: Plan) -> str:
     ids = plan.originals
-    return f"change {ids[0]}" if len(ids) == 1 else f"{len(ids)} changes ({', '.join(ids[:10])})"
+    more = ", ..." if len(ids) > 10 else ""
+    return f"change {ids[0]}" if len(ids) == 1 else f"{len(ids)} changes ({', '.join(ids[:10])}{more})"
 
 
 def _verb(step: FileChange) -> str:

@@ -262,6 +262,17 @@ class History:
         found = [each for each in found if any(f.path == path or f.path.startswith(below) for f in each.files)]
         return found[:limit] if limit >= 0 else found
 
+    def standing(
+        self, kind: ChangeKind = "change", *, limit: int = -1, session_id: str | None = None, after: int = 0
+    ) -> list[Change]:
+        """Return the changes of a kind that are not taken back, newest first; of a session, or after a number."""
+        condition, values = "state = 'done' AND kind = ? AND number > ?", [kind, after]
+        if session_id is not None:
+            condition, values = condition + " AND session = ?", [*values, session_id]
+        self.settle()
+        with self._lock:
+            return self.log.select(condition, values, limit=limit)
+
     def seen(self, digest: str) -> bytes | None:
         """Return a content that a session has read or written here, also in an earlier process."""
         with self._lock:

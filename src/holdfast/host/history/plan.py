@@ -41,23 +41,20 @@ def plan_undo(
     if change_id is not None:
         return _plan_one(history, _known(history, change_id))
     if to is not None:
-        after = _known(history, to).number
-        return _plan_many(
-            [each for each in _open_changes(history) if each.number > after], f"nothing after change {to}"
-        )
+        return _plan_many(history.standing(after=_known(history, to).number), f"nothing after change {to}")
     if session_id is not None:
-        mine = [each for each in _open_changes(history) if each.session_id == session_id]
-        return _plan_many(mine, f"nothing of session {session_id}")
-    return _plan_many(_open_changes(history)[:1], "nothing")
+        return _plan_many(history.standing(session_id=session_id), f"nothing of session {session_id}")
+    return _plan_many(history.standing(limit=1), "nothing")
 
 
 def plan_redo(history: History, *, change_id: str | None = None) -> Plan:
     """Plan to bring back what the latest undo (or the one named, by its own id or by what it took back) took away."""
     recover(history)
-    undos = [each for each in history.changes() if each.kind == "undo" and each.state == "done"]
-    if change_id is not None:
+    if change_id is None:
+        undos = history.standing("undo", limit=1)
+    else:
         _known(history, change_id)
-        undos = [each for each in undos if change_id == each.id or change_id in each.about]
+        undos = [each for each in history.standing("undo") if change_id == each.id or change_id in each.about]
     if not undos:
         raise ToolFailure("there is nothing to redo", code="precondition_failed", hint="`holdfast log` lists changes.")
     return _plan_redo(undos[0])
@@ -98,10 +95,6 @@ def _plan_many(changes: Sequence[Change], nothing: str) -> Plan:
             steps[each.path] = FileChange(each.path, later.before if later else after, each.before)
     ids = tuple(each.id for each in changes)
     return Plan("undo", ids, tuple(steps.values()), tuple(broken), ids)
-
-
-def _open_changes(history: History) -> list[Change]:
-    return [each for each in history.changes() if each.kind == "change" and each.state == "done"]
 
 
 def _known(history: History, id: str) -> Change:

@@ -14,14 +14,14 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from holdfast.core.frozen import frozen
-from holdfast.host.diff import creation_diff, text_diff
+from holdfast.host.diff import creation_diff, narrow_diff, text_diff
 from holdfast.host.history.disk import Data, put, state_in
 from holdfast.host.history.history import History, Pending, Who
 from holdfast.host.history.words import ABSENT, ChangeKind, FileChange, FileState
 from holdfast.host.locks import locked_now
 from holdfast.host.paths import open_folder, os_failure
 from holdfast.host.replace import temporary_name
-from holdfast.host.text import detect
+from holdfast.host.text import UTF8, detect
 
 _DIFF_LINES: Final = 200
 FLUSHED_EACH: Final = 100
@@ -263,15 +263,19 @@ def data_diff(path: str, before: bytes | None, after: bytes | None) -> str:
     """Return the difference of two contents as a diff; None is a file that is not there."""
     if before == after:
         return ""
-    encodings = [detect(data) for data in (before, after) if data is not None]
-    if any(encoding is None for encoding in encodings):
+    encodings = [UTF8 if data is None else detect(data) for data in (before, after)]
+    if None in encodings:
         return f"Binary file {path} differs ({len(before or b'')} → {len(after or b'')} bytes)\n"
+    if before and after and encodings[0] == encodings[1] and (encoding := encodings[0]):
+        shown = narrow_diff(before, after, encoding, path)
+        if shown is not None:
+            return shown
     old, new = (
-        encoding.decode(data, "replace") if data is not None and (encoding := detect(data)) else ""
-        for data in (before, after)
+        encoding.decode(data, "replace") if data is not None and encoding else ""
+        for data, encoding in zip((before, after), encodings, strict=True)
     )
     if before is None:
-        return creation_diff(new, path)
+        return creation_diff(new, path, limit_lines=_DIFF_LINES)
     if not before and after is None:
         return f"removes {path}, which is empty\n"
     shown = text_diff(old, new, path, limit_lines=_DIFF_LINES)

@@ -7,6 +7,8 @@ written down first, confirmed afterwards, and what it overwrites is kept, so tha
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.core.errors import ToolFailure
 from holdfast.host.history.history import History, Who
 from holdfast.host.history.plan import Plan
@@ -14,6 +16,9 @@ from holdfast.host.history.steps import RootsOf, Standing, Steps, data_diff
 from holdfast.host.history.words import ABSENT, Change, FileChange
 
 __all__ = ["RootsOf", "apply", "change_diff", "check", "preview"]
+
+_NAMED: Final = 10
+"""A file may have been edited a thousand times since; a person reads the first few numbers."""
 
 
 def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> None:
@@ -47,9 +52,10 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
     what = "is gone (moved or deleted)" if all(each.now.kind == "absent" for each in conflicts) else "changed"
     lost = "What would be lost" if what == "changed" else "What stood there"
     later = _later(history, plan, paths)
-    many = len(later) > 1
-    named = f"{'Changes' if many else 'Change'} {', '.join(later)} came later in the same place"
-    first = f"{named}; undo {'those' if many else 'that'} first. " if later else ""
+    many, more = len(later) > 1, f" and {len(later) - _NAMED:,} more" if len(later) > _NAMED else ""
+    named = f"{'Changes' if many else 'Change'} {', '.join(later[:_NAMED])}{more} came later in the same place"
+    way = f"those first (`--to {max(map(int, plan.originals))}` takes back all after it)" if many else "that first"
+    first = f"{named}; undo {way}. " if later else ""
     return ToolFailure(
         f"{word} refused: {', '.join(paths)} {what} since. {lost}:\n{diff}",
         code="precondition_failed",
@@ -60,11 +66,8 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
 
 def _later(history: History, plan: Plan, paths: list[str]) -> list[str]:
     """Return the changes still standing, newest first, that were made to the paths after those of the plan."""
-    newest = max(map(int, plan.originals), default=0)
-    standing = (each for each in history.changes() if each.kind == "change" and each.state == "done")
-    return [
-        each.id for each in standing if each.number > newest and any(changed.path in paths for changed in each.files)
-    ]
+    newest, wanted = max(map(int, plan.originals), default=0), set(paths)
+    return [each.id for each in history.standing(after=newest) if any(changed.path in wanted for changed in each.files)]
 
 
 def preview(history: History, plan: Plan, roots_of: RootsOf) -> str:
