@@ -63,6 +63,60 @@ def test_every_command_refuses_an_unknown_option_with_code_2(tmp_path: Path, com
     assert done.stderr
 
 
+@pytest.mark.parametrize("words", [("tools", "invoke"), ("policy", "check"), ("mcp", "add"), ("approvals", "deny")])
+def test_the_help_of_a_sub_command_says_what_it_does_and_what_works_everywhere(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    above = run(words[0], "--help", cwd=tmp_path).stdout.decode()
+    about = next(line.split(maxsplit=1)[1] for line in above.splitlines() if line.startswith(f"    {words[1]} "))
+    shown = run(*words, "--help", cwd=tmp_path).stdout.decode()
+    assert f"\n{about[0].upper()}{about[1:]}" in shown
+    assert "--cwd DIR" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "who", "said"),
+    [
+        (("tools", "invoke", "Read", "--dryrun"), "tools invoke", "--dryrun; did you mean --dry-run?"),
+        (("policy", "check", "extra"), "policy check", "extra"),
+        (("doctor", "web", "extra"), "doctor", "extra"),
+        (("tools",), "tools", "missing: list | info | invoke | new"),
+        (("--nope", "tools"), None, "there is no option --nope before a command"),
+    ],
+)
+def test_a_word_that_makes_no_sense_is_told_by_the_command_it_was_said_to(
+    tmp_path: Path, words: tuple[str, ...], who: str | None, said: str
+) -> None:
+    done = run(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert said in done.stderr.decode()
+    if who is not None:
+        assert f"usage: holdfast {who} [-h]" in done.stderr.decode()
+        assert f"`holdfast {who} --help` says more." in done.stderr.decode()
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+@pytest.mark.parametrize("words", [("--help",), ("audit", "--help"), ("policy", "list")])
+def test_pages_fit_the_terminal(tmp_path: Path, words: tuple[str, ...], columns: int) -> None:
+    code, shown = on_terminal(*words, cwd=tmp_path, columns=columns)
+    assert code == 0
+    assert [line for line in shown.splitlines() if len(line) > columns] == []
+
+
+def test_completion_knows_every_sub_command() -> None:
+    import importlib
+
+    from holdfast.cli.completion import _WORDS
+    from holdfast.cli.parser import Parser
+
+    for name, (module, _) in COMMANDS.items():
+        parser = Parser(prog=name)
+        importlib.import_module(module).configure(parser)
+        actions = [each for each in parser._actions if each.choices and not each.option_strings]
+        known = [word for action in actions for word in action.choices or ()]
+        assert not known or sorted(known) == sorted(_WORDS[name].split()), name
+
+
 def test_an_unknown_command_names_the_nearest(tmp_path: Path) -> None:
     done = run("tolls", cwd=tmp_path)
     assert done.returncode == 2
@@ -234,19 +288,23 @@ def test_json_is_whole_in_every_locale(tmp_path: Path, locale: str) -> None:
         assert json.loads(done.stdout)["output"] == "世界 🙂 é"
 
 
-def on_terminal(*words: str, cwd: Path, typed: Mapping[bytes, bytes] | None = None) -> tuple[int, str]:
+def on_terminal(
+    *words: str, cwd: Path, typed: Mapping[bytes, bytes] | None = None, columns: int = 80
+) -> tuple[int, str]:
     """Run a command on a pseudo-terminal; return its exit code and what was shown.
 
     `typed` says what to type when a text is shown; each is typed once.
     """
     answers = dict(typed or {})
     leader, follower = pty.openpty()
+    termios.tcsetwinsize(follower, (24, columns))
     process = subprocess.Popen(
         [*HOLDFAST, *words],
         cwd=cwd,
         stdin=follower,
         stdout=follower,
         stderr=follower,
+        env={name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
         start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )

@@ -54,7 +54,7 @@ def _one(rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
     found = [row for row in rows if row["id"] == wanted] or [row for row in rows if wanted and wanted in row["id"]]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(row["id"] for row in found or rows) or "none"
+    known = ", ".join(row["id"] for row in found or rows) or "nothing"
     what = "is not one question" if found else "does not wait for an answer"
     raise StateError(f"{wanted!r} {what}; what waits: {known}")
 
@@ -67,7 +67,11 @@ def _answer(options: Namespace, row: dict[str, Any]) -> int:
     kind = options.kind if options.action == "allow" else "no"
     if kind in ("session", "always") and not row["suggestion"]:
         raise StateError("there is no rule to remember for this call; allow it once")
-    by = f"{getpass.getuser()} (process {os.getpid()})"
+    try:
+        who = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in many containers
+        who = f"user {os.getuid()}"
+    by = f"{who} (process {os.getpid()})"
     reason = options.reason if kind == "no" else ""
     row["box"].answer(row["id"], Answer(kind, reason, trial="" if kind != "no" and options.anew else None), by=by)
     remembered = f"; remembered: {row['suggestion']}" if kind in ("session", "always") else ""

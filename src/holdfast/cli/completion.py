@@ -10,11 +10,14 @@ from holdfast.cli.main import COMMANDS, MODES
 _WORDS = {
     "tools": "list info invoke new",
     "policy": "check list replay",
+    "approvals": "list show allow deny",
+    "ps": "output stop",
     "audit": "show verify",
     "shell": "parse",
     "mcp": "list add remove test",
     "auth": "set status remove",
     "config": "show path",
+    "doctor": "settings sandbox tools model web servers",
     "sessions": "list show fork delete",
     "completion": "bash zsh fish",
 }
@@ -52,7 +55,7 @@ complete -c holdfast -n "__fish_seen_subcommand_from info invoke" -a "{tools}"
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=["bash", "zsh", "fish"])
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], metavar="bash|zsh|fish", help="for which shell")
 
 
 def run(options: Namespace) -> int:

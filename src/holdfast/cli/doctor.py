@@ -82,7 +82,9 @@ SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("section", nargs="?", help=f"only one of: {', '.join(each.__name__ for each in SECTIONS)}")
+    parser.add_argument(
+        "section", nargs="?", metavar="SECTION", help=f"only one of: {', '.join(each.__name__ for each in SECTIONS)}"
+    )
 
 
 def run(options: Namespace) -> int:

@@ -43,14 +43,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tour": ("holdfast.cli.tour", "see the product working, step by step"),
 }
 
-GLOBAL_HELP = """\
-Everywhere:
-  --cwd DIR           the workspace (default: the current folder)
-  --session NAME      continue a session: what was read, approved and activated
-  --mode MODE         default, accept-edits, plan or bypass
-  --allow RULE        allow what a rule covers, such as 'Bash(git commit:*)'; may be repeated
-  --json              facts as JSON, also on a terminal
-"""
 _WITH_VALUE = {"--cwd": "cwd", "--session": "session", "--mode": "mode", "--allow": "allow"}
 MODES = ("default", "accept-edits", "plan", "bypass")
 
@@ -114,6 +106,8 @@ def _run(shared: SimpleNamespace, rest: list[str]) -> int:
         sys.stdout.write(f"holdfast {__version__}\n")
         return 0
     command = rest[0]
+    if command.startswith("-"):
+        raise Usage(f"there is no option {command} before a command")
     if command not in COMMANDS:
         raise Usage(f"there is no command {command!r}{_nearest(command)}")
     return _command(command, rest[1:], shared)
@@ -145,7 +139,7 @@ def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
 def _parser(name: str, about: str) -> argparse.ArgumentParser:
     from holdfast.cli.parser import Parser
 
-    return Parser(prog=f"holdfast {name}", description=about[0].upper() + about[1:] + ".", epilog=GLOBAL_HELP)
+    return Parser(prog=f"holdfast {name}", description=about[0].upper() + about[1:] + ".")
 
 
 def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
@@ -202,11 +196,12 @@ def _nearest(word: str) -> str:
 
 def help_text() -> str:
     """Return the page `holdfast --help` prints."""
-    lines = [f"  {name:<12} {about}" for name, (_, about) in COMMANDS.items()]
+    from holdfast.cli.layout import two_columns
+    from holdfast.cli.parser import everywhere
+
     return (
-        "holdfast: hands that hold, for AI agents.\n\nUsage: holdfast COMMAND [OPTIONS]\n\n"
-        + "\n".join(lines)
-        + "\n\n"
-        + GLOBAL_HELP
-        + "  --version, --help\n\n`holdfast COMMAND --help` says more; `holdfast tour` shows it working.\n"
+        "Hands that hold, for AI agents.\n\nUsage: holdfast COMMAND [OPTIONS]\n\n"
+        + two_columns([(name, about) for name, (_, about) in COMMANDS.items()], 15)
+        + f"\n{everywhere()}  --version, --help\n\n"
+        + "`holdfast COMMAND --help` says more;\n`holdfast tour` shows it working.\n"
     )

@@ -23,12 +23,12 @@ def configure(parser: ArgumentParser) -> None:
     listing = commands.add_parser("list", help="all servers, connected, with their tools", allow_abbrev=False)
     listing.add_argument("--no-connect", action="store_true", help="only what is configured")
     add = commands.add_parser("add", help="add a server: a command after --, or --url", allow_abbrev=False)
-    add.add_argument("name", metavar="NAME")
+    add.add_argument("name", metavar="NAME", help="what to call it")
     add.add_argument("rest", nargs=REMAINDER, metavar="[OPTIONS] -- COMMAND", help="; ".join(_ADD_HELP))
     remove = commands.add_parser("remove", help="forget a server of your settings", allow_abbrev=False)
-    remove.add_argument("name", metavar="NAME")
+    remove.add_argument("name", metavar="NAME", help="which one (`holdfast mcp list`)")
     test = commands.add_parser("test", help="connect to a server and show what it offers", allow_abbrev=False)
-    test.add_argument("name", metavar="NAME")
+    test.add_argument("name", metavar="NAME", help="which one (`holdfast mcp list`)")
 
 
 def run(options: Namespace) -> int:
@@ -78,7 +78,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     from holdfast.host.visible import visible
 
     if not rows:
-        return "no servers; `holdfast mcp add NAME -- COMMAND` adds one"
+        return "No servers; `holdfast mcp add NAME -- COMMAND` adds one."
     room = max(render.columns() - 50, 30)
     shown = [
         (

@@ -14,12 +14,13 @@ from holdfast.core.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.core.call import ToolResult
     from holdfast.engine.checking import Checker
+    from holdfast.policy.rules import Rule
 
 
 def configure(parser: ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="action", required=True, metavar="check | list | replay")
     check = commands.add_parser("check", help="what would be decided about a call, and why", allow_abbrev=False)
-    check.add_argument("--tool", metavar="NAME")
+    check.add_argument("--tool", metavar="NAME", help="the tool of the call to judge")
     check.add_argument("--args", default="{}", metavar="JSON", help="the arguments; - reads standard input")
     _rules(check)
     check.add_argument(
@@ -33,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
     replay = commands.add_parser(
         "replay", help="judge a recorded session against the present rules", allow_abbrev=False
     )
-    replay.add_argument("file", metavar="FILE")
+    replay.add_argument("file", metavar="FILE", help="a recording, or a session's journal")
     replay.add_argument("--all", action="store_true", help="show calls whose verdict would stay the same, too")
     _rules(replay)
 
@@ -160,10 +161,32 @@ def _list(options: Namespace) -> int:
         "rules": [rule.to_dict() for rule in rules],
         "warnings": [str(warning) for warning in found],
     }
-    rows = [(rule.verdict, rule.text, str(rule.origin), rule.reason) for rule in rules]
-    empty = "There are no rules of your own; `holdfast policy list` shows those that are built in."
-    render.facts(options, data, lambda: render.table(rows, ("VERDICT", "RULE", "FROM", "REASON")) if rows else empty)
+    render.facts(options, data, lambda: _listed(rules, built_in=not options.no_built_in))
     return 0
+
+
+def _listed(rules: list[Rule], *, built_in: bool) -> str:
+    """Return the user's own rules as a table, and those that are built in by what they are for."""
+    own = [rule for rule in rules if rule.origin.source != "built-in"]
+    rows = [(rule.verdict, rule.text, str(rule.origin), rule.reason) for rule in own]
+    parts = [render.table(rows, ("VERDICT", "RULE", "FROM", "REASON")) if rows else "There are no rules of your own."]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for rule in rules:
+        if rule not in own:
+            groups.setdefault((rule.verdict, rule.reason), []).append(rule.text)
+    for (verdict, reason), texts in groups.items():
+        parts.append(f"{render.paint(f'built in: {verdict}', 'bold')}\n{_folded([f'({reason})'])}\n{_folded(texts)}")
+    if not built_in:
+        parts.append("`holdfast policy list` shows those that are built in as well.")
+    return "\n\n".join(parts)
+
+
+def _folded(words: list[str]) -> str:
+    import textwrap
+
+    room = max(render.columns() - 1, 30)
+    lines = textwrap.wrap(", ".join(words), room, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def _replay(options: Namespace) -> int:

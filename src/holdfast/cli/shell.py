@@ -15,7 +15,7 @@ from holdfast.host.shell import ShellReport, understand
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add `parse CMD` and `parse --batch FILE|-`."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="parse")
     parse = verbs.add_parser("parse", help="take a command apart without running it", allow_abbrev=False)
     parse.add_argument("command", nargs="?", metavar="CMD", help="the command, as one word")
     parse.add_argument(

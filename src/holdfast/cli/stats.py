@@ -38,7 +38,8 @@ def run(options: Namespace) -> int:
         return 0
     records = store.load()
     if options.tool and options.tool not in records:
-        render.error(f"nothing was measured of {options.tool!r}", f"Measured are: {', '.join(records) or 'no tools'}.")
+        known = f"Measured are: {', '.join(records)}." if records else _NOTHING
+        render.error(f"nothing was measured of {options.tool!r}", known)
         return 1
     names = [options.tool] if options.tool else sorted(records)
     found = [kept_figures(name, records[name]) for name in names]

@@ -20,6 +20,7 @@ EXIT_CODES = {
     "cancelled": 130,
 }
 """Exit code by error code; every other failure is 1."""
+_NAME = "a tool's name or alias (`holdfast tools list`)"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -27,10 +28,10 @@ def configure(parser: ArgumentParser) -> None:
     listing = commands.add_parser("list", help="all tools with their schemas", allow_abbrev=False)
     listing.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
     info = commands.add_parser("info", help="everything about one tool", allow_abbrev=False)
-    info.add_argument("name", metavar="NAME")
+    info.add_argument("name", metavar="NAME", help=_NAME)
     invoke = commands.add_parser("invoke", help="call a tool", allow_abbrev=False)
-    invoke.add_argument("name", metavar="NAME")
-    invoke.add_argument("--args", default="{}", metavar="JSON", help="the arguments; - reads standard input")
+    invoke.add_argument("name", metavar="NAME", help=_NAME)
+    invoke.add_argument("--args", default="{}", metavar="JSON", help="the arguments, an object; - reads standard input")
     approvals_option(invoke)
     invoke.add_argument("--dry-run", action="store_true", help="show what would happen; change nothing")
     invoke.add_argument(
@@ -40,7 +41,7 @@ def configure(parser: ArgumentParser) -> None:
     invoke.add_argument("--tool-allow", default="", metavar="CSV", help="only these tools exist for the call")
     invoke.add_argument("--record", metavar="FILE", help="append the call and its result to a recording")
     new = commands.add_parser("new", help="write a tool with its test from a template", allow_abbrev=False)
-    new.add_argument("name", metavar="NAME")
+    new.add_argument("name", metavar="NAME", help="its name: a word Python would take for a function")
 
 
 def _seconds(text: str) -> float:
@@ -323,7 +324,8 @@ def _print_result(options: Namespace, result: Any) -> None:
     if result.ok and tried:
         render.line(_verdict_line(result.data["verdict"]))
     if result.error:
-        render.error(f"{visible(result.error.message)} ({result.error.code})", visible(result.error.hint))
+        first, *rest = visible(result.error.message).split("\n")
+        render.error("\n".join([f"{first} ({result.error.code})", *rest]), visible(result.error.hint))
 
 
 def _verdict_line(verdict: dict[str, Any]) -> str:
