@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from model_stub import Stub
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +20,14 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         if name.endswith(("_API_KEY", "_TOKEN")) or (name.startswith("HOLDFAST_") and name != "HOLDFAST_HOME"):
             monkeypatch.delenv(name)
     return home
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    """A model's server on loopback that says what a script says."""
+    made = Stub()
+    yield made
+    made.close()
 
 
 pytest_plugins = ["holdfast.testing"]

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,23 +17,12 @@ from pty_terminal import Terminal
 PROMPT = "> "
 
 
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    made = Stub()
-    yield made
-    made.close()
-
-
-def model(stub: Stub) -> dict[str, str]:
-    return {"OPENAI_BASE_URL": f"{stub.address}/v1", "OPENAI_API_KEY": "none"}
-
-
 def call(name: str, **args: object) -> tuple[str, str, str]:
     return f"c_{name}", name, json.dumps(args)
 
 
 def chat(stub: Stub, cwd: Path, *words: str, **env: str) -> Terminal:
-    terminal = Terminal("chat", *words, cwd=cwd, env={**model(stub), **env})
+    terminal = Terminal("chat", *words, cwd=cwd, env={**stub.environment, **env})
     terminal.wait_for("Ctrl-D leaves")
     terminal.wait_for(PROMPT)
     return terminal
@@ -250,7 +238,7 @@ def test_a_chat_told_to_end_in_the_middle_of_a_call_ends_it_first(tmp_path: Path
 
 def test_an_ask_on_a_terminal_shows_its_calls_and_streams_its_answer(tmp_path: Path, stub: Stub) -> None:
     stub.script = [{"text": "Let me see.", "calls": [call("Glob", pattern="*")]}, {"text": "Nothing here."}]
-    with Terminal("ask", "what is here?", cwd=tmp_path, env=model(stub)) as terminal:
+    with Terminal("ask", "what is here?", cwd=tmp_path, env=stub.environment) as terminal:
         shown = terminal.wait_for("Nothing here.")
         assert terminal.ended() == 0
     assert "Let me see.\n● Glob *" in shown.replace("\n\n", "\n")
@@ -259,13 +247,13 @@ def test_an_ask_on_a_terminal_shows_its_calls_and_streams_its_answer(tmp_path: P
 
 def test_ctrl_c_in_an_ask_says_how_to_go_on_with_it(tmp_path: Path, stub: Stub) -> None:
     stub.script = [{"calls": [call("Bash", command="echo begun; sleep 60")]}, {"text": "Went on."}]
-    with Terminal("ask", "go", cwd=tmp_path, env=model(stub)) as terminal:
+    with Terminal("ask", "go", cwd=tmp_path, env=stub.environment) as terminal:
         terminal.wait_for("begun")
         terminal.interrupt()
         terminal.wait_for("Go on with: holdfast ask --session ")
         session = terminal.wait_for(" ...").split()[0]
         assert terminal.ended() == 130
-    with Terminal("ask", "--session", session, "and?", cwd=tmp_path, env=model(stub)) as terminal:
+    with Terminal("ask", "--session", session, "and?", cwd=tmp_path, env=stub.environment) as terminal:
         terminal.wait_for("Went on.")
         assert terminal.ended() == 0
     assert "stopped before it ended" in str(stub.requests[1]["messages"])
@@ -273,7 +261,7 @@ def test_ctrl_c_in_an_ask_says_how_to_go_on_with_it(tmp_path: Path, stub: Stub) 
 
 def test_the_terminal_shows_what_is_typed_again_after_an_answer(tmp_path: Path, stub: Stub) -> None:
     stub.script = [{"text": "Said."}]
-    with Terminal("ask", "go", cwd=tmp_path, env=model(stub)) as terminal:
+    with Terminal("ask", "go", cwd=tmp_path, env=stub.environment) as terminal:
         terminal.wait_for("Said.")
         assert terminal.ended() == 0
         assert terminal.echoes

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,6 @@ from model_stub import Stub
 from pty_terminal import Terminal
 
 HOLDFAST = [sys.executable, "-m", "holdfast"]
-
-
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    made = Stub()
-    yield made
-    made.close()
-
-
-def environment(stub: Stub | None = None) -> dict[str, str]:
-    model = {"OPENAI_BASE_URL": f"{stub.address}/v1", "OPENAI_API_KEY": "none"} if stub else {}
-    return {**os.environ, **model}
 
 
 def approvals(*words: str, cwd: Path) -> Any:
@@ -50,7 +37,7 @@ def waiting(cwd: Path) -> dict[str, Any]:
 def ask(stub: Stub, cwd: Path, *words: str, **env: str) -> subprocess.Popen[str]:
     command = [*HOLDFAST, "ask", "go", *words]
     streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=cwd, env=environment(stub) | env, text=True, **streams)
+    return subprocess.Popen(command, cwd=cwd, env=stub.environment | env, text=True, **streams)
 
 
 def script(stub: Stub, **args: object) -> None:
@@ -143,7 +130,7 @@ async def test_a_served_call_waits_for_a_terminal(tmp_path: Path) -> None:
     from mcp import Client, StdioServerParameters
 
     words = ["-m", "holdfast", "serve", "--approvals", "mailbox", "--cwd", str(tmp_path)]
-    server = StdioServerParameters(command=sys.executable, args=words, env=environment())
+    server = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
     async with Client(stdio_client(server), cache=None) as client:
         calling = asyncio.create_task(client.call_tool("Write", {"file_path": "a.txt", "content": "one\n"}))
         row = await asyncio.to_thread(waiting, tmp_path)
@@ -165,14 +152,14 @@ def test_an_invoked_tool_waits_too(tmp_path: Path) -> None:
 def test_a_question_on_a_terminal_may_be_answered_from_another(tmp_path: Path, stub: Stub) -> None:
     script(stub, file_path="a.txt", content="one\n")
     words = ("ask", "go", "--approvals", "mailbox")
-    with Terminal(*words, cwd=tmp_path, env=environment(stub)) as terminal:
+    with Terminal(*words, cwd=tmp_path, env=stub.environment) as terminal:
         terminal.wait_for("(n and a reason) > ")
         approvals("allow", waiting(tmp_path)["id"], cwd=tmp_path)
         terminal.wait_for("answered elsewhere: once")
         terminal.wait_for("so be it")
         assert terminal.ended() == 0
     script(stub, file_path="b.txt", content="two\n")
-    with Terminal(*words, cwd=tmp_path, env=environment(stub)) as terminal:
+    with Terminal(*words, cwd=tmp_path, env=stub.environment) as terminal:
         terminal.wait_for("(n and a reason) > ")
         terminal.type("y\n")
         terminal.wait_for("so be it")

@@ -8,27 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from model_stub import Stub
 
 from pty_terminal import Terminal
 
 HOLDFAST = [sys.executable, "-m", "holdfast"]
-
-
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    made = Stub()
-    yield made
-    made.close()
-
-
-def environment(stub: Stub) -> dict[str, str]:
-    return {**os.environ, "OPENAI_BASE_URL": f"{stub.address}/v1", "OPENAI_API_KEY": "none"}
 
 
 def until(happened: Callable[[], object]) -> None:
@@ -42,7 +30,7 @@ def killed(stub: Stub, cwd: Path, happened: Callable[[], object], *words: str) -
     """Ask, and kill the program once its call has had its effect."""
     command = [*HOLDFAST, "ask", "do it", "--session", "s", *words]
     asking = subprocess.Popen(
-        command, cwd=cwd, env=environment(stub), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        command, cwd=cwd, env=stub.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
     try:
         until(happened)
@@ -55,7 +43,7 @@ def killed(stub: Stub, cwd: Path, happened: Callable[[], object], *words: str) -
 def resumed(stub: Stub, cwd: Path, *words: str) -> dict[str, Any]:
     command = [*HOLDFAST, "ask", "go on", "--session", "s", *words]
     done = subprocess.run(
-        command, cwd=cwd, env=environment(stub), capture_output=True, text=True, timeout=60, check=True
+        command, cwd=cwd, env=stub.environment, capture_output=True, text=True, timeout=60, check=True
     )
     return json.loads(done.stdout)
 
@@ -154,7 +142,7 @@ def test_a_person_who_goes_on_is_told_what_was_interrupted(tmp_path: Path, stub:
     stub.script = [{"calls": [("a", "Bash", work)]}, {"text": "I will look first."}]
     killed(stub, tmp_path, lambda: lines(tmp_path / "effects.txt"), "--allow", "Bash")
     words = ("ask", "go on", "--session", "s", "--allow", "Bash")
-    with Terminal(*words, cwd=tmp_path, env=environment(stub)) as terminal:
+    with Terminal(*words, cwd=tmp_path, env=stub.environment) as terminal:
         shown = terminal.wait_for("I will look first.")
         assert terminal.ended() == 0
     assert shown.count("the session was interrupted in Bash") == 1

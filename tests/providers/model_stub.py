@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,7 +14,8 @@ from typing import Any
 class Stub:
     """`script` steps: {"text": ..., "calls": [(id, name, json text)], "status": ..., "cut": True, "hold": True}.
 
-    A step with "hold" stays open after its first lines until `released` is set.
+    A step with "hold" stays open after its first lines until `released` is set. One with "cut" ends after its text as
+    if that were all; with "torn" the connection dies there. "raw" is sent as it is, as "kind" (a stream of events).
     """
 
     def __init__(self) -> None:
@@ -35,9 +37,11 @@ class Stub:
                 if not body.get("stream"):
                     return self._json(200, whole_anthropic(step) if claude else whole_openai(step))
                 self.send_response(200)
-                self.send_header("content-type", "text/event-stream")
+                self.send_header("content-type", step.get("kind", "text/event-stream"))
+                if step.get("torn"):
+                    self.send_header("content-length", "1000000")
                 self.end_headers()
-                lines = anthropic(step) if claude else openai(step)
+                lines = step.get("raw") or (anthropic(step) if claude else openai(step))
                 with suppress(OSError):  # the client may leave in the middle
                     for number, line in enumerate(lines):
                         if number == 3 and step.get("hold"):
@@ -62,6 +66,11 @@ class Stub:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a command that is to speak with this server."""
+        return {**os.environ, "OPENAI_BASE_URL": f"{self.address}/v1", "OPENAI_API_KEY": "none"}
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the next step; set another function here to answer by what was asked."""
@@ -116,7 +125,7 @@ def anthropic(step: dict[str, Any]) -> Iterator[str]:
             yield event("content_block_delta", index=index, delta={"type": "text_delta", "text": half})
         yield event("content_block_stop", index=index)
         index += 1
-    if step.get("cut"):
+    if step.get("cut") or step.get("torn"):
         return
     for id, name, arguments in step.get("calls", ()):
         block = {"type": "tool_use", "id": id, "name": name, "input": {}}
@@ -146,7 +155,7 @@ def openai(step: dict[str, Any]) -> Iterator[str]:
     if text := step.get("text"):
         for half in (text[: len(text) // 2], text[len(text) // 2 :]):
             yield chunk({"role": "assistant", "content": half})
-    if step.get("cut"):
+    if step.get("cut") or step.get("torn"):
         return
     for index, (id, name, arguments) in enumerate(step.get("calls", ())):
         yield chunk(
