@@ -240,10 +240,29 @@ async def test_a_call_that_began_before_a_crash_is_not_made_again(tmp_path: Path
     LAUNCHED.clear()
     model = ScriptedModel("I see")
     async with Holdfast(tmp_path, session="s", tools=[launch], approver=Says()) as app:
-        await app.conversation(model).ask("and now?")
+        outcome = await app.conversation(model).ask("and now?")
     results = model.requests[0].messages[-2].results
     assert "whether it took effect is not known" in results[0].output
     assert results[1].output == "launched mars"
+    assert LAUNCHED == ["mars"]
+    assert [call.args["target"] for call in outcome.calls] == ["moon", "mars"]
+    assert [result.output for result in outcome.results] == [result.output for result in results]
+
+
+async def test_a_call_under_an_id_that_was_used_before_a_crash_is_made(tmp_path: Path) -> None:
+    LAUNCHED.clear()
+    both = [ToolCall("launch", {"target": target}, id="same", source="model") for target in ("moon", "mars")]
+    async with Holdfast(tmp_path, session="s", tools=[launch], approver=Says()) as app:
+        await app.conversation(ScriptedModel(both, "both are off")).ask("launch both")
+        journal = Path(str(app._journal_path))
+    lines = journal.read_text().splitlines()
+    ended = next(number for number, line in enumerate(lines) if '"call_finished"' in line)
+    journal.write_text("\n".join(lines[: ended + 1]) + "\n")
+
+    LAUNCHED.clear()
+    async with Holdfast(tmp_path, session="s", tools=[launch], approver=Says()) as app:
+        outcome = await app.conversation(ScriptedModel("I see")).ask("and now?")
+    assert [result.output for result in outcome.results] == ["launched moon", "launched mars"]
     assert LAUNCHED == ["mars"]
 
 

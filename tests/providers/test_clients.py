@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,6 @@ from holdfast import Holdfast, Image, Settings, Text, ToolResult, tool
 from holdfast.core.model import Message, Model, ModelError, ModelRequest, Turn
 from holdfast.core.names import provider_safe
 from holdfast.testing import Says, scratch_app
-
-
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    made = Stub()
-    yield made
-    made.close()
 
 
 @pytest.fixture(params=["anthropic", "openai"])
@@ -170,6 +162,104 @@ async def test_a_stream_cut_in_the_middle_is_an_error_not_an_answer(model: Model
             await app.conversation(model).ask("go")
 
 
+async def test_a_connection_that_dies_within_an_answer_is_an_error_and_what_was_said_is_kept(
+    model: Model, stub: Stub
+) -> None:
+    stub.script = [{"text": "half of", "torn": True}, {"text": "As I said."}]
+    async with scratch_app() as app:
+        loop = app.conversation(model)
+        with pytest.raises(ModelError, match="broke off in the middle of its answer: peer closed") as caught:
+            await loop.ask("go")
+        assert caught.value.retryable
+        assert loop.outcome.text == "half of"
+        assert (await loop.ask("and?")).text == "As I said."
+    assert "half of [broken off here]" in str(stub.requests[1]["messages"])
+
+
+async def test_a_connection_that_dies_before_an_answer_is_tried_again(
+    model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0,))
+    stub.script = [{"torn": True}, {"text": "here"}]
+    async with scratch_app() as app:
+        assert (await app.conversation(model).ask("go")).text == "here"
+
+
+async def test_an_overload_told_within_the_stream_is_tried_again(
+    model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0,))
+    told = '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
+    stub.script = [{"raw": [f"event: error\ndata: {told}\n\n"]}, {"text": "here"}]
+    async with scratch_app() as app:
+        assert (await app.conversation(model).ask("go")).text == "here"
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        ("event: message_start\ndata: {nonsense\n\n", "text/event-stream"),
+        ("event: message_start\ndata: [1]\n\n", "text/event-stream"),
+        ("<html>not found</html>", "text/html"),
+    ],
+)
+async def test_what_is_no_answer_is_told_at_once(model: Model, stub: Stub, raw: str, kind: str) -> None:
+    stub.script = [{"raw": [raw], "kind": kind}]
+    async with scratch_app() as app:
+        with pytest.raises(ModelError, match="sent what is no answer") as caught:
+            await app.conversation(model).ask("go")
+    assert caught.value.hint
+
+
+async def test_a_server_error_is_told_in_its_own_words(model: Model, stub: Stub) -> None:
+    stub.script = [{"status": 400}]
+    async with scratch_app() as app:
+        with pytest.raises(ModelError) as caught:
+            await app.conversation(model).ask("go")
+    assert (
+        caught.value.message == f"{stub.address}{'/v1' if model.provider == 'openai' else ''} answered 400: status 400"
+    )
+
+
+async def test_repeated_ids_are_told_apart_when_the_conversation_is_sent_back(model: Model, stub: Stub) -> None:
+    twice = {"calls": [("a", SAFE, '{"n": 1}'), ("a", SAFE, '{"n": 2}')]}
+    stub.script = [twice, {"calls": [("a", SAFE, '{"n": 3}')]}, {"text": "done"}]
+    async with scratch_app(tools=[double]) as app:
+        outcome = await app.conversation(model).ask("go")
+    assert [result.data for result in outcome.results] == [2, 4, 6]
+    assert outcome.calls[0].id == "a"
+    sent = str(stub.requests[2]["messages"])
+    for call in outcome.calls:
+        assert sent.count(f"'{call.id}'") == 2, "once where it is made, once where it is answered"
+
+
+async def test_calls_that_all_have_the_same_index_are_told_apart_by_their_ids(stub: Stub) -> None:
+    from holdfast.providers.openai import OpenAIModel
+
+    def chunk(delta: str, finish: str = "null") -> str:
+        return f'data: {{"id": "c", "choices": [{{"index": 0, "delta": {delta}, "finish_reason": {finish}}}]}}\n\n'
+
+    def part(id: str, n: int) -> str:
+        arguments = f'"{{\\"n\\": {n}}}"'
+        return f'{{"index": 0, "id": "{id}", "function": {{"name": "{SAFE}", "arguments": {arguments}}}}}'
+
+    calls = [chunk(f'{{"tool_calls": [{part("a", 1)}]}}'), chunk(f'{{"tool_calls": [{part("b", 2)}]}}')]
+    stub.script = [{"raw": [*calls, chunk("null", '"tool_calls"')]}, {"text": "done"}]
+    async with scratch_app(tools=[double]) as app:
+        outcome = await app.conversation(OpenAIModel("gpt-test", "dummy-key", f"{stub.address}/v1")).ask("go")
+    assert [result.data for result in outcome.results] == [2, 4]
+
+
+async def test_a_refusal_in_words_of_its_own_is_one(stub: Stub) -> None:
+    from holdfast.providers.openai import OpenAIModel
+
+    delta = 'data: {"id": "c", "choices": [{"index": 0, "delta": {"refusal": "No."}, "finish_reason": "stop"}]}\n\n'
+    stub.script = [{"raw": [delta]}]
+    async with scratch_app() as app:
+        outcome = await app.conversation(OpenAIModel("gpt-test", "dummy-key", f"{stub.address}/v1")).ask("go")
+    assert (outcome.text, outcome.stop) == ("No.", "refusal")
+
+
 STOPS = {
     "anthropic": {"max_tokens": "max_tokens", "model_context_window_exceeded": "max_tokens", "refusal": "refusal"},
     "openai": {"length": "max_tokens", "content_filter": "refusal"},
@@ -306,7 +396,7 @@ def test_an_unknown_provider_is_named_and_leaves_no_session(tmp_path: Path) -> N
 def test_a_refused_key_leaves_no_session_and_a_cut_answer_leaves_what_was_said(tmp_path: Path, stub: Stub) -> None:
     import json
 
-    server = {"OPENAI_BASE_URL": f"{stub.address}/v1", "OPENAI_API_KEY": "none"}
+    server = stub.environment
     stub.script = [{"status": 401}, {"text": "Half an answer", "cut": True}]
     refused = json.loads(ask("ask", "hi", cwd=tmp_path, **server).stdout)
     assert (refused["session"], refused["stop"]) == ("", "model_error")

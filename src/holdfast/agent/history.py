@@ -17,15 +17,11 @@ from holdfast.core.model import Message, Role
 
 @frozen
 class Past:
-    """A conversation as its journal has it. `open_calls` belong to the last turn and never began."""
+    """A conversation as its journal has it."""
 
     messages: tuple[Message, ...] = ()
     settled: Mapping[int, ToolResult] | None = None
     """When the last turn's calls were interrupted: results by position for those that began."""
-
-    @property
-    def interrupted(self) -> bool:
-        return self.settled is not None
 
 
 def read(records: Iterable[Mapping[str, Any]]) -> Past:

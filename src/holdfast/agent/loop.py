@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
 from time import monotonic
 
+from holdfast.agent.answering import answered, taken_over
 from holdfast.agent.compaction import compacted
 from holdfast.agent.foreign import marked
 from holdfast.agent.history import Past
 from holdfast.agent.outcome import Limits, Outcome, Spent
 from holdfast.agent.speaking import speak
-from holdfast.agent.unmade import no_tools, stopped
 from holdfast.core.call import ToolCall, ToolResult
 from holdfast.core.model import Message, Model, ModelError, ModelRequest, Turn, Usage
 from holdfast.core.session import Session
 from holdfast.core.view import Selection
 from holdfast.engine.executor import Executor
-from holdfast.engine.orchestrator import run_each
 
 __all__ = ["Limits", "Loop", "Outcome"]
 
@@ -58,24 +56,14 @@ class Loop:
 
     async def ask(self, text: str) -> Outcome:
         """Put one question and go on until the model answers or a limit is met."""
-        self.outcome = Outcome(stop="interrupted")
-        await self._settle()
-        self._say(Message("user", self._with_notices(text)))
-        return await self.go_on()
-
-    async def converse(self, texts: AsyncIterator[str]) -> AsyncIterator[Outcome]:
-        """Take questions from a stream, one after the other, and yield what came of each."""
-        async for text in texts:
-            yield await self.ask(text)
-
-    async def go_on(self) -> Outcome:
-        """Go on from where the messages end: a question, or results nobody has answered yet."""
         outcome = self.outcome = Outcome(stop="interrupted", spent=self._spent or Spent())
         if self.session.agents is not None:
             self.session.agents.spent = outcome.spent
         limit = asyncio.timeout(self.limits.seconds)
         try:
             async with limit:
+                await self._settle()
+                self._say(Message("user", self._with_notices(text)))
                 await self._take_turns(outcome)
         except TimeoutError:
             if not limit.expired():
@@ -83,63 +71,48 @@ class Loop:
             outcome.stop = "time_limit"
         return outcome
 
+    async def converse(self, texts: AsyncIterator[str]) -> AsyncIterator[Outcome]:
+        """Take questions from a stream, one after the other, and yield what came of each."""
+        async for text in texts:
+            yield await self.ask(text)
+
     async def _take_turns(self, outcome: Outcome) -> None:
         started = monotonic()
         while True:
             if reached := self.limits.reached(outcome, monotonic() - started):
                 outcome.stop = reached
                 return
-            turn = self._named(await self._turn())
+            turn = await self._turn()
+            message = taken_over(turn.message, self.messages, self.selection)
             outcome.turns += 1
             outcome.usage += turn.usage
             outcome.spent.usage += turn.usage
-            outcome.text = turn.message.text
-            self._say(turn.message, turn.usage)
-            if not turn.message.calls:
+            outcome.text = message.text
+            self._say(message, turn.usage)
+            if not message.calls:
                 outcome.stop = turn.stop
                 return
-            results = await self.answer_calls(turn.message.calls)
-            self._say(Message("tool", self._with_notices(""), results=tuple(map(marked, results))))
+            await self._answer(message.calls, {})
 
     async def _settle(self) -> None:
         """Answer the calls of a turn that a crash interrupted: those that began are not made again."""
         if self._unsettled is None:
             return
         known, self._unsettled = self._unsettled, None
-        if began := ", ".join(call.name for at, call in enumerate(self.messages[-1].calls) if at in known):
+        calls = self.messages[-1].calls
+        if began := ", ".join(call.name for position, call in enumerate(calls) if position in known):
             told = f"the session was interrupted in {began}; what had begun is not made again, and the model is told so"
             self.session.emit("note", message=told)
-        results = await self.answer_calls(self.messages[-1].calls, known)
-        self._say(Message("tool", results=tuple(map(marked, results))))
+        await self._answer(calls, known)
 
-    async def answer_calls(
-        self, calls: Sequence[ToolCall], known: Mapping[int, ToolResult] | None = None
-    ) -> list[ToolResult]:
-        """Run a turn's calls through the door, but for `known` ones; results by position, since models repeat ids."""
-        results = dict(known or {})
-        for position, call in enumerate(calls):
-            if self.selection is None:
-                results[position] = no_tools(call)
-        open_ones = [position for position in range(len(calls)) if position not in results]
-        stopped_by: BaseException | None = None
-
-        def take(finished: tuple[int, ToolResult]) -> None:
-            results[open_ones[finished[0]]] = finished[1]
-
-        try:
-            if open_ones and self.selection is not None:
-                wanted = [calls[position] for position in open_ones]
-                await run_each(wanted, self.executor, self.session, self.selection, take)
-        except asyncio.CancelledError as cancelled:
-            stopped_by = cancelled
-        answered = [results.get(position) or stopped(call) for position, call in enumerate(calls)]
+    async def _answer(self, calls: Sequence[ToolCall], known: Mapping[int, ToolResult]) -> None:
+        """Have a turn's calls answered, and say what came of them."""
+        results, stopped_by = await answered(calls, known, self.executor, self.session, self.selection)
         self.outcome.calls += calls
-        self.outcome.results += answered
+        self.outcome.results += results
+        self._say(Message("tool", self._with_notices(""), results=tuple(map(marked, results))))
         if stopped_by is not None:
-            # A conversation that goes on later must not hold a call without a result.
-            self._say(Message("tool", results=tuple(map(marked, answered))))
             raise stopped_by
-        return answered
 
     async def _turn(self) -> Turn:
         tools = self.selection.active_tools() if self.selection is not None else []
@@ -160,13 +133,6 @@ class Loop:
                 self.outcome.text = text
                 self._say(Message("assistant", f"{text} [broken off here]"))
             raise
-
-    def _named(self, turn: Turn) -> Turn:
-        """Give calls their tools' own names: a deferred tool may be called by the name a provider once saw."""
-        if self.selection is None or not turn.message.calls:
-            return turn
-        calls = tuple(replace(call, name=self.selection.real_name(call.name)) for call in turn.message.calls)
-        return replace(turn, message=replace(turn.message, calls=calls))
 
     def _say(self, message: Message, usage: Usage | None = None) -> None:
         self.messages.append(message)

@@ -7,7 +7,7 @@ mapped to what the API accepts and back.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.core.call import ToolCall
@@ -17,7 +17,6 @@ from holdfast.core.model import (
     ModelEvent,
     ModelRequest,
     Stop,
-    TextDelta,
     Turn,
     Usage,
     arguments,
@@ -26,6 +25,7 @@ from holdfast.core.model import (
 from holdfast.core.names import provider_map, provider_safe
 from holdfast.core.sendable import sendable
 from holdfast.core.shapes import call_to_anthropic, result_to_anthropic
+from holdfast.providers.server import Server
 
 if TYPE_CHECKING:
     from holdfast.core.tool import ToolInfo
@@ -55,42 +55,13 @@ class AnthropicModel:
             ) from None
         self.name = name
         self.context_tokens = context_tokens
-        self._errors = anthropic
         # The loop retries, so that each wait is told; the client must not do it a second time.
         self._client = anthropic.AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0)
+        self._server = Server("Anthropic", self.provider, name, anthropic, str(self._client.base_url))
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        names = provider_map(tool.name for tool in request.tools)
-        blocks: dict[int, _Block] = {}
-        usage, stop, size = Usage(), "", 0
-        try:
-            events: Any = await self._client.messages.create(**self._body(request), stream=True)
-            async for event in events:
-                match event.type:
-                    case "message_start":
-                        usage = _usage(event.message.usage)
-                    case "content_block_start":
-                        blocks[event.index] = _Block(event.content_block.model_dump(mode="json"))
-                    case "content_block_delta":
-                        piece = _add(blocks[event.index], event.delta)
-                        size = within_limit(self.name, size + len(piece) + 1)
-                        if piece and event.delta.type == "text_delta":
-                            yield TextDelta(piece)
-                    case "message_delta":
-                        stop = event.delta.stop_reason or stop
-                        usage = Usage(
-                            usage.input_tokens,
-                            event.usage.output_tokens or 0,
-                            usage.cache_read_tokens,
-                            usage.cache_write_tokens,
-                        )
-                    case _:
-                        pass
-        except self._errors.AnthropicError as problem:
-            raise _error(self.name, problem, self._errors) from problem
-        if not stop:
-            raise ModelError(f"{self.name} broke off in the middle of its answer", "Try again.", retryable=True)
-        yield Turn(_message([blocks[index].whole() for index in sorted(blocks)], names), _STOPS.get(stop, "end"), usage)
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        body, names = self._body(request), provider_map(tool.name for tool in request.tools)
+        return self._server.stream(lambda: self._client.messages.create(**body, stream=True), _Answer(self.name, names))
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         messages = [_shape(message, before) for before, message in _pairs(request.messages)]
@@ -137,6 +108,43 @@ def _shape(message: Message, before: Message | None) -> dict[str, Any]:
     return {"role": "user", "content": content or [{"type": "text", "text": "(nothing)"}]}
 
 
+@dataclass(slots=True)
+class _Answer:
+    """One answer, as it comes: blocks of text, thought and calls, each in pieces."""
+
+    model: str
+    names: Mapping[str, str]
+    blocks: dict[int, _Block] = field(default_factory=dict[int, "_Block"])
+    usage: Usage = field(default_factory=Usage)
+    stop: str = ""
+    size: int = 0
+
+    @property
+    def began(self) -> bool:
+        return bool(self.blocks)
+
+    def take(self, event: Any) -> str:
+        match event.type:
+            case "message_start":
+                self.usage = _usage(event.message.usage)
+            case "content_block_start":
+                self.blocks[event.index] = _Block(event.content_block.model_dump(mode="json"))
+            case "content_block_delta":
+                piece = self.blocks[event.index].add(event.delta)
+                self.size = within_limit(self.model, self.size + len(piece) + 1)
+                return piece if event.delta.type == "text_delta" else ""
+            case "message_delta":
+                self.stop = event.delta.stop_reason or self.stop
+                self.usage = replace(self.usage, output_tokens=event.usage.output_tokens or 0)
+            case _:
+                pass
+        return ""
+
+    def turn(self) -> Turn:
+        blocks = [self.blocks[index].whole() for index in sorted(self.blocks)]
+        return Turn(_message(blocks, self.names), _STOPS.get(self.stop, "end"), self.usage)
+
+
 _PIECES: Final = {
     "text_delta": ("text", "text"),
     "input_json_delta": ("json", "partial_json"),
@@ -145,24 +153,23 @@ _PIECES: Final = {
 """By kind of delta: the part of its block it belongs to, and its own name for it."""
 
 
-def _add(block: _Block, delta: Any) -> str:
-    """Add a delta to its block; return what it added."""
-    if delta.type == "signature_delta":
-        block.given["signature"] = delta.signature
-    if delta.type not in _PIECES:
-        return ""
-    part, name = _PIECES[delta.type]
-    piece = str(getattr(delta, name))
-    block.pieces.setdefault(part, []).append(piece)
-    return piece
-
-
 @dataclass(slots=True)
 class _Block:
     """One block of an answer, as it comes."""
 
     given: dict[str, Any]
     pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def add(self, delta: Any) -> str:
+        """Add a piece; return it."""
+        if delta.type == "signature_delta":
+            self.given["signature"] = delta.signature
+        if delta.type not in _PIECES:
+            return ""
+        part, name = _PIECES[delta.type]
+        piece = str(getattr(delta, name))
+        self.pieces.setdefault(part, []).append(piece)
+        return piece
 
     def whole(self) -> dict[str, Any]:
         """Return the block with its pieces put together; the text of a call's arguments is `json`."""
@@ -194,15 +201,3 @@ def _usage(raw: Any) -> Usage:
         getattr(raw, "cache_read_input_tokens", 0) or 0,
         getattr(raw, "cache_creation_input_tokens", 0) or 0,
     )
-
-
-def _error(name: str, problem: Exception, errors: Any) -> ModelError:
-    if isinstance(problem, errors.AuthenticationError | errors.PermissionDeniedError):
-        return ModelError(f"Anthropic refused the key: {problem}", "Set another with `holdfast auth set anthropic`.")
-    if isinstance(problem, errors.NotFoundError):
-        return ModelError(f"Anthropic has no model {name!r}", "Name another with --model or [model] name.")
-    if isinstance(problem, errors.APIConnectionError):
-        return ModelError(f"Anthropic cannot be reached: {problem}", "Check the network and base_url.", retryable=True)
-    status = getattr(problem, "status_code", None)
-    busy = status in (408, 409, 429, 500, 502, 503, 504, 529)
-    return ModelError(f"Anthropic answered {status or 'an error'}: {problem}", retryable=busy)

@@ -13,7 +13,6 @@ from holdfast.core.model import (
     ModelEvent,
     ModelRequest,
     Stop,
-    TextDelta,
     Turn,
     Usage,
     arguments,
@@ -22,6 +21,7 @@ from holdfast.core.model import (
 from holdfast.core.names import provider_map, provider_safe
 from holdfast.core.sendable import sendable
 from holdfast.core.shapes import call_to_openai, result_to_openai
+from holdfast.providers.server import Server
 
 _STOPS: Final[Mapping[str, Stop]] = {
     "stop": "end",
@@ -46,34 +46,13 @@ class OpenAIModel:
             ) from None
         self.name = name
         self.context_tokens = context_tokens
-        self._errors = openai
         self._client = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
+        self._server = Server("OpenAI", self.provider, name, openai, str(self._client.base_url))
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        names = provider_map(tool.name for tool in request.tools)
-        spoken: list[str] = []
-        stop, usage, size = "", Usage(), 0
-        calls: dict[int, _Call] = {}
-        try:
-            chunks: Any = await self._client.chat.completions.create(**self._body(request), stream=True)
-            async for chunk in chunks:
-                if chunk.usage:
-                    usage = _usage(chunk.usage)
-                for choice in chunk.choices[:1]:
-                    stop = choice.finish_reason or stop
-                    if choice.delta.content:
-                        size = within_limit(self.name, size + len(choice.delta.content))
-                        spoken.append(choice.delta.content)
-                        yield TextDelta(choice.delta.content)
-                    for part in choice.delta.tool_calls or ():
-                        size = within_limit(self.name, size + calls.setdefault(part.index or 0, _Call()).add(part))
-        except self._errors.OpenAIError as problem:
-            raise _error(self.name, problem, self._errors) from problem
-        if not stop:
-            raise ModelError(f"{self.name} broke off in the middle of its answer", "Try again.", retryable=True)
-        made = tuple(calls[index].whole(names, index) for index in sorted(calls))
-        # Some servers say "stop" though they call tools.
-        yield Turn(Message("assistant", "".join(spoken), made), "tool_use" if made else _STOPS.get(stop, "end"), usage)
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        body, names = self._body(request), provider_map(tool.name for tool in request.tools)
+        ask = self._client.chat.completions.create
+        return self._server.stream(lambda: ask(**body, stream=True), _Answer(self.name, names))
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
@@ -126,9 +105,63 @@ def _picture(image: Image) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
+class _Answer:
+    """One answer, as it comes: text, and calls in pieces."""
+
+    model: str
+    names: Mapping[str, str]
+    spoken: list[str] = field(default_factory=list[str])
+    calls: list[_Call] = field(default_factory=list["_Call"])
+    usage: Usage = field(default_factory=Usage)
+    stop: str = ""
+    size: int = 0
+
+    @property
+    def began(self) -> bool:
+        return bool(self.spoken or self.calls)
+
+    def take(self, chunk: Any) -> str:
+        if chunk.usage:
+            self.usage = _usage(chunk.usage)
+        for choice in chunk.choices or ():
+            self.stop = self.stop or choice.finish_reason or ""
+            return self._delta(choice.delta) if choice.delta is not None else ""
+        return ""
+
+    def _delta(self, delta: Any) -> str:
+        for part in delta.tool_calls or ():
+            self._grow(self._call(part).add(part))
+        if refusal := getattr(delta, "refusal", None):
+            self.stop = "content_filter"
+        text = str(refusal or delta.content or "")
+        self.spoken += [text] if text else []
+        self._grow(len(text))
+        return text
+
+    def _grow(self, size: int) -> None:
+        self.size = within_limit(self.model, self.size + size)
+
+    def _call(self, part: Any) -> _Call:
+        """Return the call a piece belongs to; some servers give every call of an answer the same index."""
+        index = part.index or 0
+        for call in reversed(self.calls):
+            if call.index == index and (not part.id or part.id == call.id):
+                return call
+        self.calls.append(_Call(index))
+        return self.calls[-1]
+
+    def turn(self) -> Turn:
+        made = tuple(call.whole(self.names) for call in sorted(self.calls, key=lambda call: call.index))
+        # Some servers say "stop" though they call tools.
+        stop = "tool_use" if made else _STOPS.get(self.stop, "end")
+        return Turn(Message("assistant", "".join(self.spoken), made), stop, self.usage)
+
+
+@dataclass(slots=True)
 class _Call:
     """One call of an answer, as it comes."""
 
+    index: int
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list[str])
@@ -142,24 +175,12 @@ class _Call:
         self.pieces.append(part.function.arguments or "")
         return len(self.pieces[-1]) + 1
 
-    def whole(self, names: Mapping[str, str], index: int) -> ToolCall:
+    def whole(self, names: Mapping[str, str]) -> ToolCall:
         args = arguments("".join(self.pieces))
-        return ToolCall(names.get(self.name, self.name), args, self.id or f"call_{index}", "model")
+        return ToolCall(names.get(self.name, self.name), args, self.id or f"call_{self.index}", "model")
 
 
 def _usage(raw: Any) -> Usage:
     details = getattr(raw, "prompt_tokens_details", None)
     cached = (getattr(details, "cached_tokens", 0) or 0) if details else 0
     return Usage((raw.prompt_tokens or 0) - cached, raw.completion_tokens or 0, cached)
-
-
-def _error(name: str, problem: Exception, errors: Any) -> ModelError:
-    if isinstance(problem, errors.AuthenticationError | errors.PermissionDeniedError):
-        return ModelError(f"the server refused the key: {problem}", "Set another with `holdfast auth set openai`.")
-    if isinstance(problem, errors.NotFoundError):
-        return ModelError(f"the server has no model {name!r}", "Name another with --model or [model] name.")
-    if isinstance(problem, errors.APIConnectionError):
-        return ModelError(f"the model's server cannot be reached: {problem}", "Check base_url.", retryable=True)
-    status = getattr(problem, "status_code", None)
-    busy = status in (408, 409, 429, 500, 502, 503, 504)
-    return ModelError(f"the model's server answered {status or 'an error'}: {problem}", retryable=busy)
