@@ -195,6 +195,25 @@ async def test_the_terminal_shows_what_will_run_and_takes_each_answer(tmp_path: 
     assert confused.kind == "once"
 
 
+async def test_a_question_mark_explains_every_choice_there_is_and_asks_again(tmp_path: Path) -> None:
+    answer, shown = await typed(tmp_path, "?", "n")
+    assert answer.kind == "no"
+    assert "[?] help" in shown
+    for choice in ("  y  let it run", "  s  let it run, and whatever Bash(git commit:*)", "  a  ", "  n  refuse it"):
+        assert choice in shown
+    assert "  d  " not in shown
+    assert "  r  " not in shown
+
+
+def test_what_is_explained_is_what_may_be_answered() -> None:
+    from holdfast.policy.terminal import choices, explained
+
+    for rules in (None, "Bash(make)"):
+        for can_try, tried in ((False, False), (True, False), (True, True)):
+            offered = re.findall(r"\[(\w)\]", choices(rules, can_try, tried=tried))
+            assert sorted(re.findall(r"^  (\w)  ", explained(rules, can_try, tried=tried), re.M)) == sorted(offered)
+
+
 async def test_always_shows_the_rule_before_it_is_saved(tmp_path: Path) -> None:
     saved, shown = await typed(tmp_path, "a", "y")
     assert saved.kind == "always"

@@ -76,7 +76,8 @@ class Terminal:
                 continue
             kind = "once" if word.lower() in ("r", "run") and trial is not None else _KEYS.get(word.lower())
             if kind is None or (kind in ("session", "always") and rules is None):
-                _write(writing, choices(rules, can_try, tried=trial is not None))
+                told = explained(rules, can_try, tried=trial is not None)
+                _write(writing, f"{told}\n\n{choices(rules, can_try, tried=trial is not None)}")
                 continue
             # What a yes makes real is the trial that was seen last; `r` wants a run.
             meant = "" if trial is None or word.lower() in ("r", "run") else trial.id
@@ -113,9 +114,24 @@ def choices(rules: str | None, can_try: bool = False, *, tried: bool = False) ->
         shown = " and ".join(visible(line, lines=False) for line in rules.splitlines())
         remembered = f"[s] this session: {shown}   [a] always   "
     if tried:
-        return f"[y] apply exactly this   {remembered}[r] run it anew   [d] dry run again   [n] drop it > "
+        return f"[y] apply exactly this   {remembered}[r] run it anew   [d] dry run again   [?] help   [n] drop it > "
     trying = "[d] dry run first   " if can_try else ""
-    return f"[y] once   {remembered}{trying}[n] no (n and a reason) > "
+    return f"[y] once   {remembered}{trying}[?] help   [n] no (n and a reason) > "
+
+
+def explained(rules: str | None, can_try: bool = False, *, tried: bool = False) -> str:
+    """Return what each answer does, on a line each; for `?`, and for whatever is no answer."""
+    covers = " and ".join(visible(line, lines=False) for line in (rules or "").splitlines())
+    every = (
+        ("y", True, "make real exactly what was shown" if tried else "let it run, this once"),
+        ("s", rules is not None, f"let it run, and whatever {covers} covers until this session ends"),
+        ("a", rules is not None, "the same for good; what would be added to your settings is shown first"),
+        ("r", tried, "let it run anew, whatever it does this time"),
+        ("d", can_try, "try it on a copy and show what it would change; nothing changes here"),
+        ("n", True, "refuse it; what follows is told to the model: n use the other file"),
+    )
+    lines = [f"  {key}  {what}" for key, applies, what in every if applies]
+    return "\n".join([*lines, "  Enter alone refuses it too. `holdfast policy check` says why a call asks."])
 
 
 def _forget_typed(descriptor: int) -> None:
