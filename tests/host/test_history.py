@@ -6,6 +6,7 @@ import os
 import random
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import digest_of
 from holdfast.host.history.contents import DELTA_DEPTH
 from holdfast.host.history.history import History, Who, file_state
-from holdfast.host.history.recovery import recover
+from holdfast.host.history.recovery import recover, recovered
 from holdfast.host.history.words import ABSENT, FileChange, FileState
 from holdfast.host.text import Splice, spliced
 
@@ -134,6 +135,49 @@ def test_a_broken_database_is_set_aside(folder: str) -> None:
     assert len(history.changes()) == 1
     assert [name for name in os.listdir(folder) if "broken" in name]
     history.close()
+
+
+def damage_pages(path: str) -> None:
+    with open(path, "r+b") as file:
+        file.seek(8192)
+        file.write(b"\xff" * 16384)
+
+
+def damage_rows(path: str) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE change SET files = 'garbage', state = 'intent'")
+
+
+def damage_tables(path: str) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE content")
+
+
+@pytest.mark.parametrize("damage", [damage_pages, damage_rows, damage_tables])
+def test_a_history_damaged_in_part_gives_way_to_a_new_one(folder: str, damage: Callable[[str], None]) -> None:
+    history, _ = opened(folder)
+    record(history, "/f", b"a", b"b")
+    history.close()
+    damage(os.path.join(folder, "history.db"))
+    history, notes = opened(folder)
+    recovered(history)
+    if damage is damage_tables:  # found only by who needs the table: one call fails and says so, the next one works
+        with pytest.raises(ToolFailure, match="it was set aside, and a new one begins"):
+            record(history, "/f", b"b", b"c")
+    record(history, "/f", b"b", b"c")
+    assert len(history.changes()) == 1
+    assert any("set aside" in note for note in notes)
+    assert [name for name in os.listdir(folder) if "broken" in name]
+    history.close()
+
+
+def test_a_healthy_history_is_not_set_aside_because_it_is_busy_or_closed(folder: str) -> None:
+    history, _ = opened(folder)
+    record(history, "/f", b"a", b"b")
+    history.close()
+    with pytest.raises(ToolFailure):
+        history.changes()
+    assert not [name for name in os.listdir(folder) if "broken" in name]
 
 
 def test_a_state_folder_that_cannot_be_used_is_a_clear_error(tmp_path: Path) -> None:

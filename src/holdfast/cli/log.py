@@ -30,7 +30,8 @@ def run(options: Namespace) -> int:
         changes = history.changes(limit=options.limit or -1, session_id=session_id(options.of), path=path)
         dropped = history.dropped()
     data = {"changes": [change.to_dict() for change in changes], "dropped": dropped}
-    render.facts(options, data, lambda: listed(options.cwd, changes, dropped))
+    asked = " of ".join(["", *(each for each in (named, options.of and f"session {options.of}") if each)])
+    render.facts(options, data, lambda: listed(options.cwd, changes, dropped, nothing=f"No changes{asked} yet."))
     return 0
 
 
@@ -44,21 +45,20 @@ def opened(options: Namespace) -> Generator[History]:
     """Open the history of the workspace, settled after a crash; to look at it, so nothing is dropped from it."""
     from holdfast.host import locations
     from holdfast.host.history.history import History
-    from holdfast.host.history.recovery import recover
+    from holdfast.host.history.recovery import recovered
 
     folder = os.path.join(locations.workspace_state(options.cwd), "history")
     history = History(folder if os.path.isdir(folder) else None, sys.maxsize, render.note)
     try:
-        recover(history)
-        yield history
+        yield recovered(history)
     finally:
         history.close()
 
 
-def listed(workspace: str, changes: list[Change], dropped: str = "") -> str:
+def listed(workspace: str, changes: list[Change], dropped: str = "", nothing: str = "No changes yet.") -> str:
     """Return changes as a table for people."""
     if not changes:
-        return dropped or "No changes yet."
+        return f"{nothing}\n{dropped}" if dropped else nothing
     rows = [
         (change.id, _when(change.at), change.tool, _state(change), _files(workspace, change), change.session_id)
         for change in changes

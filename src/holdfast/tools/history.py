@@ -48,7 +48,8 @@ def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> Plan:
     if isinstance(args, RedoArgs):
         return plan_redo(history, change_id=args.change_id)
     if sum(each is not None for each in (args.change_id, args.to, args.session)) > 1:
-        raise ToolFailure("name only one of change_id, to and session", code="invalid_args")
+        hint = "change_id takes back one change, to every change after one, session every change of one."
+        raise ToolFailure("name only one of change_id, to and session", code="invalid_args", hint=hint)
     session_id = args.session
     if session_id is not None and not session_id.startswith("session_"):
         session_id = f"session_{session_id}"

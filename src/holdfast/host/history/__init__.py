@@ -3,6 +3,7 @@
     words.py      what a file was and became (`FileState`, `FileChange`, `Change`)
     contents.py   contents by hash: small ones in the database, large ones in files, edits as differences
     log.py        the list of changes, in SQLite
+    limit.py      keeping to the size limit
     history.py    `History`: begin, commit, record; what tools use
     disk.py       a file as it is on the disk, and putting one back
     recovery.py   what a killed process left behind

@@ -167,6 +167,10 @@ class Contents:
         """Return how many bytes are kept."""
         return self._database.execute("SELECT COALESCE(SUM(stored), 0) FROM content").fetchone()[0]
 
+    def digests(self) -> set[str]:
+        """Return what is kept."""
+        return {row[0] for row in self._database.execute("SELECT digest FROM content")}
+
     def bases(self) -> dict[str, str]:
         """Return which content each difference stands on."""
         return dict(self._database.execute("SELECT digest, base FROM content WHERE base IS NOT NULL"))

@@ -26,7 +26,8 @@ from holdfast.core.frozen import frozen
 from holdfast.core.read_state import digest_of
 from holdfast.core.session import Kept
 from holdfast.host.history.contents import LINK_BYTES, Contents, digest_parts
-from holdfast.host.history.log import Log, connect
+from holdfast.host.history.limit import drop_oldest
+from holdfast.host.history.log import Log, connect, damaged, set_aside
 from holdfast.host.history.words import Change, ChangeKind, FileChange, FileState
 from holdfast.host.replace import temporary_name
 from holdfast.host.text import Splice
@@ -74,39 +75,53 @@ class History:
         self._lock = threading.RLock()
         self._recorded = 0
         self._confirmed: list[str] = []
-        self._version = 0
-        self._database, trouble = self._connected(folder)
-        self.contents = Contents(self._database, None if folder is None else os.path.join(folder, "contents"))
-        self.log = Log(self._database)
-        if trouble:
-            note(trouble)
+        self._connect()
 
-    @staticmethod
-    def _connected(folder: str | None) -> tuple[sqlite3.Connection, str]:
+    def _connect(self) -> None:
+        folder, self._version = self._folder, 0
         try:
             if folder is not None:
                 os.makedirs(folder, mode=0o700, exist_ok=True)
-            return connect(folder)
+            self._database, trouble = connect(folder)
         except (OSError, sqlite3.Error) as problem:
             raise _unusable(problem) from problem
+        self.contents = Contents(self._database, None if folder is None else os.path.join(folder, "contents"))
+        self.log = Log(self._database)
+        if trouble:
+            self._note(trouble)
+
+    @contextmanager
+    def _held(self) -> Generator[None]:
+        """Hold the database; what it cannot do is a failure that says so, and a damaged one gives way to a new one."""
+        with self._lock:
+            try:
+                yield
+            except (sqlite3.Error, OSError) as problem:
+                if self._folder is None or not damaged(problem):
+                    raise _unusable(problem) from problem
+                aside = set_aside(self._folder)
+                self._confirmed.clear()
+                self._connect()
+                self._note(f"the history was damaged ({problem}); it was set aside as {aside}, and a new one begins")
+                raise ToolFailure(
+                    f"the history was damaged ({problem}); it was set aside, and a new one begins",
+                    hint=f"Try again; nothing was changed. The old one is kept as {aside}.",
+                ) from problem
 
     @contextmanager
     def transaction(self) -> Generator[None]:
         """Hold the database for one step that happens whole or not at all."""
-        with self._lock:
+        with self._held():
+            self._database.execute("BEGIN IMMEDIATE")
             try:
-                self._database.execute("BEGIN IMMEDIATE")
-                try:
-                    self._catch_up()
-                    yield
-                    self._database.execute("COMMIT")
-                    self._confirmed.clear()
-                except BaseException:
-                    if self._database.in_transaction:  # a full disk has rolled it back already
-                        self._database.execute("ROLLBACK")
-                    raise
-            except (sqlite3.Error, OSError) as problem:
-                raise _unusable(problem) from problem
+                self._catch_up()
+                yield
+                self._database.execute("COMMIT")
+                self._confirmed.clear()
+            except BaseException:
+                if self._database.in_transaction:  # a full disk has rolled it back already
+                    self._database.execute("ROLLBACK")
+                raise
 
     def _catch_up(self) -> None:
         """Write down what is confirmed so far, and forget what another process may have changed."""
@@ -239,14 +254,20 @@ class History:
 
     def content(self, digest: str) -> bytes | None:
         """Return a kept content, or None when it is not (or no longer) there."""
-        with self._lock:
+        with self._held():
             return self.contents.get(digest)
 
     def change(self, id: str) -> Change | None:
         """Return a change by its id."""
         self.settle()
-        with self._lock:
+        with self._held():
             return self.log.get(id)
+
+    def begun(self) -> list[Change]:
+        """Return the changes that are begun and not confirmed, oldest first."""
+        self.settle()
+        with self._held():
+            return self.log.intents()
 
     def changes(self, *, limit: int = -1, session_id: str | None = None, path: str | None = None) -> list[Change]:
         """Return confirmed changes, newest first; of one session or one path when given."""
@@ -254,7 +275,7 @@ class History:
         if session_id is not None:
             condition, values = condition + " AND session = ?", [session_id]
         self.settle()
-        with self._lock:
+        with self._held():
             found = self.log.select(condition, values, limit=-1 if path else limit)
         if path is None:
             return found
@@ -270,12 +291,12 @@ class History:
         if session_id is not None:
             condition, values = condition + " AND session = ?", [*values, session_id]
         self.settle()
-        with self._lock:
+        with self._held():
             return self.log.select(condition, values, limit=limit)
 
     def seen(self, digest: str) -> bytes | None:
         """Return a content that a session has read or written here, also in an earlier process."""
-        with self._lock:
+        with self._held():
             row = self._database.execute("SELECT body FROM seen WHERE digest=?", (digest,)).fetchone()
             return zlib.decompress(row[0]) if row else self.contents.get(digest)
 
@@ -290,7 +311,7 @@ class History:
 
     def dropped(self) -> str:
         """Say what the size limit has taken from the history, or return an empty text."""
-        with self._lock:
+        with self._held():
             return self.log.fact("dropped")
 
     def close(self) -> None:
@@ -311,44 +332,25 @@ class History:
             self._note(str(problem))
 
     def _bound(self) -> None:
+        """Keep to the limit from time to time; never fails, for the files are changed already."""
         self._recorded += 1
         if self._recorded % _CHECK_EVERY == 0 or self.contents.added > self._limit_bytes // 10:
             self.contents.added = 0
-            self._keep_to_limit()
+            try:
+                self._keep_to_limit()
+            except ToolFailure as problem:
+                self._note(str(problem))
 
     def _keep_to_limit(self) -> None:
-        """Drop the oldest changes, and what only they refer to, until the limit holds again."""
-        with self._lock:
+        with self._held():
             if self.contents.total() <= self._limit_bytes:
                 return
-        dropped = 0
         with self.transaction():
-            while self.contents.total() > self._limit_bytes * 0.9:
-                # An eighth at a time; the newest stays, so that numbers are never given twice.
-                count = self.log.count()
-                oldest = self.log.select("state != 'intent'", (), limit=max(1, count // 8), oldest_first=True)
-                if count <= 1 or not oldest:
-                    break
-                self.log.remove([each.id for each in oldest])
-                dropped += len(oldest)
-                self._forget_unused()
-            count = int(self.log.fact("dropped_count", "0")) + dropped
-            megabytes = self._limit_bytes // (1024 * 1024)
-            text = f"{count} older changes were dropped: the history is limited to {megabytes} MB (history.limit_mb)"
-            self.log.set_fact("dropped_count", str(count))
-            self.log.set_fact("dropped", text)
-        with self._lock:
+            dropped = drop_oldest(self.log, self.contents, self._limit_bytes)
+        with self._held():
             self._database.execute("PRAGMA incremental_vacuum").fetchall()
         if dropped:
-            self._note(text)
-
-    def _forget_unused(self) -> None:
-        used, bases = self.log.digests(), self.contents.bases()
-        for digest in list(used):
-            while (digest := bases.get(digest, "")) and digest not in used:
-                used.add(digest)
-        kept = {row[0] for row in self._database.execute("SELECT digest FROM content")}
-        self.contents.forget(kept - used)
+            self._note(self.dropped())
 
 
 def _entry(who: Who, files: Sequence[FileChange], kind: ChangeKind, about: Sequence[str], temporary: str) -> Change:
@@ -381,13 +383,11 @@ def file_state(parts: Sequence[bytes | memoryview], mode: int) -> FileState:
 
 
 def _open(session: Session) -> History:
-    from holdfast.host.history.recovery import recover
+    from holdfast.host.history.recovery import recovered
 
     folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
     limit = session.settings.history.limit_mb * 1024 * 1024
-    history = History(folder, limit, lambda text: session.emit("note", message=text))
-    recover(history)
-    return history
+    return recovered(History(folder, limit, lambda text: session.emit("note", message=text)))
 
 
 async def _close(history: History) -> None:

@@ -36,14 +36,35 @@ def connect(folder: str | None) -> tuple[sqlite3.Connection, str]:
     try:
         return _opened(path), ""
     except sqlite3.DatabaseError as problem:
-        if isinstance(problem, sqlite3.OperationalError):
+        if not damaged(problem):
             raise
-        aside = f"{path}.broken-{time.time_ns()}"
-        os.rename(path, aside)
-        for extra in ("-wal", "-shm"):
-            if os.path.exists(path + extra):
-                os.rename(path + extra, aside + extra)
+        aside = set_aside(folder)
         return _opened(path), f"the history could not be read ({problem}); it was set aside as {aside}"
+
+
+class Unreadable(sqlite3.DatabaseError):
+    """A row does not hold what was written into it."""
+
+
+def damaged(problem: Exception) -> bool:
+    """Say whether a database will not get well by itself, as a locked one or a full disk may."""
+    code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    return (
+        isinstance(problem, Unreadable)
+        or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        or (code == sqlite3.SQLITE_ERROR and str(problem).startswith("no such table"))
+    )
+
+
+def set_aside(folder: str) -> str:
+    """Move the database of a history folder out of the way; return its new name."""
+    path = os.path.join(folder, "history.db")
+    aside = f"{path}.broken-{time.time_ns()}"
+    os.rename(path, aside)
+    for extra in ("-wal", "-shm"):
+        if os.path.exists(path + extra):
+            os.rename(path + extra, aside + extra)
+    return aside
 
 
 def _opened(path: str) -> sqlite3.Connection:
@@ -125,9 +146,9 @@ class Log:
     def digests(self) -> set[str]:
         """Return every content a change refers to."""
         found: set[str] = set()
-        for (files,) in self._database.execute("SELECT files FROM change"):
-            for _, before, after in json.loads(files):
-                found.update(each[1] for each in (before, after) if each)
+        for number, files in self._database.execute("SELECT number, files FROM change"):
+            for each in _unpacked(number, files):
+                found.update(state.digest for state in (each.before, each.after) if state)
         return found
 
     def fact(self, name: str, default: str = "") -> str:
@@ -143,6 +164,16 @@ def _packed(files: Sequence[FileChange]) -> str:
     return json.dumps([[each.path, _state(each.before), each.after and _state(each.after)] for each in files])
 
 
+def _unpacked(number: int, files: str) -> tuple[FileChange, ...]:
+    try:
+        return tuple(
+            FileChange(path, FileState(*before), FileState(*after) if after else None)
+            for path, before, after in json.loads(files)
+        )
+    except (ValueError, TypeError) as problem:
+        raise Unreadable(f"change {number} is unreadable") from problem
+
+
 def _state(state: FileState) -> list[Any]:
     return [state.kind, state.digest, state.mode, state.size]
 
@@ -152,10 +183,7 @@ def _change(row: tuple[Any, ...]) -> Change:
     return Change(
         id=str(number),
         tool=tool,
-        files=tuple(
-            FileChange(path, FileState(*before), FileState(*after) if after else None)
-            for path, before, after in json.loads(files)
-        ),
+        files=_unpacked(number, files),
         kind=kind,
         state=state,
         about=tuple(json.loads(about)),

@@ -7,13 +7,15 @@ what the oldest one found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import frozen
 from holdfast.host.history.history import History
 from holdfast.host.history.recovery import recover
 from holdfast.host.history.words import ABSENT, Change, FileChange
+
+_LISTED: Final = "`holdfast log` lists the changes there are, and which are undone."
 
 
 @frozen
@@ -56,7 +58,8 @@ def plan_redo(history: History, *, change_id: str | None = None) -> Plan:
         _known(history, change_id)
         undos = [each for each in history.standing("undo") if change_id == each.id or change_id in each.about]
     if not undos:
-        raise ToolFailure("there is nothing to redo", code="precondition_failed", hint="`holdfast log` lists changes.")
+        what = "there is nothing to redo" if change_id is None else f"change {change_id} is not undone"
+        raise ToolFailure(what, code="precondition_failed", hint=_LISTED)
     return _plan_redo(undos[0])
 
 
@@ -75,16 +78,14 @@ def _plan_one(history: History, change: Change) -> Plan:
 
 def _plan_redo(undo: Change) -> Plan:
     if undo.state != "done":
-        raise ToolFailure(f"undo {undo.id} is brought back already", code="precondition_failed")
+        raise ToolFailure(f"undo {undo.id} is brought back already", code="precondition_failed", hint=_LISTED)
     return Plan("redo", (undo.id,), tuple(each.reversed() for each in undo.files), originals=undo.about)
 
 
 def _plan_many(changes: Sequence[Change], nothing: str) -> Plan:
     """Fold changes, newest first, into one step per path."""
     if not changes:
-        raise ToolFailure(
-            f"there is {nothing} to undo", code="precondition_failed", hint="`holdfast log` lists changes."
-        )
+        raise ToolFailure(f"there is {nothing} to undo", code="precondition_failed", hint=_LISTED)
     steps: dict[str, FileChange] = {}
     broken: list[str] = []
     for change in changes:
@@ -100,6 +101,6 @@ def _plan_many(changes: Sequence[Change], nothing: str) -> Plan:
 def _known(history: History, id: str) -> Change:
     change = history.change(id)
     if change is None or change.state == "intent":
-        hint = history.dropped() or "`holdfast log` lists the changes there are."
+        hint = history.dropped() or _LISTED
         raise ToolFailure(f"there is no change {id}", code="precondition_failed", hint=hint)
     return change

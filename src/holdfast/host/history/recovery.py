@@ -20,13 +20,21 @@ from holdfast.host.locks import try_lock
 def recover(history: History) -> list[str]:
     """Settle every change whose process is gone; return the ids of those that turned out to have happened."""
     settled: list[str] = []
-    history.settle()
-    for change in history.log.intents():
+    for change in history.begun():
         with ExitStack() as stack:
             folders = _folders(change, stack)
             if all(try_lock(fd) for fd in folders.values() if fd is not None):
                 settled += _settle(history, change, folders)
     return settled
+
+
+def recovered(history: History) -> History:
+    """Return a history just opened, settled. A damaged one has given way to a new one, which has nothing to settle."""
+    try:
+        recover(history)
+    except ToolFailure:
+        recover(history)
+    return history
 
 
 def _folders(change: Change, stack: ExitStack) -> dict[str, int | None]:

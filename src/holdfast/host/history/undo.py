@@ -35,7 +35,7 @@ def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> No
         raise ToolFailure(
             f"the content to put back is no longer in the history: {', '.join(missing)}",
             code="precondition_failed",
-            hint=history.dropped() or "The store was changed by hand.",
+            hint=history.dropped() or "The store was damaged or changed by hand; the files stay as they are.",
             details={"paths": missing},
         )
 

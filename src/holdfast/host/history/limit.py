@@ -1,0 +1,34 @@
+"""The size limit of a history: the oldest changes make room, and what only they refer to goes with them."""
+
+from __future__ import annotations
+
+from holdfast.host.history.contents import Contents
+from holdfast.host.history.log import Log
+
+
+def drop_oldest(log: Log, contents: Contents, limit_bytes: int) -> int:
+    """Drop changes until a tenth of the limit is free again, and write down how many have gone; return how many now."""
+    dropped = 0
+    while contents.total() > limit_bytes * 0.9:
+        # An eighth at a time; the newest stays, so that numbers are never given twice.
+        count = log.count()
+        oldest = log.select("state != 'intent'", (), limit=max(1, count // 8), oldest_first=True)
+        if count <= 1 or not oldest:
+            break
+        log.remove([each.id for each in oldest])
+        dropped += len(oldest)
+        _forget_unused(log, contents)
+    count = int(log.fact("dropped_count", "0")) + dropped
+    megabytes = limit_bytes // (1024 * 1024)
+    text = f"{count} older changes were dropped: the history is limited to {megabytes} MB (history.limit_mb)"
+    log.set_fact("dropped_count", str(count))
+    log.set_fact("dropped", text)
+    return dropped
+
+
+def _forget_unused(log: Log, contents: Contents) -> None:
+    used, bases = log.digests(), contents.bases()
+    for digest in list(used):
+        while (digest := bases.get(digest, "")) and digest not in used:
+            used.add(digest)
+    contents.forget(contents.digests() - used)
