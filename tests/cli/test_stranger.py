@@ -96,7 +96,9 @@ def test_a_word_that_makes_no_sense_is_told_by_the_command_it_was_said_to(
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80])
-@pytest.mark.parametrize("words", [("--help",), ("audit", "--help"), ("policy", "list")])
+@pytest.mark.parametrize(
+    "words", [("--help",), ("audit", "--help"), ("policy", "list"), ("tools", "list"), ("doctor", "model")]
+)
 def test_pages_fit_the_terminal(tmp_path: Path, words: tuple[str, ...], columns: int) -> None:
     code, shown = on_terminal(*words, cwd=tmp_path, columns=columns)
     assert code == 0

@@ -27,7 +27,8 @@ def _show(options: Namespace) -> int:
     rows = [row for row in config.shown(loaded) if not options.changed or row["from"] != "default"]
     for warning in loaded.warnings:
         render.note(f"warning: {warning}")
-    text = render.table(((r["key"], json.dumps(r["value"]), r["from"]) for r in rows), ("KEY", "VALUE", "FROM"))
+    cells = [(row["key"], json.dumps(row["value"], ensure_ascii=False), row["from"]) for row in rows]
+    text = render.table(cells, ("KEY", "VALUE", "FROM"), fold=True)
     render.facts(options, rows, text if rows else "Nothing is set; every value is its default.")
     return 0
 

@@ -107,7 +107,7 @@ def _text(section: Section) -> str:
     width = max((len(check.name) for check in section.checks), default=0)
     for check in section.checks:
         mark = render.paint("ok", "green") if check.ok else render.paint("--", "yellow")
-        lines.append(f"  {mark}  {check.name.ljust(width)}  {check.found}")
+        lines.append(f"  {mark}  {check.name.ljust(width)}  {render.folded(check.found, width + 8)}")
         if check.hint and not check.ok:
-            lines.append(f"      {check.hint}")
+            lines.append(f"      {render.folded(check.hint, 6)}")
     return "\n".join(lines)

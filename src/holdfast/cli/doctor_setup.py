@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from argparse import Namespace
 
+from holdfast.cli import render
 from holdfast.cli.doctor import Check, Section
 from holdfast.core.errors import HoldfastError
 from holdfast.core.names import split_full_name
@@ -25,7 +26,11 @@ def settings(options: Namespace) -> Section:
         )
     ignored = "; ".join(loaded.warnings)
     checks = (
-        Check("files and variables", True, f"{len(loaded.origins)} value(s) set; `holdfast config show` lists them"),
+        Check(
+            "files and variables",
+            True,
+            f"{render.counted(len(loaded.origins), 'value')} set; `holdfast config show` lists them",
+        ),
         Check("left out", not ignored, ignored or "nothing", "`holdfast trust` lets a folder's own settings count."),
         _state(),
     )
@@ -62,7 +67,9 @@ def web(options: Namespace) -> Section:
 
     status = web_status(_settings(options).web)
     engine = status["search_engine"]
-    search = f"{engine}" if engine and not status["search_problem"] else f"not set up: {status['search_problem']}"
+    search = engine or "not set up; docs/web.md says how"
+    if engine and status["search_problem"]:
+        search = f"{engine} is not set up: {status['search_problem']}"
     opened = ", ".join(status["opened_hosts"]) or "none"
     checks = (Check("search", not (engine and status["search_problem"]), search), Check("opened hosts", True, opened))
     return Section("Web", checks, status)

@@ -169,7 +169,11 @@ def _listed(rules: list[Rule], *, built_in: bool) -> str:
     """Return the user's own rules as a table, and those that are built in by what they are for."""
     own = [rule for rule in rules if rule.origin.source != "built-in"]
     rows = [(rule.verdict, rule.text, str(rule.origin), rule.reason) for rule in own]
-    parts = [render.table(rows, ("VERDICT", "RULE", "FROM", "REASON")) if rows else "There are no rules of your own."]
+    parts = [
+        render.table(rows, ("VERDICT", "RULE", "FROM", "REASON"), fold=True)
+        if rows
+        else "There are no rules of your own."
+    ]
     groups: dict[tuple[str, str], list[str]] = {}
     for rule in rules:
         if rule not in own:

@@ -118,17 +118,44 @@ def question(text: str, stream: Any = None) -> str:
     return "\n".join(lines) + ("\n" + diff(f"--- {changes}", stream) if mark else "")
 
 
-def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
-    """Lay out rows in columns; wide characters count as two, the last column is not padded."""
+def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: bool = False) -> str:
+    """Lay out rows in columns; wide characters count as two, the last column is not padded.
+
+    With `fold` the last column goes on below itself where the terminal ends.
+    """
     cells = [list(row) for row in rows]
     every = ([list(heads)] if heads else []) + cells
     if not every:
         return ""
     widths = [max(width(row[column]) for row in every) for column in range(len(every[0]))]
-    lines = ["  ".join(_padded(cell, w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in every]
+    if fold:
+        left = sum(widths[:-1]) + 2 * len(widths[:-1])
+        for row in cells:
+            row[-1] = folded(row[-1], left)
+    lines = [_row(row, widths) for row in every]
     if heads:
         lines[0] = paint(lines[0], "bold")
     return "\n".join(lines)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    *first, last = cells
+    padded = [_padded(cell, columns) for cell, columns in zip(first, widths[:-1], strict=True)]
+    return "  ".join([*padded, last]).rstrip()
+
+
+def folded(text: str, left: int) -> str:
+    """Return a text that begins `left` places from the edge, going on there on the next line where the terminal ends.
+
+    Words are not torn apart; where there is hardly any room left, the terminal may do what it likes.
+    """
+    room = columns() - left - 1
+    if room < 16 or width(text) <= room or not sys.stdout.isatty():
+        return text
+    from textwrap import wrap
+
+    lines = wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * left).join(lines)
 
 
 def width(text: str) -> int:

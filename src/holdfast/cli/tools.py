@@ -131,11 +131,12 @@ def _rows(options: Namespace) -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    room = max(render.columns() - 46, 30)
-    shown = [
-        (row["name"], row["module"] or "-", row["state"], render.shortened(row["description"], room)) for row in rows
-    ]
-    return render.table(shown, ("NAME", "MODULE", "STATE", "WHAT IT DOES"))
+    heads = ["NAME", "MODULE", "STATE"] if render.columns() >= 72 else ["NAME"]
+    cells = [[row["name"], row["module"] or "-", row["state"]][: len(heads)] for row in rows]
+    taken = sum(max(map(len, column), default=0) + 2 for column in zip(heads, *cells, strict=True))
+    room = max(render.columns() - taken - 1, 16)
+    shown = [[*cell, render.shortened(row["description"], room)] for cell, row in zip(cells, rows, strict=True)]
+    return render.table(shown, [*heads, "WHAT IT DOES"])
 
 
 def _info(options: Namespace) -> int:
