@@ -106,7 +106,7 @@ def test_a_time_out_out_of_bounds_is_an_invalid_argument(timeout: int) -> None:
     assert str(timeout) in str(caught.value.faults)
 
 
-@pytest.mark.parametrize("command", ["", "  \n", "echo a\0b", "echo a\r\necho b", "x" * 3_000_000])
+@pytest.mark.parametrize("command", ["", "  \n", "echo a\0b", "echo a\r\necho b", "echo \ud800", "x" * 3_000_000])
 def test_a_command_no_shell_can_read_is_an_invalid_argument(command: str) -> None:
     with pytest.raises(InvalidArguments):
         BASH.arguments.parse({"command": command})
@@ -207,12 +207,15 @@ async def test_what_a_command_leaves_running_ends_with_it_and_is_told(sh: Bench)
     assert "run_in_background" in result.output
 
 
-async def test_a_working_directory_that_vanished_is_a_clear_error(sh: Bench, tmp_path: Path) -> None:
-    gone = tmp_path / "ws" / "gone"
-    sh.session.cwd = str(gone)
-    result = await sh("pwd")
-    assert result.error is not None
-    assert "gone: No such file or directory" in result.error.message
+@pytest.mark.parametrize("more", [{}, {"run_in_background": True}])
+async def test_a_working_directory_that_vanished_is_a_clear_error(
+    sh: Bench, tmp_path: Path, more: dict[str, bool]
+) -> None:
+    sh.session.cwd = f"{tmp_path}/ws/gone/away"
+    with pytest.raises(ToolFailure, match="gone/away is no longer there, so that nothing ran") as failure:
+        await sh("pwd", **more)
+    assert failure.value.hint == f"Commands run in {tmp_path}/ws from now on."
+    assert (await sh("pwd")).data["stdout"] == f"{tmp_path}/ws\n"
 
 
 async def test_a_vanished_workspace_is_a_clear_error(tmp_path: Path) -> None:

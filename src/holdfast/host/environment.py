@@ -63,6 +63,8 @@ _MEDDLING: Final = frozenset(
     ]
 )
 
+DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+
 SETTLED: Final[Mapping[str, str]] = {
     "PAGER": "cat",
     "GIT_PAGER": "cat",
@@ -91,7 +93,7 @@ def cleaned(environment: Mapping[str, str], extra: Mapping[str, str] | None = No
         and not is_secret_name(name)
     }
     kept.update(SETTLED)
-    kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    kept.setdefault("PATH", DEFAULT_PATH)
     kept.setdefault("LANG", "C.UTF-8")
     kept.update(extra or {})
     return kept

@@ -14,19 +14,29 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from holdfast.core.frozen import frozen
-from holdfast.host.process import Command, Ended, Feed, Launcher, Run, bash
+from holdfast.host.process import Command, Ended, Feed, Launcher, LauncherFailure, Run, bash
+from holdfast.host.shell_memory import TELLS, Memory
 
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 # 10 says that there is an order, 11 takes reports, 12 holds the order; all are closed while a command runs.
-# The order is no line itself: bash reads a pipe byte by byte, and a file in blocks.
+# The order is no line itself: bash reads a pipe byte by byte, and a file in blocks. It is the directory to go to first
+# (empty: stay), the command, and whether to tell what the shell remembers after it.
 # Output that a command redirects or closes for good (`exec >log`) is the shell's own again for the next: it goes
-# through 250, so that bash puts it back.
-_LOOP: Final = """
-while read -r -N 1 -u 10 && mapfile -d '' -n 1 -u 12 REPLY; do
-  eval "$REPLY" 12<&- 11>&- 10<&- 250>&1 1>&250 250>&2 2>&250 250>&-
-  printf '%s\\0%s\\0' "$?" "$PWD" >&11
+# through 250, so that bash puts it back. `builtin` goes before functions of the same names, and what the loop itself
+# does is kept from `set -x`.
+_LOOP: Final = f"""
+{{ {TELLS}; builtin printf '\\0'; }} >&11 2>/dev/null || [[ 1 ]]
+while {{ builtin read -r -N 1 -u 10 && builtin mapfile -d '' -n 3 -u 12 REPLY; }} 2>/dev/null; do
+  if {{ [[ -z $REPLY ]]; }} 2>/dev/null || builtin cd -- "$REPLY"; then
+    builtin eval "${{REPLY[1]}}" 12<&- 11>&- 10<&- 250>&1 1>&250 250>&2 2>&250 250>&-
+  else
+    [[ -z x ]]
+  fi
+  {{ builtin printf '%s\\0%s\\0' "$?" "$PWD"; [[ -z ${{REPLY[2]-}} ]] || {{ {TELLS}; }}
+    builtin printf '\\0'; }} >&11 2>/dev/null || [[ 1 ]]
 done
+builtin exit 1
 """
 
 
@@ -46,8 +56,12 @@ class ShellWithMemory:
         self._cwd = cwd
         self._outlets: tuple[Feed, Feed] = (_nobody, _nobody)
         self._reports = b""
-        self._reported: asyncio.Future[None] | None = None
+        self._fields = 1
         self._loop = asyncio.get_running_loop()
+        self._reported: asyncio.Future[None] = self._loop.create_future()
+        self._at_first: frozenset[str] | None = None
+        self.memory = Memory()
+        """What a later command heeds of the earlier ones."""
         orders, self._orders = os.pipe()
         self._reader, reports = os.pipe()
         os.set_blocking(self._reader, False)
@@ -81,25 +95,28 @@ class ShellWithMemory:
             self.told_waiting(name)
 
     async def run(
-        self, text: str, cwd: str, stdout: Feed, stderr: Feed, timeout_s: float, journal: str | None = None
+        self,
+        text: str,
+        cwd: str,
+        stdout: Feed,
+        stderr: Feed,
+        timeout_s: float,
+        journal: str | None = None,
+        *,
+        remembers: bool = True,
     ) -> Step:
-        """Run one command in the shell, in `cwd`."""
+        """Run one command in the shell, in `cwd`; what it leaves in the memory is found out unless it cannot."""
         began = time.monotonic()
         self._outlets = (stdout, stderr)
-        self._reported = self._loop.create_future()
-        self._reports = b""
-        self._write(text if cwd == self._cwd else f"cd -- {_quoted(cwd)}\n{text}")
-        if journal is not None:
-            await self._begin_journal(journal)
-        elif not self._quiet:
-            await self._run.ask(("journalled",))  # nothing is to be kept of what it does unasked
-        self._quiet = True
+        ordered = False
         timer = self._loop.call_later(timeout_s, self._run.stop, "timeout")
         try:
-            os.write(self._orders, b"x")
+            await self._prepare(journal)
+            self._write("" if cwd == self._cwd else cwd, text, "m" if remembers else "")
+            ordered = os.write(self._orders, b"x") > 0
             self._hear()  # a short command has often ended by now: the shell is woken while we still write
             await self._reported
-        except BrokenPipeError:
+        except (BrokenPipeError, LauncherFailure):
             await asyncio.shield(self._ended)
         except asyncio.CancelledError:
             self._run.stop("cancelled", 1.5)
@@ -110,23 +127,39 @@ class ShellWithMemory:
             self._run.drain()
             self._outlets = (_nobody, _nobody)
         wall = time.monotonic() - began
-        if self._run.ended is not None:
-            return Step(_with_wall(self._run.ended, wall), "")
+        if (ended := self._run.ended) is not None:
+            return Step(_of_command(ended, wall, ordered), "")
         facts = await self._run.ask(("journalled",)) if journal is not None else None
         before, self._used = self._used, self._cpu_s()
-        return self._step(wall, self._used - before, facts)
+        return self._step(wall, self._used - before, facts, remembers)
 
-    def _write(self, text: str) -> None:
-        """Put down what the shell is to evaluate."""
-        view = memoryview(text.encode("utf-8", "surrogateescape") + b"\0")
+    async def _prepare(self, journal: str | None) -> None:
+        """Wait for the shell to be there, and for its keeper to begin a new journal."""
+        if self._at_first is None:
+            await self._reported
+            self._at_first = frozenset(os.fsdecode(self._reports.partition(b"\0")[0]).split("\n"))
+        self._reported, self._reports, self._fields = self._loop.create_future(), b"", 3
+        if journal is not None:
+            await self._begin_journal(journal)
+        elif not self._quiet:
+            await self._run.ask(("journalled",))  # nothing is to be kept of what it does unasked
+        self._quiet = True
+        if self._run.ended is not None:
+            raise LauncherFailure("the shell has ended")
+
+    def _write(self, *fields: str) -> None:
+        """Put down what the shell is to do."""
+        view = memoryview(b"".join(field.encode("utf-8", "surrogateescape") + b"\0" for field in fields))
         os.lseek(self._order, 0, os.SEEK_SET)
         while view:
             view = view[os.write(self._order, view) :]
         os.lseek(self._order, 0, os.SEEK_SET)  # the shell reads from where we are: the file is one
 
-    def _step(self, wall_s: float, cpu_s: float, facts: Mapping[str, Any] | None) -> Step:
-        code, cwd, _ = self._reports.split(b"\0", 2)
+    def _step(self, wall_s: float, cpu_s: float, facts: Mapping[str, Any] | None, remembers: bool) -> Step:
+        code, cwd, told, _ = self._reports.split(b"\0", 3)
         self._cwd = os.fsdecode(cwd)
+        if remembers:
+            self.memory = Memory.told(os.fsdecode(told), self._at_first or frozenset())
         return Step(Ended(exit_code=int(code), cpu_s=max(cpu_s, 0.0), wall_s=wall_s, journal=facts), self._cwd)
 
     async def _begin_journal(self, folder: str) -> None:
@@ -144,11 +177,11 @@ class ShellWithMemory:
         self._reports += data
         if not data:
             self._loop.remove_reader(self._reader)
-        elif self._reports.count(b"\0") >= 2 and self._reported is not None and not self._reported.done():
+        elif self._reports.count(b"\0") >= self._fields and not self._reported.done():
             self._reported.set_result(None)
 
     def _over(self, ended: asyncio.Task[Ended]) -> None:
-        if self._reported is not None and not self._reported.done():
+        if not self._reported.done():
             self._reported.set_result(None)
 
     def _cpu_s(self) -> float:
@@ -177,14 +210,13 @@ def _open_status(keeper: int) -> int:
     return os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _with_wall(ended: Ended, wall_s: float) -> Ended:
+def _of_command(ended: Ended, wall_s: float, ordered: bool) -> Ended:
+    """Return the end of a shell as that of its command; one that was never ordered has no exit code."""
     from dataclasses import replace
 
-    return replace(ended, wall_s=wall_s)
-
-
-def _quoted(path: str) -> str:
-    return "'" + path.replace("'", "'\\''") + "'"
+    if ordered or ended.stopped:
+        return replace(ended, wall_s=wall_s)
+    return replace(ended, wall_s=wall_s, exit_code=-1, stopped="the shell had ended before it began")
 
 
 def _nobody(data: bytes) -> None:

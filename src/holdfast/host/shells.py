@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.errors import ToolFailure
 from holdfast.core.session import Kept
 from holdfast.host import locations
-from holdfast.host.environment import cleaned
+from holdfast.host.environment import DEFAULT_PATH, cleaned
 from holdfast.host.private_folder import TRIALS, PrivateFolder, clear_abandoned
 from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.finding import secrets_at_top, unchanged
+from holdfast.host.sandbox.finding import inside, secrets_at_top, unchanged
 from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan
 from holdfast.host.trees import drop_old
 
@@ -31,6 +31,11 @@ _NO_SANDBOX: Final = (
     "`holdfast doctor` shows what this system can enforce."
 )
 
+
+_RENEWED: Final = (
+    "the shell was started anew before this command, because what the sandbox has to cover changed: "
+    "its variables are gone"
+)
 
 LOOK_S: Final = 1.0
 """How long new secrets deep in the workspace may lie before they are looked for."""
@@ -84,18 +89,42 @@ class Shells:
             return None
         return os.path.join(folder, name)
 
-    async def shell_with_memory(self) -> ShellWithMemory:
-        """Return the shell that remembers directory and variables; a new one when the last is gone."""
+    async def shell_with_memory(self) -> tuple[ShellWithMemory, str]:
+        """Return the shell that remembers directory and variables, and what is to be said when it is a new one."""
         from holdfast.host.shell_with_memory import ShellWithMemory
 
-        launcher = await self.launcher()
+        launcher, note = await self.launcher(), ""
         if self._memory is None or not self._memory.alive or self._memory.launcher is not launcher:
             if self._memory is not None:
+                note = _RENEWED if self._memory.alive else ""
                 await self._memory.close()
             folder = locations.private_dir(os.path.join(self.private_dir, "shell"))
             environment = self.environment("shell")
             self._memory = ShellWithMemory(launcher, folder, self.session.cwd, environment)
-        return self._memory
+        return self._memory, note
+
+    def alters(self, names: Iterable[str], cwd: str) -> str:
+        """Say why commands of these names may be others than they seem in the shell with memory, as it stands."""
+        if self._memory is None or not self._memory.alive:
+            return ""
+        return self._memory.memory.alters(names, cwd, os.environ.get("PATH") or DEFAULT_PATH)
+
+    def stand_in(self, cwd: str) -> None:
+        """Raise ToolFailure where a command's directory is gone; the session goes back to the nearest that is there."""
+        if _is_folder(cwd) or not _is_folder(self.session.workspace):
+            return  # a workspace that is gone is told when its launcher starts
+        back = cwd
+        while not (_is_folder(back) and inside(back, self.session.roots)) and back != "/":
+            back = os.path.dirname(back)
+        back = back if back != "/" else self.session.workspace
+        own = self.session.cwd == cwd
+        if own:
+            self.session.cwd = back
+        raise ToolFailure(
+            f"the directory {cwd} is no longer there, so that nothing ran",
+            code="precondition_failed",
+            hint=f"Commands run in {back} from now on." if own else "",
+        )
 
     async def trial_launcher(self) -> Launcher | None:
         """Return a launcher for trying commands: contained and without network whatever the session allows.
@@ -154,7 +183,7 @@ class Shells:
         """A secret that came to lie in the workspace since must be covered too, and one that was replaced again."""
         launcher = self._launcher
         if launcher is None or not launcher.plan.namespaces:
-            return True
+            return launcher is None or launcher.plan.holds()
         if self.session.opens() != self._opened:
             return False
         known = not self._outdated and secrets_at_top(self.session.roots) <= self._secrets

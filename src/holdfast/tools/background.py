@@ -162,6 +162,7 @@ class BackgroundTasks:
         from holdfast.tools.bash import command_of, may_be_journalled
 
         shells = self._session.keep(SHELLS)
+        shells.stand_in(ctx.cwd)
         launcher = await shells.launcher()
         self._count += 1
         task = BackgroundTask(f"bg_task_{self._count}", args.command, args.description, ctx.call.id)

@@ -45,6 +45,7 @@ ONLY_READS: Final[dict[str, str]] = {
 }
 """What keeps git, in a command that only reads, from writing its index and from running a repository's monitor or hooks
 (`git diff` refreshes the index, locks or not, and runs `post-index-change` after it)."""
+_FOR_READS: Final = " ".join(f"{name}={value}" for name, value in ONLY_READS.items())
 
 
 class BashArgs(Args):
@@ -75,8 +76,18 @@ class BashArgs(Args):
             yield "command", "has a NUL character, which no shell can read"
         if "\r" in self.command:
             yield "command", "has carriage returns; end its lines with a line feed alone"
+        if not _encodable(self.command):
+            yield "command", "has half of a character (a lone surrogate), which no shell can read"
         if len(self.command) > COMMAND_LIMIT:
             yield "command", f"has {len(self.command):,} characters; the limit is {COMMAND_LIMIT:,}. Put it in a file"
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def understood(args: BashArgs, ctx: ToolContext) -> ShellReport:
@@ -88,11 +99,24 @@ def understood(args: BashArgs, ctx: ToolContext) -> ShellReport:
 
 def _read_only(args: BashArgs, ctx: ToolContext) -> bool:
     report = understood(args, ctx)
-    return report.ok and report.read_only and not args.run_in_background
+    return report.ok and report.read_only and not args.run_in_background and not _altered(args, ctx)
+
+
+def _altered(args: BashArgs, ctx: ToolContext) -> str:
+    """Say why the session's shell with memory may take the command for another one than its words say."""
+    shells = ctx.session.kept(SHELLS) if ctx.options.get("persistent") and not args.run_in_background else None
+    if shells is None:
+        return ""
+    names = dict.fromkeys(
+        name for each in understood(args, ctx).commands for name in (*each.wrappers, each.name, each.words[0]) if name
+    )
+    return ctx.once("memory of the shell", lambda: shells.alters(names, ctx.cwd))
 
 
 def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
     effects = list(understood(args, ctx).effects)
+    if why := _altered(args, ctx):
+        effects.append(Unreadable(why))
     if why := sandbox_missing(ctx.session.settings.sandbox):
         effects.append(Unreadable(why))
     return effects
@@ -113,6 +137,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
 
         return await start(args, ctx)
     shells = ctx.session.keep(SHELLS)
+    shells.stand_in(ctx.cwd)
     launcher = await shells.launcher()
     printed = Printed.of(ctx, shells)
     absent = launcher.plan.still_absent()
@@ -157,11 +182,14 @@ async def _in_memory(
     outcome: Outcome,
 ) -> None:
     """Run the command in the session's shell; its directory becomes the session's while it stays inside."""
-    session = ctx.session
+    from shlex import quote as quoted
+
+    session, only_reads = ctx.session, _read_only(args, ctx)
+    text = args.command if not only_reads else f"{_FOR_READS} builtin eval {quoted(args.command)}"
     async with shells.turn:
-        shell = await shells.shell_with_memory()
+        shell, outcome.note = await shells.shell_with_memory()
         feeds = (printed.stdout.feed, printed.stderr.feed)
-        step = await shell.run(args.command, session.cwd, *feeds, time_s(args, ctx), journal)
+        step = await shell.run(text, session.cwd, *feeds, time_s(args, ctx), journal, remembers=not only_reads)
     outcome.ended = step.ended
     if not step.cwd:
         outcome.note = "the shell ended with this command: its variables are gone, the next starts anew"

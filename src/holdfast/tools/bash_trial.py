@@ -31,6 +31,7 @@ _BESIDE = (
 async def tried(args: BashArgs, ctx: ToolContext) -> Preview:
     """Return output, exit code and the diff of every file a command would change; its `trial` makes that real."""
     shells = ctx.session.keep(SHELLS)
+    shells.stand_in(ctx.cwd)
     printed = Printed.of(ctx, shells)
     try:
         place, ended = await _ran(args, ctx, shells, printed)

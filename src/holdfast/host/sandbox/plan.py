@@ -54,7 +54,7 @@ class Plan:
     """Paths that did not exist when the plan was made and that no command may make."""
     masked: tuple[str, ...] = ()
     marks: Mapping[str, tuple[int, int] | None] = field(default_factory=dict[str, "tuple[int, int] | None"])
-    """Which files the covered and the read-only paths were when the plan was made."""
+    """Which files the writable, the covered and the read-only paths were when the plan was made."""
     folders: Mapping[str, int] = field(default_factory=dict[str, int])
     """The folders that were looked through for secrets, and when each had changed last."""
     sockets: tuple[str, ...] = ()
@@ -72,9 +72,10 @@ class Plan:
     def holds(self) -> bool:
         """Tell whether its mounts are still there: one goes with its file when somebody outside replaces that.
 
-        Editors and git replace a file to save it, and the new one would lie open.
+        Editors and git replace a file to save it, and the new one would lie open; a workspace that was made anew is not
+        the one that commands would see.
         """
-        return not self.namespaces or all(mark(path) == known for path, known in self.marks.items())
+        return not self.contained or all(mark(path) == known for path, known in self.marks.items())
 
     def _landlock(self) -> list[str]:
         """Return the folders Landlock lets commands write."""
@@ -160,7 +161,7 @@ def closed_plan(
         pinned=(*repositories, *_between([*real, *beside], by_rule)),
         forbidden=tuple(path for path in dict.fromkeys(kept) if not os.path.lexists(path)),
         masked=tuple(masked),
-        marks={path: mark(path) for path in (*masked, *read_only)},
+        marks={path: mark(path) for path in (*writable, *masked, *read_only)},
         folders=found.folders,
         sockets=tuple(sockets_outside(writable, shown)),
         shown=shown,

@@ -1,0 +1,171 @@
+"""A shell with memory: what it remembers is judged with what follows, and no session is left without a shell."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.app import Holdfast
+from holdfast.core.call import ToolResult
+from holdfast.core.settings import Settings
+from holdfast.host.shells import SHELLS
+from holdfast.testing import Says, scratch_app
+
+PERSISTENT = {"tools": {"Bash": {"custom": {"persistent": True}}}}
+
+
+class Remembering:
+    """A session with such a shell, in which every question is answered with yes."""
+
+    def __init__(self, app: Holdfast, says: Says) -> None:
+        self.app = app
+        self._says = says
+
+    async def __call__(self, command: str) -> ToolResult:
+        return await self.app.call("Bash", {"command": command, "timeout": 20_000})
+
+    async def asks(self, command: str) -> bool:
+        before = len(self._says.asked)
+        await self(command)
+        return len(self._says.asked) > before
+
+
+@asynccontextmanager
+async def remembering(workspace: Path) -> AsyncGenerator[Remembering]:
+    says = Says("once")
+    async with scratch_app(workspace, settings=Settings.parse(PERSISTENT), approver=says) as app:
+        yield Remembering(app, says)
+
+
+@pytest.fixture
+async def sh(tmp_path: Path) -> AsyncIterator[Remembering]:
+    (tmp_path / "x").write_text("text\n")
+    async with remembering(tmp_path) as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("change", "undone"),
+    [
+        ("cat() { touch made; }", "unset -f cat"),
+        ("shopt -s expand_aliases; alias cat='touch made #'", "unalias cat"),
+        ("BASH_ALIASES[cat]=touch", "unalias cat"),
+        ("mkdir bin; cp /bin/true bin/cat; OLD=$PATH; export PATH=$PWD/bin:$PATH", "PATH=$OLD"),
+        ("mkdir bin; cp /bin/true bin/cat; OLD=$PATH; PATH=bin:$PATH", "PATH=$OLD"),
+        ("hash -p /bin/true cat", "hash -r"),
+        ("trap 'touch made' DEBUG", "trap - DEBUG"),
+        ("export LD_PRELOAD=/nowhere/x.so", "unset LD_PRELOAD"),
+        ("printf 'cat() { touch made; }' > f; . ./f", "unset -f cat"),
+        ("OLD=$HOME; HOME=/etc", "HOME=$OLD"),
+        ("CDPATH=/etc", "unset CDPATH"),
+    ],
+)
+async def test_what_the_shell_remembers_makes_a_question_of_a_read(sh: Remembering, change: str, undone: str) -> None:
+    assert not await sh.asks("cat x")
+    await sh(change)
+    assert await sh.asks("cat x")
+    await sh(undone)
+    assert not await sh.asks("cat x")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "export COUNT=1 NAME='a b'",
+        "f() { :; }; g=3",
+        "export PYTHONPATH=src",
+        "mkdir bin; export PATH=$PWD/bin:$PATH VIRTUAL_ENV=$PWD PS1='(env) '",
+        "set -e; set -u; set -o pipefail",
+        "export LANG=C",
+        "trap 'true' EXIT",
+    ],
+)
+async def test_what_changes_no_meaning_makes_none(sh: Remembering, change: str) -> None:
+    await sh(change)
+    assert not await sh.asks("cat x && ls | head -2; pwd")
+
+
+async def test_a_variable_counts_for_those_who_heed_it(sh: Remembering) -> None:
+    await sh("export PYTHONPATH=src")
+    assert not await sh.asks("ls")
+    assert await sh.asks("python3 --version")
+
+
+async def test_what_a_hidden_function_changes_is_in_the_history(sh: Remembering) -> None:
+    await sh("ls() { touch made; }")
+    result = await sh("ls")
+    assert [each["path"].rpartition("/")[2] for each in result.data["changes"]] == ["made"]
+
+
+async def test_a_new_shell_remembers_nothing(sh: Remembering) -> None:
+    await sh("cat() { touch made; }")
+    await sh("exit 3")
+    assert not await sh.asks("cat x")
+
+
+@pytest.mark.parametrize(
+    "name", ["printf", "eval", "read", "mapfile", "cd", "declare", "alias", "exit", "trap", "hash"]
+)
+async def test_functions_named_as_what_the_shell_itself_uses_do_no_harm(sh: Remembering, name: str) -> None:
+    await sh(f"{name}() {{ :; }}")
+    assert (await sh("echo here")).data["stdout"] == "here\n"
+    assert (await sh("false")).data["exit_code"] == 1
+    assert await sh.asks(f"{name} x")
+
+
+async def test_set_x_shows_the_command_and_not_what_runs_it(sh: Remembering) -> None:
+    result = await sh("set -x; echo a")
+    assert result.data["stderr"].lstrip("+") == " echo a\n"
+
+
+async def test_a_directory_that_is_gone_is_told_and_left_behind(sh: Remembering, tmp_path: Path) -> None:
+    await sh("mkdir -p a/b && cd a/b && rm -r ../../a")
+    gone = await sh("touch made")
+    assert gone.error is not None
+    assert gone.error.code == "precondition_failed"
+    assert f"{tmp_path}/a/b is no longer there" in gone.error.message
+    assert not (tmp_path / "made").exists()
+    assert (await sh("pwd")).data["stdout"] == f"{tmp_path}\n"
+
+
+async def test_a_command_does_not_run_where_the_shell_cannot_go(sh: Remembering, tmp_path: Path) -> None:
+    await sh("true")
+    shell, _ = await sh.app.session.keep(SHELLS).shell_with_memory()
+    said: list[bytes] = []
+    step = await shell.run("touch made", f"{tmp_path}/nowhere", said.append, said.append, 20)
+    assert step.ended.exit_code == 1
+    assert b"nowhere: No such file or directory" in b"".join(said)
+    assert not (tmp_path / "made").exists()
+
+
+async def test_a_workspace_that_was_made_anew_is_the_one_commands_see(tmp_path: Path) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    async with remembering(workspace) as sh:
+        await sh("touch old; export KEPT=1")
+        shutil.rmtree(workspace)
+        missing = await sh("ls")
+        assert missing.error is not None
+        assert "is no longer there" in missing.error.message
+        workspace.mkdir()
+        result = await sh("touch new; ls; echo [$KEPT]")
+        assert result.data["stdout"] == "new\n[]\n"
+        assert "started anew" in result.output
+    assert [each.name for each in workspace.iterdir()] == ["new"]
+
+
+async def test_git_runs_no_hook_in_a_read_of_a_shell_with_memory(sh: Remembering, tmp_path: Path) -> None:
+    await sh("git init -q . && git -c user.name=n -c user.email=e commit -q --allow-empty -m m")
+    hook = tmp_path / ".git" / "hooks" / "post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch ran\n")
+    hook.chmod(0o755)
+    await sh("touch x && git add x")
+    (tmp_path / "ran").unlink(missing_ok=True)
+    (tmp_path / "x").touch()
+    assert not await sh.asks("git status --short; git diff")
+    assert not (tmp_path / "ran").exists()
