@@ -144,6 +144,12 @@ def test_a_match_over_lines_is_marked_on_each(tree: Path) -> None:
     ]
 
 
+def test_a_matched_line_end_is_marked_where_it_is_and_not_on_the_next_line(tmp_path: Path) -> None:
+    put(tmp_path, "a", "abc\nabc\r\n\n")
+    found = Search(Walk(os.fsencode(tmp_path)), rg.Pattern(r"c\r?\n|^\n", multiline=True)).lines(10)
+    assert [(line.text, line.places) for line in found] == [(b"abc", ((2, 3),)), (b"abc", ((2, 3),)), (b"", ((0, 0),))]
+
+
 def test_rules_that_rg_reads_otherwise_are_git_s_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     top = repository(tmp_path / "r")
     put(top, ".gitignore", "*.{a,b}\nx[[:digit:]]\n")
@@ -270,6 +276,22 @@ def test_a_glob_narrows_as_in_rg(
     assert sorted(printed.stdout.decode().replace("./", "").split()) == expected.split()
 
 
+@pytest.mark.parametrize(
+    "glob", ["[a-c]*", "[!c-z].py", "[-a]*", "[a-]*", "[]-a]*", r"[a\-b]*", "[[:alpha:]]*", "[!-]*"]
+)
+def test_a_class_of_a_glob_is_read_as_it_stands(glob: str) -> None:
+    assert file_filter(glob, None).keeps(b"a.py")
+
+
+def test_a_glob_that_begins_with_a_dot_and_a_slash_counts_from_the_directory(tmp_path: Path) -> None:
+    for name in ("a.py", "s/a.py"):
+        put(tmp_path, name, "needle\n")
+    for glob, expected in (("./a.py", [b"a.py"]), ("./s/*.py", [b"s/a.py"]), ("!./a.py", [b"s/a.py"])):
+        chosen = file_filter(glob, None)
+        found = Search(Walk(os.fsencode(tmp_path)), rg.Pattern("needle"), chosen.keeps, chosen.narrow).lines(100)
+        assert [line.path for line in found] == expected
+
+
 def test_a_type_narrows_as_in_rg_and_an_unknown_one_is_explained(tmp_path: Path) -> None:
     for name in ("a.py", "b.pyi", "c.js", "Makefile", "d.mjs"):
         put(tmp_path, name, "needle\n")
@@ -295,14 +317,33 @@ def test_a_negated_glob_leaves_the_searched_folder_itself_alone(tmp_path: Path) 
     assert [line.path for line in found] == [b"a.py", b"t/c.py"]
 
 
-@pytest.mark.parametrize("glob", ["[abc", "*.{py", "a}", "!x[", "{a,[b}"])
-def test_a_glob_with_a_bracket_too_few_is_refused(glob: str) -> None:
+@pytest.mark.parametrize("glob", ["[abc", "*.{py", "a}", "!x[", "{a,[b}", "[z-a].py", "[!b-ac]", "a\\", "!"])
+def test_a_glob_that_cannot_be_read_is_refused(glob: str) -> None:
     with pytest.raises(ToolFailure, match="the glob") as refused:
         file_filter(glob, None)
     assert refused.value.code == "invalid_args"
 
 
-@pytest.mark.parametrize(("pattern", "position"), [("foo(", 3), ("a[z-a]", 2), ("*x", 0), ("a{3,1}", 2), ("x)", 1)])
+@pytest.mark.parametrize(
+    ("pattern", "position"),
+    [
+        ("foo(", 3),
+        ("a(b(c", 3),
+        (r"[(]\((", 5),
+        ("a[z-a]", 2),
+        ("*x", 0),
+        ("a{3,1}", 1),
+        ("x)", 1),
+        (r"x\N|\.", 1),
+        (r"été{2,}\pN{,3}", 11),
+        ("(?<n>a)(?<n>b)", 10),
+        ("x\ny\\y", 3),
+        ("ab\\", 2),
+        ("é(?<=b*)", 1),
+        (r"(é)\2", 4),
+        ("é(?=b", 1),
+    ],
+)
 def test_a_bad_pattern_is_refused_with_its_place(tmp_path: Path, pattern: str, position: int) -> None:
     put(tmp_path, "a", "x\n")
     with pytest.raises(ToolFailure) as refused:

@@ -204,6 +204,54 @@ async def test_multiline_patterns_and_the_hint_to_ask_for_them(desk: Desk) -> No
     assert "multiline" in refused.value.hint
 
 
+async def test_a_match_over_lines_counts_once_whether_a_file_or_a_folder_is_searched(desk: Desk) -> None:
+    desk.put("m.txt", "begin\nend\nbegin\nend\n")
+    for more in ({"path": "m.txt"}, {"glob": "m.txt"}):
+        counted = await desk.call("Grep", pattern=r"begin\nend", multiline=True, output_mode="count", **more)
+        assert counted.output == "m.txt:2"
+
+
+async def test_a_file_that_turns_out_binary_late_is_refused_in_every_mode(desk: Desk) -> None:
+    desk.put("late.bin", b"import x\n" * 20_000 + b"\0")
+    for mode in ("content", "count", "files_with_matches"):
+        with pytest.raises(ToolFailure, match="is a binary file and was not searched"):
+            await desk.call("Grep", pattern="import", path="late.bin", output_mode=mode)
+
+
+async def test_no_mark_splits_a_letter(desk: Desk) -> None:
+    desk.put("letters.txt", "né\n")
+    found = await desk.call("Grep", pattern="x*", path="letters.txt")
+    assert found.output == "letters.txt:1:>><<n>><<é>><<"
+
+
+@pytest.mark.parametrize("pattern", ["[[a]", r"a{,3}[[:alpha:]]", "[a&&]("])
+async def test_a_bad_pattern_is_refused_though_no_file_fits_and_nothing_else_is_said(
+    desk: Desk, pattern: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    with pytest.raises(ToolFailure, match="not a valid regular expression"):
+        await desk.call("Grep", pattern=pattern, glob="*.none")
+    assert not recwarn.list
+
+
+async def test_nothing_found_says_in_how_many_files(desk: Desk) -> None:
+    async def said(**more: str) -> str:
+        return (await desk.call("Grep", pattern="zebra", **more)).output
+
+    assert await said() == "No matches found in . (3 files)"
+    assert await said(type="py") == "No matches found in . (2 files, type=py)"
+    assert await said(glob="*.rs") == "No matches found in . (0 files, glob=*.rs)"
+    desk.put("src/.gitignore", "*\n")
+    assert await said(path="src") == "No matches found in src (0 files to search, 3 ignored)"
+
+
+@pytest.mark.parametrize("pattern", ["a\0b", r"a\x00b"])
+async def test_a_pattern_with_a_nul_is_refused_with_the_reason(desk: Desk, pattern: str) -> None:
+    with pytest.raises(ToolFailure) as refused:
+        await desk.call("Grep", pattern=pattern)
+    assert refused.value.code == "invalid_args"
+    assert "binary files" in refused.value.hint
+
+
 async def test_odd_names_and_texts_are_shown_safely(desk: Desk) -> None:
     desk.put("two\nlines.txt", "grape\n")
     desk.put(os.fsdecode(b"\xff.txt"), b"grape \xfe\n")

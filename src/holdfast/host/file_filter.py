@@ -18,7 +18,10 @@ from holdfast.host.globbing import expand
 from holdfast.host.ignore import Rules
 
 _SIMPLE: Final = re.compile(r"!?[\w.*?@+-]+")
-_BRACKETS: Final = re.compile(r"\\.|\[[!^]?\]?[^\]]*\]|[\[{}]", re.DOTALL)
+_TOKENS: Final = re.compile(r"\\.|\[[!^]?\]?[^\]]*\]|[\[{}\\]", re.DOTALL)
+_CLASS: Final = re.compile(r"\[[!^]?(.+)\]", re.DOTALL)
+_RANGES: Final = re.compile(r"([^\\:])-([^\\:])")
+_INCOMPLETE: Final = {"[": "a `[` that is not closed", "\\": "a backslash at its end that escapes nothing"}
 
 
 @frozen
@@ -59,7 +62,8 @@ def file_filter(glob: str | None, type_name: str | None, prefix: bytes = b"") ->
     narrow: list[str] = []
     if glob:
         negated = glob.startswith("!")
-        patterns = _alternatives(glob[negated:].removeprefix("./"))
+        body = glob[negated:]
+        patterns = _alternatives(body[1:] if body.startswith("./") else body)
         rules = _rules(patterns, "glob")
         wanted, unwanted = (None, rules) if negated else (rules, None)
         if all(map(_SIMPLE.fullmatch, patterns)):
@@ -72,21 +76,27 @@ def file_filter(glob: str | None, type_name: str | None, prefix: bytes = b"") ->
 
 def _alternatives(glob: str) -> list[str]:
     """Return the plain patterns of a glob; a slash anywhere in it makes each of them count from the directory."""
-    if problem := _unbalanced(glob):
-        raise ToolFailure(
-            f"the glob {glob!r} has {problem}", code="invalid_args", hint="Put a backslash before a plain bracket."
-        )
+    if problem := _problem(glob):
+        hint = "Put a backslash before a character that is meant literally."
+        raise ToolFailure(f"the glob {glob!r} has {problem}", code="invalid_args", hint=hint)
     anchored = "/" in glob.rstrip("/")
     return [f"/{each}" if anchored and "/" not in each.rstrip("/") else each for each in expand(glob)]
 
 
-def _unbalanced(glob: str) -> str:
-    """Return which bracket of a glob lacks its partner, or nothing."""
+def _problem(glob: str) -> str:
+    """Return what makes a glob unreadable (a bracket without its partner, a range that ends too early), or nothing."""
+    if not glob:
+        return "nothing behind its `!`"
     depth = 0
-    for token in _BRACKETS.findall(glob):
+    for token in _TOKENS.findall(glob):
         depth += {"{": 1, "}": -1}.get(token, 0)
-        if token == "[" or depth < 0:
-            return "a `[` that is not closed" if token == "[" else "a `}` that closes nothing"
+        if token in _INCOMPLETE:
+            return _INCOMPLETE[token]
+        if depth < 0:
+            return "a `}` that closes nothing"
+        inside = _CLASS.fullmatch(token)
+        if inside and any(low > high for low, high in _RANGES.findall(inside[1])):
+            return f"a range that runs backwards in `{token}`"
     return "a `{` that is not closed" if depth else ""
 
 

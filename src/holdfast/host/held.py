@@ -105,18 +105,8 @@ class Held:
             os.close(fd)
         self.fds = {}
 
-    def has_nul(self, path: bytes) -> bool:
-        """Return whether a file is binary: it has a NUL anywhere and is not UTF-16 with its mark."""
-        at, fd = 0, self.fds[path]
-        with suppress(OSError):
-            while chunk := os.pread(fd, 1 << 20, at):
-                if at == 0 and is_utf16(chunk):
-                    return False
-                if b"\0" in chunk:
-                    return True
-                at += len(chunk)
-            return False
-        return True
+    def is_binary(self, path: bytes) -> bool:
+        return is_binary(self.fds[path])
 
     def _add(self, path: bytes, fd: int, size: int) -> None:
         # A file that is named `rg` reads to its end, binary or not.
@@ -145,6 +135,20 @@ def begins_binary(fd: int) -> bool:
     except OSError:
         return False
     return b"\0" in beginning and not is_utf16(beginning)
+
+
+def is_binary(fd: int) -> bool:
+    """Return whether a file has a NUL anywhere and is not UTF-16 with its mark; what cannot be read counts as such."""
+    at = 0
+    with suppress(OSError):
+        while chunk := os.pread(fd, 1 << 20, at):
+            if at == 0 and is_utf16(chunk):
+                return False
+            if b"\0" in chunk:
+                return True
+            at += len(chunk)
+        return False
+    return True
 
 
 def is_utf16(data: bytes) -> bool:

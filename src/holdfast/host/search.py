@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 from holdfast.core.frozen import frozen
 from holdfast.host import rg
 from holdfast.host import search_failures as failures
-from holdfast.host.held import HELD, Held, Root, begins_binary, is_utf16
+from holdfast.host.held import HELD, Held, Root, begins_binary, is_binary, is_utf16
 from holdfast.host.plain_search import Plain, compile_plain
 from holdfast.host.rg_rules import Judge, rg_may_walk, walk_options
 from holdfast.host.walk import Walk, order
@@ -38,6 +38,7 @@ LINES_HERE: Final = 5000
 PROBE: Final = 24
 """Files of a large tree that are tried first."""
 DEADLINE_S: Final = 20.0
+COUNTING: Final = ("--count", "--null", "--with-filename")
 
 
 @frozen
@@ -69,6 +70,10 @@ class Search:
     """Options that tell `rg` to leave out early what `keeps` would refuse."""
     stop: rg.Stop = field(default_factory=rg.Stop)
     pcre2: bool = False
+    asked: bool = False
+    """Whether `rg` was run: it has read the pattern then, and would have refused a bad one."""
+    wanted: int = 0
+    """Files that are wanted, as far as they were looked for: all of them in a small tree."""
     deadline: float = field(default_factory=lambda: time.monotonic() + DEADLINE_S)
     _root: Root = field(init=False, repr=False)
     """The root, while a search runs."""
@@ -130,6 +135,7 @@ class Search:
             if self.stop.wanted:
                 return
             if is_file and self.keeps(path):
+                self.wanted += 1
                 yield path
 
     def _probe(
@@ -221,7 +227,7 @@ class Search:
                     del by_file[path]
             # A file left before its end may turn out to be binary.
             early = [path for path, lines in by_file.items() if sum(line.is_match for line in lines) >= need]
-            for path in filter(held.has_nul, early):
+            for path in filter(held.is_binary, early):
                 del by_file[path]
         return [line for path in files for line in by_file.get(path, ())]
 
@@ -229,9 +235,9 @@ class Search:
         found: dict[bytes, int] = {}
         for begin in range(0, len(files), HELD):
             with Held(self._root, files[begin : begin + HELD]) as held:
-                run = self._run_on(held, ["--count", "--null", "--with-filename"])
+                run = self._run_on(held, COUNTING)
                 counted = ((held.files[name], number) for name, number in rg.counts(run))
-                found |= {path: number for path, number in counted if not held.has_nul(path)}
+                found |= {path: number for path, number in counted if not held.is_binary(path)}
         return [(path, found[path]) for path in files if path in found]
 
     def _run_on(self, held: Held, options: Sequence[str]) -> Iterator[bytes]:
@@ -241,7 +247,7 @@ class Search:
         """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much."""
         if not rg_may_walk(self.walk, self.stop):
             return None
-        options = [*walk_options(self.walk), *self.narrow, "--count", "--null", "--with-filename"]
+        options = [*walk_options(self.walk), *self.narrow, *COUNTING]
         run = self.run([*options, "--", b"."])
         judge = Judge(self.walk)
         found = ((path.removeprefix(b"./"), number) for path, number in rg.counts(run))
@@ -255,6 +261,7 @@ class Search:
         self, arguments: Sequence[str | bytes], stdin: int | None = None, held: tuple[int, ...] = ()
     ) -> Iterator[bytes]:
         """Run `rg`; a pattern only the other engine understands is given to that, a bad one explained."""
+        self.asked = True
         try:
             yield from self._in_time(arguments, stdin, held)
         except rg.BadPatternError as problem:
@@ -293,12 +300,16 @@ def _lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterable[Line]:
     places = [(each["start"], each["end"]) for each in data.get("submatches", ())]
     begin, number = 0, data["line_number"]
     for text in rg.text_bytes(data["lines"]).removesuffix(b"\n").split(b"\n"):
-        end = begin + len(text)
-        here = tuple(
-            (max(low, begin) - begin, min(high, end) - begin) for low, high in places if low <= end and high >= begin
-        )
-        yield Line(path, number, text.removesuffix(b"\r"), here, kind == "match")
-        begin, number = end + 1, number + 1
+        shown = text.removesuffix(b"\r")
+        yield Line(path, number, shown, _places_in(places, begin, len(text), len(shown)), kind == "match")
+        begin, number = begin + len(text) + 1, number + 1
+
+
+def _places_in(places: Sequence[tuple[int, int]], begin: int, length: int, shown: int) -> tuple[tuple[int, int], ...]:
+    """Return where matches lie in the shown part of a line; of a matched line end nothing is seen but its place."""
+    end = begin + length
+    here = ((low, high) for low, high in places if low <= end and (high > begin or low == begin))
+    return tuple(dict.fromkeys((min(max(low - begin, 0), shown), min(high - begin, shown)) for low, high in here))
 
 
 def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> list[Line] | None:
@@ -314,4 +325,22 @@ def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> 
             lines += _lines_in(b"", kind, data)
         elif kind == "end":
             binary = data["binary_offset"] is not None
-    return None if binary else lines[:need]
+    # A file left before its end may turn out to be binary.
+    early = sum(line.is_match for line in lines) >= need
+    return None if binary or (early and is_binary(fd)) else lines[:need]
+
+
+def count_open_file(fd: int, pattern: rg.Pattern, stop: rg.Stop) -> int | None:
+    """Return what `rg --count` says of one open file, or None when it is binary."""
+    if begins_binary(fd):
+        return None
+    run = Search(Walk(b"/"), pattern, stop=stop).run([*COUNTING, "--", "-"], stdin=fd)
+    number = sum(number for _, number in rg.counts(run))
+    return None if number and is_binary(fd) else number
+
+
+def refuse_bad(pattern: rg.Pattern, stop: rg.Stop) -> None:
+    """Raise for a pattern that cannot be read, which nobody has noticed where there was no file to search."""
+    if pattern.multiline or compile_plain(pattern.text, ignore_case=pattern.ignore_case) is None:
+        with open(os.devnull, "rb") as nothing:
+            count_open_file(nothing.fileno(), pattern, stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 LINE_LIMIT: Final = 500
@@ -42,6 +43,8 @@ def _escaped(letter: str) -> str:
 
 def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = LINE_LIMIT) -> str:
     """Return a line with `>> <<` round each match; what is over the limit is cut, the first match staying in sight."""
+    if not text.isascii() and any(low == high for low, high in places):
+        places = _between_letters(text, places)
     if len(text) <= limit:
         return _text(_marked(text, places))
     pieces: list[tuple[str, bool]] = []
@@ -56,6 +59,13 @@ def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = L
     before = f"[{low} characters] ..." if low else ""
     after = f"... [{total - high} characters]" if high < total else ""
     return before + shown + after
+
+
+def _between_letters(text: bytes, places: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Return places without those of nothing between the bytes of one letter: a mark there would split it."""
+    letters = text.decode("utf-8", "surrogateescape")
+    borders = {0, *accumulate(len(letter.encode("utf-8", "surrogateescape")) for letter in letters)}
+    return tuple((low, high) for low, high in places if low < high or low in borders)
 
 
 def _marked(text: bytes, places: tuple[tuple[int, int], ...]) -> bytes:

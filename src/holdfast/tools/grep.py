@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.core.context import ToolContext
     from holdfast.core.effects import Effect
     from holdfast.host.rg import Pattern, Stop
-    from holdfast.host.search import Line
+    from holdfast.host.search import Line, Search
 
 HEAD_LIMIT: Final = 250
 PATTERN_LIMIT: Final = 20_000
@@ -58,7 +58,11 @@ def _effects(args: GrepArgs, ctx: ToolContext) -> list[Effect]:
 def _check(args: GrepArgs, ctx: ToolContext) -> None:
     del ctx
     if "\0" in args.pattern:
-        raise ToolFailure("the pattern contains a NUL character", code="invalid_args", hint="Use \\x00 instead.")
+        raise ToolFailure(
+            "the pattern contains a NUL character",
+            code="invalid_args",
+            hint="Only binary files have one, and these are not searched; use Bash for them.",
+        )
 
 
 async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
@@ -78,7 +82,7 @@ def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
 def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
     from holdfast.host.file_filter import file_filter
     from holdfast.host.opening import open_folder
-    from holdfast.host.search import Search
+    from holdfast.host.search import SMALL, Search, refuse_bad
     from holdfast.host.walk import Walk
 
     place = _Place(ctx.cwd, os.path.normpath(path))
@@ -92,45 +96,39 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
         page = _page(search.lines(need) if args.output_mode == "content" else search.counts(need), args)
     notes = _notes(args, page) + walk.tally.notes("searched")
     if not page.total:
-        _refuse_bad(args, stop)
-        notes.insert(0, _nothing(args, place.shown(b""), walk.tally.files, walk.tally.folders))
+        if not search.asked:
+            refuse_bad(search.pattern, stop)
+        notes.insert(0, _nothing(args, place.shown(b""), _looked(search, SMALL)))
     return _result(args, page, place, notes, folder.origin)
-
-
-def _refuse_bad(args: GrepArgs, stop: Stop) -> None:
-    """Raise for a pattern that cannot be read, which nobody has noticed where there was no file to search."""
-    import re
-
-    from holdfast.host.search import search_open_file
-
-    try:
-        re.compile(args.pattern)
-    except (re.error, RecursionError, OverflowError):  # `rg` decides; it reads some that Python does not
-        with open(os.devnull, "rb") as nothing:
-            search_open_file(nothing.fileno(), _pattern(args), 1, stop)
 
 
 def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
     from holdfast.host.opening import open_file
-    from holdfast.host.search import search_open_file
 
     place = _Place(ctx.cwd, os.path.normpath(path))
-    content = args.output_mode == "content"
-    need = args.offset + args.head_limit + 1 if content else 1 << 31
     with open_file(path, ctx) as file:
-        lines = search_open_file(file.fd, _pattern(args), need, stop)
-    if lines is None:
+        found = _found_in(args, file.fd, stop)
+    if found is None:
         raise ToolFailure(
             f"{place.shown(b'')} is a binary file and was not searched",
             hint="Use Bash (for example `strings` or `xxd`) on it.",
             details={"path": path},
         )
-    number = sum(line.is_match for line in lines)
-    page = _page(lines if content else [(b"", number)] if number else [], args)
+    page = _page(found, args)
     notes = _notes(args, page)
     if not page.total:
-        notes.insert(0, _nothing(args, place.shown(b""), 1, 0))
+        notes.insert(0, _nothing(args, place.shown(b""), "1 file"))
     return _result(args, page, place, notes, file.origin)
+
+
+def _found_in(args: GrepArgs, fd: int, stop: Stop) -> list[Any] | None:
+    """Return the lines of one open file, or its number beside an empty path; None when it is binary."""
+    from holdfast.host.search import count_open_file, search_open_file
+
+    if args.output_mode == "content":
+        return search_open_file(fd, _pattern(args), args.offset + args.head_limit + 1, stop)
+    number = count_open_file(fd, _pattern(args), stop)
+    return None if number is None else [(b"", number)] if number else []
 
 
 def _pattern(args: GrepArgs) -> Pattern:
@@ -233,10 +231,20 @@ def _notes(args: GrepArgs, page: _Page) -> list[str]:
     return notes
 
 
-def _nothing(args: GrepArgs, where: str, files: int, folders: int) -> str:
+def _nothing(args: GrepArgs, where: str, looked: str) -> str:
     filters = [f"{name}={value}" for name, value in (("glob", args.glob), ("type", args.type)) if value]
-    looked = f"{files:,}{'+' if files > 600 else ''} {'file' if files == 1 or not folders else 'files'}"
     return f"No matches found in {where} ({', '.join([looked, *filters])})"
+
+
+def _looked(search: Search, known: int) -> str:
+    """Say how many files were searched; the number is exact up to `known`. Of none it is said why."""
+    from holdfast.host.walk import counted
+
+    if search.wanted > known:
+        return f"{known:,}+ files"
+    ignored = search.walk.tally.ignored
+    reason = f" to search, {ignored:,} ignored" if ignored and not search.wanted else ""
+    return counted(search.wanted, "file") + reason
 
 
 TOOLS: Final = (
