@@ -43,7 +43,7 @@ def test_ask_works_on_a_machine_with_nothing_configured(tmp_path: Path, question
 
 def test_the_planner_says_that_it_is_no_model(tmp_path: Path) -> None:
     shown = json.loads(holdfast("ask", "write me a poem", cwd=tmp_path).stdout)
-    assert "no language model" in shown["answer"]
+    assert shown["answer"].startswith("I do not understand this. I am the offline planner (no language model)")
     assert shown["toolCalls"] == []
     assert shown["sessionContextUpdated"] is False
 
@@ -51,6 +51,7 @@ def test_the_planner_says_that_it_is_no_model(tmp_path: Path) -> None:
 def test_ask_without_tools_calls_none(tmp_path: Path) -> None:
     shown = json.loads(holdfast("ask", "what time is it", "--with-tools=false", cwd=tmp_path).stdout)
     assert shown["toolCalls"] == []
+    assert "this conversation has none" in shown["answer"]
     assert holdfast("ask", "x", "--with-tools=perhaps", cwd=tmp_path).returncode == 2
 
 
