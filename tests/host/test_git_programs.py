@@ -30,6 +30,12 @@ def repository(folder: Path, text: str, name: str = "config") -> Path:
         ("[gpg]\n program = ./x\n", "program"),
         ("[include]\n path = ../evil\n", "include"),
         ('[includeIf "gitdir:/"]\n path = ../evil\n', "include"),
+        ("[core][include]\n path = ../evil\n", "include"),
+        ("\ufeff[include]\n path = ../evil\n", "include"),
+        ("[diff]\n\rexternal = ./x\n", "external"),
+        ('[merge "x"]\n driver = ./x\n', "driver"),
+        ('[man]\n viewer = konqueror\n[man "konqueror"]\n path = ./x\n', "help"),
+        ('[help]\n format = web\n browser = firefox\n[browser "firefox"]\n path = ./x\n', "help"),
     ],
 )
 def test_settings_that_run_a_program_are_found(tmp_path: Path, text: str, found: str) -> None:

@@ -12,10 +12,12 @@ import re
 _LIMIT = 1 << 20
 _MAX_SUBMODULES = 64
 _RUNS = re.compile(
-    rb"(?im)(?:^|\])[ \t]*(fsmonitor|hookspath|textconv|external|command|clean|smudge|process|program)"
+    rb"(?im)(?:^|\])[ \t\r]*(fsmonitor|hookspath|textconv|external|command|clean|smudge|process|program|driver|cmd)"
     rb"[ \t]*(?:=[ \t]*(.*))?$"
 )
-_INCLUDES = re.compile(rb"(?im)^\s*\[\s*include(?:if)?\b")
+_SECTION = rb"(?im)(?:^(?:\xef\xbb\xbf)?|\])\s*\[\s*"  # one may follow another in a line
+_INCLUDES = re.compile(_SECTION + rb"include(?:if)?\b")
+_SHOWS_HELP = re.compile(_SECTION + rb"(?:man|browser|help)\b")  # with what `git log --help` is shown
 _HARMLESS = re.compile(rb"(?i)(true|false|yes|no|on|off|0|1|git-lfs .*)?\s*")
 
 
@@ -56,6 +58,7 @@ def _in_folder(git: str) -> list[str]:
             found += [f"{name}, which cannot be read"] if os.path.lexists(path) else []
             continue
         found += ["include"] if _INCLUDES.search(text) else []
+        found += ["help"] if _SHOWS_HELP.search(text) else []
         found += [
             match[1].decode().lower()
             for match in _RUNS.finditer(text)

@@ -46,7 +46,7 @@ def _forbidding(rules: Matching, verdict: Verdict, words: tuple[str, ...]) -> tu
 
 def _guard(rules: Matching, effect: RunCommand, allow: tuple[Rule, ...]) -> Guard | None:
     if effect.read_only:
-        reason = "" if allow else repository_problem(effect.words, rules.request)
+        reason = "" if allow else repository_problem(effect, rules.request)
         return Guard("ask", reason) if reason else None
     words = (*effect.words, effect.fed) if effect.fed else effect.words
     return next((guard for check in _CHECKS for guard in check(rules, words)), None)

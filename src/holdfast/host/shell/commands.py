@@ -201,11 +201,13 @@ class Walk:
 
     def _redirection(self, node: Node, op: str, scope: Scope) -> None:
         target = self.decoder.value(node["Word"], scope.variables)
-        if has_glob(node["Word"]):
-            target = Word(target.text, "glob")
+        if has_glob(node["Word"]):  # braces that leave one word name a file: `< {.env,}`
+            target = Word(target.text, "opaque" if "{" in target.text else "glob")
         if text(node, "N").startswith("{"):
             self.note("a redirection assigns a variable")
-            self.assign(text(node, "N").strip("{}"), None, scope)
+            name = text(node, "N").strip("{}")
+            self.assign(name, None, scope)
+            self.assigned.append((name, Word(name, "opaque")))  # `{PATH}<file` sets the variable to a number
         self._keep_redirect(node, op, target, scope)
 
     def _keep_redirect(self, node: Node, op: str, target: Word, scope: Scope) -> None:

@@ -120,6 +120,8 @@ def guessed(words: Sequence[Word]) -> Iterator[Touch]:
         text = word.text.partition("=")[2] if word.text.startswith("--") and "=" in word.text else word.text
         if word.literal and _PATH_LIKE.match(text) and "\n" not in text:
             yield Touch("read", Word(text))
+        elif word.kind == "glob" and "/" in text:
+            yield Touch("read", word)
 
 
 def secrets_named(words: Sequence[Word], known: Sequence[Touch]) -> Iterator[Touch]:

@@ -65,7 +65,9 @@ def _taken(words: Sequence[Word], index: int) -> int:
         return 1
     if word.text in _ONE:
         value = words[index + 1] if index + 1 < len(words) else None
-        return 2 if value is not None and value.kind != "opaque" else 0
+        # A pattern without quotes may find several names, and one of them may be an action.
+        certain = value is not None and (value.literal or (value.kind == "glob" and not value.may_be_flag))
+        return 2 if certain else 0
     if word.text != "-exec":
         return 0
     end = index + 1

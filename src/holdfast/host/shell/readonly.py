@@ -45,6 +45,8 @@ def judge(found: Found) -> Verdict:
     first = found.words[0]
     if not first.literal:
         return Verdict("the command word is not literal", unreadable=True)
+    if first.text == "export":
+        return _exported(found.words[1:])
     if found.wraps is not None:
         return _wrapper(found)
     directory, _, name = first.text.rpartition("/")
@@ -84,6 +86,14 @@ def setting_problem(name: str, value: Word) -> str:
     if STEERING.fullmatch(name):
         return assignment_problem([(name, value)])
     return variable_problem(name, value)
+
+
+def _exported(words: Sequence[Word]) -> Verdict:
+    """Judge `export LC_ALL=C`: what may stand before a command may be set for those that follow, too."""
+    pairs = [(name, Word(value)) for name, equals, value in (word.text.partition("=") for word in words) if equals]
+    if not words or len(pairs) < len(words) or any(not word.literal for word in words):
+        return Verdict("`export` hands variables to other programs")
+    return Verdict(assignment_problem(pairs))
 
 
 def _wrapper(found: Found) -> Verdict:

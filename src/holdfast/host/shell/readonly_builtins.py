@@ -33,7 +33,7 @@ STEERING = re.compile(
     r"_CMD|_RSH|_PROG|_PROGRAM|PRELOAD|WRAPPER|LAUNCHER|PLUGINS?|MODULES?|STARTUP|ASKPASS|COMPILER|LINKER|RUNNER|PREFIX|"
     r"_EXE|_BIN|_CONF|_SHELL|PATH|CONFIG|RC|_HOST|OPTS|OPTIONS|FLAGS)"
 )
-_PRINTF_ASSIGNS = re.compile(r"%[-#0 +'0-9.*]*n")
+_PRINTF_ASSIGNS = re.compile(r"%[-#0 +'0-9.*]*[hjlLtz]*n")
 
 _UNARY_TESTS = names("-a -b -c -d -e -f -g -h -k -p -r -s -t -u -w -x -G -L -N -O -S -z -n -o")
 _BINARY_TESTS = names("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef")
@@ -91,9 +91,12 @@ def _unset(words: Sequence[Word]) -> Verdict:
     return Verdict("`unset` evaluates a subscript in a name, or forgets one that programs heed", unreadable=True)
 
 
+SHELL_MODES = names("pipefail errexit nounset xtrace")
+_MODE = re.compile(r"[-+][euxo]+")
+
+
 def _set(words: Sequence[Word]) -> Verdict:
-    plain = re.compile(r"[-+][euxo]+|pipefail|errexit|nounset|xtrace")
-    if words and all(word.literal and plain.fullmatch(word.text) for word in words):
+    if words and all(word.literal and (_MODE.fullmatch(word.text) or word.text in SHELL_MODES) for word in words):
         return Verdict()
     return Verdict("`set` prints or changes the state of the shell")
 

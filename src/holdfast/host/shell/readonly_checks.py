@@ -9,12 +9,14 @@ from holdfast.host.shell import awk, find, options, sed
 from holdfast.host.shell.options import names
 from holdfast.host.shell.programs import find_roots
 from holdfast.host.shell.readonly_archives import ARCHIVE_CHECKS
-from holdfast.host.shell.readonly_builtins import BUILTIN_CHECKS
+from holdfast.host.shell.readonly_builtins import BUILTIN_CHECKS, SHELL_MODES
 from holdfast.host.shell.readonly_git_check import git
+from holdfast.host.shell.readonly_own_options import OWN_OPTIONS
 from holdfast.host.shell.readonly_table import READ_ONLY
 from holdfast.host.shell.verdict import Check, Verdict, by_table
 from holdfast.host.shell.word import Word
 
+_STREAM = re.compile(r"/dev/(?:null|stdout|stderr)")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -37,11 +39,12 @@ def _sed(words: Sequence[Word]) -> Verdict:
         return Verdict(f"`sed {parsed.unknown[0].text}` is not known to only read")
     scripts = parsed.values("-e", "--expression")
     files = parsed.operands if scripts else parsed.operands[1:]
-    for script in scripts or parsed.operands[:1]:
-        if not script.literal:
-            return Verdict(f"the script of `sed` is not literal: {script.text}", unreadable=True)
-        if not parsed.has("--sandbox") and not sed.reads_only(script.text):
-            return Verdict("the script of `sed` is not known to only read")
+    given = scripts or parsed.operands[:1]
+    if opaque := next((script for script in given if not script.literal), None):
+        return Verdict(f"the script of `sed` is not literal: {opaque.text}", unreadable=True)
+    # Each `-e` is a line of one script: `-e '/a/{' -e p -e '}'`.
+    if not parsed.has("--sandbox") and not sed.reads_only("\n".join(script.text for script in given)):
+        return Verdict("the script of `sed` is not known to only read")
     return _files("sed", files)
 
 
@@ -70,21 +73,12 @@ def _files(name: str, files: Sequence[Word]) -> Verdict:
 
 
 def _printenv(words: Sequence[Word]) -> Verdict:
-    if any(word.literal and _IDENTIFIER.fullmatch(word.text) for word in words):
-        return by_table("printenv", words, options.flags(READ_ONLY["printenv"]))
-    return Verdict("prints the whole environment")
-
-
-def _ps(words: Sequence[Word]) -> Verdict:
-    """Judge `ps`, whose `e` without a dash shows the environment of every process."""
-    known = options.flags(READ_ONLY["ps"])
-    before = ""
-    for word in options.parse(words, known).operands:
-        value = re.fullmatch(r"[A-Za-z]*[oOpqtUkN]", before) is not None
-        if not value and re.fullmatch(r"[A-Za-z]*[eE][A-Za-z]*", word.text):
-            return Verdict("`ps e` shows the environment of processes")
-        before = "" if value else word.text
-    return by_table("ps", words, known)
+    named = [word for word in words if not (word.literal and word.text.startswith("-"))]
+    if not named:
+        return Verdict("prints the whole environment")
+    if not all(word.literal and _IDENTIFIER.fullmatch(word.text) for word in named):
+        return Verdict("prints a variable whose name is not literal", unreadable=True)
+    return by_table("printenv", words, options.flags(READ_ONLY["printenv"]))
 
 
 def _tput(words: Sequence[Word]) -> Verdict:
@@ -93,26 +87,22 @@ def _tput(words: Sequence[Word]) -> Verdict:
     return by_table("tput", words, options.flags(READ_ONLY["tput"]))
 
 
+def _tee(words: Sequence[Word]) -> Verdict:
+    """Judge `tee`, which shows its input once more when nothing but streams are named."""
+    if words and all(word.literal and _STREAM.fullmatch(word.text) for word in words):
+        return Verdict()
+    return Verdict("`tee` writes the files it is given")
+
+
 def _sleep(words: Sequence[Word]) -> Verdict:
     if all(word.literal and re.fullmatch(r"[0-9.]+[smhd]?", word.text) for word in words):
         return Verdict()
     return Verdict("`sleep` of a time that is not literal")
 
 
-def _pager(name: str) -> Check:
-    """Return a check for a program that runs a command given as `+!command`, or typed after a pattern's end."""
-
-    def check(words: Sequence[Word]) -> Verdict:
-        if any(word.text.startswith("+") or not word.text.isprintable() for word in words):
-            return Verdict(f"`{name} +command` runs a command")
-        return by_table(name, words, options.flags(READ_ONLY[name]))
-
-    return check
-
-
 # Filters that read files which are not among the words (`import "x" as $x;`) or print the environment. A field may
 # have any name: `.include` and `.env` are data.
-_JQ_READS_MORE = re.compile(r"""(?<![.$\w"])(?:include|import|env|modulemeta)\b|\$ENV\b""")
+_JQ_READS_MORE = re.compile(r"""(?<![.$\w"])(?:include|import|env|modulemeta|ENV)\b|\$ENV\b""")
 _YQ_READS_MORE = re.compile(r"\b(?:load\w*|env|strenv|eval|system)\s*\(|\benvsubst\b")
 _YQ_SUBCOMMANDS = names("e ea eval eval-all")
 
@@ -136,7 +126,8 @@ def _shell(words: Sequence[Word]) -> Verdict:
     rest = iter(words)
     for word in rest:
         if word.literal and word.text == "-o":
-            next(rest, None)
+            if next(rest, word).text not in SHELL_MODES:
+                break
         elif word.literal and re.fullmatch(r"-[eux]*c[eux]*", word.text):
             return Verdict()
         elif not word.literal or not re.fullmatch(r"-[eux]+", word.text):
@@ -186,6 +177,7 @@ _SYSTEMCTL = {
 CHECKS: dict[str, Check] = {
     **ARCHIVE_CHECKS,
     **BUILTIN_CHECKS,
+    **OWN_OPTIONS,
     "find": _find,
     "gfind": _find,
     "sed": _sed,
@@ -196,10 +188,8 @@ CHECKS: dict[str, Check] = {
     "nawk": _awk,
     "printenv": _printenv,
     "sleep": _sleep,
-    "ps": _ps,
+    "tee": _tee,
     "tput": _tput,
-    "less": _pager("less"),
-    "more": _pager("more"),
     "jq": _jq,
     "yq": _yq,
     "git": git,

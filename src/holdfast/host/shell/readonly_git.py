@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _DIFF = (
-    "-pus -U: -z -M? -C? -B? -D -R -a -b -w -W -S: -G: -O:r -l: --patch --no-patch --unified: --raw --patch-with-raw "
+    "-pus -U? -z -M? -C? -B? -D -R -a -b -w -W -S: -G: -O:r -l: --patch --no-patch --unified? --raw --patch-with-raw "
     "--minimal --patience --histogram --anchored: --diff-algorithm: --stat? --compact-summary --numstat --shortstat "
     "--dirstat? --cumulative --summary --patch-with-stat --name-only --name-status --submodule? --color? --no-color "
     "--color-moved? --no-color-moved --color-words? --word-diff? --word-diff-regex: --no-renames --rename-empty "
@@ -20,11 +20,11 @@ _LOG = (
     "--decorate-refs-exclude: "
     "--source --log-size --follow --no-follow --max-count: --skip: --since: --after: --until: --before: --author: "
     "--committer: --grep-reflog: --grep: --all-match --invert-grep --regexp-ignore-case --basic-regexp "
-    "--extended-regexp --fixed-strings --perl-regexp --merges --no-merges --min-parents: --max-parents: --first-parent "
+    "--extended-regexp --fixed-strings --perl-regexp --merges --no-merges --min-parents? --max-parents? --first-parent "
     "--not --all --branches? --tags? --remotes? --glob: --exclude: --reflog --bisect --stdin --cherry-mark "
     "--cherry-pick --left-only --right-only --cherry --walk-reflogs --merge --boundary --simplify-by-decoration "
     "--full-history --show-pulls --dense --sparse --simplify-merges --ancestry-path? --date-order --author-date-order "
-    "--topo-order --reverse --no-walk? --pretty? --format: --abbrev-commit --no-abbrev-commit --no-abbrev --encoding: "
+    "--topo-order --reverse --no-walk? --pretty? --format? --abbrev-commit --no-abbrev-commit --no-abbrev --encoding: "
     "--notes? --no-notes --relative-date --date: --parents --children --left-right --graph --no-graph "
     "--show-linear-break? --cc --combined-all-paths --diff-merges: --no-diff-merges --remerge-diff --mailmap "
     "--no-mailmap --use-mailmap --full-diff --expand-tabs? --no-expand-tabs --clear-decorations "
@@ -48,14 +48,14 @@ READ_ONLY: dict[str, str] = {
     "whatchanged": _LOG,
     "diff": _DIFF + " --cached --staged --merge-base --base --ours --theirs -0 -1 -2 -3 -c --cc @revisions",
     "diff-tree": _DIFF
-    + " -r -t -m -c --root --cc --stdin --no-commit-id --pretty? --format: --merge-base -v @revisions",
+    + " -r -t -m -c --root --cc --stdin --no-commit-id --pretty? --format? --merge-base -v @revisions",
     "diff-index": _DIFF + " -m --cached --merge-base @revisions",
     "diff-files": _DIFF + " -q -0 -1 -2 -3 -c --cc --base --ours --theirs @revisions",
     "range-diff": _DIFF + " --no-dual-color --creation-factor: --left-only --right-only @revisions",
-    "shortlog": "-nsec -w? --numbered --summary --email --committer --group: --format: --since: --until: --after: "
+    "shortlog": "-nsec -w? --numbered --summary --email --committer --group: --format? --since: --until: --after: "
     "--before: --author: --no-merges --merges --all --max-count: --first-parent --branches? --tags? @revisions",
     "blame": "-bcftslpnewkLMCh -L: -M? -C? -S:r --root --show-stats --date: --porcelain --line-porcelain --incremental "
-    "--encoding: --contents:r --abbrev: --show-name --show-number --show-email --reverse --first-parent "
+    "--encoding: --contents:r --abbrev? --show-name --show-number --show-email --reverse --first-parent "
     "--ignore-rev: --ignore-revs-file:r --color-lines --color-by-age --since: --progress --no-progress @revisions",
     "annotate": "-ltn -L: -M? -C? --date: --porcelain @revisions",
     "grep": "-aIiEFPGnlLzcoqwvhHrpW -e: -f:r -m: -A: -B: -C: -# --text --ignore-case --word-regexp --invert-match "
@@ -73,12 +73,12 @@ READ_ONLY: dict[str, str] = {
     "rev-parse": "-q --verify --quiet --abbrev-ref? --short? --symbolic --symbolic-full-name --show-toplevel "
     "--show-prefix --show-cdup --show-superproject-working-tree --git-dir --git-common-dir --git-path: "
     "--absolute-git-dir --is-inside-git-dir --is-inside-work-tree --is-bare-repository --is-shallow-repository "
-    "--show-object-format? --all --branches? --tags? --remotes? --glob: --exclude: --since: --after: --until: "
-    "--before: --default: --not --flags --no-flags --revs-only --no-revs --sq --path-format: --show-ref-format "
-    "--local-env-vars --disambiguate: @revisions",
+    "--show-object-format? --all --branches? --tags? --remotes? --glob? --exclude? --since? --after? --until? "
+    "--before? --default: --not --flags --no-flags --revs-only --no-revs --sq --path-format: --show-ref-format "
+    "--local-env-vars --disambiguate? @revisions",
     "rev-list": _LOG + " --count --objects --objects-edge --use-bitmap-index --header --timestamp --no-commit-header "
-    "--disk-usage? --missing: --filter: --quiet --bisect-vars --bisect-all --in-commit-order --unpacked",
-    "describe": "--dirty? --broken? --all --tags --contains --abbrev: --candidates: --exact-match --debug --long "
+    "--disk-usage? --missing? --filter? --quiet --bisect-vars --bisect-all --in-commit-order --unpacked",
+    "describe": "--dirty? --broken? --all --tags --contains --abbrev? --candidates: --exact-match --debug --long "
     "--match: --exclude: --always --first-parent @revisions",
     "name-rev": "--tags --refs: --exclude: --all --name-only --no-undefined --always --annotate-stdin @revisions",
     "merge-base": "-a --all --octopus --independent --is-ancestor --fork-point @revisions",
@@ -107,7 +107,7 @@ READ_ONLY: dict[str, str] = {
 
 # Subcommands that read only in certain forms: the option that asks for a listing, then what may go with it.
 _LISTING = (
-    "-avrl -i --all --list --verbose --remotes --sort: --format: --color? --no-color --column? --no-column --abbrev: "
+    "-avrl -i --all --list --verbose --remotes --sort: --format: --color? --no-color --column? --no-column --abbrev? "
     "--no-abbrev --contains? --no-contains? --merged? --no-merged? --points-at: --ignore-case --omit-empty"
 )
 FORMS: dict[str, tuple[tuple[str, str], ...]] = {

@@ -57,8 +57,8 @@ READ_ONLY: dict[str, str] = {
     "--prefix: * @read",
     "expand": "-i -t: -# --initial --tabs: * @read",
     "unexpand": "-a -t: --all --first-only --tabs: * @read",
-    "column": "-tnxJeL -s: -o: -c: -N: -H: -R: -T: -W: -O: -E: -d --table --separator: --output-separator: --columns: "
-    "--output-width: --table-columns: --table-hide: --table-right: --fillrows --json --table-name: -n: * @read",
+    "column": "-txJeL -s: -o: -c: -N: -H: -R: -T: -W: -O: -E: -d --table --separator: --output-separator: --columns: "
+    "--output-width: --table-columns: --table-hide: --table-right: --fillrows --json --table-name: * @read",
     "pr": "-adFfmtTvr -h: -l: -o: -s? -w: -W: -n? -e? -i? -# @read",
     "tsort": "* @read",
     "shuf": "-erz -n: -i: --echo --head-count: --input-range: --repeat --zero-terminated @read",
@@ -73,7 +73,7 @@ READ_ONLY: dict[str, str] = {
     "--ed --rcs --no-dereference --tabsize: --expand-tabs --starting-file: --line-format: @walk_operands",
     "cmp": "-bls -i: -n: --print-bytes --verbose --ignore-initial: --bytes: --quiet --silent * @read",
     "diffstat": "-p: -w: -n: -k -l -r: -s -t -u -C -c @read",
-    "od": "-A: -j: -N: -S: -t: -v -w? -abcdfilosx --address-radix: --skip-bytes: --read-bytes: --strings: --format: "
+    "od": "-A: -j: -N: -S: -t: -v -w? -abcdfilosx --address-radix: --skip-bytes: --read-bytes: --strings? --format: "
     "--output-duplicates --width? --endian: * @read",
     "hexdump": "-bcCdoxv -n: -s: -e: -f:r --canonical --length: --skip: --no-squeezing * @read",
     "hd": "-bcCdoxv -n: -s: * @read",
@@ -200,7 +200,7 @@ READ_ONLY: dict[str, str] = {
     "id": "-aGgnruzZ --group --groups --name --real --user --zero --context * @text",
     "groups": "* @text",
     "users": "* @none",
-    "who": "-abdHlmpqrstTu --all --heading * @text",
+    "who": "-abdHlmpqrstTu --all --heading * @read",
     "w": "-hfsio @text",
     "hostname": "-fsdiIAy --fqdn --long --short --domain --ip-address --all-ip-addresses --all-fqdns @none",
     "hostid": "@none",
@@ -208,7 +208,7 @@ READ_ONLY: dict[str, str] = {
     "uptime": "-ps --pretty --since @none",
     "free": "-bkmghltw -s: -c: --bytes --kibi --mebi --gibi --human --si --lohi --total --wide @none",
     "ps": "-AadefFHjlLmMNrTuvwxXyZcgsS1 -C: -G: -g: -o: -O: -p: -s: -t: -u: -U: --pid: --ppid: --sort: --format: "
-    "--forest --no-headers --headers --cols: --columns: --width: --user: --group: --sid: --tty: --deselect * @text",
+    "--forest --no-headers --headers --cols: --columns: --width: --user: --group: --sid: --tty: --deselect @text",
     "pgrep": "-acfilLnovwx -d: -g: -G: -P: -s: -t: -u: -U: --list-name --list-full --count --full --exact --newest "
     "--oldest --parent: --euid: @text",
     "pidof": "-sqcx -o: @text",
@@ -223,7 +223,7 @@ READ_ONLY: dict[str, str] = {
     "journalctl": "-aefrxq -n: -u: -p: -S: -U: -g: -o: -b? -k --no-pager --since: --until: --unit: --lines: "
     "--priority: --output: --grep: --reverse --boot? --dmesg --list-boots --disk-usage --user --system @none",
     "lsblk": "-abdDfJilmnOPpSstTz -o: -e: -I: -x: --all --bytes --fs --json --list --output: --paths --topology @text",
-    "getconf": "-a -v: @text",
+    "getconf": "-a @text",
     "locale": "-a -m -c -k --all-locales --charmaps @text",
     "printenv": "-0 --null * @text",
     "tput": "@text",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 from holdfast.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
@@ -19,6 +20,7 @@ from holdfast.host.shell.touches import Touch
 from holdfast.host.shell.verdict import Verdict
 from holdfast.host.shell.word import Word
 
+_DESCRIPTOR = re.compile(r"\d+-?", re.ASCII)
 _READS = frozenset(("<", "<>"))
 _TEXTS = frozenset(("<<", "<<-", "<<<"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>", ">&", ">!", ">>!"))
@@ -190,7 +192,7 @@ def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
     text = target.text
     if op in _TEXTS:
         return
-    if op in (">&", "<&") and target.literal and (text.rstrip("-").isdigit() or text == "-"):
+    if op in (">&", "<&") and target.literal and (_DESCRIPTOR.fullmatch(text) or text == "-"):
         return
     if op == "<" and target.kind == "glob":  # one file of those the pattern finds
         yield from effects.located(Touch("read", target), redirect.places)

@@ -99,6 +99,8 @@ def _wrapped(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope
     if inner.script is not None:
         _run_text(walk, inner.script, scope, there, name)
     if not inner.words:
+        if place.open_ended:  # `xargs nice`
+            walk.fault(f"the command that `{name}` runs comes from its input")
         if name == "exec":
             walk.fault("`exec` with redirections changes the shell's own files")
         return staying(scope.places)

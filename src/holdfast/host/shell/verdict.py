@@ -72,8 +72,12 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
     return Verdict(reads=read)
 
 
+# Options that give the pattern, or stand for it, so that every operand is a file; `jq -e` is about the exit code.
+_PATTERN_GIVEN = ("-e", "--regexp", "--file", "--files", "--type-list")
+
+
 def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...], kind: str) -> Verdict:
-    given = parsed.has("-e", "--regexp", "-f", "--file", "--from-file", "--files", "--type-list")
+    given = parsed.has("-f", "--from-file", *(() if kind == "filter" else _PATTERN_GIVEN))
     files = operands if given else operands[1:]
     recursive = kind == "pattern_or_files" or parsed.has("-r", "-R", "--recursive", "--dereference-recursive")
     if recursive and not files:
@@ -91,13 +95,23 @@ def _revisions(parsed: Parsed, operands: list[Word]) -> Verdict:
     return Verdict(reads=(*parsed.read, *lines, *(_blob_path(word) for word in operands)))
 
 
+def _at_colon(text: str) -> tuple[str, str, str]:
+    """Split at the first colon outside braces, as git does: `HEAD@{10:00}:path` names a path too."""
+    depth = 0
+    for index, character in enumerate(text):
+        if character == ":" and not depth:
+            return text[:index], ":", text[index + 1 :]
+        depth += 1 if character == "{" else -1 if depth and character == "}" else 0
+    return text, "", ""
+
+
 def _blob_path(word: Word) -> Word:
     """Return the path in `HEAD:path`, `:path` or `:(top)path`, which git may read out of the history.
 
     Git expands the patterns of paths by itself, so that a quoted one stands for files too.
     """
     text = re.sub(r"^:(?:\([^)]*\)|[/!^]+|[0-3]:)?", "", word.text)
-    revision, colon, path = text.partition(":")
+    revision, colon, path = _at_colon(text)
     path = path if colon and revision and path and not path.startswith("/") else text
     if word.literal and re.search(r"[*?\[]", path) and path[:1] in ".*?[":
         return Word(path, "glob", path[:1] if path[:1] == "." else "")
