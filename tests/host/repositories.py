@@ -22,8 +22,9 @@ ATOMS = [
 
 
 def git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
-    """Run git without anybody's configuration and return what it prints."""
+    """Run git without anybody's configuration but what the test sets, and return what it prints."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "GIT_CONFIG_NOSYSTEM": "1"}
+    environment |= {name: value for name, value in os.environ.items() if name.startswith("GIT_CONFIG_")}
     run = subprocess.run(
         ["git", *arguments], cwd=folder, input=stdin, capture_output=True, env=environment, check=False
     )

@@ -108,6 +108,12 @@ CONFIGURATIONS = {
     "a place in any case": '[includeIf "gitdir/i:R/"]\n path = included\n',
     "the branch": '[includeIf "onbranch:wo*"]\n path = included\n',
     "another branch": '[includeIf "onbranch:main"]\n path = included\n',
+    "the address of a remote": '[includeIf "hasconfig:remote.*.url:https://*.example.com/**"]\n path = included\n',
+    "another address": '[includeIf "hasconfig:remote.*.url:https://*.example.org/**"]\n path = included\n',
+    "an address with too few folders": '[includeIf "hasconfig:remote.*.url:https://*/*"]\n path = included\n',
+    "the address of the user's own remote": (
+        '[includeIf "hasconfig:remote.*.url:mine"]\n path = included\n[remote "own"]\n url = mine\n'
+    ),
     "a comment that ends in a backslash": "# comment \\\n[core]\n excludesFile = ~/my ignores\n",
     "a comment after the value": "[core]\n excludesFile = ~/my ignores ; comment \\\n bare = false\n",
     "a value over two lines": "[core]\n excludesFile = ~/my\\\n ignores\n",
@@ -126,10 +132,26 @@ def test_the_users_configuration_is_read_as_git_reads_it(configuration: str) -> 
     home = Path(os.environ["HOME"])
     top = repository(home.parent / "r")
     git(top, "symbolic-ref", "HEAD", "refs/heads/work")
+    git(top, "config", "remote.origin.url", "https://code.example.com/a/b.git")
     put(home, "my ignores", "*.mine\n")
     put(home, "included", "[core]\n\texcludesFile = ~/my ignores\n")
     put(home, ".gitconfig", configuration.replace("{above}", str(home.parent)))
     assert_agrees(top, ["a.mine", "A.MINE", "a.yours"])
+
+
+def test_what_the_environment_sets_counts_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top = repository(tmp_path / "r")
+    put(tmp_path, "theirs", "*.yours\n")
+    git(top, "config", "core.excludesFile", str(put(tmp_path, "mine", "*.mine\n")))
+    settings = {"CORE.excludesFILE": str(tmp_path / "theirs"), "core.Ignorecase": "yes"}
+    monkeypatch.setenv("GIT_CONFIG_COUNT", str(len(settings)))
+    for at, (key, value) in enumerate(settings.items()):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{at}", key)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{at}", value)
+    assert explain(os.fsencode(top / "a.YOURS")).ignored
+    assert_agrees(top, ["a.mine", "a.yours", "a.YOURS"])
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "many")
+    assert explain(os.fsencode(top / "a.mine")).ignored
 
 
 def test_a_worktree_has_settings_of_its_own_where_the_repository_says_so(tmp_path: Path) -> None:
@@ -147,6 +169,32 @@ def test_a_path_asked_about_with_a_slash_at_its_end_is_compared_with_it(tmp_path
         _, line, pattern = asked_git(top, [path])[path]
         rule = explain(os.fsencode(top / path.rstrip("/")), is_dir=True).rule
         assert (line, pattern) == (("", "") if rule is None else (str(rule.line), os.fsdecode(rule.text)))
+
+
+def test_a_folder_that_a_rule_takes_back_is_told_from_one_that_no_rule_fits(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    put(top, ".gitignore", "/*\n!/keep/\n")
+    kept = explain(os.fsencode(top / "keep"), is_dir=True)
+    assert (kept.ignored, kept.rule and kept.rule.line) == (False, 2)
+
+
+def test_a_line_with_nothing_to_compare_ignores_no_folder(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    put(top, ".gitignore", "*.log\r\n\r\n  \n/\n!\n")
+    put(top, "src/a.c")
+    assert b"src/a.c" in git(top, "ls-files", "-o", "--exclude-standard")
+    assert not explain(os.fsencode(top / "src"), is_dir=True).ignored
+
+
+def test_the_top_of_a_repository_is_not_ignored_by_its_own_rules(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    put(top, ".gitignore", "*/\n/*\n**\n")
+    for is_dir in (None, True):
+        assert not explain(os.fsencode(top), is_dir=is_dir, stop=os.fsencode(top)).ignored
+    inner = repository(top / "inner")
+    put(inner, ".gitignore", "*\n")
+    put(top, ".gitignore", "*.log\n")
+    assert not explain(os.fsencode(inner), is_dir=True).ignored
 
 
 def test_a_folder_called_git_that_is_no_repository_bounds_no_rules(tmp_path: Path) -> None:

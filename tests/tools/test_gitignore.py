@@ -111,7 +111,9 @@ async def test_a_check_names_file_line_and_pattern(desk: Desk) -> None:
     assert await check("sub/keep.log") == (True, deeper)
     assert await check("README.md") == (False, None)
     assert await check("build") == (False, None)
-    assert (await check("build/"))[0]
+    for folder in ("build/", "build/.", "sub/../build/./"):
+        assert (await check(folder))[0], folder
+    assert await check("./") == await check(".") == (False, None)
     said = (await desk.call("Gitignore", action="check", path="build/x")).output
     assert said.startswith(f"build/x is ignored by {top}:2: build/, which matches build/ above it")
 

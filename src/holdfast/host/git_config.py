@@ -1,7 +1,8 @@
 """git's configuration, as far as ignored files need it; git itself is never run.
 
 A repository's own configuration can name programs. Here it is only read: sections, quotes, comments, continued lines,
-`include.path`, and `includeIf` for a repository's place (`gitdir:`) or branch (`onbranch:`).
+`include.path`, `includeIf` for a repository's place (`gitdir:`), branch (`onbranch:`) or remotes (`hasconfig:`), and
+what the environment adds (`GIT_CONFIG_COUNT`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ READ_LIMIT: Final = 100 << 20
 """Bytes of an ignore or configuration file; git stops at the same size."""
 _CONFIG_LIMIT: Final = 1 << 20
 _INCLUDES: Final = 10
+_NUMBERED: Final = 1000
+"""Settings taken from the environment."""
 _SECTION: Final = re.compile(rb'\s*\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\\n]|\\[^\n])*)")?\s*\]')
 _ENTRY: Final = re.compile(
     rb"\s*([A-Za-z][A-Za-z0-9-]*)[ \t]*"
     rb'(?:=[ \t]*((?:[^\\\n"#;]|\\\n|\\[^\n]|"(?:[^"\\\n]|\\\n|\\[^\n])*")*))?[^\n]*(?:\n|\Z)'
 )
-_CONDITION: Final = re.compile(rb"includeif\.(gitdir|gitdir/i|onbranch):(.*)\.path", re.DOTALL)
+_CONDITION: Final = re.compile(
+    rb"includeif\.(gitdir|gitdir/i|onbranch|hasconfig:remote\.\*\.url):(.*)\.path", re.DOTALL
+)
 _TRUE: Final = frozenset({b"true", b"yes", b"on"})
 
 
@@ -59,12 +64,7 @@ def config_home() -> bytes:
 
 def settings_of(git_dir: bytes | None, shared: bytes = b"") -> dict[bytes, bytes]:
     """Return `section.key` → value as they hold in a repository (outside one: None), by git's order of files."""
-    found = {key: value for file in _user_files() for key, value in _entries(file, git_dir)}
-    if git_dir is not None:
-        found |= _entries(os.path.join(shared, b"config"), git_dir)
-        if is_true(found.get(b"extensions.worktreeconfig", b"")):
-            found |= _entries(os.path.join(git_dir, b"config.worktree"), git_dir)
-    return found
+    return dict(_Reading(git_dir, shared).entries())
 
 
 def _user_files() -> list[bytes]:
@@ -80,32 +80,72 @@ def _user_files() -> list[bytes]:
     return files
 
 
-def _entries(file: bytes, git_dir: bytes | None, depth: int = 0) -> Iterator[tuple[bytes, bytes]]:
-    """Yield `section.key` and value of a configuration file, those of included files where they are named."""
-    for key, value in _parsed(read_plain(file, _CONFIG_LIMIT) or b""):
-        if key == b"include.path" or ((asked := _CONDITION.fullmatch(key)) and _holds(asked, file, git_dir)):
-            if depth < _INCLUDES:
-                named = os.path.join(os.path.dirname(file), os.path.expanduser(value))
-                yield from _entries(named, git_dir, depth + 1)
-        else:
-            yield key, value
+def _from_environment() -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values that the environment numbers; they count more than any file."""
+    number = os.environb.get(b"GIT_CONFIG_COUNT", b"")
+    for at in range(min(int(number), _NUMBERED) if number.isdigit() else 0):
+        section, _, rest = os.environb.get(b"GIT_CONFIG_KEY_%d" % at, b"").partition(b".")
+        subsection, dot, key = rest.rpartition(b".")
+        yield section.lower() + b"." + subsection + dot + key.lower(), os.environb.get(b"GIT_CONFIG_VALUE_%d" % at, b"")
 
 
-def _holds(asked: re.Match[bytes], file: bytes, git_dir: bytes | None) -> bool:
-    """Return whether the condition of an `includeIf` holds for a repository."""
-    kind, pattern = asked[1], asked[2]
-    if git_dir is None:
-        return False
-    pattern += b"**" if pattern.endswith(b"/") else b""
-    if kind == b"onbranch":
-        head = read_plain(os.path.join(git_dir, b"HEAD"), 4096) or b""
-        return head.startswith(b"ref: refs/heads/") and _fits(pattern, head[16:].strip(), False)
-    if pattern.startswith(b"./"):
-        pattern = os.path.dirname(os.path.realpath(file)) + pattern[1:]
-    pattern = os.path.expanduser(pattern)
-    pattern = pattern if pattern.startswith(b"/") else b"**/" + pattern
-    places = (os.path.realpath(git_dir), git_dir)
-    return any(_fits(pattern, place, kind == b"gitdir/i") for place in places)
+class _Reading:
+    """One reading of the configuration, of which the conditions of `includeIf` are asked."""
+
+    __slots__ = ("_git_dir", "_shared", "_urls")
+
+    def __init__(self, git_dir: bytes | None, shared: bytes) -> None:
+        self._git_dir = git_dir
+        self._shared = shared
+        self._urls: list[bytes] | None = None
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield every key and value; what comes later counts."""
+        git_dir, of_worktree = self._git_dir, b""
+        for file in [*_user_files(), *([] if git_dir is None else [os.path.join(self._shared, b"config")])]:
+            for key, value in self._of_file(file):
+                of_worktree = value if key == b"extensions.worktreeconfig" else of_worktree
+                yield key, value
+        if git_dir is not None and is_true(of_worktree):
+            yield from self._of_file(os.path.join(git_dir, b"config.worktree"))
+        yield from _from_environment()
+
+    def _of_file(self, file: bytes, depth: int = 0) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what a file says, what included files say where they are named."""
+        for key, value in _parsed(read_plain(file, _CONFIG_LIMIT) or b""):
+            if key == b"include.path" or ((asked := _CONDITION.fullmatch(key)) and self._holds(asked, file)):
+                if depth < _INCLUDES:
+                    named = os.path.join(os.path.dirname(file), os.path.expanduser(value))
+                    yield from self._of_file(named, depth + 1)
+            else:
+                yield key, value
+
+    def _holds(self, asked: re.Match[bytes], file: bytes) -> bool:
+        """Return whether the condition of an `includeIf` holds."""
+        kind, pattern, git_dir = asked[1], asked[2], self._git_dir
+        if kind.startswith(b"hasconfig"):
+            return any(_fits(pattern, url, False) for url in self._remotes())
+        if git_dir is None:
+            return False
+        pattern += b"**" if pattern.endswith(b"/") else b""
+        if kind == b"onbranch":
+            head = read_plain(os.path.join(git_dir, b"HEAD"), 4096) or b""
+            return head.startswith(b"ref: refs/heads/") and _fits(pattern, head[16:].strip(), False)
+        if pattern.startswith(b"./"):
+            pattern = os.path.dirname(os.path.realpath(file)) + pattern[1:]
+        pattern = os.path.expanduser(pattern)
+        pattern = pattern if pattern.startswith(b"/") else b"**/" + pattern
+        places = (os.path.realpath(git_dir), git_dir)
+        return any(_fits(pattern, place, kind == b"gitdir/i") for place in places)
+
+    def _remotes(self) -> list[bytes]:
+        """Return the addresses of all remotes; a file that is included because of one may not name others."""
+        if self._urls is None:
+            self._urls = []
+            self._urls = [
+                value for key, value in self.entries() if key.startswith(b"remote.") and key.endswith(b".url")
+            ]
+        return self._urls
 
 
 def _fits(pattern: bytes, text: bytes, fold: bool) -> bool:

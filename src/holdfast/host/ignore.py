@@ -52,6 +52,8 @@ def _rule(line: bytes, source: str, number: int) -> Rule | None:
     only_folders = pattern.endswith(b"/")
     pattern = pattern[: len(pattern) - only_folders]
     if not pattern.strip(b"/"):
+        # git keeps such a rule, and so a blank line with a CR says that any `name/` asked about is ignored; the
+        # listing, the status and `name` itself know nothing of it.
         return None
     return Rule(source, number, text, pattern, negated, only_folders, b"/" not in pattern)
 

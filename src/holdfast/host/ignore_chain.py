@@ -117,8 +117,9 @@ def explain(path: bytes, *, stop: bytes | None = None, is_dir: bool | None = Non
             return Decision(path, rule, folder.prefix + each, top)
         folder = folder.child(each)
     rule = folder.decide(name, _is_folder(path) if is_dir is None else is_dir)
-    if is_dir and (rule is None or rule.negated):
-        # Asked about `name/`, git compares that very text too: `name/**` fits it.
+    if is_dir and (rule is None or rule.negated) and git_dir_of(path) is None:
+        # Asked about `name/`, git compares that very text too: `name/**` fits it. Beside that it names no rule, not
+        # even the one that takes the folder back, which is worth knowing.
         rule = folder.child(name).decide(b"", _is_folder(path)) or rule
     return Decision(path, rule, folder.prefix + name, top)
 

@@ -164,7 +164,8 @@ def _explain(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
     path = _asked(args, ctx)
     place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     workspace = os.fsencode(os.path.realpath(ctx.session.workspace))
-    decision = explain(os.fsencode(place), stop=workspace, is_dir=True if asked.endswith("/") else None)
+    is_dir = True if f"/{asked}".endswith(("/", "/.")) else None
+    decision = explain(os.fsencode(place), stop=workspace, is_dir=is_dir)
     rule = decision.rule
     data: dict[str, Any] = {"action": "check", "path": path, "ignored": decision.ignored, "rule": None}
     if rule is None:
