@@ -33,8 +33,9 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 def _is_stream(descriptor: int) -> bool:
+    """Say whether a descriptor can be waited for: of devices, /dev/null among them, only terminals can."""
     mode = os.fstat(descriptor).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 
 
 def _private(descriptor: int, instead: int) -> int:
