@@ -60,7 +60,9 @@ class Surroundings:
 
         try:
             audit = Audit(folder)
-        except (OSError, StateError) as problem:
+        except OSError as problem:
+            return [f"calls are not audited: {problem.filename or folder}: {problem.strerror}"]
+        except StateError as problem:
             return [f"calls are not audited: {problem}"]
         self._bus.subscribe(audit)
         self._stack.callback(audit.close)

@@ -130,6 +130,12 @@ def test_wrong_global_options_are_bad_usage(tmp_path: Path, words: tuple[str, ..
     assert run(*words, cwd=tmp_path).returncode == 2
 
 
+@pytest.mark.parametrize("stream", ["</dev/null", "</dev/null >/dev/null", "<empty", "0<&-"])
+def test_a_server_without_a_client_ends(tmp_path: Path, stream: str) -> None:
+    (tmp_path / "empty").touch()
+    assert shell(f"timeout 30 bash -c 'exec \"{sys.executable}\" -m holdfast serve {stream}'", tmp_path).returncode == 0
+
+
 @pytest.mark.parametrize("stream", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
 def test_closed_standard_streams_are_no_reason_to_fail(tmp_path: Path, stream: str) -> None:
     assert shell(f"holdfast tools invoke time.now {stream}", tmp_path).returncode == 0
@@ -174,7 +180,25 @@ def nowhere(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("words", [("tools", "list"), ("tools", "invoke", "time.now"), ("log",), ("config", "show")])
 def test_what_needs_no_state_works_without_a_place_for_it(tmp_path: Path, words: tuple[str, ...]) -> None:
-    assert run(*words, cwd=tmp_path, env=nowhere(tmp_path)).returncode == 0
+    done = run(*words, cwd=tmp_path, env=nowhere(tmp_path))
+    assert done.returncode == 0
+    assert b"Errno" not in done.stderr
+
+
+def test_a_warning_is_told_once(tmp_path: Path) -> None:
+    done = run("mcp", "list", cwd=tmp_path, env=nowhere(tmp_path))
+    assert done.stderr.count(b"calls are not audited") == 1
+
+
+@pytest.mark.parametrize(("place", "hinted"), [("{tmp}/file", True), ("{tmp}/state", False)])
+def test_where_state_lives_is_said_only_where_that_is_the_trouble(tmp_path: Path, place: str, hinted: bool) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / ".holdfast").touch()  # stands where the tool's folder would be made
+    home = place.format(tmp=tmp_path)
+    words = ("trust", "--yes") if hinted else ("tools", "new", "thing")
+    done = run(*words, cwd=tmp_path, env={"HOLDFAST_HOME": home})
+    assert done.returncode == 1
+    assert (b"config path" in done.stderr) is hinted
 
 
 def test_a_question_is_answered_without_a_place_to_keep_it(tmp_path: Path) -> None:

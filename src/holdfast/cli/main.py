@@ -71,8 +71,7 @@ def main(argv: list[str] | None = None) -> int:
         # What a command expects it handles itself; this is a full disk, or a state folder that cannot be written.
         from holdfast.cli import render
 
-        hint = "`holdfast config path` says where settings and state live." if problem.filename else ""
-        render.error(_os_problem(problem), hint)
+        render.error(_os_problem(problem), _place_hint(problem))
         return 1
     except KeyboardInterrupt:
         return 130
@@ -94,6 +93,20 @@ def _mend_streams() -> None:
 def _os_problem(problem: OSError) -> str:
     where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
     return where + (problem.strerror or str(problem))
+
+
+def _place_hint(problem: OSError) -> str:
+    """Say where to look when what failed is the state folder, or a folder on the way to it."""
+    from holdfast.core.errors import SettingsError
+    from holdfast.host import locations
+
+    where = problem.filename if isinstance(problem.filename, str) else ""
+    try:
+        own = {locations.home(), os.path.dirname(locations.user_settings())}
+    except SettingsError:
+        return ""
+    near = where and any(os.path.commonpath((where, each)) in (where, each) for each in own if os.path.isabs(where))
+    return "`holdfast config path` says where settings and state live." if near else ""
 
 
 def _run(shared: SimpleNamespace, rest: list[str]) -> int:

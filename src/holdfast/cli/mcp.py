@@ -52,10 +52,11 @@ async def _list(options: Namespace) -> int:
     from holdfast.cli import door
 
     async with door.opened(options) as app:
+        told = len(app.warnings)
         if not options.no_connect:
             await app.connect_servers()
         rows = [_row(app, name) for name in app.servers.names()]
-        for warning in app.warnings:
+        for warning in app.warnings[told:]:
             render.note(f"warning: {warning}")
         render.facts(options, rows, lambda: _table(rows))
     return 0
