@@ -216,6 +216,8 @@ async def test_lines_that_end_with_cr_alone_are_numbered_as_read_numbers_them(tm
         ("x – y\n", "x - y", "look_alikes", "x – y"),
         ("caf\u0065\u0301\n", "caf\u00e9", "look_alikes", "caf\u0065\u0301"),
         ("one\ntwo\n", "one\r\ntwo", "line_ends", "one\ntwo"),
+        ("x = \"one\"\ny = 'two'\n", 'y = "two"', "quotes", "y = 'two'"),
+        ('text = "a\\nb"\n', 'text = "a\nb"', "escapes", 'text = "a\\nb"'),
         ("one\ntwo\n", "one\\ntwo", "escapes", "one\ntwo"),
         ("one\ntwo\n", "     1\tone\n     2\ttwo", "line_numbers", "one\ntwo"),
         ("Hello World\n", "hello world", "case", "Hello World"),

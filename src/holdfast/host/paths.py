@@ -241,7 +241,10 @@ _MEANINGS: Final[dict[int, tuple[str, str]]] = {
     errno.ENOSPC: ("no space is left on the disk", "Free some space, then try again; the file is as it was."),
     errno.EDQUOT: ("the disk quota is used up", "Free some space, then try again; the file is as it was."),
     errno.EROFS: ("the file system is read-only", "Write somewhere else; the file is as it was."),
-    errno.EFBIG: ("the file would be larger than the system allows", "The file is as it was."),
+    errno.EFBIG: (
+        "the file would be larger than the system allows",
+        "The file is as it was; raise the limit (`ulimit -f`).",
+    ),
     errno.EIO: ("the disk reported an error", "The file is as it was; check the disk."),
     errno.EACCES: ("the operating system denies access", "Check owner and mode of the file and its folders."),
     errno.EPERM: ("the operating system does not permit it", "Check owner, mode and flags of the file."),

@@ -107,10 +107,12 @@ def _escapes(text: str, old: str) -> Miss | None:
             "old_string holds escapes (a backslash and a letter) where the file has the characters themselves."
         )
         return _described("escapes", explanation, text, at, at + len(unescaped))
-    escaped = old.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace('"', '\\"')
-    if escaped != old and (at := text.find(escaped)) >= 0:
-        explanation = "the file spells it with escapes (a backslash and a letter), old_string with the characters."
-        return _described("escapes", explanation, text, at, at + len(escaped))
+    plain = old.replace("\n", "\\n").replace("\t", "\\t")
+    backslashes = old.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
+    for escaped in (plain, backslashes, backslashes.replace('"', '\\"')):
+        if escaped != old and (at := text.find(escaped)) >= 0:
+            explanation = "the file spells it with escapes (a backslash and a letter), old_string with the characters."
+            return _described("escapes", explanation, text, at, at + len(escaped))
     return None
 
 
@@ -127,6 +129,10 @@ def _wide_tabs(line: str) -> str:
 
 def _unlike(line: str) -> str:
     return line.translate(_LOOK_ALIKES)
+
+
+def _unquoted(line: str) -> str:
+    return line.replace('"', "'").replace("`", "'")
 
 
 def _composed(line: str) -> str:
@@ -149,6 +155,7 @@ _REWRITES: Final[tuple[tuple[str, str, _Rewrite], ...]] = (
     ("tabs", "It differs in tabs and spaces.", _wide_tabs),
     ("look_alikes", "It differs in characters that look alike (quotes, dashes, odd blanks, invisible ones).", _unlike),
     ("look_alikes", "It differs in how accented characters are composed (Unicode NFC and NFD).", _composed),
+    ("quotes", "It differs in its quotes (' and \").", _unquoted),
     ("indentation", "It differs in indentation (blanks at the beginning of lines).", str.strip),
     ("whitespace", "It differs in white space.", _squeezed),
     ("case", "It differs in upper and lower case.", str.casefold),
