@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pictures import HEIC_TURNED
 
 from holdfast import Event, Settings, ToolResult
 from holdfast.host.shell.report import understand
@@ -249,20 +250,6 @@ async def test_read_shows_images_upright_as_base64(tmp_path: Path, kind: str) ->
     shown = Image.open(io.BytesIO(base64.b64decode(block["data"])))
     assert shown.format in ("JPEG", "PNG", "GIF", "WEBP")
     assert shown.size == ((20, 40) if turned else (40, 20))
-
-
-# Made once with an encoder that is no dependency of ours; 64 by 32, to be turned by a quarter.
-HEIC_TURNED = (
-    "AAAAHGZ0eXBoZWljAAAAAG1pZjFoZWljbWlhZgAAAchtZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAAAAAAAAAAAAAAADRpbG9j"
-    "AAAAAERAAAIAAQAAAAAB7AABAAAAAAAAAIcAAgAAAAACcwABAAAAAAAAACQAAAA4aWluZgAAAAAAAgAAABVpbmZlAgAAAAABAABodmMxAAAA"
-    "ABVpbmZlAgAAAQACAABFeGlmAAAAAA5waXRtAAAAAAABAAABB2lwcnAAAADmaXBjbwAAAHZodmNDAQNwAAAAkAAAAAAAHvAA/P34+AAADwNg"
-    "AAEAGEABDAH//wNwAAADAJAAAAMAAAMAHroCQGEAAQAqQgEBA3AAAAMAkAAAAwAAAwAeoCCBBZbq5Ka5uAhoMCAAAAMDIAAAAwAhYgABAAZE"
-    "AcFzwIkAAAATY29scm5jbHgAAQANAAaAAAAAFGlzcGUAAAAAAAAAQAAAAEAAAAAoY2xhcAAAAEAAAAABAAAAIAAAAAEAAAAAAAAAAv///+AA"
-    "AAACAAAAEHBpeGkAAAAAAwgICAAAAAlpcm90AwAAABlpcG1hAAAAAAAAAAEAAQaBAgMFhIYAAAAaaXJlZgAAAAAAAAAOY2RzYwACAAEAAQAA"
-    "ALNtZGF0AAAAgygBrwngPfMi///yPzf//LDOy/vFxFe//8dbw7/Ulg//5BV6YSgwK4fJZOV/OjuvTe0nzRSLF6VXROUsfyV5YE0dz5ScPKu0"
-    "k7mrR5Zm03rO8lbypFTqxOw5etvY1hyVJ2YWxFMxWkiECHU6E8t7/aXrC6g/pw39+aqK+UFz2Mj7hoeOAAAABkV4aWYAAE1NACoAAAAIAAEB"
-    "EgADAAAAAQAGAAAAAAAA"
-)
 
 
 async def test_read_shows_heic_upright_in_a_format_models_accept(tmp_path: Path) -> None:
