@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import HEIC_TURNED
 from PIL import Image, ImageChops
 
 from holdfast.core.errors import ToolFailure
 from holdfast.host.images import LONGEST_SIDE, OUTPUT_BYTES, Picture, prepared
 from holdfast.host.sniff import sniff
+from pictures import HEIC_TURNED
 
 
 def encoded(

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import HEIC_TURNED
 
 from holdfast import Event, Settings, ToolResult
 from holdfast.host.shell.report import understand
 from holdfast.providers.scripted import ScriptedModel
 from holdfast.testing import scratch_app
 from loopback import Site, page
+from pictures import HEIC_TURNED
 
 # -- Bash -------------------------------------------------------------------------------------------------------------
 
