@@ -161,12 +161,24 @@ def test_a_full_disk_is_told(tmp_path: Path, command: str) -> None:
     assert b"No space left on device" in done.stderr
 
 
-@pytest.mark.parametrize(("words", "code"), [(("--version",), 0), (("--help",), 0), (("tools", "list"), 2)])
-def test_a_folder_that_is_gone(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--version", 0),
+        ("--help", 0),
+        ("tools invoke --help", 0),
+        ("completion bash", 0),
+        ("tools list --cwd /", 0),
+        ("tools list", 2),
+        ("doctor", 2),
+    ],
+)
+def test_a_folder_that_is_gone(tmp_path: Path, words: str, code: int) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    done = shell(f"cd {gone} && rmdir {gone} && holdfast {' '.join(words)}", tmp_path)
+    done = shell(f"cd {gone} && rmdir {gone} && holdfast {words}", tmp_path)
     assert done.returncode == code
+    assert (b"name one with --cwd" in done.stderr) is (code == 2)
 
 
 # -- state and settings ------------------------------------------------------------------------------------------------

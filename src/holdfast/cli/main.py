@@ -44,11 +44,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 _WITH_VALUE = {"--cwd": "cwd", "--session": "session", "--mode": "mode", "--allow": "allow"}
+_ANYWHERE = ("completion", "tour")
+"""Commands that need no workspace."""
 MODES = ("default", "accept-edits", "plan", "bypass")
 
 
 class Usage(Exception):
     """The words on the command line make no sense; the message says which and why."""
+
+    def __init__(self, message: str, hint: str = "`holdfast --help` lists the commands.") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     except Usage as problem:
         from holdfast.cli import render
 
-        render.error(str(problem), "`holdfast --help` lists the commands.")
+        render.error(str(problem), problem.hint)
         return 2
     except BrokenPipeError:
         # Whoever read our output has gone; the interpreter must not complain about it at exit.
@@ -129,13 +135,13 @@ def _run(shared: SimpleNamespace, rest: list[str]) -> int:
 def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
     import importlib
 
-    if not shared.cwd:
-        raise Usage("the current folder is gone; go to another, or name one with --cwd DIR")
     module, about = COMMANDS[name]
     parser = _parser(name, about)
     chosen = importlib.import_module(module)
     chosen.configure(parser)
     options = parser.parse_args(words)
+    if not shared.cwd and name not in _ANYWHERE:
+        raise Usage("the current folder is gone", "Go to another, or name one with --cwd DIR.")
     for key, value in vars(shared).items():
         setattr(options, key, value)
     from holdfast.cli import render
@@ -174,7 +180,7 @@ def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
         else:
             if not equals:
                 if position >= len(words):
-                    raise Usage(f"{name} needs a value")
+                    raise Usage(f"{name} needs a value", "`holdfast --help` says which.")
                 value, position = words[position], position + 1
             _set(shared, _WITH_VALUE[name], value)
     return shared, rest
@@ -191,11 +197,11 @@ def _set(shared: SimpleNamespace, key: str, value: str) -> None:
     if key == "allow":
         shared.allow.append(value)
     elif key == "mode" and value not in MODES:
-        raise Usage(f"there is no mode {value!r}; the modes are {', '.join(MODES)}")
+        raise Usage(f"there is no mode {value!r}", f"The modes are {', '.join(MODES)}.")
     elif key == "cwd":
         shared.cwd, shared.cwd_given = os.path.abspath(os.path.expanduser(value)), True
         if not os.path.isdir(shared.cwd):
-            raise Usage(f"--cwd {value} is not a folder")
+            raise Usage(f"--cwd {value} is not a folder", "Name one that exists.")
     else:
         setattr(shared, key, value)
 
