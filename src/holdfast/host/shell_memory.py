@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from holdfast.core.frozen import field, frozen
+from holdfast.host.shell.options import names
 
 TELLS: Final = (
     "builtin declare -F; builtin alias; builtin trap -p; builtin hash -l; builtin declare -px; "
@@ -35,6 +36,18 @@ _LANGUAGES: Final = re.compile(
     r"(?:py|pip|uv|poetry|tox|ruff|mypy|node|np[mx]|yarn|pnpm|deno|bun|java|mvn|gradle|go|cargo|rust|ruby|gem|bundle|rake|"
     r"perl|php|lua|dotnet|c?make|ninja|cc|c\+\+|gcc|g\+\+|clang|tsc|jest).*"
 )
+
+_SETS: Final = re.compile(r"[=(){}]|\b(?:for|select|function|coproc)\b")
+"""Signs of assignments, functions and loops; a redirection to a variable has braces."""
+_SETTERS: Final = names(
+    """. source eval exec export declare typeset local readonly unset alias unalias hash trap set shopt enable read
+    mapfile readarray printf getopts let builtin command pushd popd dirs wait time"""
+)
+
+
+def may_remember(text: str, commands: Iterable[str]) -> bool:
+    """Tell whether a command may leave something in the memory of its shell; a program it starts cannot."""
+    return _SETS.search(text) is not None or not _SETTERS.isdisjoint(commands)
 
 
 @frozen
@@ -71,13 +84,18 @@ class Memory:
             unknown=not text,
         )
 
-    def alters(self, names: Iterable[str], cwd: str, path: str) -> str:
+    @property
+    def acts(self) -> bool:
+        """Whether it has what may act, and so change it, when a plain name is called."""
+        return bool(self.functions or self.aliases or self.traps or self.unknown)
+
+    def alters(self, commands: Iterable[str], cwd: str, path: str) -> str:
         """Say why commands of these names may be others than they seem; `path` is where a new shell looks for them."""
         if self.unknown:
             return "the shell could not tell what it remembers"
         if self.traps:
             return f"the shell has a trap on {', '.join(sorted(self.traps))}"
-        asked = list(names)
+        asked = list(commands)
         if problem := self._variables_alter(asked):
             return problem
         for name in asked:
@@ -88,12 +106,12 @@ class Memory:
                 return f"the shell finds another program for {name}"
         return ""
 
-    def _variables_alter(self, names: list[str]) -> str:
+    def _variables_alter(self, commands: list[str]) -> str:
         from holdfast.host.shell.readonly import setting_problem
         from holdfast.host.shell.word import Word
 
         for name, value in self.variables.items():
-            if _FOR_LANGUAGES.fullmatch(name) and not any(map(_LANGUAGES.fullmatch, names)):
+            if _FOR_LANGUAGES.fullmatch(name) and not any(map(_LANGUAGES.fullmatch, commands)):
                 continue
             if problem := setting_problem(name, Word(_plain(value))):
                 return f"the shell remembers {name}: {problem}"

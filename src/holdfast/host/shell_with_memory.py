@@ -21,20 +21,22 @@ _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 # 10 says that there is an order, 11 takes reports, 12 holds the order; all are closed while a command runs.
 # The order is no line itself: bash reads a pipe byte by byte, and a file in blocks. It is the directory to go to first
-# (empty: stay), the command, and whether to tell what the shell remembers after it.
+# (empty: stay), the command, and whether to tell what the shell remembers after it, which goes into the same file.
 # Output that a command redirects or closes for good (`exec >log`) is the shell's own again for the next: it goes
 # through 250, so that bash puts it back. `builtin` goes before functions of the same names, and what the loop itself
-# does is kept from `set -x`.
+# does is kept from `set -x` (by 251: to open a file costs more than a command does).
 _LOOP: Final = f"""
-{{ {TELLS}; builtin printf '\\0'; }} >&11 2>/dev/null || [[ 1 ]]
-while {{ builtin read -r -N 1 -u 10 && builtin mapfile -d '' -n 3 -u 12 REPLY; }} 2>/dev/null; do
-  if {{ [[ -z $REPLY ]]; }} 2>/dev/null || builtin cd -- "$REPLY"; then
-    builtin eval "${{REPLY[1]}}" 12<&- 11>&- 10<&- 250>&1 1>&250 250>&2 2>&250 250>&-
+exec 251>/dev/null
+{{ {TELLS}; }} >&12 2>&251 || [[ 1 ]]
+builtin printf '\\0' >&11
+while {{ builtin read -r -N 1 -u 10 && builtin mapfile -d '' -n 3 -u 12 REPLY; }} 2>&251; do
+  if {{ [[ -z $REPLY ]]; }} 2>&251 || builtin cd -- "$REPLY"; then
+    builtin eval "${{REPLY[1]}}" 12<&- 11>&- 10<&- 250>&1 1>&250 250>&2 2>&250 250>&- 251>&-
   else
     [[ -z x ]]
   fi
-  {{ builtin printf '%s\\0%s\\0' "$?" "$PWD"; [[ -z ${{REPLY[2]-}} ]] || {{ {TELLS}; }}
-    builtin printf '\\0'; }} >&11 2>/dev/null || [[ 1 ]]
+  {{ builtin printf -v REPLY '%s\\t%s' "$?" "$PWD"; [[ -z ${{REPLY[2]-}} ]] || {{ {TELLS}; }} >&12
+    builtin printf '%s\\0' "$REPLY" >&11; }} 2>&251 || [[ 1 ]]
 done
 builtin exit 1
 """
@@ -56,7 +58,6 @@ class ShellWithMemory:
         self._cwd = cwd
         self._outlets: tuple[Feed, Feed] = (_nobody, _nobody)
         self._reports = b""
-        self._fields = 1
         self._loop = asyncio.get_running_loop()
         self._reported: asyncio.Future[None] = self._loop.create_future()
         self._at_first: frozenset[str] | None = None
@@ -76,6 +77,7 @@ class ShellWithMemory:
         self._loop.add_reader(self._reader, self._hear)
         self._ended = self._loop.create_task(self._run.finish())
         self._ended.add_done_callback(self._over)
+        self._length = 0
         self._status = -1
         self._used = 0.0
         self._quiet = False
@@ -103,9 +105,10 @@ class ShellWithMemory:
         timeout_s: float,
         journal: str | None = None,
         *,
-        remembers: bool = True,
+        remembers: bool = False,
     ) -> Step:
-        """Run one command in the shell, in `cwd`; what it leaves in the memory is found out unless it cannot."""
+        """Run one command in the shell, in `cwd`; where it may leave something in the memory, that is found out."""
+        remembers = remembers or self.memory.acts
         began = time.monotonic()
         self._outlets = (stdout, stderr)
         ordered = False
@@ -137,8 +140,8 @@ class ShellWithMemory:
         """Wait for the shell to be there, and for its keeper to begin a new journal."""
         if self._at_first is None:
             await self._reported
-            self._at_first = frozenset(os.fsdecode(self._reports.partition(b"\0")[0]).split("\n"))
-        self._reported, self._reports, self._fields = self._loop.create_future(), b"", 3
+            self._at_first = frozenset(self._told(0).split("\n"))
+        self._reported, self._reports = self._loop.create_future(), b""
         if journal is not None:
             await self._begin_journal(journal)
         elif not self._quiet:
@@ -150,17 +153,24 @@ class ShellWithMemory:
     def _write(self, *fields: str) -> None:
         """Put down what the shell is to do."""
         view = memoryview(b"".join(field.encode("utf-8", "surrogateescape") + b"\0" for field in fields))
+        self._length = len(view)
+        if fields[-1]:
+            os.ftruncate(self._order, 0)  # what it tells is all that follows the order
         os.lseek(self._order, 0, os.SEEK_SET)
         while view:
             view = view[os.write(self._order, view) :]
         os.lseek(self._order, 0, os.SEEK_SET)  # the shell reads from where we are: the file is one
 
     def _step(self, wall_s: float, cpu_s: float, facts: Mapping[str, Any] | None, remembers: bool) -> Step:
-        code, cwd, told, _ = self._reports.split(b"\0", 3)
+        code, _, cwd = self._reports.rstrip(b"\0").partition(b"\t")
         self._cwd = os.fsdecode(cwd)
         if remembers:
-            self.memory = Memory.told(os.fsdecode(told), self._at_first or frozenset())
+            self.memory = Memory.told(self._told(self._length), self._at_first or frozenset())
         return Step(Ended(exit_code=int(code), cpu_s=max(cpu_s, 0.0), wall_s=wall_s, journal=facts), self._cwd)
+
+    def _told(self, begin: int) -> str:
+        """Return what the shell put down after its order."""
+        return os.fsdecode(os.pread(self._order, os.fstat(self._order).st_size - begin, begin))
 
     async def _begin_journal(self, folder: str) -> None:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -177,7 +187,7 @@ class ShellWithMemory:
         self._reports += data
         if not data:
             self._loop.remove_reader(self._reader)
-        elif self._reports.count(b"\0") >= self._fields and not self._reported.done():
+        elif data.endswith(b"\0") and not self._reported.done():
             self._reported.set_result(None)
 
     def _over(self, ended: asyncio.Task[Ended]) -> None:

@@ -107,10 +107,23 @@ def _altered(args: BashArgs, ctx: ToolContext) -> str:
     shells = ctx.session.kept(SHELLS) if ctx.options.get("persistent") and not args.run_in_background else None
     if shells is None:
         return ""
-    names = dict.fromkeys(
-        name for each in understood(args, ctx).commands for name in (*each.wrappers, each.name, each.words[0]) if name
-    )
-    return ctx.once("memory of the shell", lambda: shells.alters(names, ctx.cwd))
+    return ctx.once("memory of the shell", lambda: shells.alters(_names(args, ctx), ctx.cwd))
+
+
+def _names(args: BashArgs, ctx: ToolContext) -> dict[str, None]:
+    """Return the names of all commands, wrappers included."""
+    commands = understood(args, ctx).commands
+    return dict.fromkeys(name for each in commands for name in (*each.wrappers, each.name, each.words[0]) if name)
+
+
+def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
+    """Tell whether the shell that runs the command may not be the same after it."""
+    from holdfast.host.shell_memory import may_remember
+
+    report = understood(args, ctx)
+    if not report.ok or not all(each.literal for each in report.commands):
+        return True
+    return may_remember(args.command, _names(args, ctx))
 
 
 def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
@@ -189,7 +202,9 @@ async def _in_memory(
     async with shells.turn:
         shell, outcome.note = await shells.shell_with_memory()
         feeds = (printed.stdout.feed, printed.stderr.feed)
-        step = await shell.run(text, session.cwd, *feeds, time_s(args, ctx), journal, remembers=not only_reads)
+        step = await shell.run(
+            text, session.cwd, *feeds, time_s(args, ctx), journal, remembers=_may_remember(args, ctx)
+        )
     outcome.ended = step.ended
     if not step.cwd:
         outcome.note = "the shell ended with this command: its variables are gone, the next starts anew"
