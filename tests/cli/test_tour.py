@@ -70,3 +70,15 @@ def test_the_tour_shows_what_it_says(toured: tuple[subprocess.CompletedProcess[s
     ):
         assert words in done.stdout, words
     assert "do-not-show" not in done.stdout
+
+
+def test_what_the_tour_says_to_try_next_can_be_typed(
+    toured: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
+    done, place = toured
+    told = re.search(r"^  (\S.*) tools list$", done.stdout, re.MULTILINE)
+    assert told is not None
+    again = subprocess.run(
+        ["bash", "-c", f"{told[1]} --version"], cwd=place / "cwd", capture_output=True, timeout=60, check=False
+    )
+    assert again.stdout.startswith(b"holdfast "), again.stderr

@@ -33,22 +33,46 @@ def run(options: Namespace) -> int:
         # The tour's state is its own: it must neither see nor touch the user's.
         os.environ["HOLDFAST_HOME"] = os.path.join(scratch, "state")
         _fill(workspace)
+        render.line("A tour of Holdfast, on a folder made for it: no network, no key, and nothing is left behind.")
         failed = door.run(_walk(workspace))
     render.line()
     if failed:
         render.error(f"{failed} step(s) of the tour did not work", "`holdfast doctor` says what is missing here.")
         return 1
-    render.line(_NEXT)
+    render.line(_next())
     return 0
 
 
-_NEXT = """\
-That was the tour. What next:
-  holdfast tools list                              the tools, with their schemas
-  holdfast tools invoke Read --args '{"file_path": "README.md"}'
-  holdfast policy check --tool Bash --args '{"command": "git push"}'
-  holdfast doctor                                  what works on this machine
-  docs/concepts.md                                 the whole in one minute"""
+_NEXT = (
+    ("tools list", "the tools there are"),
+    ('tools invoke Read --args \'{"file_path": "README.md"}\'', "one of them, called"),
+    ('policy check --tool Bash --args \'{"command": "git push"}\'', "what may happen, and why"),
+    ("doctor", "what works on this machine"),
+)
+
+
+def _next() -> str:
+    """Return what to try next, as it can be typed here."""
+    program = _program()
+    lines = [f"  {program} {words}\n      {about}" for words, about in _NEXT]
+    return "\n".join(["That was the tour. What next:", *lines, "docs/concepts.md has the whole in one minute."])
+
+
+def _program() -> str:
+    """Return how this command is called: by its name where the shell finds it, and by its path elsewhere."""
+    import shutil
+    import sys
+
+    if shutil.which("holdfast"):
+        return "holdfast"
+    beside = os.path.join(os.path.dirname(sys.executable), "holdfast")
+    if not os.path.exists(beside):
+        return "python -m holdfast"
+    try:
+        here = os.path.relpath(beside)
+    except OSError:  # the current folder is gone
+        return beside
+    return beside if here.startswith("..") else here
 
 
 def _fill(workspace: str) -> None:
@@ -91,10 +115,11 @@ class _Guide:
         text = result.output.rstrip().splitlines()
         if result.error:
             text = [f"{result.error.code}: {result.error.message}", *result.error.hint.splitlines()]
-        for each in text[:lines]:
-            render.line(f"     {each}")
-        if len(text) > lines:
-            render.line(f"     ... {len(text) - lines} more lines")
+        left = len(text) - lines
+        for each in text[:lines] if left > 1 else text:
+            render.line(f"     {each}".rstrip())
+        if left > 1:
+            render.line(f"     ... {render.counted(left, 'more line')}")
 
 
 def _bytes(guide: _Guide, name: str) -> bytes:
@@ -209,7 +234,7 @@ async def _ask(guide: _Guide) -> None:
     render.line(render.paint("   > holdfast ask 'find TODO in .'", "cyan"))
     outcome = await guide.app.conversation(OfflineModel()).ask("find TODO in .")
     for line in outcome.text.splitlines()[:3]:
-        render.line(f"     {line}")
+        render.line(f"     {line}".rstrip())
     guide.failed += not outcome.answered
 
 
@@ -217,8 +242,8 @@ async def _measured(guide: _Guide) -> None:
     guide.step("Everything was measured and recorded")
     for each in guide.app.metrics.all()[:4]:
         run = each.execution
-        render.line(f"     {each.tool:<10} {run.total_calls} call(s), {run.failed_calls} failed")
-    render.line("     `holdfast stats`, `holdfast audit show` and `holdfast log` tell the rest")
+        render.line(f"     {each.tool:<10} {render.counted(run.total_calls, 'call')}, {run.failed_calls} failed")
+    render.line("     in a folder of yours, `holdfast audit show`, `holdfast log` and `holdfast stats` tell the rest")
 
 
 PARTS: tuple[Callable[[_Guide], Awaitable[None]], ...] = (
