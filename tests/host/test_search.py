@@ -385,6 +385,20 @@ def test_a_search_ends_at_its_deadline(tmp_path: Path) -> None:
     assert refused.value.code == "timeout"
 
 
+def test_a_search_that_breaks_off_is_an_error_and_no_short_result() -> None:
+    reading, writing = os.pipe()
+    stop = rg.Stop()
+    found = rg.output(["--regexp=needle", "--line-buffered", "--", "-"], None, stop, stdin=reading)
+    os.write(writing, b"needle\n")
+    assert next(found) == b"needle\n"
+    for process in stop.running:
+        process.kill()
+    with pytest.raises(ToolFailure, match=r"rg broke off \(signal 9\)"):
+        list(found)
+    os.close(reading)
+    os.close(writing)
+
+
 async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDWR)

@@ -9,6 +9,7 @@ import threading
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from searching import TOOLS, Desk
@@ -209,6 +210,17 @@ async def test_a_match_over_lines_counts_once_whether_a_file_or_a_folder_is_sear
     for more in ({"path": "m.txt"}, {"glob": "m.txt"}):
         counted = await desk.call("Grep", pattern=r"begin\nend", multiline=True, output_mode="count", **more)
         assert counted.output == "m.txt:2"
+
+
+async def test_pages_of_a_multiline_search_are_the_whole_however_many_matches_a_line_has(desk: Desk) -> None:
+    desk.put("m.txt", "a b c d e f\n" * 30)
+    for more in ({"path": "m.txt"}, {"glob": "m.txt"}):
+        wanted: dict[str, Any] = {"pattern": r"[\w\s]", "multiline": True, "context": 1, **more}
+        whole = await desk.call("Grep", **wanted)
+        pages = [await desk.call("Grep", head_limit=4, offset=offset, **wanted) for offset in range(0, 30, 4)]
+        assert [page.data["truncated"] for page in pages] == [True] * 7 + [False]
+        assert [line for page in pages for line in page.data["lines"]] == whole.data["lines"]
+        assert len(whole.data["lines"]) == 30
 
 
 async def test_a_file_that_turns_out_binary_late_is_refused_in_every_mode(desk: Desk) -> None:

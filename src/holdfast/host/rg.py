@@ -133,7 +133,8 @@ def output(
 
     `held` are descriptors it inherits.
 
-    Raises BadPatternError when `rg` refuses its arguments, TooSlowError at the deadline (of the monotonic clock).
+    Raises BadPatternError when `rg` refuses its arguments, TooSlowError at the deadline (of the monotonic clock),
+    ToolFailure when it broke off.
     """
     import subprocess
 
@@ -153,15 +154,27 @@ def output(
     assert process.stderr is not None
     try:
         yield from _read(process.stdout.fileno(), deadline)
-        complaint = process.stderr.read(CHUNK)
-        if process.wait() == 2 and complaint and not stop.wanted:
-            raise BadPatternError(complaint.decode("utf-8", "replace").strip())
+        complaint = process.stderr.read(CHUNK).decode("utf-8", "replace").strip()
+        if not stop.wanted:
+            _check_end(process.wait(), complaint)
     finally:
         process.kill()
         process.wait()
         stop.remove(process)
         process.stdout.close()
         process.stderr.close()
+
+
+def _check_end(code: int, complaint: str) -> None:
+    """Raise unless `rg` came to its end: what it printed before it broke off must not pass for all there is."""
+    if code == 2 and complaint:
+        raise BadPatternError(complaint)
+    if code not in (0, 1, 2):
+        said = f": {complaint.splitlines()[-1]}" if complaint else ""
+        raise ToolFailure(
+            f"rg broke off ({'signal' if code < 0 else 'code'} {abs(code)}){said}",
+            hint="Try again, or search a folder below, or use a simpler pattern.",
+        )
 
 
 def _read(fd: int, deadline: float) -> Iterator[bytes]:

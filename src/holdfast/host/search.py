@@ -213,7 +213,7 @@ class Search:
         return found[:need]
 
     def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
-        options = ["--json", f"--max-count={need}", *self.context_options()]
+        options = self.line_options(need)
         by_file: dict[bytes, list[Line]] = {}
         with Held(self._root, files) as held:
             path = b""
@@ -221,12 +221,12 @@ class Search:
                 if kind == "begin":
                     path = held.files[rg.text_bytes(data["path"])]
                     by_file[path] = []
-                elif kind in ("match", "context"):
+                elif kind in ("match", "context") and len(by_file[path]) < need:
                     by_file[path] += _lines_in(path, kind, data)
                 elif kind == "end" and data["binary_offset"] is not None:
                     del by_file[path]
             # A file left before its end may turn out to be binary.
-            early = [path for path, lines in by_file.items() if sum(line.is_match for line in lines) >= need]
+            early = [path for path, lines in by_file.items() if len(lines) >= need]
             for path in filter(held.is_binary, early):
                 del by_file[path]
         return [line for path in files for line in by_file.get(path, ())]
@@ -254,8 +254,11 @@ class Search:
         kept = [each for each in found if self.keeps(each[0]) and judge.keeps(each[0])]
         return sorted(kept, key=lambda each: order(each[0]))
 
-    def context_options(self) -> list[str]:
-        return [f"--context={self.pattern.context}"] if self.pattern.context else []
+    def line_options(self, need: int) -> list[str]:
+        """Return the options for lines, no more of each file than are needed."""
+        context = [f"--context={self.pattern.context}"] if self.pattern.context else []
+        # Across lines `rg` counts matches, and any number of them may lie in one line.
+        return ["--json", *context, *([] if self.pattern.multiline else [f"--max-count={need}"])]
 
     def run(
         self, arguments: Sequence[str | bytes], stdin: int | None = None, held: tuple[int, ...] = ()
@@ -318,16 +321,16 @@ def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> 
         return None
     search = Search(Walk(b"/"), pattern, stop=stop)
     lines: list[Line] = []
-    options = ["--json", f"--max-count={need}", *search.context_options(), "--", "-"]
     binary = False
-    for kind, data in rg.messages(search.run(options, stdin=fd)):
+    for kind, data in rg.messages(search.run([*search.line_options(need), "--", "-"], stdin=fd)):
         if kind in ("match", "context"):
             lines += _lines_in(b"", kind, data)
+            if len(lines) >= need:
+                break
         elif kind == "end":
             binary = data["binary_offset"] is not None
     # A file left before its end may turn out to be binary.
-    early = sum(line.is_match for line in lines) >= need
-    return None if binary or (early and is_binary(fd)) else lines[:need]
+    return None if binary or (len(lines) >= need and is_binary(fd)) else lines[:need]
 
 
 def count_open_file(fd: int, pattern: rg.Pattern, stop: rg.Stop) -> int | None:
