@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import digest_of
+from holdfast.host.history import limit
 from holdfast.host.history.contents import DELTA_DEPTH
 from holdfast.host.history.history import History, Who, file_state
 from holdfast.host.history.recovery import recover, recovered
@@ -54,6 +55,16 @@ def test_contents_come_back_in_this_process_and_the_next(folder: str, size: int)
     assert second.content(digest) == data
     assert second.keep_bytes(data) == digest
     second.close()
+
+
+def test_what_was_read_is_kept_within_bounds_the_latest_longest(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "SEEN_BYTES", 25_000)
+    history, _ = opened(folder)
+    contents = [random.Random(number).randbytes(10_000) for number in range(4)]
+    for data in contents:
+        history.write_seen({digest_of(data): data})
+    assert [history.seen(digest_of(data)) == data for data in contents] == [False, False, True, True]
+    history.close()
 
 
 def test_equal_contents_are_kept_once_and_compressed(folder: str) -> None:

@@ -26,7 +26,7 @@ from holdfast.core.frozen import frozen
 from holdfast.core.read_state import digest_of
 from holdfast.core.session import Kept
 from holdfast.host.history.contents import LINK_BYTES, Contents, digest_parts
-from holdfast.host.history.limit import drop_oldest
+from holdfast.host.history.limit import drop_oldest, drop_seen
 from holdfast.host.history.log import Log, connect, damaged, set_aside
 from holdfast.host.history.words import Change, ChangeKind, FileChange, FileState
 from holdfast.host.replace import temporary_name
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
 _CHECK_EVERY: Final = 200
-_SEEN_ROWS: Final = 2000
 
 
 @frozen
@@ -305,9 +304,7 @@ class History:
         rows = [(digest, time.time(), zlib.compress(data, 1)) for digest, data in contents.items()]
         with self.transaction():
             self._database.executemany("INSERT OR REPLACE INTO seen(digest, at, body) VALUES(?,?,?)", rows)
-            self._database.execute(
-                "DELETE FROM seen WHERE digest NOT IN (SELECT digest FROM seen ORDER BY at DESC LIMIT ?)", (_SEEN_ROWS,)
-            )
+            drop_seen(self._database)
 
     def dropped(self) -> str:
         """Say what the size limit has taken from the history, or return an empty text."""

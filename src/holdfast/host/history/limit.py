@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import sqlite3
+from typing import Final
+
 from holdfast.host.history.contents import Contents
 from holdfast.host.history.log import Log
+
+SEEN_ROWS: Final = 2000
+SEEN_BYTES: Final = 64 * 1024 * 1024
+_DROP_SEEN: Final = """
+DELETE FROM seen WHERE digest IN (SELECT digest FROM (
+    SELECT digest, ROW_NUMBER() OVER latest AS rows, SUM(LENGTH(body)) OVER latest AS bytes
+    FROM seen WINDOW latest AS (ORDER BY at DESC, digest)) WHERE rows > ? OR bytes > ?)
+"""
+
+
+def drop_seen(database: sqlite3.Connection) -> None:
+    """Drop the oldest of what sessions have read, which is kept beside the changes."""
+    database.execute(_DROP_SEEN, (SEEN_ROWS, SEEN_BYTES))
 
 
 def drop_oldest(log: Log, contents: Contents, limit_bytes: int) -> int:
@@ -20,7 +36,8 @@ def drop_oldest(log: Log, contents: Contents, limit_bytes: int) -> int:
         _forget_unused(log, contents)
     count = int(log.fact("dropped_count", "0")) + dropped
     megabytes = limit_bytes // (1024 * 1024)
-    text = f"{count} older changes were dropped: the history is limited to {megabytes} MB (history.limit_mb)"
+    changes = "older change was" if count == 1 else "older changes were"
+    text = f"{count} {changes} dropped: the history is limited to {megabytes} MB (history.limit_mb)"
     log.set_fact("dropped_count", str(count))
     log.set_fact("dropped", text)
     return dropped
