@@ -31,17 +31,15 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
     own = settings.model
     if wanted:
         provider, separator, name = wanted.partition("/")
-        if separator and provider in ("anthropic", "openai", "local", "offline"):
-            return Choice(provider, name, f"named on the command line: {wanted}")
-        if wanted == "offline":
-            return Choice("offline", "offline", "named on the command line")
+        if wanted in ("offline", *DEFAULTS) or (separator and provider in ("anthropic", "openai", "local", "offline")):
+            return Choice(provider, name or DEFAULTS.get(provider, provider), f"you named it: {wanted}")
         if separator and not (own.provider or own.base_url or os.environ.get("OPENAI_BASE_URL")):
             raise ModelError(
                 f"there is no provider {provider!r}",
                 "Name one of anthropic/, openai/, local/ or offline; for another server set [model] base_url.",
             )
         provider = own.provider or _provider_of(wanted)
-        return Choice(provider, wanted, f"named on the command line: {wanted}")
+        return Choice(provider, wanted, f"you named it: {wanted}")
     if own.provider:
         return Choice(own.provider, own.name or DEFAULTS.get(own.provider, own.provider), "set in [model] provider")
     if own.path:
@@ -51,8 +49,12 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
         return Choice("openai", own.name or DEFAULTS["openai"], f"{where} is set: an OpenAI-compatible server")
     for provider in ("anthropic", "openai"):
         if found := keys.get(provider):
-            return Choice(provider, own.name or DEFAULTS[provider], f"a key for {provider} is in the {found[1]}")
+            return Choice(provider, own.name or DEFAULTS[provider], f"a key for {provider} is in {_place(found[1])}")
     return Choice("offline", "offline", f"nothing is configured. {_SET_UP}")
+
+
+def _place(where: str) -> str:
+    return where if where.isupper() else f"the {where}"
 
 
 def _provider_of(name: str) -> str:
@@ -63,7 +65,8 @@ def _provider_of(name: str) -> str:
 
 def open_model(settings: Settings, choice: Choice) -> Model:
     """Return the chosen model, ready to speak; its client library is imported here."""
-    own: dict[str, Any] = {"name": choice.name, "base_url": settings.model.base_url}
+    room: dict[str, Any] = {"context_tokens": settings.model.context_tokens} if settings.model.context_tokens else {}
+    own: dict[str, Any] = {"name": choice.name, "base_url": settings.model.base_url, **room}
     match choice.provider:
         case "anthropic":
             from holdfast.providers.anthropic import AnthropicModel
@@ -76,7 +79,7 @@ def open_model(settings: Settings, choice: Choice) -> Model:
         case "local":
             from holdfast.providers.local import LocalModel
 
-            return LocalModel(settings.model.path or choice.name)
+            return LocalModel(settings.model.path or choice.name, **room)
         case _:
             from holdfast.providers.offline import OfflineModel
 

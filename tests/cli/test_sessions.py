@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from pty_terminal import Terminal
 
 
 def holdfast(*words: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -81,6 +84,47 @@ def test_every_ask_is_kept_and_can_be_listed_shown_forked_and_deleted(tmp_path: 
     assert [row["name"] for row in json.loads(holdfast("sessions", "list", cwd=tmp_path).stdout)] == ["again"]
     for bad in ("nowhere", "../x"):
         assert holdfast("sessions", "show", bad, cwd=tmp_path).returncode == 2
+
+
+def test_a_session_is_resumed_in_a_chat(tmp_path: Path) -> None:
+    name = json.loads(holdfast("ask", "2+2", cwd=tmp_path).stdout)["session"]
+    done = holdfast("sessions", "resume", name, cwd=tmp_path, stdin="3+3\n")
+    assert done.returncode == 0
+    assert f"session {name}, 4 messages so far" in done.stdout
+    assert "3+3 = 6.00" in done.stdout
+    assert json.loads(holdfast("sessions", "list", cwd=tmp_path).stdout)[0]["calls"] == 2
+    assert holdfast("sessions", "resume", "nowhere", cwd=tmp_path).returncode == 2
+
+
+def test_a_person_sees_what_the_calls_of_a_session_were_about(tmp_path: Path) -> None:
+    for question in ("read nothing.txt", "find TODO"):
+        holdfast("ask", question, "--session", "s", cwd=tmp_path)
+    with Terminal("sessions", "show", "s", cwd=tmp_path) as terminal:
+        assert terminal.ended() == 0
+        assert re.search(
+            r"\d\d:\d\d:\d\d  Read nothing.txt  .*\n +execution_error: File does not exist", terminal.plain
+        )
+        assert re.search(r"\d\d:\d\d:\d\d  Grep TODO", terminal.plain)
+
+
+def test_a_limit_of_cost_without_prices_is_refused_and_leaves_no_session(tmp_path: Path) -> None:
+    done = holdfast("ask", "2+2", "--max-cost", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "input_price and output_price" in json.loads(done.stdout)["error"]["message"]
+    assert json.loads(holdfast("sessions", "list", cwd=tmp_path).stdout) == []
+
+
+def test_a_word_of_an_allow_list_that_is_no_tool_is_told(tmp_path: Path) -> None:
+    done = holdfast("ask", "2+2", "--tool-allow", "calculate,calcullate,fs.*,nope.*", cwd=tmp_path)
+    assert "there is no tool 'calcullate', 'nope.*'" in done.stderr
+    assert json.loads(done.stdout)["answer"] == "2+2 = 4.00"
+
+
+def test_what_the_planner_found_is_shown_once(tmp_path: Path) -> None:
+    with Terminal("ask", "say it once", cwd=tmp_path) as terminal:
+        assert terminal.ended() == 0
+        assert "● tools.echo it once" in terminal.plain
+        assert terminal.plain.count("it once\n") == 1
 
 
 def test_chat_answers_and_takes_commands(tmp_path: Path) -> None:

@@ -414,7 +414,11 @@ def test_models_says_which_and_why(tmp_path: Path) -> None:
     assert shown["chosen"]["provider"] == "offline"
     shown = json.loads(ask("models", cwd=tmp_path, OPENAI_API_KEY="dummy").stdout)
     assert shown["chosen"]["provider"] == "openai"
-    assert "OPENAI_API_KEY" in shown["chosen"]["why"]
+    assert shown["chosen"]["why"] == "a key for openai is in OPENAI_API_KEY"
+    assert shown["clients"] == {"anthropic": "installed", "openai": "installed"}
+    for wanted in ("openai", "openai/"):
+        shown = json.loads(ask("models", "--model", wanted, cwd=tmp_path).stdout)
+        assert (shown["chosen"]["provider"], shown["chosen"]["name"]) == ("openai", "gpt-5-mini")
 
 
 def test_a_key_is_kept_privately_and_never_shown(tmp_path: Path) -> None:
@@ -428,12 +432,25 @@ def test_a_key_is_kept_privately_and_never_shown(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert "private file" in auth("status").stdout
     assert "sk-dummy" not in auth("status").stdout
+    assert auth("status", "anthropic").stdout.strip() == '{"anthropic": "private file"}'
     path.chmod(0o644)
     assert "chmod 600" in auth("status").stderr
     path.chmod(0o600)
     assert auth("remove", "anthropic").returncode == 0
     assert "sk-dummy" not in path.read_text()
     assert auth("set", "anthropic", stdin="two words").returncode == 2
+
+
+def test_a_key_in_a_variable_is_the_users_to_unset(tmp_path: Path) -> None:
+    left = ask("auth", "remove", "openai", cwd=tmp_path, OPENAI_API_KEY="dummy").stdout
+    assert left.strip() == '{"provider": "openai", "removed": [], "left": "OPENAI_API_KEY"}'
+
+
+def test_the_window_of_a_model_may_be_set() -> None:
+    from holdfast.models import choose, open_model
+
+    settings = Settings.parse({"model": {"base_url": "http://127.0.0.1:1/v1", "name": "small", "context_tokens": 8000}})
+    assert open_model(settings, choose(settings)).context_tokens == 8000
 
 
 def test_settings_without_a_key_may_name_a_local_server() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import render
 from holdfast.cli.parser import approvals_option
+from holdfast.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from holdfast.agent.loop import Loop
@@ -33,9 +34,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
     parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `holdfast replay`")
     approvals_option(parser)
-    parser.add_argument("--max-turns", type=_count, metavar="N")
+    parser.add_argument("--max-turns", type=_count, metavar="N", help="how often the model may speak")
     parser.add_argument("--max-tokens", type=_count, metavar="N", help="tokens of all turns together")
-    parser.add_argument("--max-seconds", type=_amount, metavar="S")
+    parser.add_argument("--max-seconds", type=_amount, metavar="S", help="of the whole answer, calls included")
     parser.add_argument("--max-cost", type=_amount, metavar="X", help="needs [model] input_price and output_price")
 
 
@@ -90,10 +91,23 @@ async def _ask(options: Namespace, question: str) -> int:
             model = open_model(app.settings, choice)
             if options.with_tools:
                 await door.connected(app)
+                _tell_unmatched(app, csv(options.tool_allow))
             return await _answered(options, app, model, choice, question)
         except ModelError as problem:
             session.drop_if_empty()
             return _failed(options, problem, choice, Outcome())
+        except SettingsError:
+            session.drop_if_empty()
+            raise
+
+
+def _tell_unmatched(app: Holdfast, patterns: list[str]) -> None:
+    """Say which words of an allow-list stand for no tool: a slip there leaves the model with less than was meant."""
+    from holdfast.core.view import matching
+
+    if unmatched := [each for each in patterns if not matching(app.registry, [each])]:
+        warning = render.paint("warning: ", "yellow", stream=sys.stderr)
+        render.note(f"{warning}--tool-allow: there is no tool {', '.join(map(repr, unmatched))}")
 
 
 async def _answered(options: Namespace, app: Holdfast, model: Model, choice: Choice, question: str) -> int:
@@ -103,7 +117,7 @@ async def _answered(options: Namespace, app: Holdfast, model: Model, choice: Cho
     from holdfast.cli.screen import Screen
     from holdfast.core.model import ModelError
 
-    screen = None if render.as_json(options) else Screen(app, choice.name)
+    screen = None if render.as_json(options) else Screen(app, choice)
     if screen is not None:
         app.approver = Deferred(app.approver, screen)
     loop = app.conversation(model, limits=limits(options, app), with_tools=options.with_tools, on_text=screen)
@@ -161,11 +175,17 @@ def limits(options: Namespace, app: Any) -> Any:
     from holdfast.agent.loop import Limits
 
     own = app.settings.model
+    prices = None if own.input_price is None or own.output_price is None else (own.input_price, own.output_price)
+    cost = options.max_cost or own.max_cost
+    if cost is not None and prices is None:
+        raise SettingsError(
+            "a limit of cost needs prices: set [model] input_price and output_price, per million tokens"
+        )
     return Limits(
         turns=options.max_turns or own.max_turns,
         tokens=options.max_tokens or own.max_total_tokens,
         seconds=options.max_seconds or own.max_seconds,
-        cost=options.max_cost or own.max_cost,
-        prices=(own.input_price, own.output_price) if own.input_price and own.output_price else None,
+        cost=cost,
+        prices=prices,
         max_tokens=own.max_tokens,
     )

@@ -14,7 +14,8 @@ def configure(parser: ArgumentParser) -> None:
     for name, about in (("set", "keep a key, read from the terminal or standard input"), ("remove", "forget a key")):
         one = commands.add_parser(name, help=about, allow_abbrev=False)
         one.add_argument("provider", choices=sorted(keys.VARIABLES))
-    commands.add_parser("status", help="which keys are there, and where", allow_abbrev=False)
+    status = commands.add_parser("status", help="which keys are there, and where", allow_abbrev=False)
+    status.add_argument("provider", choices=sorted(keys.VARIABLES), nargs="?", help="of this one alone")
 
 
 def run(options: Namespace) -> int:
@@ -24,10 +25,13 @@ def run(options: Namespace) -> int:
             render.facts(options, {"provider": options.provider, "kept": where}, f"kept in {where}")
         case "remove":
             gone = keys.remove(options.provider)
-            text = f"removed from {', '.join(gone)}" if gone else "there was no key"
-            render.facts(options, {"provider": options.provider, "removed": gone}, text)
+            text = f"removed from {', '.join(gone)}" if gone else "no key was kept"
+            if left := keys.get(options.provider):
+                text += f"; {left[1]} is still set in the environment, and is yours to unset"
+            render.facts(options, {"provider": options.provider, "removed": gone, "left": left and left[1]}, text)
         case _:
-            rows = {name: (found[1] if (found := keys.get(name)) else None) for name in keys.VARIABLES}
+            names = [options.provider] if options.provider else list(keys.VARIABLES)
+            rows = {name: (found[1] if (found := keys.get(name)) else None) for name in names}
             render.facts(options, rows, render.table((name, where or "no key") for name, where in rows.items()))
     return 0
 

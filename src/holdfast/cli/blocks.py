@@ -36,14 +36,16 @@ def _short(value: Any) -> str:
     return render.shortened(visible(value if isinstance(value, str) else repr(value), lines=False), 40)
 
 
-def finished(call: ToolCall, result: ToolResult, columns: int, *, indent: str = "", diff_seen: bool = False) -> str:
+def finished(
+    call: ToolCall, result: ToolResult, columns: int, *, indent: str = "", diff_seen: bool = False, body: bool = True
+) -> str:
     """Return the block of a call that has ended. A diff the user has just approved is not shown again."""
     mark = _paint("●", "green") if result.ok else _paint("●", "red")
     took = _paint(f" {took_words(float(result.meta.get('duration_ms') or 0) / 1000)}", "dim")
     name, about = title(call, columns - len(indent) - 12)
     head = f"{indent}{mark} {_paint(name, 'bold')} {about}{took}"
-    body = [f"{indent}  {line}" for line in _body(result, columns - len(indent) - 2, diff_seen)]
-    return "\n".join([head, *body])
+    lines = _body(result, columns - len(indent) - 2, diff_seen) if body else []
+    return "\n".join([head, *(f"{indent}  {line}" for line in lines)])
 
 
 def _body(result: ToolResult, columns: int, diff_seen: bool) -> list[str]:

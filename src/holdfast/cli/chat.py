@@ -114,11 +114,11 @@ class Chat:
         choice = choose(self.app.settings, wanted)
         model = open_model(self.app.settings, choice)
         if not hasattr(self, "screen"):
-            self.screen = Screen(self.app, choice.name)
+            self.screen = Screen(self.app, choice)
             self.screen.at_prompt = True
             self.questions = Deferred(self.app.approver, self.screen)
             self.app.approver = self.questions
-        self.screen.model = choice.name
+        self.screen.choice = choice
         self.choice = choice
         self.loop = self.app.conversation(model, limits=limits(self.options, self.app), on_text=self.screen)
 

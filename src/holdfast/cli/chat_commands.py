@@ -64,6 +64,7 @@ async def _tasks(chat: Chat, rest: str) -> None:
 async def _mode(chat: Chat, rest: str) -> None:
     if rest in ("default", "accept-edits", "plan"):
         chat.app.session.mode = rest
+        chat.app.session.notices.append(f"[notice] The user has set the mode to {rest}.")
     elif rest:
         render.error(f"there is no mode {rest!r} to switch to", "default, accept-edits or plan")
     render.line(f"mode: {chat.app.session.mode}")

@@ -18,7 +18,7 @@ _WORDS = {
     "auth": "set status remove",
     "config": "show path",
     "doctor": "settings sandbox tools model web servers",
-    "sessions": "list show fork delete",
+    "sessions": "list show resume fork delete",
     "completion": "bash zsh fish",
 }
 _OPTIONS = "--cwd --session --mode --allow --json --help"

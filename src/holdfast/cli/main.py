@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stats": ("holdfast.cli.stats", "show what was measured"),
     "health": ("holdfast.cli.health", "check the health of tools"),
     "replay": ("holdfast.cli.replay", "run a recorded session again and compare"),
-    "sessions": ("holdfast.cli.sessions", "list, show, fork and delete sessions"),
+    "sessions": ("holdfast.cli.sessions", "list, show, resume, fork and delete sessions"),
     "mcp": ("holdfast.cli.mcp", "list, add, remove and test MCP servers"),
     "models": ("holdfast.cli.models", "say which model is used, and why"),
     "auth": ("holdfast.cli.auth", "keep a provider's key"),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.core.call import ToolCall, ToolResult
     from holdfast.core.events import Event
+    from holdfast.models import Choice
 
 _TICK_S: Final = 0.5
 _CLEAR: Final = "\r\x1b[2K"
@@ -33,8 +34,8 @@ _CLEAR: Final = "\r\x1b[2K"
 class Screen:
     """Shows one conversation; called with each piece of the answer."""
 
-    def __init__(self, app: Holdfast, model: str) -> None:
-        self.model = model
+    def __init__(self, app: Holdfast, choice: Choice) -> None:
+        self.choice = choice
         self.at_prompt = False
         """Whether the user has the terminal: what happens in the background meanwhile is told later, in short."""
         self._session_id = app.session.id
@@ -169,7 +170,9 @@ class Screen:
         seen = event.call_id in self._asked
         self._asked.discard(event.call_id)
         indent = f"  {agent} " if agent else ""
-        self._write(blocks.finished(call, result, render.columns(), indent=indent, diff_seen=seen))
+        # The planner answers with what its call gave: that need not be shown twice.
+        body = self.choice.provider != "offline"
+        self._write(blocks.finished(call, result, render.columns(), indent=indent, diff_seen=seen, body=body))
         self._draw()
 
     def _write(self, text: str, *, keep: bool = False) -> None:
@@ -197,7 +200,7 @@ class Screen:
         took = blocks.took_words(monotonic() - self._since)
         calls = [call for call, _ in self._running.values()]
         if not calls:
-            what = f"waiting for {self.model}"
+            what = f"waiting for {self.choice.name}"
         elif len(calls) > 1:
             what = f"{len(calls)} calls: {', '.join(dict.fromkeys(call.name for call in calls))}"
         else:

@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, fork and delete the sessions of a workspace. A session is its journal."""
+"""`holdfast sessions`: list, show, resume, fork and delete the sessions of a workspace. A session is its journal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from argparse import ArgumentParser, Namespace
 from time import localtime, strftime
 from typing import Any, cast
 
-from holdfast.cli import render
+from holdfast.cli import blocks, chat, render
+from holdfast.core.call import ToolCall, ToolResult
 from holdfast.core.errors import StateError
 from holdfast.host import locations
+from holdfast.host.visible import visible
 
 
 def configure(parser: ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="action", required=True, metavar="list | show | fork | delete")
+    commands = parser.add_subparsers(dest="action", required=True, metavar="list | show | resume | fork | delete")
     commands.add_parser("list", help="all sessions, the latest first", allow_abbrev=False)
     show = commands.add_parser("show", help="what was said and done in a session", allow_abbrev=False)
     show.add_argument("name", metavar="NAME")
+    resume = commands.add_parser("resume", help="go on with a session in a chat", allow_abbrev=False)
+    resume.add_argument("name", metavar="NAME")
+    chat.configure(resume)
     fork = commands.add_parser("fork", help="go on from a session under another name", allow_abbrev=False)
     fork.add_argument("name", metavar="NAME")
     fork.add_argument("new", metavar="NEW")
@@ -26,7 +31,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    return {"list": _list, "show": _show, "fork": _fork, "delete": _delete}[options.action](options)
+    actions = {"list": _list, "show": _show, "resume": _resume, "fork": _fork, "delete": _delete}
+    return actions[options.action](options)
 
 
 def _folder(options: Namespace) -> str:
@@ -97,25 +103,40 @@ def _line(record: dict[str, Any]) -> str:
 
 
 def _told(record: dict[str, Any]) -> str:
-    from holdfast.host.visible import visible
-
     data: dict[str, Any] = record.get("data") or {}
     match record["kind"]:
         case "message" if data["message"]["text"]:
             who = render.paint(f"{data['message']['role']}:", "bold")
             return f"{who} {visible(data['message']['text'])}"
         case "call_finished":
-            result = data["result"]
-            mark = "ok" if result["ok"] else result["error"]["code"]
-            return f"  {_when(record['at'])}  {record['tool']}  {mark}  {result['meta'].get('duration_ms', 0)} ms"
+            return _call(record["at"], ToolCall.from_dict(data["call"]), ToolResult.from_dict(data["result"]))
         case "permission_decided":
-            return f"  {record['tool']}: permission {data.get('answer')} {visible(str(data.get('reason') or ''))}"
+            reason = visible(str(data.get("reason") or ""), lines=False)
+            return f"  {record['tool']}: permission: {data.get('answer')}{f' ({reason})' if reason else ''}"
         case "trial_made" | "trial_applied" | "trial_dropped" as kind:
             return f"  {record['tool']}: {kind.replace('_', ' ')} ({visible(str(data.get('trial')))})"
         case "note":
             return f"  {visible(str(data.get('message', '')))}"
         case _:
             return ""
+
+
+def _call(at: float, call: ToolCall, result: ToolResult) -> str:
+    """Return one call with what it was about, and what came of it."""
+    when = strftime("%H:%M:%S", localtime(at))
+    took = blocks.took_words(float(result.meta.get("duration_ms") or 0) / 1000)
+    name, about = blocks.title(call, max(30, render.columns() - 24))
+    head = f"  {when}  {render.paint(name, 'bold')} {about}".rstrip() + f"  {render.paint(took, 'dim')}"
+    if result.error is None:
+        return head
+    problem = render.shortened(visible(f"{result.error.code}: {result.error.message}"), render.columns() - 12)
+    return f"{head}\n            {render.paint(problem, 'red')}"
+
+
+def _resume(options: Namespace) -> int:
+    _path(options, options.name)
+    options.session = options.name
+    return chat.run(options)
 
 
 def _fork(options: Namespace) -> int:

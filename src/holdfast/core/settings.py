@@ -182,6 +182,7 @@ class ModelSettings(Table):
     name: str | None = None
     base_url: str | None = None
     path: str | None = Field(default=None, description="A GGUF file, for the local provider.")
+    context_tokens: int | None = Field(default=None, ge=1000, description="How much the model can hold.")
     max_turns: int = Field(default=50, ge=1)
     max_tokens: int = Field(default=8192, ge=1)
     max_seconds: float | None = Field(default=None, gt=0)
