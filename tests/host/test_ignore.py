@@ -64,6 +64,7 @@ CASES: list[tuple[str, str]] = [
     ("/\n//\n!\n \n", "a /a"),
     ("é?\n??\n", "é éa aé ab"),
     ("a?b\na/?/b\n", "axb a/b a/x/b a//b"),
+    ("**//\na//\n/**//\n", "a foo foo/x d d/x d/foo"),
     (".*\n!.gitignore\n", ".x .gitignore a"),
     ("/*\n!/src\n/src/*\n!/src/app\n", "x src/x src/app src/app/y"),
 ]
@@ -208,8 +209,8 @@ def test_a_folder_called_git_that_is_no_repository_bounds_no_rules(tmp_path: Pat
 def test_case_does_not_matter_where_the_configuration_says_so(tmp_path: Path) -> None:
     top = repository(tmp_path / "r")
     git(top, "config", "core.ignorecase", "true")
-    put(top, ".gitignore", "*.LOG\nFoo/Bar\n[A-C]x\n[D]y\n[[:upper:]]z\n")
-    assert_agrees(top, ["a.log", "A.Log", "foo/bar", "bx", "BX", "dy", "Dy", "qz"])
+    put(top, ".gitignore", "*.LOG\nFoo/Bar\n[A-C]x\n[D]y\n[[:upper:]]z\n\\Wide\n\\near*\n")
+    assert_agrees(top, ["a.log", "A.Log", "foo/bar", "bx", "BX", "dy", "Dy", "qz", "wide", "Wide", "near", "NEARER"])
 
 
 def test_a_worktree_uses_the_rules_of_its_repository(tmp_path: Path) -> None:

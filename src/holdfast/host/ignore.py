@@ -124,7 +124,8 @@ def _last_names(rules: list[Rule], fold: bool) -> frozenset[bytes] | None:
     """Return the last names of rules for paths; None when one of them has a wildcard there, or just before it."""
     patterns = [rule.pattern for rule in rules if not rule.by_name]
     names = [pattern.rpartition(b"/")[2] for pattern in patterns]
-    open_ended = fold or any(literal_length(name) < len(name) for name in names)
+    # A pattern that ends with a slash (`**//`) would fit the empty path that stands for one that does not matter.
+    open_ended = fold or any(not name or literal_length(name) < len(name) for name in names)
     # `a**/b` finds `ab` too.
     return None if open_ended or any(map(_UNBOUNDED.search, patterns)) else frozenset(names)
 

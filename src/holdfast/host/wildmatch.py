@@ -39,7 +39,7 @@ _POSIX: Final[dict[bytes, frozenset[int]]] = {
 
 
 class _NeverError(Exception):
-    """A pattern git accepts and that matches nothing: an unclosed class, a backslash at the end."""
+    """A pattern git accepts and that matches nothing: an unclosed class, a backslash at the end, `\\A` in any case."""
 
 
 def literal_length(pattern: bytes) -> int:
@@ -68,8 +68,8 @@ def _tokens(pattern: bytes, pathname: bool, fold: bool) -> list[bytes | Star]:
         elif byte == b"[":
             token, at = _class(pattern, at + 1, pathname, fold)
         else:
-            at += byte == b"\\"
-            token, at = _letter(_byte_at(pattern, at), fold), at + 1
+            escaped = byte == b"\\"
+            token, at = _letter(_byte_at(pattern, at + escaped), fold, escaped), at + escaped + 1
         tokens.append(token)
     return tokens
 
@@ -87,8 +87,10 @@ def _stars(pattern: bytes, at: int, pathname: bool) -> tuple[Star, int]:
     return ("folders", end + 1) if pattern[end : end + 1] == b"/" else ("crossing", end)
 
 
-def _letter(byte: int, fold: bool) -> bytes:
+def _letter(byte: int, fold: bool, escaped: bool) -> bytes:
     letter = bytes((byte,))
+    if fold and escaped and letter.isupper():  # git lowers the name and the pattern, but nothing after a backslash
+        raise _NeverError
     return b"[" + letter.lower() + letter.upper() + b"]" if fold and letter.isalpha() else re.escape(letter)
 
 
