@@ -272,6 +272,12 @@ def test_an_undo_under_many_later_changes_names_a_few_and_the_way(tmp_path: Path
     assert f"`--to {ids[4]}` takes back all after it" in problem.hint
 
 
+def test_a_name_with_line_feeds_adds_no_lines_to_what_an_undo_says(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    bench.write("a\n  removed b", "x\n")
+    assert bench.call("Undo").output.splitlines()[1:] == [f"  removed {bench.root}/a\\n  removed b"]
+
+
 def test_whoever_listens_is_told_that_old_changes_were_dropped(tmp_path: Path) -> None:
     bench = Workbench(tmp_path, limit_mb=1)
     for number in range(4):

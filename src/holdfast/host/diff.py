@@ -110,12 +110,16 @@ def creation_diff(text: str, path: str, *, limit_lines: int | None = None) -> st
 
 
 def _header(path: str) -> list[str]:
-    """Return the lines that name the file; a name must not look like lines of the diff."""
-    if not path.isprintable():
-        from holdfast.host.visible import visible
+    return [f"--- {one_line(path)}", f"+++ {one_line(path)}"]
 
-        path = visible(path, lines=False)
-    return [f"--- {path}", f"+++ {path}"]
+
+def one_line(path: str) -> str:
+    """Return a path as it is shown among other lines: a name must not look like some of them."""
+    if path.isprintable():
+        return path
+    from holdfast.host.visible import visible
+
+    return visible(path, lines=False)
 
 
 def snippet(

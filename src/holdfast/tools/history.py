@@ -13,6 +13,7 @@ from holdfast.core.effects import DeletePath, Effect, WritePath
 from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import Seen
 from holdfast.core.tool import Preview, Tool
+from holdfast.host.diff import one_line
 from holdfast.host.history import undo
 from holdfast.host.history.history import HISTORY, Who
 from holdfast.host.history.plan import Plan, plan_redo, plan_undo
@@ -93,7 +94,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
     change_id, done = undo.apply(history, plan, who, _roots(ctx), force=args.force)
     for step in done:
         _tell(ctx, tool, change_id, step)
-    lines = [f"  {_verb(step)} {step.path}" for step in done[:_PATHS_SHOWN]]
+    lines = [f"  {_verb(step)} {one_line(step.path)}" for step in done[:_PATHS_SHOWN]]
     if len(done) > _PATHS_SHOWN:
         lines.append(f"  ... and {len(done) - _PATHS_SHOWN:,} more paths")
     word = "Undid" if plan.kind == "undo" else "Brought back"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from holdfast.core.frozen import frozen
-from holdfast.host.diff import creation_diff, narrow_diff, text_diff
+from holdfast.host.diff import creation_diff, narrow_diff, one_line, text_diff
 from holdfast.host.history.disk import Data, put, state_in
 from holdfast.host.history.history import History, Pending, Who
 from holdfast.host.history.words import ABSENT, ChangeKind, FileChange, FileState
@@ -265,7 +265,7 @@ def data_diff(path: str, before: bytes | None, after: bytes | None) -> str:
         return ""
     encodings = [UTF8 if data is None else detect(data) for data in (before, after)]
     if None in encodings:
-        return f"Binary file {path} differs ({len(before or b'')} → {len(after or b'')} bytes)\n"
+        return f"Binary file {one_line(path)} differs ({len(before or b'')} → {len(after or b'')} bytes)\n"
     if before and after and encodings[0] == encodings[1] and (encoding := encodings[0]):
         shown = narrow_diff(before, after, encoding, path)
         if shown is not None:
@@ -277,6 +277,6 @@ def data_diff(path: str, before: bytes | None, after: bytes | None) -> str:
     if before is None:
         return creation_diff(new, path, limit_lines=_DIFF_LINES)
     if not before and after is None:
-        return f"removes {path}, which is empty\n"
+        return f"removes {one_line(path)}, which is empty\n"
     shown = text_diff(old, new, path, limit_lines=_DIFF_LINES)
-    return shown if shown else f"{path}: only its encoding or BOM differs\n"
+    return shown if shown else f"{one_line(path)}: only its encoding or BOM differs\n"

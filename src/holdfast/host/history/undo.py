@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.core.errors import ToolFailure
+from holdfast.host.diff import one_line
 from holdfast.host.history.history import History, Who
 from holdfast.host.history.plan import Plan
 from holdfast.host.history.steps import RootsOf, Standing, Steps, data_diff
@@ -33,7 +34,7 @@ def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> No
     missing = [step.path for step in plan.steps if not _available(history, step)]
     if missing:
         raise ToolFailure(
-            f"the content to put back is no longer in the history: {', '.join(missing)}",
+            f"the content to put back is no longer in the history: {', '.join(map(one_line, missing))}",
             code="precondition_failed",
             hint=history.dropped() or "The store was damaged or changed by hand; the files stay as they are.",
             details={"paths": missing},
@@ -57,7 +58,7 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
     way = f"those first (`--to {max(map(int, plan.originals))}` takes back all after it)" if many else "that first"
     first = f"{named}; undo {way}. " if later else ""
     return ToolFailure(
-        f"{word} refused: {', '.join(paths)} {what} since. {lost}:\n{diff}",
+        f"{word} refused: {', '.join(map(one_line, paths))} {what} since. {lost}:\n{diff}",
         code="precondition_failed",
         hint=f"{first}Use force (`--force`) to go on all the same; what is there now is kept and can be brought back.",
         details={"paths": paths, "diff": diff, "changes": list(plan.about), "later": later},
@@ -83,17 +84,15 @@ def change_diff(history: History, change: Change) -> str:
     """Return what a change of the log did, as a diff."""
     parts: list[str] = []
     for each in change.files:
-        after = each.after or ABSENT
+        after, name = each.after or ABSENT, one_line(each.path)
         if "directory" in (each.before.kind, after.kind):
-            parts.append(f"{'made' if after.kind == 'directory' else 'removed'} the folder {each.path}\n")
+            parts.append(f"{'made' if after.kind == 'directory' else 'removed'} the folder {name}\n")
             continue
         if each.before.mode != after.mode and "absent" not in (each.before.kind, after.kind):
-            parts.append(f"mode of {each.path}: {each.before.mode:o} → {after.mode:o}\n")
+            parts.append(f"mode of {name}: {each.before.mode:o} → {after.mode:o}\n")
         before_data, after_data = (history.content(s.digest) if s.digest else None for s in (each.before, after))
         lost = [s for s, data in ((each.before, before_data), (after, after_data)) if s.digest and data is None]
-        parts.append(
-            f"{each.path}: content no longer kept\n" if lost else data_diff(each.path, before_data, after_data)
-        )
+        parts.append(f"{name}: content no longer kept\n" if lost else data_diff(each.path, before_data, after_data))
     return "".join(parts)
 
 
