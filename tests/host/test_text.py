@@ -7,6 +7,7 @@ import random
 import pytest
 
 from holdfast.host.text import (
+    HEAD_BYTES,
     Encoding,
     Splice,
     detect,
@@ -179,6 +180,9 @@ def test_styles_are_told_by_majority_and_by_neighbourhood() -> None:
 def test_lines_are_numbered_from_one() -> None:
     assert line_at(b"a\nb\nc", 4, Encoding("utf-8")) == 3
     assert line_at("a\nb".encode("utf-16-le"), 4, Encoding("utf-16-le", unit=2)) == 2
+    assert line_at(b"a\rb\rc", 4, Encoding("utf-8")) == 3
+    first = b"x" * (HEAD_BYTES - 1) + b"\r\n"
+    assert line_at(first + b"b\r\nc", len(first) + 3, Encoding("utf-8")) == 3
 
 
 def test_splices_leave_every_other_byte() -> None:

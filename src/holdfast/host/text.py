@@ -227,7 +227,7 @@ def only_returns(data: bytes, encoding: Encoding) -> bool:
     head = data[:HEAD_BYTES]
     if encoding.unit > 1:
         head = encoding.decode(head, "ignore").encode(errors="ignore")
-    return b"\n" not in head and b"\r" in head
+    return b"\n" not in head and b"\r" in head[:-1]  # the last may be half of a CRLF
 
 
 def line_at(data: bytes, position: int, encoding: Encoding, since: int = 0) -> int:
