@@ -28,13 +28,13 @@ def configured_programs(folder: str) -> tuple[str, ...]:
         return ()
     common = (_read(os.path.join(git, "commondir")) or b"").strip()
     shared = os.path.normpath(os.path.join(git, os.fsdecode(common))) if common else git
-    places = [*dict.fromkeys((git, shared)), *_submodules(shared)]
+    places = [*dict.fromkeys((git, shared)), *submodules(shared)]
     found = [name for place in places[: _MAX_SUBMODULES + 2] for name in _in_folder(place)]
     found += ["more submodules than are looked at"] if len(places) > _MAX_SUBMODULES + 2 else []
     return tuple(dict.fromkeys(found))
 
 
-def _submodules(git: str) -> list[str]:
+def submodules(git: str) -> list[str]:
     """Return the git folders of submodules, whose settings count when the repository around them is looked at."""
     found: list[str] = []
     for folder, inner, files in os.walk(os.path.join(git, "modules")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from holdfast.host.environment import DEFAULT_PATH, cleaned
 from holdfast.host.private_folder import TRIALS, PrivateFolder, clear_abandoned
 from holdfast.host.process import Launcher, LauncherFailure
 from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.finding import inside, secrets_at_top, unchanged
+from holdfast.host.sandbox.finding import inside, is_repository, secrets_at_top, unchanged
 from holdfast.host.sandbox.plan import Plan, closed_plan, open_plan
 from holdfast.host.trees import drop_old
 
@@ -62,6 +62,7 @@ class Shells:
         self._folders: Mapping[str, int] = {}
         self._next_look = 0.0
         self._outdated = False
+        self._young: set[str] = set()
         self._record: Record | None = None
 
     @property
@@ -202,7 +203,19 @@ class Shells:
             return
         fresh = self.closed_plan(namespaces=True)
         self._folders = fresh.folders
-        self._outdated = self._outdated or not set(fresh.masked) <= set(plan.masked)
+        same = set(fresh.masked) <= set(plan.masked) and set(fresh.pinned) <= set(plan.pinned)
+        self._outdated = self._outdated or not same
+
+    def made_repositories(self, touched: Sequence[str], plan: Plan) -> list[str]:
+        """Return which of the `.git` folders a command touched were made in this session; the next is kept from hooks.
+
+        `plan` is what the command was held to.
+        """
+        new = {path for path in touched if path not in plan.pinned and os.path.isdir(path)}
+        if whole := {path for path in new if is_repository(path)}:
+            self._young |= whole
+            self._outdated = True
+        return sorted(new | self._young.intersection(touched))
 
     async def _start(self) -> Launcher:
         if not _is_folder(self.session.workspace):
@@ -259,6 +272,7 @@ class Shells:
             readable=session.settings.permissions.allow,
             keeps_out=session.keeps_out,
             keeps_as_is=session.keeps_as_is,
+            young=self._young,
         )
         return replace(plan, hidden=(os.path.join(self.private_dir, TRIALS),))
 

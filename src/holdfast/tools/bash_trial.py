@@ -13,6 +13,7 @@ from holdfast.host.differences import Difference, render
 from holdfast.host.output import marked
 from holdfast.host.process import Ended
 from holdfast.host.sandbox.finding import inside
+from holdfast.host.sandbox.plan import is_hook
 from holdfast.host.shells import SHELLS, Shells
 from holdfast.host.trials import Place, never_ran, prepared
 from holdfast.tools.bash import BashArgs, command_of, time_s, understood
@@ -148,7 +149,7 @@ class Tried:
             self._remembered,
             roots=self._place.trial.roots,
             recorded=plan.roots,
-            forbidden=lambda path: inside(path, protected) or (kept is not None and kept(path)),
+            forbidden=lambda path: inside(path, protected) or is_hook(path) or (kept is not None and kept(path)),
         )
         who = Who.of(self._ctx, "Bash", self._args.description or self._args.command[:200])
         return applying.apply(session.keep(HISTORY), who)

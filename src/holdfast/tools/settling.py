@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import frozen
 from holdfast.host.sandbox.finding import inside
-from holdfast.host.sandbox.plan import trespasses
+from holdfast.host.sandbox.plan import programs_made, trespasses
+from holdfast.host.shells import SHELLS
 from holdfast.host.trees import remove_tree
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class Settling:
     async def settle(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
         """Put back and bring in what it changed; None when that is nothing."""
         beyond = [path for path in self.absent if self.journal is None or not inside(path, self.plan.roots)]
-        made = tuple(trespasses(beyond))
+        made = (*trespasses(beyond), *self._programs(ctx, ended))
         recorded = None
         if self.journal is not None:
             recorded = await asyncio.shield(asyncio.to_thread(self._bring_in, ctx, self.journal, ended))
@@ -54,6 +56,13 @@ class Settling:
             change = recorded.change_id if recorded else ""
             ctx.session.emit("file_changed", tool=self.tool, call_id=ctx.call.id, path=each.path, change_id=change)
         return _with_put_back(recorded, made)
+
+    def _programs(self, ctx: ToolContext, ended: Ended | None) -> list[str]:
+        """Take away what repositories it made would run as the user: hooks, and settings that name programs."""
+        touched = ended.journal["git"] if self.plan.contained and ended is not None and ended.journal else ()
+        if not touched:
+            return []
+        return programs_made(ctx.session.keep(SHELLS).made_repositories([*map(os.fsdecode, touched)], self.plan))
 
     def _bring_in(self, ctx: ToolContext, journal: str, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""

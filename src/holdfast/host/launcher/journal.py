@@ -66,6 +66,7 @@ class Journal:
         # What git keeps for itself is git's to take back, but not what no command may make there.
         self._forbidden = tuple(path + "/" for path in forbidden if "/.git/" in path)
         self._folders: dict[str, str] = {}
+        self._git: set[str] = set()
         self.begin(folder)
 
     def begin(self, folder: int) -> None:
@@ -74,18 +75,19 @@ class Journal:
         self.entries: dict[str, list[Any]] = {}
         self.bytes = 0
         self.lost = ""
+        self._git.clear()
 
     def finish(self) -> dict[str, Any]:
         """Write the list where the content is; return how it went. Changes that follow belong to no list."""
         if self.folder < 0:
-            return {"count": 0, "lost": ""}
+            return {"count": 0, "lost": "", "git": []}
         listing = [[os.fsencode(path), *entry] for path, entry in self.entries.items()]
         descriptor = os.open("list", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=self.folder)
         with os.fdopen(descriptor, "wb") as file:
             file.write(marshal.dumps(listing))
         os.close(self.folder)
         self.folder, count, self.entries = -1, len(self.entries), {}
-        return {"count": count, "lost": self.lost}
+        return {"count": count, "lost": self.lost, "git": [os.fsencode(path) for path in self._git]}
 
     def answer(self, listener: int) -> bool:
         """Take one report, keep what it endangers, let it go on; False when nobody is left to report."""
@@ -146,7 +148,10 @@ class Journal:
             found = f"{real.rstrip('/')}/{name}"
             if follow and os.path.islink(found):
                 found = os.path.realpath(found)
-        if not found.startswith(self.roots) or "/.git/" in found + "/":
+        if not found.startswith(self.roots):
+            return ""
+        if "/.git/" in found + "/":
+            self._git.add(f"{found}/"[: f"{found}/".index("/.git/") + 5])
             return found if self._forbidden and f"{found}/".startswith(self._forbidden) else ""
         return found
 

@@ -30,6 +30,12 @@ _PROCESSES: Final = re.compile(r"fork: (?:retry: )?Resource temporarily unavaila
 _SIZE: Final = re.compile(r"File (?:size limit exceeded|too large)|EFBIG")
 
 
+_GIT: Final = (
+    "The sandbox keeps .git/hooks, .git/config and .git/info as they are: what is in them runs as you. A setting for "
+    "one command goes on its line (git -c user.name=... commit); the rest you change yourself, outside Holdfast."
+)
+
+
 def explain(text: str, plan: Plan, exit_code: int) -> str:
     """Return which rule of the sandbox the command seems to have met and the setting that would lift it, or nothing."""
     if not plan.contained:
@@ -53,10 +59,13 @@ def _path(found: re.Match[str]) -> str:
 
 def _read_only(found: re.Match[str], plan: Plan) -> str:
     path = _path(found)
-    if ".git/" in path:
+    if "/.git/" in f"/{path}" and _lies_in(path, plan):
+        return _GIT
+    if "/.git/" in path:
+        repository = path.partition("/.git/")[0]
         return (
-            "The sandbox keeps .git/hooks, .git/config and .git/info as they are: what is in them runs as you. "
-            "Change them yourself, outside Holdfast."
+            f"The repository {repository} lies around the workspace, where commands cannot write, git's own included. "
+            "Start Holdfast there, or ask the user to run it."
         )
     if kept := _kept(path, plan):
         return (
@@ -71,6 +80,11 @@ def _read_only(found: re.Match[str], plan: Plan) -> str:
     )
 
 
+def _lies_in(path: str, plan: Plan) -> bool:
+    """Tell whether a path of a message lies where commands write; a relative one is taken to."""
+    return not os.path.isabs(path) or inside(path, plan.writable)
+
+
 def _kept(path: str, plan: Plan) -> str:
     """Return the read-only place inside the writable ones that a path of a message lies in, or nothing."""
     name = os.path.normpath(path) if path else ""
@@ -79,6 +93,8 @@ def _kept(path: str, plan: Plan) -> str:
 
 
 def _in_place(found: re.Match[str], plan: Plan) -> str:
+    if "/.git/" in f"/{_path(found)}":
+        return _GIT
     held = [each for each in plan.pinned if not each.endswith("/.git")] + list(plan.read_only)
     if not held:
         return ""

@@ -15,6 +15,7 @@ PRIVATE: Final = ("/tmp", "/var/tmp", "/run")
 
 _SKIPPED: Final = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", "target"})
 _SCAN_LIMIT: Final = 20_000
+_MOST_REPOSITORIES: Final = 200
 KEPT_LIMIT: Final = 4_000
 """Paths that are mounted read-only one by one; of more than these a change is put back when the command has ended."""
 
@@ -30,6 +31,8 @@ class Found:
     kept: tuple[str, ...]
     folders: Mapping[str, int]
     """The folders that were looked into, and when each had changed last."""
+    repositories: tuple[str, ...]
+    """The `.git` folders in the roots, nearest first."""
 
 
 def inside(path: str, folders: Iterable[str]) -> bool:
@@ -51,6 +54,7 @@ def look(
     hidden = dict.fromkeys(_known_secrets(roots))
     kept: dict[str, None] = {}
     folders: dict[str, int] = {}
+    repositories: list[str] = []
     for root in (*roots, *(beside if keeps_as_is is not None else ())):
         walk = _Walk(root, keeps_out, keeps_as_is)
         walk.run()
@@ -58,7 +62,8 @@ def look(
         if root in roots:
             hidden.update(dict.fromkeys(walk.hidden))
             folders.update(walk.folders)
-    return Found(_outermost(hidden), _outermost(kept)[:KEPT_LIMIT], folders)
+            repositories += walk.repositories
+    return Found(_outermost(hidden), _outermost(kept)[:KEPT_LIMIT], folders, tuple(repositories[:_MOST_REPOSITORIES]))
 
 
 def unchanged(folders: Mapping[str, int]) -> bool:
@@ -100,6 +105,7 @@ class _Walk:
         self.hidden: list[str] = []
         self.kept: list[str] = []
         self.folders: dict[str, int] = {}
+        self.repositories: list[str] = []
         self._root = root
         # A root that lies in a folder of secrets (a worktree in Holdfast's own state) is no secret itself.
         self._out = keeps_out if keeps_out is not is_secret and not is_secret(root + "/") else None
@@ -148,6 +154,8 @@ class _Walk:
             elif frozen_already:
                 self._below_kept.append(entry.path)
             return None
+        if entry.name == ".git" and is_repository(entry.path):
+            self.repositories.append(entry.path)
         return keep if entry.name not in _SKIPPED else None
 
 
@@ -176,6 +184,11 @@ def mark(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def is_repository(folder: str) -> bool:
+    """Tell whether git takes a `.git` folder for one; a half-made one is still to be set up."""
+    return os.path.lexists(os.path.join(folder, "HEAD"))
 
 
 def secrets_at_top(roots: Iterable[str]) -> set[str]:

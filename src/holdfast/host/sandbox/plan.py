@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.core.frozen import field, frozen
 from holdfast.core.secrets import is_secret
 from holdfast.core.settings import SandboxSettings
-from holdfast.host.sandbox.finding import PRIVATE, Says, inside, look, mark, sockets_outside
+from holdfast.host.git_programs import configured_programs, submodules
+from holdfast.host.sandbox.finding import PRIVATE, Says, inside, is_repository, look, mark, sockets_outside
 
 _GIT_FROZEN: Final = ("hooks", "config", "config.worktree", "info")
 _OWN: Final = (".holdfast", "holdfast.toml")
@@ -127,24 +128,29 @@ def closed_plan(
     readable: Iterable[str] = (),
     keeps_out: Says = is_secret,
     keeps_as_is: Says | None = None,
+    young: Container[str] = (),
 ) -> Plan:
     """Return the plan of a contained session.
 
     `own` are Holdfast's folders, which stay read-only even inside a writable root. `opened` are folders beside the
     roots that commands may write in. `readable` are allow rules: a secret that one of the form `Read(path)` names
     stays readable. `keeps_out` says of a path whether the rules keep it from being read, `keeps_as_is` whether they
-    keep it from being changed; a folder's ends in `/`.
+    keep it from being changed; a folder's ends in `/`. `young` are repositories that commands of this session made:
+    they may still set them up, without hooks.
     """
     real = _real([workspace, *roots])
     writable = _real([*real, *settings.writable, *opened, private_dir])
-    git_dirs = linked_git_folders(real[0])
-    repositories = [*git_dirs, *(folder for root in writable for folder in git_folders(root))]
-    kept = [path for root in writable for path in kept_in(root)]
-    kept += [os.path.join(folder, name) for folder in repositories for name in _GIT_FROZEN]
-    kept += [path for path in _real(own) if inside(path, writable)]
-    shown = _real(["~", *own])
     beside = [path for path in _real([*settings.writable, *opened]) if not inside(path, real)]
     found = look(real, keeps_out, keeps_as_is, beside)
+    git_dirs = linked_git_folders(real[0])
+    near = [folder for root in writable for folder in git_folders(root)]
+    repositories = list(dict.fromkeys([*git_dirs, *near, *found.repositories]))
+    repositories += [inner for folder in repositories for inner in submodules(folder) if inner not in repositories]
+    kept = [path for root in writable for path in kept_in(root)]
+    for folder in repositories:
+        kept += [os.path.join(folder, name) for name in (_GIT_FROZEN if folder not in young else ("hooks",))]
+    kept += [path for path in _real(own) if inside(path, writable)]
+    shown = _real(["~", *own])
     masked = [path for path in found.hidden if not _readable(path, real[0], readable)]
     by_rule = [path for path in found.kept if inside(path, writable)]
     read_only = [path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)]
@@ -223,6 +229,33 @@ def trespasses(paths: Iterable[str]) -> list[str]:
     return made
 
 
+def is_hook(path: str) -> bool:
+    """Tell whether git would run a file of this path; of those it makes itself it runs none."""
+    return "/.git/hooks/" in path and not path.endswith(".sample")
+
+
+def programs_made(folders: Iterable[str]) -> list[str]:
+    """Take away what in repositories a command has made would run as the user; return which files those were.
+
+    These are hooks, git's own examples apart, and settings that name programs.
+    """
+    from holdfast.host.trees import remove_tree
+
+    made: list[str] = []
+    for folder in folders:
+        hooks = os.path.join(folder, "hooks")
+        if os.path.islink(hooks):
+            made.append(hooks)
+        elif os.path.isdir(hooks):
+            made += filter(is_hook, (os.path.join(hooks, name) for name in sorted(os.listdir(hooks))))
+        if configured_programs(os.path.dirname(folder)):
+            settings = (os.path.join(folder, name) for name in ("config", "config.worktree"))
+            made += [path for path in settings if os.path.lexists(path)]
+    for path in made:
+        remove_tree(path)
+    return made
+
+
 def git_folders(root: str) -> list[str]:
     """Return the `.git` folders at the top of a root and one level below."""
     places = [root]
@@ -231,7 +264,8 @@ def git_folders(root: str) -> list[str]:
             places += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)][:200]
     except OSError:
         pass
-    return [path for place in places if os.path.isdir(path := os.path.join(place, ".git")) and not os.path.islink(path)]
+    folders = [os.path.join(place, ".git") for place in places]
+    return [path for path in folders if is_repository(path) and os.path.isdir(path) and not os.path.islink(path)]
 
 
 def linked_git_folders(workspace: str) -> tuple[str, ...]:
