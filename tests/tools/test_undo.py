@@ -278,6 +278,33 @@ def test_a_name_with_line_feeds_adds_no_lines_to_what_an_undo_says(tmp_path: Pat
     assert bench.call("Undo").output.splitlines()[1:] == [f"  removed {bench.root}/a\\n  removed b"]
 
 
+def test_an_undo_through_a_folder_that_became_a_link_is_refused_and_says_why(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    bench.put("d/f", "one\n")
+    bench.edit("d/f", "one", "1")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/f").write_text("1\n")
+    (bench.root / "d").rename(bench.root / "e")
+    (bench.root / "d").symlink_to(tmp_path / "outside")
+    for force in (False, True):
+        assert "is a link by now" in failure(lambda force=force: bench.call("Undo", force=force)).message
+    assert (tmp_path / "outside/f").read_text() == "1\n"
+
+
+def test_an_undo_says_which_folder_it_left_and_what_stands_in_its_way(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    bench.write("d/f", "x\n")
+    other = bench.root / "d/other"
+    other.write_text("somebody's\n")
+    assert f"left {bench.root}/d, which is not empty" in bench.call("Undo").output
+    assert other.exists()
+    path = bench.put("g", "one\n")
+    bench.edit("g", "one", "1")
+    path.unlink()
+    os.mkfifo(path)
+    assert "something else stands there" in failure(lambda: bench.call("Undo", force=True)).message
+
+
 def test_whoever_listens_is_told_that_old_changes_were_dropped(tmp_path: Path) -> None:
     bench = Workbench(tmp_path, limit_mb=1)
     for number in range(4):

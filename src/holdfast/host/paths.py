@@ -251,6 +251,7 @@ _MEANINGS: Final[dict[int, tuple[str, str]]] = {
     errno.ELOOP: ("its links lead in a circle or keep changing", "Name the file itself."),
     errno.ENAMETOOLONG: ("the name is too long", "Use a shorter name."),
     errno.ENOTDIR: ("a part of the path is a file, not a folder", "Check the path."),
+    errno.EEXIST: ("something else stands there", "Move it away, then try again."),
     errno.EISDIR: ("it is a folder", "Name a file; `ls` or Glob lists a folder."),
     errno.EMFILE: ("this process has too many open files", "Close something, then try again."),
     errno.ENXIO: ("it is a FIFO or a socket nobody listens to", "Only regular files can be used."),

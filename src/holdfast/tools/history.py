@@ -94,7 +94,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
     change_id, done = undo.apply(history, plan, who, _roots(ctx), force=args.force)
     for step in done:
         _tell(ctx, tool, change_id, step)
-    lines = [f"  {_verb(step)} {one_line(step.path)}" for step in done[:_PATHS_SHOWN]]
+    lines = [f"  {_told(step)}" for step in done[:_PATHS_SHOWN]]
     if len(done) > _PATHS_SHOWN:
         lines.append(f"  ... and {len(done) - _PATHS_SHOWN:,} more paths")
     word = "Undid" if plan.kind == "undo" else "Brought back"
@@ -114,9 +114,12 @@ def _named(plan: Plan) -> str:
     return f"change {ids[0]}" if len(ids) == 1 else f"{len(ids)} changes ({', '.join(ids[:10])}{more})"
 
 
-def _verb(step: FileChange) -> str:
-    after = step.after or ABSENT
-    return "removed" if after.kind == "absent" else "created" if step.before.kind == "absent" else "restored"
+def _told(step: FileChange) -> str:
+    after, name = step.after or ABSENT, one_line(step.path)
+    if after.kind == "absent":
+        left = step.before.kind == "directory" and os.path.isdir(step.path)
+        return f"left {name}, which is not empty" if left else f"removed {name}"
+    return f"{'created' if step.before.kind == 'absent' else 'restored'} {name}"
 
 
 def _tell(ctx: ToolContext, tool: str, change_id: str, step: FileChange) -> None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import frozen
 from holdfast.host.diff import creation_diff, narrow_diff, one_line, text_diff
 from holdfast.host.history.disk import Data, put, state_in
@@ -216,7 +217,7 @@ class _Folders:
         except OSError as problem:
             if not make and _no_folder(problem, path, self._links):
                 return None  # a step is to make it, or nothing stands there and nothing shall
-            raise os_failure(problem, folder, "open") from None
+            raise _unreached(problem, path) from None
 
 
 def in_order(steps: Sequence[FileChange]) -> list[FileChange]:
@@ -245,6 +246,16 @@ def _no_folder(problem: OSError, path: str, links: tuple[str, ...]) -> bool:
     return problem.errno in (errno.ENOENT, errno.ENOTDIR) or (problem.errno == errno.ELOOP and path.startswith(links))
 
 
+def _unreached(problem: OSError, path: str) -> ToolFailure:
+    if problem.errno != errno.ELOOP:
+        return os_failure(problem, path, "reach")
+    return ToolFailure(
+        f"a folder on the way to {one_line(path)} is a link by now, and none is followed here",
+        hint="Nothing was changed. Put the folder back, then try again.",
+        details={"path": path, "errno": "ELOOP"},
+    )
+
+
 def _standing(path: str, roots_of: RootsOf, links: tuple[str, ...]) -> tuple[FileState, bytes | None]:
     """Return what stands at a path, reached without following any link."""
     try:
@@ -252,7 +263,7 @@ def _standing(path: str, roots_of: RootsOf, links: tuple[str, ...]) -> tuple[Fil
     except OSError as problem:
         if _no_folder(problem, path, links):
             return ABSENT, None
-        raise os_failure(problem, path, "look at") from None
+        raise _unreached(problem, path) from None
     try:
         return state_in(folder, os.path.basename(path))
     finally:
