@@ -85,6 +85,12 @@ async def test_repeated_ids_and_broken_arguments_are_answered_by_position() -> N
     assert outcome.results[1].error.code == "invalid_args"
 
 
+async def test_a_model_that_says_nothing_has_not_answered() -> None:
+    async with scratch_app(tools=[double]) as app:
+        outcome = await app.conversation(ScriptedModel([("double", {"n": 1})], " \n")).ask("go")
+    assert (outcome.stop, outcome.answered, len(outcome.results)) == ("empty", False, 1)
+
+
 async def test_a_model_that_never_stops_is_stopped() -> None:
     model = ScriptedModel(*[[("double", {"n": n})] for n in range(100)])
     async with scratch_app(tools=[double]) as app:

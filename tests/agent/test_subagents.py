@@ -454,6 +454,17 @@ def test_a_broken_profile_says_what_is_wrong(text: str) -> None:
         parsed(text, "x.md")
 
 
+async def test_a_profile_that_waits_for_trust_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / ".holdfast" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "mine.md").write_text("---\nname: mine\ndescription: Mine.\n---\n")
+    told: list[str] = []
+    async with scratch_app(tmp_path) as app:
+        app.bus.subscribe(lambda event: told.append(str(event.data.get("message"))) if event.kind == "note" else None)
+        await app.conversation(ScriptedModel("done")).ask("go")
+    assert any("mine.md: this folder is not trusted; `holdfast trust`" in each for each in told)
+
+
 def test_profiles_of_a_workspace_count_once_it_is_trusted(tmp_path: Path) -> None:
     folder = tmp_path / ".holdfast" / "agents"
     folder.mkdir(parents=True)

@@ -90,7 +90,7 @@ class Loop:
             outcome.text = message.text
             self._say(message, turn.usage)
             if not message.calls:
-                outcome.stop = turn.stop
+                outcome.stop = "empty" if turn.stop == "end" and not message.text.strip() else turn.stop
                 return
             await self._answer(message.calls, {})
 

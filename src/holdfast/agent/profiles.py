@@ -39,8 +39,11 @@ def load(workspace: str, *, trusted: bool) -> tuple[list[Profile], list[str]]:
     found = {profile.name: profile for profile in BUILT_IN}
     problems: list[str] = []
     folders = [os.path.join(locations.home(), "agents")]
+    own = os.path.join(workspace, FOLDER)
     if trusted:
-        folders.append(os.path.join(workspace, FOLDER))
+        folders.append(own)
+    else:
+        problems += [f"{path}: this folder is not trusted; `holdfast trust` changes that" for path in _files(own)]
     for path in (path for folder in folders for path in _files(folder)):
         try:
             with open(path, encoding="utf-8") as file:

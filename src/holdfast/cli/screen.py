@@ -79,7 +79,7 @@ class Screen:
         """End an answer: say in a line what it took, and why it stopped if it did not end by itself."""
         with self._lock:
             self._stop()
-            if outcome.answered and not self._said.strip():
+            if outcome.stop == "empty":
                 self._write(self._dim("(the model said nothing)"))
             calls = f" · {render.counted(len(outcome.calls), 'call')}" if outcome.calls else ""
             took = blocks.took_words(monotonic() - self._since)
