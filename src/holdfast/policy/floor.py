@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from holdfast.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
@@ -40,6 +40,14 @@ _OWNERS = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl"})
 _DISK_WRITERS = (
     r"mkfs(\..+)?|mke2fs|mkswap|wipefs|[cs]?g?fdisk|sfdisk|parted|blkdiscard|badblocks|shred|dd|dcfldd|tee|cp|mv|install|"
     r"cryptsetup|pvcreate|vgcreate|zpool|mdadm|newfs(_.+)?|diskutil|format|truncate|nvme|hdparm|sgdisk"
+)
+_LANGUAGES = (
+    r"(python|pypy|perl|ruby|node|deno|bun|php|lua|[gmn]?awk|vim|nvim|vi|ex|emacs|gdb|sqlite3?|psql|mysql|less)[0-9.]*"
+)
+_RUN_IN_TEXT = re.compile(
+    r"(?:(?:system|exec\w*|popen|run|call|check_\w+|spawn\w*|shell[\w-]*|execute)\s*[\[({\"'`]+\s*[\"'`]*|[!`]\s*|"
+    r"\.(?:shell|system)\s+)([a-z][^\"'`);\n]*)",
+    re.IGNORECASE,
 )
 _EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _NAMES_FILES = r"-(i?name|i?path|i?wholename|i?regex|[acm](time|min)|newer.*|size|empty|user|group|perm|links|inum)"
@@ -134,6 +142,9 @@ def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
         return _targets(_starts(words), cwd, roots)
     if command.read_only:
         return ""
+    for text in _texts_run(program, command.words):
+        if reason := command_floor(RunCommand(tuple(text.split()), False, ""), cwd, roots):
+            return reason
     if re.fullmatch(_DISK_WRITERS, program) and any(
         re.match(_DISK, posixpath.normpath(_value(word))) for word in words
     ):
@@ -145,6 +156,15 @@ def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
         picks = any(re.fullmatch(_FIND_TESTS, word) for word in words)
         return _targets(_starts(words), cwd, roots, inside_too=not picks)
     return ""
+
+
+def _texts_run(program: str, words: tuple[str, ...]) -> Iterator[str]:
+    """Yield the commands that stand plainly in the text of another language, or in a variable that programs run."""
+    if "=" in words[0]:
+        yield words[0].partition("=")[2].lstrip("|")
+    elif re.fullmatch(_LANGUAGES, program):
+        for word in words[1:]:
+            yield from (hit[1] for hit in _RUN_IN_TEXT.finditer(word))
 
 
 def _starts(words: tuple[str, ...]) -> tuple[str, ...]:

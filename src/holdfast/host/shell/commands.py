@@ -14,14 +14,13 @@ from holdfast.host.shell import arithmetic, globs, simple
 from holdfast.host.shell.constructs import CONSTRUCTS
 from holdfast.host.shell.found import Found, FoundRedirect, Place
 from holdfast.host.shell.plain import Node
-from holdfast.host.shell.scope import Flow, Scope, staying
+from holdfast.host.shell.scope import Flow, Places, Scope, staying
 from holdfast.host.shell.syntax import SyntaxFault, parse
 from holdfast.host.shell.tree import (
     child,
     children,
     count_commands,
     doubtful_comment,
-    has_glob,
     hidden_expansion,
     outermost,
     text,
@@ -47,6 +46,7 @@ class Walk:
         self.found: list[Found] = []
         self.redirects: list[FoundRedirect] = []
         self.assigned: list[tuple[str, Word]] = []
+        self.listed: list[tuple[Word, Places]] = []  # patterns in lists of values, which no command is given
         self.faults: list[str] = []
         self.notes: list[str] = []
         self.functions: dict[str, Node] = {}
@@ -173,6 +173,9 @@ class Walk:
         subscripts = [node.get("Index"), *(element.get("Index") for element in children(array, "Elems"))]
         if any(index is not None and not arithmetic.is_number(index) for index in subscripts):
             self.fault("a subscript is evaluated as code")
+        for element in children(array, "Elems"):
+            words = self.decoder.words(element["Value"], scope.variables) if element.get("Value") else []
+            self.listed += [(word, scope.places) for word in words if word.kind == "glob"]
         if array or node.get("Append") or node.get("Index") is not None:
             return name, Word(name, "opaque")
         return name, self.decoder.value(node.get("Value"), scope.variables)
@@ -200,9 +203,10 @@ class Walk:
         return place
 
     def _redirection(self, node: Node, op: str, scope: Scope) -> None:
-        target = self.decoder.value(node["Word"], scope.variables)
-        if has_glob(node["Word"]):  # braces that leave one word name a file: `< {.env,}`
-            target = Word(target.text, "opaque" if "{" in target.text else "glob")
+        words = self.decoder.words(node["Word"], scope.variables)
+        target = words[0]
+        if len(words) > 1:  # braces whose other words are empty leave one that names a file: `< {.env,}`
+            target = Word(" ".join(word.text for word in words), "opaque")
         if text(node, "N").startswith("{"):
             self.note("a redirection assigns a variable")
             name = text(node, "N").strip("{}")

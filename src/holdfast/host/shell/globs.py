@@ -38,6 +38,12 @@ def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str
         yield path, False
 
 
+def folder_of(word: Word) -> Word:
+    """Return the folder whose names the shell itself lists to expand a pattern: `echo ~/.ssh/*` shows what is there."""
+    folder = _fixed_directory(word.text)
+    return Word(folder if folder != "/" or word.text.startswith("/") else ".")
+
+
 def looked_at(word: Word, places: Sequence[str | None]) -> Word:
     """Return a pattern marked as one that finds no option, where no name in the folder it is matched in could be one.
 

@@ -147,6 +147,35 @@ def _ssh(words: Sequence[Word]) -> Iterator[Started]:
             yield Started(script=Word(hit[2], value.kind))
 
 
+def _runner(*deeds: str) -> Finder:
+    """Return a finder for programs that run the first word that is no option, after one of `deeds` if they have such.
+
+    An option may have a value, so that the word after it is either: each is judged as the command it would be.
+    """
+
+    def find(words: Sequence[Word]) -> Iterator[Started]:
+        start = next((at + 1 for at, word in enumerate(words) if word.text in deeds), None) if deeds else 0
+        before = ""
+        for at in range(start, len(words)) if start is not None else ():
+            text = words[at].text
+            if not text.startswith("-") or not words[at].literal:
+                if text.rpartition("/")[2] in _RUN_BY_OTHERS:
+                    yield Started(tuple(words[at:]))
+                if not before.startswith("-") or before == "--":
+                    return
+            before = text
+
+    return find
+
+
+# What is judged as a command of its own where a runner is handed it; the names of other programs are not known here.
+_RUN_BY_OTHERS = names(
+    """rm rmdir unlink shred mv cp install ln dd tee touch mkdir chmod chown truncate find xargs env sudo doas timeout
+    nice bash sh dash zsh ksh fish busybox curl wget nc ncat ssh scp rsync git sed eval exec command time mkfs kill
+    pkill killall"""
+)
+
+
 def _value(word: Word) -> Word:
     return Word(word.text.partition("=")[2], word.kind)
 
@@ -167,6 +196,11 @@ STARTERS: dict[str, Finder] = {
     "sort": _scripts("--compress-program"),
     "split": _scripts("--filter"),
     "man": _scripts("-P", "--pager", "--html"),
+    **dict.fromkeys(names("npx bunx pnpx uvx valgrind dumb-init tini cross-env xvfb hyperfine ltrace"), _runner()),
+    "perf": _runner("stat", "record", "trace", "mem"),
+    **dict.fromkeys(("gdb", "lldb"), _runner("--args", "--")),
+    **dict.fromkeys(names("uv poetry pdm pipenv hatch pipx conda rye dotenv"), _runner("run")),
+    **dict.fromkeys(names("npm pnpm yarn bun bundle mise asdf rbenv pyenv direnv"), _runner("exec", "x", "dlx")),
     "git": _git,
     "ssh": _ssh,
     "scp": _ssh,

@@ -101,6 +101,12 @@ def _set(words: Sequence[Word]) -> Verdict:
     return Verdict("`set` prints or changes the state of the shell")
 
 
+def _wait(words: Sequence[Word]) -> Verdict:
+    if any(word.may_be_flag and word.text not in ("-n", "-f", "$!", '"$!"') for word in words):
+        return Verdict("`wait -p` evaluates a subscript in a name", unreadable=True)
+    return Verdict()
+
+
 def _shown_limit(words: Sequence[Word]) -> Verdict:
     """Judge `umask` and `ulimit`, which tell a value when none is given."""
     if all(word.literal and re.fullmatch(r"-[A-Za-z]+", word.text) for word in words):
@@ -116,5 +122,6 @@ BUILTIN_CHECKS: dict[str, Check] = {
     "unset": _unset,
     "set": _set,
     "umask": _shown_limit,
+    "wait": _wait,
     "ulimit": _shown_limit,
 }

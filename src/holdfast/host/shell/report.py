@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from holdfast.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
 from holdfast.core.frozen import frozen
-from holdfast.host.shell import classes, effects, readonly
+from holdfast.host.shell import classes, effects, globs, readonly
 from holdfast.host.shell.characters import unseen_character
 from holdfast.host.shell.classes import Class
 from holdfast.host.shell.commands import Walk
@@ -130,6 +130,8 @@ def _report(walk: Walk) -> ShellReport:
                 kinds.append("write")
             if isinstance(effect, Connect):  # what a program would do with its words, and judged as one
                 found.append(RunCommand((redirect.op + redirect.target.text,), False, "it opens a connection"))
+    for word, places in walk.listed:
+        found += effects.located(Touch("read", globs.folder_of(word)), places)
     found += [Unreadable(reason) for reason in dict.fromkeys(faults)]
     reasons = list(dict.fromkeys(reasons))
     return ShellReport(
@@ -174,9 +176,16 @@ def _opaque_problem(found: Found) -> str:
     return next((word.text for word in found.words if word.kind == "opaque"), "")
 
 
-def _touches(found: Found, verdict: Verdict) -> Iterator[Touch]:
+def _touches(found: Found, verdict: Verdict) -> list[Touch]:
     if found.wraps is not None or found.function:
-        return
+        return []
+    touches = list(_own_touches(found, verdict))
+    judged = {touch.word.text for touch in touches}
+    patterns = [word for word in found.words if word.kind == "glob" and not word.path and word.text not in judged]
+    return [*touches, *(Touch("read", globs.folder_of(word)) for word in patterns)]
+
+
+def _own_touches(found: Found, verdict: Verdict) -> Iterator[Touch]:
     if not verdict.problem:
         for word in verdict.reads:
             yield Touch("read", word, verdict.recursive)

@@ -221,10 +221,15 @@ def _shell_script(words: Sequence[Word]) -> tuple[Word | None, Word | None]:
     for word in rest:
         if not word.literal:
             return (word, None) if takes_script else (None, word)
-        if word.text in ("-O", "+O", "-o", "+o", "--rcfile", "--init-file"):
+        given = re.fullmatch(r"--(?:command|init-command)=(.*)", word.text, re.DOTALL)
+        if given:  # of `fish`
+            return Word(given[1]), None
+        if word.text in ("--rcfile", "--init-file", "--emulate"):
             next(rest, None)
-        elif re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", word.text):
-            takes_script = True
+        elif re.fullmatch(r"[-+][A-Za-z]*[cCoO][A-Za-z]*", word.text):
+            takes_script = takes_script or (word.text[0] == "-" and re.search("[cC]", word.text) is not None)
+            for _ in re.findall("[oO]", word.text):  # each takes a word of its own, also in a cluster: `-co pipefail`
+                next(rest, None)
         elif re.fullmatch(r"-[A-Za-z]*s[A-Za-z]*", word.text) and not takes_script:
             return None, None
         elif word.text[:1] not in ("-", "+"):

@@ -148,12 +148,6 @@ def pipeline_parts(node: Node) -> list[Node]:
     return parts
 
 
-def has_glob(word: Node) -> bool:
-    """Whether unquoted text of a word holds a character that the shell would match against files."""
-    bare = "".join(str(part.get("Value", "")) for part in children(word, "Parts") if part["Type"] == "Lit")
-    return re.search(r"(?<!\\)[*?\[{]", bare) is not None
-
-
 def _dressed(statement: Node) -> bool:
     return any(statement.get(key) for key in ("Redirs", "Negated", "Background", "Coprocess"))
 

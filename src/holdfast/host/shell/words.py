@@ -18,7 +18,8 @@ from holdfast.host.shell.tree import below, child, children, prints_a_number
 from holdfast.host.shell.word import Kind, Many, Word
 
 _SPECIAL = re.compile(r"[\\*?\[{~]")
-_SPLITS = re.compile(r"[ \t\n*?\[\\]")
+_SPLITS = re.compile(r"[ \t\n\\]")
+_MATCHES = re.compile(r"[*?\[]")
 _ASSIGNMENT_TILDE = re.compile(r"[A-Za-z_]\w*\+?=(?:[^~]*:)?~", re.ASCII)
 _SUBSTITUTE = "/dev/fd/63"  # what a process substitution looks like to the program
 
@@ -215,6 +216,8 @@ class Decoder:
             return None
         if splits and (not self.splits_as_usual or not known.text or (known.literal and _SPLITS.search(known.text))):
             return None
+        if splits and known.literal and _MATCHES.search(known.text):
+            return Piece(known.text, "glob", "split")
         return Piece(known.text, known.kind, "split" if splits and not known.literal else "", known.no_flag)
 
 
