@@ -305,6 +305,31 @@ def test_an_undo_says_which_folder_it_left_and_what_stands_in_its_way(tmp_path: 
     assert "something else stands there" in failure(lambda: bench.call("Undo", force=True)).message
 
 
+def test_what_came_and_went_in_a_session_is_left_alone_by_its_undo(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    path = bench.put("a", "one\n")
+    kept = bench.put("b", "two\n")
+    for old, new in (("one", "1"), ("1", "one")):
+        bench.edit("a", old, new)
+    bench.edit("b", "two", "2")
+    path.write_text("somebody else's\n")
+    result = bench.call("Undo", session="s")
+    assert result.data["paths"] == [str(kept)]
+    assert (path.read_text(), kept.read_text()) == ("somebody else's\n", "two\n")
+    bench.call("Redo")
+    assert (path.read_text(), kept.read_text()) == ("somebody else's\n", "2\n")
+
+
+def test_a_session_whose_changes_cancel_out_is_undone_all_the_same(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    path = bench.put("a", "one\n")
+    for old, new in (("one", "1"), ("1", "one")):
+        bench.edit("a", old, new)
+    assert bench.call("Undo", session="s").ok
+    assert path.read_text() == "one\n"
+    assert "nothing of session" in failure(lambda: bench.call("Undo", session="s")).message
+
+
 def test_whoever_listens_is_told_that_old_changes_were_dropped(tmp_path: Path) -> None:
     bench = Workbench(tmp_path, limit_mb=1)
     for number in range(4):

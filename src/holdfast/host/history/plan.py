@@ -87,15 +87,17 @@ def _plan_many(changes: Sequence[Change], nothing: str) -> Plan:
     if not changes:
         raise ToolFailure(f"there is {nothing} to undo", code="precondition_failed", hint=_LISTED)
     steps: dict[str, FileChange] = {}
-    broken: list[str] = []
+    broken: dict[str, None] = {}
     for change in changes:
         for each in change.files:
             later, after = steps.get(each.path), each.after or ABSENT
             if later is not None and later.after is not None and not later.after.same_content(after):
-                broken.append(each.path)
+                broken[each.path] = None
             steps[each.path] = FileChange(each.path, later.before if later else after, each.before)
     ids = tuple(each.id for each in changes)
-    return Plan("undo", ids, tuple(steps.values()), tuple(broken), ids)
+    # What came and went again, or is as it was, is nobody's to touch.
+    wanted = [step for step in steps.values() if step.before != step.after or step.path in broken]
+    return Plan("undo", ids, tuple(wanted or steps.values()), tuple(broken), ids)
 
 
 def _known(history: History, id: str) -> Change:
