@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Settings, ToolCall, tool
+from holdfast import Holdfast, Settings, ToolCall, ToolResult, tool
 from holdfast.agent.ask import answer
+from holdfast.agent.compaction import compacted
 from holdfast.agent.loop import Limits
 from holdfast.core.call import BROKEN_ARGUMENTS
 from holdfast.core.model import Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
@@ -298,10 +301,37 @@ async def test_a_long_conversation_is_compacted_and_said_so() -> None:
         app.bus.subscribe(lambda event: notes.append(event.data["message"]) if event.kind == "note" else None)
         outcome = await app.conversation(model).ask("go")
     assert outcome.text == "done"
-    assert any("made room" in note for note in notes)
     last: ModelRequest = model.requests[-1]
-    assert any("dropped to make room" in result.output for message in last.messages for result in message.results)
+    gone = [each for message in last.messages for each in message.results if "dropped to make room" in each.output]
+    told = [re.search(r"dropped the text of (\d+) old tool results?; about [\d,]+ tokens", note) for note in notes]
+    assert sum(int(found[1]) for found in told if found) == len(gone) > 0
+    assert len(notes) <= 4, "a good piece is freed at once, so that the beginning of a request seldom changes"
     assert last.messages[0].text == "go"
+
+
+def test_room_is_made_within_a_question_whose_calls_alone_are_too_much() -> None:
+    long = {"content": "x" * 3000}
+    messages = [Message("user", "go")]
+    for n in range(20):
+        messages.append(Message("assistant", "", (ToolCall("Write", long, f"c{n}", "model"),)))
+        messages.append(Message("tool", results=(ToolResult(output="ok"),)))
+    made, said = compacted(messages, "", [], 8000)
+    assert "dropped the 1" in said
+    assert len(json.dumps([message.to_dict() for message in made])) < 8000 * 4
+    assert made[0] is messages[0]
+    assert made[-6:] == messages[-6:]
+    assert [message.role for message in made[1:]] == ["assistant", "tool"] * ((len(made) - 1) // 2)
+
+
+def test_the_oldest_questions_go_with_all_that_belongs_to_them() -> None:
+    messages: list[Message] = []
+    for n in range(10):
+        messages += [Message("user", f"question {n} " + "x" * 4000), Message("assistant", f"answer {n}")]
+    made, said = compacted(messages, "", [], 8000)
+    assert "oldest exchanges" in said
+    assert made == messages[len(messages) - len(made) :]
+    assert made[0].role == "user"
+    assert compacted(made, "", [], 8000) == (made, "")
 
 
 def test_usage_adds_up_and_messages_survive_json() -> None:

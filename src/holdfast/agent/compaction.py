@@ -1,4 +1,8 @@
-"""Making room: when a conversation nears the model's limit, the oldest tool results go first, and that is said."""
+"""Making room: when a conversation nears the model's limit, the oldest tool results go first, and that is said.
+
+A good piece is freed at once. Taking away a little before every turn would change the beginning of each request, and a
+provider's prompt cache would never serve.
+"""
 
 from __future__ import annotations
 
@@ -10,57 +14,78 @@ from typing import Final
 from holdfast.core.call import Image, ToolResult
 from holdfast.core.model import Message
 from holdfast.core.tool import ToolInfo
+from holdfast.host.walk import counted
 
 FULL: Final = 0.8
 """The part of the model's window at which room is made."""
-KEPT_TURNS: Final = 6
-"""Messages at the end that are never touched."""
+FREED: Final = 0.6
+"""The part that may be taken afterwards."""
+KEPT_MESSAGES: Final = 6
+"""Messages at the end whose results are never touched."""
 _GONE: Final = "[this result was dropped to make room; call the tool again if you need it]"
-_IMAGE_TOKENS: Final = 1500
-
-
-def tokens(messages: Sequence[Message], system: str = "", tools: Sequence[ToolInfo] = ()) -> int:
-    """Estimate what a request costs: four characters a token, which errs on the large side for English and code."""
-    characters = len(system) + sum(len(tool.description) + len(json.dumps(tool.input_schema)) for tool in tools)
-    images = 0
-    for message in messages:
-        characters += len(message.text) + sum(len(json.dumps(dict(call.args), default=str)) for call in message.calls)
-        for result in message.results:
-            characters += len(result.output)
-            images += sum(isinstance(block, Image) for block in result.content)
-    return characters // 4 + images * _IMAGE_TOKENS
+_TOKEN: Final = 4
+"""Characters of a token, which errs on the large side for English and code."""
+_IMAGE: Final = 1500 * _TOKEN
 
 
 def compacted(
     messages: list[Message], system: str, tools: Sequence[ToolInfo], window: int
 ) -> tuple[list[Message], str]:
     """Return messages that fit, and what was dropped in words (empty when nothing was)."""
-    room = int(window * FULL)
-    before = tokens(messages, system, tools)
-    if before <= room:
+    fixed = len(system) + sum(len(tool.description) + len(json.dumps(tool.input_schema)) for tool in tools)
+    before = size = fixed + sum(map(_size, messages))
+    if size <= window * FULL * _TOKEN:
         return messages, ""
+    room = window * FREED * _TOKEN
     made = list(messages)
-    results = 0
-    for position in range(max(0, len(made) - KEPT_TURNS)):
-        if tokens(made, system, tools) <= room:
+    results = exchanges = 0
+    for position, message in enumerate(made[: max(0, len(made) - KEPT_MESSAGES)]):
+        if size <= room:
             break
-        if made[position].results:
-            results += len(made[position].results)
-            made[position] = replace(made[position], results=tuple(map(_emptied, made[position].results)))
-    turns = 0
-    while len(made) > KEPT_TURNS and tokens(made, system, tools) > room:
-        # A question and everything up to the next one go together: providers refuse results without their calls.
-        following = next((at for at in range(1, len(made)) if made[at].role == "user"), None)
-        if following is None:
-            break
-        del made[:following]
-        turns += 1
-    if not results and not turns:
+        made[position], emptied = _emptied(message)
+        results += emptied
+        size += _size(made[position]) - _size(message)
+    while size > room and len(made) > KEPT_MESSAGES and (oldest := _oldest(made)):
+        size -= sum(map(_size, made[oldest]))
+        del made[oldest]
+        exchanges += 1
+    dropped = (f"the text of {counted(results, 'old tool result')}" if results else "", _exchanges(exchanges))
+    if not any(dropped):
         return messages, ""
-    said = f"made room in the conversation: dropped the text of {results} old tool result(s)"
-    said += f" and {turns} oldest exchange(s)" if turns else ""
-    return made, f"{said}; about {before - tokens(made, system, tools):,} tokens"
+    freed = f"about {(before - size) // _TOKEN:,} tokens"
+    return made, f"made room in the conversation: dropped {' and '.join(filter(None, dropped))}; {freed}"
 
 
-def _emptied(result: ToolResult) -> ToolResult:
-    return replace(result, output=_GONE, data=None, content=()) if len(result.output) > len(_GONE) else result
+def _exchanges(number: int) -> str:
+    return f"the {counted(number, 'oldest exchange')}" if number else ""
+
+
+def _size(message: Message) -> int:
+    """Return what a message costs in characters."""
+    size = len(message.text) + sum(len(json.dumps(dict(call.args), default=str)) for call in message.calls)
+    for result in message.results:
+        size += len(result.output) + _IMAGE * sum(isinstance(block, Image) for block in result.content)
+    return size
+
+
+def _emptied(message: Message) -> tuple[Message, int]:
+    """Return a message without the text of its results, and how many of them lost it."""
+    results = tuple(map(_without_text, message.results))
+    changed = sum(new is not old for new, old in zip(results, message.results, strict=True))
+    return (replace(message, results=results), changed) if changed else (message, 0)
+
+
+def _without_text(result: ToolResult) -> ToolResult:
+    if len(result.output) <= len(_GONE) and not result.content:
+        return result
+    return replace(result, output=_GONE, data=None, content=())
+
+
+def _oldest(messages: Sequence[Message]) -> slice | None:
+    """Return what goes first: a question with everything up to the next one, or the oldest turn of the only question.
+
+    What belongs together goes together: providers refuse results without their calls.
+    """
+    if (following := next((at for at in range(1, len(messages)) if messages[at].role == "user"), None)) is not None:
+        return slice(0, following)
+    return slice(1, 3) if len(messages) > KEPT_MESSAGES and messages[2].role == "tool" else None
