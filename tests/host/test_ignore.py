@@ -201,9 +201,31 @@ def test_the_top_of_a_repository_is_not_ignored_by_its_own_rules(tmp_path: Path)
 def test_a_folder_called_git_that_is_no_repository_bounds_no_rules(tmp_path: Path) -> None:
     top = repository(tmp_path / "r")
     put(top, ".gitignore", "*.log\n")
-    for name in ("in/.git/HEAD", "in/a.log", "in/b"):
-        put(top, name)
-    assert [path for path, _ in Walk(os.fsencode(top)).files()] == [b".gitignore", b"in/b"]
+    head = "ref: refs/heads/main\n"
+    for name, content in {
+        "part/.git/HEAD": head,
+        "odd/.git/HEAD": "nothing",
+        "odd/.git/objects/x": "",
+        "odd/.git/refs/x": "",
+        "lost/.git": "gitdir: /nowhere/at/all\n",
+        "text/.git": "no pointer\n",
+        "real/.git/HEAD": head,
+        "real/.git/objects/x": "",
+        "real/.git/refs/x": "",
+        "apart/.git": "gitdir: ../elsewhere\n",
+        "elsewhere/objects/x.log": "",
+        "elsewhere/refs/x.log": "",
+    }.items():
+        put(top, name, content)
+    (top / "elsewhere" / "HEAD").symlink_to("refs/heads/main")
+    for folder in ("part", "odd", "lost", "text", "real", "apart"):
+        put(top, f"{folder}/a.log")
+        put(top, f"{folder}/b")
+    listed = set(filter(None, git(top, "ls-files", "-z", "-o", "--exclude-standard").split(b"\0")))
+    inside = {b"real/": {b"real/a.log", b"real/b"}, b"apart/": {b"apart/a.log", b"apart/b"}}
+    assert inside.keys() <= listed
+    listed = (listed - inside.keys()).union(*inside.values())
+    assert {path for path, _ in Walk(os.fsencode(top)).files()} == listed
 
 
 def test_case_does_not_matter_where_the_configuration_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import Final
 
@@ -10,8 +11,8 @@ from holdfast.core.frozen import frozen
 from holdfast.core.secrets import is_secret
 from holdfast.host.git_config import config_home, is_true, read_plain, settings_of
 
-_PARTS: Final = (b"HEAD", b"objects", b"refs")
-"""What a folder called `.git` has if it is one."""
+_HEAD: Final = re.compile(rb"ref:\s*refs/|[0-9a-fA-F]{40}")
+"""How the file begins that says what is checked out."""
 
 
 @frozen
@@ -40,18 +41,37 @@ def find_repository(folder: bytes) -> Repository | None:
 
 
 def git_dir_of(folder: bytes) -> bytes | None:
-    """Return the git folder when `folder` is the top of a repository or a worktree."""
+    """Return the git folder when `folder` is the top of a repository or a worktree, by git's own test.
+
+    A `.git` that points nowhere, as in a copied worktree, begins no repository: what lies around it counts.
+    """
     git = os.path.join(folder, b".git")
     try:
-        status = os.stat(git)
+        is_folder = stat.S_ISDIR(os.stat(git).st_mode)
     except OSError:
         return None
-    if stat.S_ISDIR(status.st_mode):
-        return git if all(os.path.exists(os.path.join(git, part)) for part in _PARTS) else None
-    pointer = read_plain(git, 4096) or b""
-    if not pointer.startswith(b"gitdir:"):
-        return None
-    return os.path.normpath(os.path.join(folder, pointer[7:].strip()))
+    if not is_folder:
+        pointer = read_plain(git, 4096) or b""
+        if not pointer.startswith(b"gitdir:"):
+            return None
+        git = os.path.normpath(os.path.join(folder, pointer[7:].strip()))
+    shared = _shared(git)
+    parts = (os.path.join(shared, part) for part in (b"objects", b"refs"))
+    return git if _has_head(git) and all(os.access(part, os.X_OK) for part in parts) else None
+
+
+def _has_head(git_dir: bytes) -> bool:
+    head = os.path.join(git_dir, b"HEAD")
+    try:
+        return os.readlink(head).startswith(b"refs/")
+    except OSError:  # it is no link, as is usual
+        return _HEAD.match(read_plain(head, 4096) or b"") is not None
+
+
+def _shared(git_dir: bytes) -> bytes:
+    """Return the git folder that a worktree has in common with its repository; for any other one itself."""
+    common = (read_plain(os.path.join(git_dir, b"commondir"), 4096) or b"").strip()
+    return os.path.normpath(os.path.join(git_dir, common)) if common else git_dir
 
 
 def user_excludes_file(settings: dict[bytes, bytes] | None = None) -> bytes | None:
@@ -65,8 +85,7 @@ def user_excludes_file(settings: dict[bytes, bytes] | None = None) -> bytes | No
 
 
 def _repository(top: bytes, git_dir: bytes) -> Repository:
-    common = (read_plain(os.path.join(git_dir, b"commondir"), 4096) or b"").strip()
-    shared = os.path.normpath(os.path.join(git_dir, common)) if common else git_dir
+    shared = _shared(git_dir)
     settings = settings_of(git_dir, shared)
     excludes_file = user_excludes_file(settings)
     return Repository(
