@@ -7,15 +7,16 @@ provider's prompt cache would never serve.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.core.call import Image, ToolResult
 from holdfast.core.model import Message
 from holdfast.core.tool import ToolInfo
 from holdfast.host.walk import counted
 
+T = TypeVar("T")
 FULL: Final = 0.8
 """The part of the model's window at which room is made."""
 FREED: Final = 0.6
@@ -28,39 +29,57 @@ _TOKEN: Final = 4
 _IMAGE: Final = 1500 * _TOKEN
 
 
-def compacted(
-    messages: list[Message], system: str, tools: Sequence[ToolInfo], window: int
-) -> tuple[list[Message], str]:
-    """Return messages that fit, and what was dropped in words (empty when nothing was)."""
-    fixed = len(system) + sum(len(tool.description) + len(json.dumps(tool.input_schema)) for tool in tools)
-    before = size = fixed + sum(map(_size, messages))
-    if size <= window * FULL * _TOKEN:
-        return messages, ""
-    room = window * FREED * _TOKEN
-    made = list(messages)
-    results = exchanges = 0
-    for position, message in enumerate(made[: max(0, len(made) - KEPT_MESSAGES)]):
-        if size <= room:
-            break
-        made[position], emptied = _emptied(message)
-        results += emptied
-        size += _size(made[position]) - _size(message)
-    while size > room and len(made) > KEPT_MESSAGES and (oldest := _oldest(made)):
-        size -= sum(map(_size, made[oldest]))
-        del made[oldest]
-        exchanges += 1
-    dropped = (f"the text of {counted(results, 'old tool result')}" if results else "", _exchanges(exchanges))
-    if not any(dropped):
-        return messages, ""
-    freed = f"about {(before - size) // _TOKEN:,} tokens"
-    return made, f"made room in the conversation: dropped {' and '.join(filter(None, dropped))}; {freed}"
+class Room:
+    """Keeps one conversation within its model's window. What was measured is not measured again before every turn."""
+
+    def __init__(self) -> None:
+        self._measured: dict[int, tuple[object, int]] = {}  # with what was measured, so that no other takes its place
+
+    def compacted(
+        self, messages: list[Message], system: str, tools: Sequence[ToolInfo], window: int
+    ) -> tuple[list[Message], str]:
+        """Return messages that fit, and what was dropped in words (empty when nothing was)."""
+        if len(self._measured) > 2 * (len(messages) + len(tools)) + 100:
+            self._measured.clear()  # most of it is no part of the conversation any more
+        before = size = len(system) + sum(self._size(tool, _schema) for tool in tools) + self._all(messages)
+        if size <= window * FULL * _TOKEN:
+            return messages, ""
+        room = window * FREED * _TOKEN
+        made = list(messages)
+        results = exchanges = 0
+        for position, message in enumerate(made[: max(0, len(made) - KEPT_MESSAGES)]):
+            if size <= room:
+                break
+            made[position], emptied = _emptied(message)
+            results += emptied
+            size += self._all([made[position]]) - self._all([message])
+        while size > room and len(made) > KEPT_MESSAGES and (oldest := _oldest(made)):
+            size -= self._all(made[oldest])
+            del made[oldest]
+            exchanges += 1
+        return (made, _told(results, exchanges, before - size)) if results or exchanges else (messages, "")
+
+    def _all(self, messages: Sequence[Message]) -> int:
+        return sum(self._size(message, _characters) for message in messages)
+
+    def _size(self, thing: T, measure: Callable[[T], int]) -> int:
+        known = self._measured.get(id(thing))
+        if known is None:
+            known = self._measured[id(thing)] = (thing, measure(thing))
+        return known[1]
 
 
-def _exchanges(number: int) -> str:
-    return f"the {counted(number, 'oldest exchange')}" if number else ""
+def _told(results: int, exchanges: int, freed: int) -> str:
+    dropped = [f"the text of {counted(results, 'old tool result')}"] if results else []
+    dropped += [f"the {counted(exchanges, 'oldest exchange')}"] if exchanges else []
+    return f"made room in the conversation: dropped {' and '.join(dropped)}; about {freed // _TOKEN:,} tokens"
 
 
-def _size(message: Message) -> int:
+def _schema(tool: ToolInfo) -> int:
+    return len(tool.description) + len(json.dumps(tool.input_schema))
+
+
+def _characters(message: Message) -> int:
     """Return what a message costs in characters."""
     size = len(message.text) + sum(len(json.dumps(dict(call.args), default=str)) for call in message.calls)
     for result in message.results:

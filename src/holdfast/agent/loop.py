@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from time import monotonic
 
 from holdfast.agent.answering import answered, taken_over
-from holdfast.agent.compaction import compacted
+from holdfast.agent.compaction import Room
 from holdfast.agent.foreign import marked
 from holdfast.agent.history import Past
 from holdfast.agent.outcome import Limits, Outcome, Spent
@@ -50,6 +50,7 @@ class Loop:
         self.messages: list[Message] = list(past.messages) if past else []
         self.outcome = Outcome()
         """What came of the latest question so far; whole also when it was interrupted."""
+        self._room = Room()
         self._spent = spent
         self._unsettled = past.settled if past else None
         self._on_text: Callable[[str], None] = on_text or (lambda text: None)
@@ -116,7 +117,7 @@ class Loop:
 
     async def _turn(self) -> Turn:
         tools = self.selection.active_tools() if self.selection is not None else []
-        self.messages, dropped = compacted(self.messages, self.system, tools, self.model.context_tokens)
+        self.messages, dropped = self._room.compacted(self.messages, self.system, tools, self.model.context_tokens)
         if dropped:
             self.session.emit("note", message=dropped)
         request = ModelRequest(self.system, tuple(self.messages), tools, self.limits.max_tokens)
