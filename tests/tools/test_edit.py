@@ -299,6 +299,12 @@ def test_a_character_the_encoding_lacks_is_refused_untouched(bench: Workbench) -
     assert path.read_bytes() == data
 
 
+def test_kana_are_japanese_also_where_chinese_has_them_in_the_same_bytes(bench: Workbench) -> None:
+    path = bench.put("a", "# 日本\nx = 'テスト'\n".encode("euc_jp"))
+    bench.edit("a", "テスト", "表示")
+    assert path.read_bytes() == "# 日本\nx = '表示'\n".encode("euc_jp")
+
+
 def test_half_a_character_is_refused(bench: Workbench) -> None:
     bench.put("a", "x\n")
     assert refused(bench, "a", "x", "\ud83d") == (1, 1)

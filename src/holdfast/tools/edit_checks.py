@@ -240,7 +240,8 @@ def _one(attempt: Attempt, data: bytes, wish: Replace, index: int) -> tuple[Prob
     if wish.old == "":
         return _encoded(data, [Span(len(data), len(data))], wish, attempt.encoding, index)
     refused: Problem | None = None
-    for encoding in _encodings(attempt, data):
+    encodings = _encodings(attempt, data, wish.old)
+    for place, encoding in enumerate(encodings):
         try:
             spans = find(data, wish.old, encoding, every=wish.all, limit=None if wish.all else 1000)
         except UnicodeEncodeError:
@@ -249,6 +250,8 @@ def _one(attempt: Attempt, data: bytes, wish: Replace, index: int) -> tuple[Prob
             return _many(data, spans, encoding, index), []
         if spans and (refused is None or encoding.codec in _WESTERN):
             problem, splices = _encoded(data, spans, wish, encoding, index)
+            if problem is None and place:
+                problem = _undecided(data, wish, splices, encodings[place:], index)
             if problem is None:
                 attempt.encoding = encoding
                 return None, splices
@@ -261,11 +264,39 @@ def _one(attempt: Attempt, data: bytes, wish: Replace, index: int) -> tuple[Prob
 _WESTERN: Final = ("cp1252", "latin_1")
 
 
-def _encodings(attempt: Attempt, data: bytes) -> list[Encoding]:
+# Signs, kana and full-width letters have the same bytes in several of these; all other characters have not.
+_PAIRS: Final = ("gb18030", "big5", "cp932", "euc_jp", "cp949")
+_JAPANESE: Final = ("cp932", "euc_jp")
+
+
+def _encodings(attempt: Attempt, data: bytes, old: str) -> list[Encoding]:
     first = attempt.encoding
     if (first.codec == "utf-8" and first.errors == "strict") or first.unit > 1:
         return [first]
-    return [first, *(encoding for encoding in possible(data) if encoding != first)]
+    others = [encoding for encoding in possible(data) if encoding != first]
+    if any("\u3040" <= character <= "\u30ff" for character in old):  # kana: where they are guessed at, it is Japanese
+        others = [each for each in others if each.codec not in _PAIRS or each.codec in _JAPANESE]
+    return [first, *others]
+
+
+def _undecided(
+    data: bytes, wish: Replace, splices: list[Splice], encodings: list[Encoding], index: int
+) -> Problem | None:
+    """Refuse where the text stands in the same bytes in two encodings that would write the new one differently."""
+    chosen, *others = encodings
+    for other in others if chosen.codec in _PAIRS else ():
+        if other.codec not in _PAIRS:
+            continue
+        try:
+            spans = find(data, wish.old, other, every=wish.all, limit=len(splices) + 1)
+        except UnicodeEncodeError:
+            continue
+        problem, rival = _encoded(data, spans, wish, other, index)
+        if problem is None and rival and rival != splices:
+            message = f"the file may be {chosen.label} or {other.label}, which write new_string differently"
+            hint = "Nothing was changed. Convert the file with Bash (iconv) first, or edit a longer text of it."
+            return Problem(5, f"{message}.", hint, {"edit": index, "reason": "encoding"}, layer=6)
+    return None
 
 
 def _encoded(
