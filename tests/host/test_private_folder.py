@@ -114,3 +114,16 @@ def test_only_folders_of_ours_that_nobody_uses_are_taken(tmp_path: Path, temp: P
     assert sorted(abandoned()) == [str(left), str(old)]
     used.remove()
     assert not os.path.exists(used.path)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "relative/nowhere", "file"])
+def test_a_temp_folder_that_is_not_there_is_left_alone(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TMPDIR", place if place.startswith("relative") else str(tmp_path / place))
+    folder = PrivateFolder.make()
+    try:
+        assert os.path.dirname(folder.path) == os.path.realpath("/tmp")
+    finally:
+        folder.remove()

@@ -272,6 +272,35 @@ def test_ordinary_variables_pass(name: str) -> None:
     assert not is_secret_name(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REDIS", "redis://:hunter2@cache:6379/0"),
+        ("MONGODB_URI", "mongodb+srv://app:hunter2@db.example.com/x"),
+        ("SIGNING", "-----BEGIN RSA PRIVATE KEY-----\nabc"),
+        ("CI_BOT", "ghp_0123456789abcdefghij0123456789abcdefgh"),
+        ("MODEL", "sk-ant-0123456789abcdef"),
+        ("MYSQL_PWD", "x"),
+    ],
+)
+def test_a_secret_value_is_kept_from_commands_under_any_name(name: str, value: str) -> None:
+    assert name not in cleaned({name: value, "PATH": "/bin"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HTTPS_PROXY", "http://me:hunter2@proxy:3128"),
+        ("DOCS", "https://example.com/a:b@c"),
+        ("REMOTE", "git@example.com:me/project.git"),
+        ("TZ", "Asia/Kolkata"),
+        ("DATABASE", "postgres://localhost:5432/x"),
+    ],
+)
+def test_a_value_that_only_looks_like_one_passes(name: str, value: str) -> None:
+    assert cleaned({name: value})[name] == value
+
+
 def test_variables_that_change_what_a_shell_does_are_dropped() -> None:
     given = {"BASH_ENV": "x", "BASH_FUNC_ls%%": "() { evil; }", "SHELLOPTS": "xtrace", "PATH": "/bin", "LESSOPEN": "|x"}
     assert cleaned(given).keys() & given.keys() == {"PATH"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from holdfast.host.sandbox import probe
+from holdfast.host.sandbox.finding import homes
 from users import USERS, User, somebody
 
 pytestmark = pytest.mark.skipif(
@@ -547,3 +549,13 @@ def test_a_denial_names_the_setting_that_would_allow_it(box: Box) -> None:
     result = box.one("touch /etc/canary")
     assert "writable" in result["error"]["hint"]
     assert str(box.workspace) in result["error"]["hint"]
+
+
+def test_the_home_the_system_knows_counts_also_where_another_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    known = os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)
+    assert homes() == [str(tmp_path), known]
+    monkeypatch.setenv("HOME", known)
+    assert homes() == [known]

@@ -272,6 +272,29 @@ async def test_a_background_command_answers_at_once_and_shows_its_output_bit_by_
     assert (latest.data["status"], latest.data["details"]["exit_code"]) == ("done", 0)
 
 
+async def test_how_a_background_command_ended_is_told(sh: Bench) -> None:
+    started = await sh("exit 4", run_in_background=True)
+    assert '{"id": "bg_task_1"}' in started.output
+    await sh("sleep 60", run_in_background=True, timeout=50)
+    for task in sh.session.keep(background.BACKGROUND).all():
+        await task.waiting
+    assert (await sh.other("TaskOutput", id="bg_task_1")).output.endswith("[bg_task_1: failed, exit code 4]")
+    assert (await sh.other("TaskOutput", id="bg_task_2")).output.endswith("[bg_task_2: failed, timeout]")
+
+
+async def test_death_by_a_signal_is_told_by_name(sh: Bench) -> None:
+    result = await sh("kill -SEGV $$")
+    assert result.error is not None
+    assert "ended by signal 11, SIGSEGV" in result.error.message
+
+
+async def test_a_short_time_out_of_a_program_that_asks_says_both(sh: Bench) -> None:
+    result = await sh("printf 'Overwrite? '; sleep 60", timeout=300)
+    assert result.error is not None
+    assert "more time" in result.error.hint
+    assert "no input" in result.error.hint
+
+
 async def test_background_commands_are_listed_and_stopped(sh: Bench) -> None:
     await sh("sleep 600", run_in_background=True)
     await sh("setsid sleep 600 & wait", run_in_background=True)

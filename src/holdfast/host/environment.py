@@ -23,6 +23,12 @@ SECRET_NAMES: Final = frozenset(
         "PGPASSFILE",
         "NETRC",
         "KUBECONFIG",
+        "MYSQL_PWD",
+        "SSHPASS",
+        "JWT",
+        "BEARER",
+        "SSH_PRIVATE",
+        "STRIPE_SK",
     }
 )
 
@@ -78,6 +84,21 @@ SETTLED: Final[Mapping[str, str]] = {
 """Nobody is there to turn a page, to type a password or to write in an editor: git takes a message as it stands."""
 
 
+_SECRET_VALUE: Final = re.compile(
+    r"^[a-z][a-z0-9+.-]*://[^/\s@:]*:[^/\s@]+@"  # a password in an address
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"|^(?:gh[pousr]_|github_pat_|glpat-|sk-|sk_live_|rk_live_|xox[abprs]-|AKIA|ASIA)[\w-]{12,}$"
+    r"|^eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*$|^https://hooks\.slack\.com/",
+    re.IGNORECASE,
+)
+_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
+
+
+def is_secret_value(value: str) -> bool:
+    """Tell whether a variable is kept from commands for what is in it, whatever its name."""
+    return len(value) > 8 and _SECRET_VALUE.search(value) is not None
+
+
 def is_secret_name(name: str) -> bool:
     """Tell whether a variable of this name is kept from commands."""
     return name in SECRET_NAMES or (_SECRET.search(name) is not None and _HARMLESS.match(name) is None)
@@ -91,6 +112,9 @@ def cleaned(environment: Mapping[str, str], extra: Mapping[str, str] | None = No
         if name not in _MEDDLING
         and not name.startswith(("BASH_FUNC_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"))
         and not is_secret_name(name)
+        and (
+            name.lower() in _PROXIES or not is_secret_value(value)
+        )  # without its proxy no program would reach anything
     }
     kept.update(SETTLED)
     kept.setdefault("PATH", DEFAULT_PATH)

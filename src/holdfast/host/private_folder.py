@@ -46,7 +46,10 @@ class PrivateFolder:
             except FileExistsError:
                 continue
             except OSError as problem:
-                raise ToolFailure(f"no private temp can be made in {base}: {problem.strerror}") from problem
+                raise ToolFailure(
+                    f"no private temp can be made in {base}: {problem.strerror}",
+                    hint="Commands need a folder for temporary files: name one that can be written in TMPDIR.",
+                ) from problem
         raise ToolFailure(f"no private temp can be made in {base}: every name is taken")
 
     def remove(self) -> None:
@@ -58,7 +61,9 @@ class PrivateFolder:
 
 
 def _base() -> str:
-    return os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
+    """Return where temporary files go; a `TMPDIR` that is not there, or that we cannot write in, is left alone."""
+    wanted = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
+    return wanted if os.path.isdir(wanted) and os.access(wanted, os.W_OK | os.X_OK) else os.path.realpath("/tmp")
 
 
 def _locked(path: str) -> int:

@@ -230,5 +230,6 @@ async def start(args: BashArgs, ctx: ToolContext) -> ToolResult:
     """Start a command for `Bash` and answer with its id."""
     ctx.session.keep(SHELLS)  # kept first, so that it is closed after the tasks that run in it
     task = await ctx.session.keep(BACKGROUND).start(args, ctx)
-    text = f"{task.id} runs in the background. TaskOutput shows what it prints, TaskStop ends it."
+    which = f'{{"id": "{task.id}"}}'
+    text = f"{task.id} runs in the background. TaskOutput {which} shows what it prints, TaskStop {which} ends it."
     return ToolResult(data={"task_id": task.id, "status": task.status}, output=text)

@@ -167,15 +167,25 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
         message = f"the command ran longer than its {call.limit_s:g} s and was ended"
         if ended.waiting:
             message += f"; {ended.waiting} waited for input"
-        hint = waiting.HINT if ended.waiting else _MORE_TIME
+        seems = not ended.waiting and waiting.wanted_input(stdout.text, stderr.text)
+        hint = waiting.HINT if ended.waiting else f"{_MORE_TIME} {waiting.HINT}" if seems else _MORE_TIME
         return ToolError("timeout", message, hint, details | {"timeout_s": call.limit_s})
     if ended.stopped:
         return ToolError("execution_error", f"the command did not run to its end: {ended.stopped}", "", details)
     if ended.exit_code == 0 or (ended.exit_code == 1 and _means_no(call.report)):
         return None
     hint = _explanation(call, stdout.text, stderr.text, ended)
-    killed = f" (ended by signal {ended.signal})" if ended.signal else ""
+    killed = f" (ended by signal {ended.signal}{_signal_name(ended.signal)})" if ended.signal else ""
     return ToolError("execution_error", f"the command failed with exit code {ended.exit_code}{killed}", hint, details)
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return f", {signal.Signals(number).name}"
+    except ValueError:
+        return ""  # one of the many for real time
 
 
 def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:

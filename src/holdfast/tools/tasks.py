@@ -151,8 +151,16 @@ async def _output(args: WhichArgs, ctx: ToolContext) -> ToolResult:
     running = board.running(args.id)
     text = running.output().rstrip("\n")
     task = board.get(args.id)
-    data = task.to_dict() | {"output": text, "details": running.facts()}
-    return ToolResult(data=data, output=f"{text or '(nothing new)'}\n[{task.id}: {task.status}]")
+    facts = running.facts()
+    data = task.to_dict() | {"output": text, "details": facts}
+    return ToolResult(data=data, output=f"{text or '(nothing new)'}\n[{task.id}: {task.status}{_why(facts)}]")
+
+
+def _why(facts: Mapping[str, Any]) -> str:
+    """Return how it ended where that says more than its status: why it was ended, or its exit code."""
+    if reason := facts.get("reason"):
+        return f", {reason}" if reason != facts.get("status") or reason == "timeout" else ""
+    return f", exit code {code}" if (code := facts.get("exit_code")) else ""
 
 
 async def _stop(args: WhichArgs, ctx: ToolContext) -> ToolResult:

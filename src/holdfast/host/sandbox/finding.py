@@ -88,14 +88,25 @@ def _folders_above(path: str) -> Iterable[str]:
 
 def _known_secrets(roots: Sequence[str]) -> Iterable[str]:
     """Yield the secrets of the home and the system that lie in no root."""
-    home = os.path.realpath(os.path.expanduser("~"))
     for pattern in SECRET_PATTERNS:
         if "*" in pattern or pattern.startswith("!"):
             continue
-        path = pattern.rstrip("/")
-        path = path if path.startswith("/") else os.path.join(home, path)
-        if os.path.lexists(path) and not inside(path, roots):
-            yield os.path.realpath(path)
+        name = pattern.rstrip("/")
+        for path in [name] if name.startswith("/") else [os.path.join(home, name) for home in homes()]:
+            if os.path.lexists(path) and not inside(path, roots):
+                yield os.path.realpath(path)
+
+
+def homes() -> list[str]:
+    """Return the folders that are the user's home: the one `HOME` names, and the one the system knows."""
+    import pwd
+
+    found = [os.path.realpath(os.path.expanduser("~"))]
+    try:
+        found.append(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir))
+    except KeyError:
+        pass  # a user without a name, as in a container
+    return list(dict.fromkeys(home for home in found if home != "/"))
 
 
 class _Walk:

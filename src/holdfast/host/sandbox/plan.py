@@ -10,7 +10,7 @@ from holdfast.core.frozen import field, frozen
 from holdfast.core.secrets import is_secret
 from holdfast.core.settings import SandboxSettings
 from holdfast.host.git_programs import configured_programs, submodules
-from holdfast.host.sandbox.finding import PRIVATE, Says, inside, is_repository, look, mark, sockets_outside
+from holdfast.host.sandbox.finding import PRIVATE, Says, homes, inside, is_repository, look, mark, sockets_outside
 
 _GIT_FROZEN: Final = ("hooks", "config", "config.worktree", "info")
 _OWN: Final = (".holdfast", "holdfast.toml")
@@ -213,9 +213,9 @@ def kept_in(root: str) -> list[str]:
     kept = [os.path.join(root, name) for name in _OWN]
     if os.path.isfile(marker := os.path.join(root, ".git")):
         kept.append(marker)  # a worktree's, which says where its repository is
-    home = os.path.realpath(os.path.expanduser("~"))
-    if inside(home, [root]):
-        kept += [os.path.join(home, name) for name in _START_FILES]
+    for home in homes():
+        if inside(home, [root]):
+            kept += [os.path.join(home, name) for name in _START_FILES]
     return kept
 
 
