@@ -12,7 +12,8 @@ from holdfast.host.shell.word import Word
 
 MAX_MATCHES = 64
 _MEANT_OTHERWISE = "-+@!("  # what begins no name of a file to some program: an option, a command, a file of options
-_BRACKET = re.compile(r"\[[!^]?\]?[^\]]*\]")
+_BRACKET = re.compile(r"\[[!^]?[^\[\]/]+\]")
+_ODD_BRACKETS = re.compile(r"\[[^/]*\]")
 
 
 def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str, bool]]:
@@ -58,7 +59,7 @@ def looked_at(word: Word, places: Sequence[str | None]) -> Word:
 
 def _expand(pattern: str) -> list[str] | None:
     paths = ["/"]
-    for part in [part for part in _BRACKET.sub("?", pattern).split("/") if part]:
+    for part in [_without_brackets(part) for part in pattern.split("/") if part]:
         if not _magic(part):
             paths = [os.path.join(path, part) for path in paths]
             continue
@@ -66,6 +67,12 @@ def _expand(pattern: str) -> list[str] | None:
         if len(paths) > MAX_MATCHES:
             return None
     return [path for path in paths if os.path.lexists(path)]
+
+
+def _without_brackets(part: str) -> str:
+    """Return a pattern that finds at least as much; with a class or a quoted bracket inside, where one ends is open."""
+    plain = _BRACKET.sub("?", part)
+    return _ODD_BRACKETS.sub("*", part) if "[" in plain or "]" in plain else plain
 
 
 def _names(directory: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from holdfast.core.secrets import is_secret
 from holdfast.host.shell import options
 from holdfast.host.shell.options import Flags, Parsed
 from holdfast.host.shell.word import Word
@@ -82,7 +83,9 @@ def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...],
     recursive = kind == "pattern_or_files" or parsed.has("-r", "-R", "--recursive", "--dereference-recursive")
     if recursive and not files:
         files = [Word(".")]
-    return Verdict(reads=(*read, *files), recursive=recursive)
+    picked = parsed.values("-g", "--glob", "--iglob", "--include")
+    secrets = (Word(word.text) for word in picked if word.text[:1] != "!" and is_secret(word.text.rpartition("/")[2]))
+    return Verdict(reads=(*read, *files, *secrets), recursive=recursive)
 
 
 def _shows_signatures(parsed: Parsed) -> bool:
@@ -113,6 +116,7 @@ def _blob_path(word: Word) -> Word:
     text = re.sub(r"^:(?:\([^)]*\)|[/!^]+|[0-3]:)?", "", word.text)
     revision, colon, path = _at_colon(text)
     path = path if colon and revision and path and not path.startswith("/") else text
+    path = re.sub(r"\^\{\w*\}\Z", "", path)
     if word.literal and re.search(r"[*?\[]", path) and path[:1] in ".*?[":
         return Word(path, "glob", path[:1] if path[:1] == "." else "")
     return Word(path, word.kind, path if word.literal else word.fixed) if path != word.text else word
