@@ -56,6 +56,28 @@ def test_a_change_is_shown_approved_listed_and_undone(tmp_path: Path, stub: Stub
         assert terminal.ended() == 0
 
 
+def test_a_command_that_needs_permission_asks_at_once(tmp_path: Path, stub: Stub) -> None:
+    work, outside = tmp_path / "work", tmp_path / "outside.txt"
+    work.mkdir()
+    stub.script = [{"calls": [call("Write", file_path=str(outside), content="x\n")]}, {"text": "Written."}]
+    with chat(stub, work) as terminal:
+        terminal.type("go\n")
+        terminal.wait_for("(n and a reason) > ")
+        terminal.type("y\n")
+        terminal.wait_for("tokens")
+        terminal.wait_for(PROMPT)
+        assert outside.exists()
+        terminal.type("/undo\n")
+        terminal.wait_for("Undo asks for permission")
+        terminal.wait_for("(n and a reason) > ")
+        terminal.type("y\n")
+        terminal.wait_for("Undid change")
+        assert not outside.exists()
+        terminal.wait_for(PROMPT)
+        terminal.type("\x04")
+        assert terminal.ended() == 0
+
+
 def test_an_edit_that_needs_no_question_shows_its_diff(tmp_path: Path, stub: Stub) -> None:
     stub.script = [{"calls": [call("Write", file_path="a.txt", content="one\ntwo\n")]}, {"text": "Done."}]
     with chat(stub, tmp_path, "--mode", "accept-edits") as terminal:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import signal
 from argparse import ArgumentParser, Namespace
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import render
@@ -140,8 +141,7 @@ class Chat:
             if name in ("exit", "quit"):
                 return
             command = COMMANDS.get(name)
-            with contextlib.suppress(KeyboardInterrupt):
-                self.aside.wait(command.run(self, rest.strip()) if command else unknown(name))
+            self._order(command.run(self, rest.strip()) if command else unknown(name))
 
     def _typed(self, prompt: Prompt) -> str | None:
         """Wait for what the user types; what asks for permission meanwhile is asked afterwards."""
@@ -152,6 +152,17 @@ class Chat:
     def _catch_up(self) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             self.aside.wait(self.questions.catch_up())
+
+    def _order(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what a command says; what asks for permission meanwhile is asked at once."""
+
+        async def order() -> None:
+            self.screen.at_prompt = False
+            await work
+
+        with contextlib.suppress(KeyboardInterrupt):
+            self.aside.wait(order())
+        self._catch_up()
 
     def _answer(self, text: str) -> None:
         from holdfast.core.model import ModelError
