@@ -17,6 +17,7 @@ from repositories import put, random_pattern, random_tree, repository
 from holdfast.core.errors import ToolFailure
 from holdfast.host import plain_search, rg, search
 from holdfast.host.file_filter import file_filter
+from holdfast.host.held import Held, Root
 from holdfast.host.ignore import rg_agrees
 from holdfast.host.rg_rules import walk_options
 from holdfast.host.search import Search
@@ -117,6 +118,25 @@ def test_a_cut_result_is_the_beginning_of_the_whole(tree: Path, monkeypatch: pyt
         monkeypatch.setattr(search, "SMALL", small)
         for need in (1, 2, 7, 20, 100, 705, len(whole)):
             assert lines(tree, "needle", need) == whole[:need]
+
+
+@pytest.mark.parametrize("multiline", [False, True])
+def test_lines_that_begin_late_among_many_files_come_in_order(tmp_path: Path, multiline: bool) -> None:
+    for number in range(300):
+        put(tmp_path, f"{number:03}", "plum π pear\nplum plum\n" * 9 if number > 150 else "cherry\n")
+    whole = lines(tmp_path, r"pl\w+|\p{Greek}", multiline=multiline)
+    assert whole == [(f"{number:03}".encode(), line) for number in range(151, 300) for line in range(1, 19)]
+    assert lines(tmp_path, r"pl\w+|\p{Greek}", 50, multiline=multiline) == whole[:50]
+
+
+def test_a_binary_file_is_not_handed_to_rg_however_small(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"needle\n\0")
+    (tmp_path / "b.txt").write_bytes("needle\n".encode("utf-16"))
+    (tmp_path / "c.txt").write_bytes(b"needle\n")
+    root = Root(os.open(tmp_path, os.O_RDONLY))
+    with Held(root, [b"a.bin", b"b.txt", b"c.txt"]) as held:
+        assert sorted(held.files.values()) == [b"b.txt", b"c.txt"]
+    root.close()
 
 
 def test_counts_are_the_numbers_of_lines(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

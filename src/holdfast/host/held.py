@@ -18,8 +18,9 @@ from holdfast.host.paths import open_strict
 HELD: Final = 400
 """Files held open for one run of `rg`; a process may often have no more than 1,024."""
 LARGE: Final = 1 << 20
-"""Bytes from which on it pays to look at a file's beginning before it is searched."""
+"""Bytes from which on it pays to look closer at a file's beginning before it is searched."""
 CHUNK: Final = 1 << 16
+GLANCE: Final = 1 << 10
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -109,8 +110,8 @@ class Held:
         return is_binary(self.fds[path])
 
     def _add(self, path: bytes, fd: int, size: int) -> None:
-        # A file that is named `rg` reads to its end, binary or not.
-        if size > LARGE and begins_binary(fd):
+        # A file that is named `rg` reads to its end, binary or not. Most binary files have a NUL soon.
+        if begins_binary(fd, CHUNK if size > LARGE else GLANCE):
             os.close(fd)
             return
         self.fds[path] = fd
@@ -128,10 +129,10 @@ def _descriptors() -> bytes | None:
     return next((place for place in (b"/proc/self/fd/", b"/dev/fd/") if os.path.isdir(place)), None)
 
 
-def begins_binary(fd: int) -> bool:
+def begins_binary(fd: int, within: int = CHUNK) -> bool:
     """Return whether there is a NUL near the beginning of a file that is not UTF-16."""
     try:
-        beginning = os.pread(fd, CHUNK, 0)
+        beginning = os.pread(fd, within, 0)
     except OSError:
         return False
     return b"\0" in beginning and not is_utf16(beginning)

@@ -37,6 +37,8 @@ LINES_HERE: Final = 5000
 """How much is searched in this process before `rg` takes over: enough to be worth it, too little to be felt."""
 PROBE: Final = 24
 """Files of a large tree that are tried first."""
+MANY: Final = 100
+"""Files from which on they are counted before their lines are read: each might have as many as are needed of all."""
 DEADLINE_S: Final = 20.0
 COUNTING: Final = ("--count", "--null", "--with-filename")
 
@@ -207,8 +209,12 @@ class Search:
         at, size = 0, max(PROBE, _files_for(expected, need))
         while at < len(files) and len(found) < need:
             part = files[at : at + size]
-            for begin in range(0, len(part), HELD):
-                found += self._lines_of_batch(part[begin : begin + HELD], need)
+            if len(part) > MANY and not expected:
+                counted = self._counted(part)
+                found += self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
+            else:
+                for begin in range(0, len(part), HELD):
+                    found += self._lines_of_batch(part[begin : begin + HELD], need)
             at, size = at + size, size * 4
         return found[:need]
 
