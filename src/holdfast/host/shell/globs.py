@@ -45,6 +45,14 @@ def folder_of(word: Word) -> Word:
     return Word(folder if folder != "/" or word.text.startswith("/") else ".")
 
 
+def finds_option(word: Word, places: Sequence[str | None]) -> bool:
+    """Return whether a pattern finds a name that the command takes for an option: `git log *` beside `--output=x`."""
+    if word.kind != "glob" or word.path or not word.may_be_flag:
+        return False
+    folders = [place for place in places if place is not None]
+    return any(name[0] == "-" and _fits(name, _without_brackets(word.text)) for at in folders for name in _names(at))
+
+
 def looked_at(word: Word, places: Sequence[str | None]) -> Word:
     """Return a pattern marked as one that finds no option, where no name in the folder it is matched in could be one.
 

@@ -94,7 +94,7 @@ def understand(command: str, cwd: str, *, home: str | None = None) -> ShellRepor
         return _unreadable(f"the parser's tree has a shape that is not understood ({error!r})")
     if problem := unseen_character(command):
         walk.fault(problem)
-    return _report(walk)
+    return _report(walk, cwd)
 
 
 def _unreadable(error: str) -> ShellReport:
@@ -102,13 +102,13 @@ def _unreadable(error: str) -> ShellReport:
     return ShellReport(False, error, (), (), "general", False, (reason,), (Unreadable(reason),))
 
 
-def _report(walk: Walk) -> ShellReport:
+def _report(walk: Walk, cwd: str) -> ShellReport:
     reasons = [*walk.notes, *walk.faults]
     found: list[Effect] = []
     kinds: list[Class] = []
     faults = list(walk.faults)
     for each in walk.found:
-        run, unreadable = _run(each)
+        run, unreadable = _run(each, cwd)
         found.append(run)
         if not run.read_only:
             reasons.append(run.reason)
@@ -155,10 +155,12 @@ def _variables(walk: Walk) -> Iterator[tuple[str, Word, str]]:
                 yield name, value, problem
 
 
-def _run(found: Found) -> tuple[RunCommand, bool]:
+def _run(found: Found, cwd: str) -> tuple[RunCommand, bool]:
     verdict = readonly.judge(found)
     implied: dict[Effect, None] = {}
-    for touch in _touches(found, verdict):
+    elsewhere = bool(verdict.problem) and any(place != cwd for place in found.places)
+    # What an unknown program does depends on the folder it runs in: a rule that allows it does not mean any folder.
+    for touch in (*_touches(found, verdict), *([Touch("read", Word("."))] if elsewhere else ())):
         implied.update(dict.fromkeys(effects.located(touch, found.places)))
     problem = verdict.problem
     unknown = next((effect.reason for effect in implied if isinstance(effect, Unreadable)), "")
@@ -173,7 +175,9 @@ def _run(found: Found) -> tuple[RunCommand, bool]:
 
 def _opaque_problem(found: Found) -> str:
     """Say which word of a command that is no known read cannot be known."""
-    return next((word.text for word in found.words if word.kind == "opaque"), "")
+    return next(
+        (word.text for word in found.words if word.kind == "opaque" or globs.finds_option(word, found.places)), ""
+    )
 
 
 def _touches(found: Found, verdict: Verdict) -> list[Touch]:
