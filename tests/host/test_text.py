@@ -38,6 +38,7 @@ JAPANESE = "一行目：ファイルを編集する\n二行目：表示と能力
 FRENCH = "Voilà une première ligne écrite à la main\nune deuxième où l'été est déjà là\nfin\n"
 RUSSIAN = "Первая строка файла\nвторая строка для проверки кодировки\nконец\n"
 POLISH = "Zażółć gęślą jaźń\ndruga linia: źdźbło trawy śmiało rośnie\nkoniec\n"
+TURKISH = "Bu bir deneme dosyasıdır, ığüşöç.\nİkinci satır: Şoför!\nÜçüncü abc satır?\nSon satır\n"
 THAI = "นี่คือไฟล์ทดสอบ\nบรรทัดที่สอง โปรแกรมและข้อมูล\nจบ\n"
 VIETNAMESE = "Đây là tệp kiểm tra\ndòng thứ hai: chương trình và dữ liệu\nhết\n"
 
@@ -57,6 +58,7 @@ VIETNAMESE = "Đây là tệp kiểm tra\ndòng thứ hai: chương trình và d
         (RUSSIAN, "iso8859_5"),
         (POLISH, "cp1250"),
         (POLISH, "iso8859_2"),
+        (TURKISH, "cp1254"),
         (THAI, "cp874"),
         (VIETNAMESE, "utf-16-le"),
         (VIETNAMESE, "utf-32-be"),

@@ -44,8 +44,10 @@ _UNCOMMON: Final = (
 )
 _ODD: Final = {"cp949": "[\u4e00-\u9fff]", "cp932": "[\uff61-\uff9f]", "cp874": "[\u0e50-\u0e5b]"}
 _SELDOM: Final = ("iso8859_5", "cp866", "cp874")
-"""Their letters are also the bytes of Chinese, Japanese and Korean, which come in pairs: an odd run must tell them."""
+"""Their letters are also the bytes of Chinese, Japanese and Korean, which come in pairs, and of Latin accents, which
+stand among ASCII letters: only runs of odd length, apart from those, tell them."""
 _HIGH_RUN: Final = rb"[\x80-\xff]+"
+_BESIDE_LETTERS: Final = rb"[A-Za-z][\x80-\xff]+|[\x80-\xff]+[A-Za-z]"
 _CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
 
@@ -303,8 +305,10 @@ def _guesses(sample: bytes) -> tuple[str, ...]:
 
 def _implausible(sample: bytes, codec: str) -> bool:
     """Say whether a text read so would be an odd one: Korean of Chinese characters, Thai of digits, and so on."""
-    if codec in _SELDOM and all(len(run) % 2 == 0 for run in re.findall(_HIGH_RUN, sample)):
-        return True
+    if codec in _SELDOM:
+        runs, beside = re.findall(_HIGH_RUN, sample), len(re.findall(_BESIDE_LETTERS, sample))
+        if beside * 4 > len(runs) or all(len(run) % 2 == 0 for run in runs):
+            return True
     odd = _ODD.get(codec)
     if odd is None:
         return False
