@@ -71,7 +71,7 @@ def test_a_command_that_needs_permission_asks_at_once(tmp_path: Path, stub: Stub
         terminal.wait_for("Undo asks for permission")
         terminal.wait_for("(n and a reason) > ")
         terminal.type("y\n")
-        terminal.wait_for("Undid change")
+        assert "● Undo" not in terminal.wait_for("Undid change"), "the command says itself what came of it"
         assert not outside.exists()
         terminal.wait_for(PROMPT)
         terminal.type("\x04")

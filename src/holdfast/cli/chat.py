@@ -155,14 +155,10 @@ class Chat:
 
     def _order(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what a command says; what asks for permission meanwhile is asked at once."""
-
-        async def order() -> None:
-            self.screen.at_prompt = False
-            await work
-
+        self.questions.at_once = True
         with contextlib.suppress(KeyboardInterrupt):
-            self.aside.wait(order())
-        self._catch_up()
+            self.aside.wait(work)
+        self.questions.at_once = False
 
     def _answer(self, text: str) -> None:
         from holdfast.core.model import ModelError

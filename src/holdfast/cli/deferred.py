@@ -18,6 +18,8 @@ class Deferred:
     """An approver that asks when the terminal is free: not while the user types something else."""
 
     def __init__(self, approver: Approver, screen: Screen) -> None:
+        self.at_once = False
+        """Whether to ask even where the user has the terminal: while a command of theirs is being done."""
         self._approver = approver
         self._screen = screen
         self._waiting: list[asyncio.Event] = []
@@ -34,7 +36,7 @@ class Deferred:
         return Answer("no", "the user pressed Ctrl-C") if asking.cancelled() else asking.result()
 
     async def _ask(self, question: Question) -> Answer:
-        if self._screen.at_prompt:
+        if self._screen.at_prompt and not self.at_once:
             await self._turn(question)
         with self._screen.question():
             return await self._approver.ask(question)
