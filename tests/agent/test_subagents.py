@@ -326,7 +326,7 @@ async def test_a_worktree_agent_changes_nothing_outside_whatever_rules_and_appro
     assert git_says(repo, "status", "--porcelain", "--branch") == status
     data = outcome.results[0].data
     assert (data["commits"], data["changes"], data["uncommitted"]) == (1, ["M a.txt"], 1)
-    assert "without the 1 uncommitted changes" in outcome.results[0].output
+    assert "without the 1 uncommitted change here" in outcome.results[0].output
     git_says(repo, "worktree", "remove", "--force", data["worktree"])
     os.rmdir(Path(data["worktree"]).parent)
 

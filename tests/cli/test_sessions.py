@@ -86,6 +86,25 @@ def test_every_ask_is_kept_and_can_be_listed_shown_forked_and_deleted(tmp_path: 
         assert holdfast("sessions", "show", bad, cwd=tmp_path).returncode == 2
 
 
+def test_a_person_is_told_how_to_type_a_question(tmp_path: Path) -> None:
+    with Terminal("ask", cwd=tmp_path) as terminal:
+        terminal.wait_for("Ctrl-D on a line of its own sends it")
+        terminal.type("2+2\n\x04")
+        assert terminal.ended() == 0
+        assert "2+2 = 4.00" in terminal.plain
+
+
+@pytest.mark.parametrize(("typed", "code"), [("\x04", 2), ("\n", 2), ("\x03", 130), ("sk-dummy-123\n", 0)])
+def test_a_key_is_typed_unseen_or_not_at_all(tmp_path: Path, typed: str, code: int) -> None:
+    with Terminal("auth", "set", "openai", cwd=tmp_path) as terminal:
+        terminal.wait_for("(not shown): ")
+        terminal.type(typed)
+        assert terminal.ended() == code
+        assert "sk-dummy" not in terminal.plain
+    kept = json.loads(holdfast("auth", "status", "openai", cwd=tmp_path).stdout)["openai"]
+    assert kept == (None if code else "private file")
+
+
 def test_a_session_is_resumed_in_a_chat(tmp_path: Path) -> None:
     name = json.loads(holdfast("ask", "2+2", cwd=tmp_path).stdout)["session"]
     done = holdfast("sessions", "resume", name, cwd=tmp_path, stdin="3+3\n")

@@ -26,6 +26,7 @@ from holdfast.core.tasks import Status, TaskBoard
 from holdfast.core.view import Selection
 from holdfast.engine.executor import Executor
 from holdfast.host import git
+from holdfast.host.walk import counted
 
 OpenModel = Callable[[str | None], Model]
 
@@ -246,11 +247,12 @@ def _result(agent: Agent, outcome: Outcome) -> ToolResult:
 def _with_worktree(result: ToolResult, worktree: git.Worktree, changed: Sequence[str], commits: int) -> ToolResult:
     """Say where an agent's changes are, and what they could not build on."""
     place: dict[str, Any] = {"branch": worktree.branch, "worktree": worktree.path}
-    where = f"branch {worktree.branch}, {commits} commit(s), in {worktree.path}"
+    where = f"branch {worktree.branch}, {counted(commits, 'commit')}, in {worktree.path}"
     if not changed and not commits:
         place, where = dict.fromkeys(place), "no changes; the worktree was removed"
     said = [f"[{where}]", *(f"  {line}" for line in changed[:50])]
     if worktree.uncommitted:
-        said.append(f"[it began at the last commit, without the {worktree.uncommitted} uncommitted changes here]")
+        without = counted(worktree.uncommitted, "uncommitted change")
+        said.append(f"[it began at the last commit, without the {without} here]")
     data = {**result.data, **place, "changes": list(changed), "commits": commits, "uncommitted": worktree.uncommitted}
     return ToolResult(data=data, output="\n".join([result.output, "", *said]))

@@ -66,6 +66,8 @@ def run(options: Namespace) -> int:
     from holdfast.cli import door
 
     words = " ".join(options.question)
+    if words in ("", "-") and sys.stdin.isatty():
+        render.note(render.paint("type your question; Ctrl-D on a line of its own sends it", "dim", stream=sys.stderr))
     question = sys.stdin.read() if words in ("", "-") else words
     if not question.strip():
         render.error("there is no question", 'Try: holdfast ask "what time is it"', code="invalid_args")

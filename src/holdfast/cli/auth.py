@@ -41,4 +41,8 @@ def _key(provider: str) -> str:
         return sys.stdin.read()
     from getpass import getpass
 
-    return getpass(f"key for {provider} (not shown): ")
+    try:
+        return getpass(f"key for {provider} (not shown): ")
+    except EOFError:
+        render.note("")
+        return ""  # which is no key, and is told as any other that is none
