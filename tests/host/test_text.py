@@ -120,6 +120,17 @@ def test_a_match_of_utf_16_begins_on_a_character() -> None:
     assert edit(data, "b\n", "c\nd\n") == text.replace("b\n", "c\nd\n").encode("utf-16-le")
 
 
+@pytest.mark.parametrize(("text", "codec"), [(CHINESE, "gbk"), (JAPANESE, "euc_jp"), (JAPANESE, "shift_jis")])
+@pytest.mark.parametrize("stray", [b"\xff", b"\xe9", b"\x80\xff\n"])
+def test_a_stray_byte_does_not_hide_the_encoding_of_the_other_lines(text: str, codec: str, stray: bytes) -> None:
+    lines = text.encode(codec).splitlines(keepends=True) * 5
+    data = b"".join([*lines[:7], stray, b"\n", *lines[7:], "加\n".encode(codec)])
+    encoding = detect(data)
+    assert encoding is not None
+    assert encoding.decode(data, "replace").startswith(text)
+    assert edit(data, "加", "減") == data[: -len("加\n".encode(codec))] + "減\n".encode(codec)
+
+
 def test_stray_bytes_elsewhere_stay_as_they_are() -> None:
     data = "naïve café\n".encode() + b"\xe9\xff broken\n" + "über\n".encode()
     assert edit(data, "über", "unter") == data.replace("über".encode(), b"unter")

@@ -16,11 +16,11 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import Final, Literal
 
 from holdfast.core.frozen import frozen
+from holdfast.host.guessing import LEGACY, PAIRS, guess_beside_strays, guesses, western
 
 Newline = Literal["\n", "\r\n", "\r"]
 
@@ -28,13 +28,9 @@ HEAD_BYTES: Final = 8000
 _SAMPLE_BYTES: Final = 64 * 1024
 _SAMPLED_BYTES: Final = 8 * 1024 * 1024
 _CHUNK_BYTES: Final = 1024 * 1024
+_STRAYS_ONE_IN: Final = 50
 _PARTS_LIMIT: Final = 1000
 """More parts than this are joined: handling them one by one costs more than a copy."""
-# Letters, digits and signs of the languages these stand for are told apart by charset-normalizer.
-_LEGACY: Final = (
-    "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1252", "cp1251", "koi8_r", "cp866", "iso8859_5", "cp1250",
-    "iso8859_2", "cp1253", "cp1254", "cp1255", "cp1256", "cp874", "iso8859_15", "latin_1",
-)  # fmt: skip
 # Patterns as texts: most files are UTF-8 and need none of them, so none is compiled before it is used.
 _SINGLE_BYTE: Final = r"cp125\d|koi8|iso8859|latin|ascii|mac|cp437|cp8|tis"
 _CONTROL: Final = r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]"
@@ -42,12 +38,6 @@ _UNCOMMON: Final = (
     "[^\t-\r\x1b -\u024f\u0300-\u06ff\u0900-\u109f\u10d0-\u11ff\u1780-\u17ff\u1e00-\u206f\u20a0-\u20bf\u2100-\u27bf"
     "\u3000-\u9fff\uac00-\ud7af\uff00-\uffef\U0001f300-\U0001faff]"
 )
-_ODD: Final = {"cp949": "[\u4e00-\u9fff]", "cp932": "[\uff61-\uff9f]", "cp874": "[\u0e50-\u0e5b]"}
-_SELDOM: Final = ("iso8859_5", "cp866", "cp874")
-"""Their letters are also the bytes of Chinese, Japanese and Korean, which come in pairs, and of Latin accents, which
-stand among ASCII letters: only runs of odd length, apart from those, tell them."""
-_HIGH_RUN: Final = rb"[\x80-\xff]+"
-_BESIDE_LETTERS: Final = rb"[A-Za-z][\x80-\xff]+|[\x80-\xff]+[A-Za-z]"
 _CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
 
@@ -133,7 +123,7 @@ def possible(data: bytes) -> Iterator[Encoding]:
     if (found.codec != "utf-8" or found is _NEARLY_UTF8) and found.unit == 1:
         if found is not _NEARLY_UTF8:
             yield _NEARLY_UTF8
-        for codec in _LEGACY:  # a guess may be wrong; a text that is found, character by character, is right
+        for codec in LEGACY:  # a guess may be wrong; a text that is found, character by character, is right
             if codec != found.codec and _decodes(data, encoding := Encoding(codec)):
                 yield encoding
 
@@ -285,35 +275,18 @@ def _legacy(data: bytes) -> Encoding:
     """Return the likeliest encoding of text that is not Unicode; Latin-1, which holds every byte, when none fits."""
     first = next(index for index in range(0, len(data), 4096) if not data[index : index + 4096].isascii())
     start = data.rfind(b"\n", 0, first + 1) + 1
-    codecs_by_likelihood = (*_guesses(data[start : start + _SAMPLE_BYTES]), "cp1252")
-    return next(
-        (found for codec in codecs_by_likelihood if _decodes(data, found := Encoding(codec))), Encoding("latin_1")
-    )
+    sample = data[start : start + _SAMPLE_BYTES]
+    likely = (*guesses(sample), "cp1252")
+    whole = next((each for codec in likely if _decodes(data, each := Encoding(codec))), None)
+    sure = western(sample) or (whole is not None and whole.codec in PAIRS)
+    if not sure and (codec := guess_beside_strays(sample)):
+        whole = Encoding(codec) if _nearly_decodes(data, codec) else whole
+    return whole or Encoding("latin_1")
 
 
-@lru_cache(maxsize=16)
-def _guesses(sample: bytes) -> tuple[str, ...]:
-    runs = re.findall(_HIGH_RUN, sample)
-    if sum(len(run) == 1 for run in runs) * 10 >= sum(map(len, runs)) * 7:
-        return ()  # single accents among ASCII: a western text, whatever statistics say of so few letters
-    from charset_normalizer import from_bytes
-
-    matches = from_bytes(sample, cp_isolation=list(_LEGACY), threshold=0.4)
-    ranked = sorted(matches, key=lambda match: (match.percent_chaos, -match.percent_coherence))
-    return tuple(sorted((match.encoding for match in ranked), key=lambda codec: _implausible(sample, codec)))
-
-
-def _implausible(sample: bytes, codec: str) -> bool:
-    """Say whether a text read so would be an odd one: Korean of Chinese characters, Thai of digits, and so on."""
-    if codec in _SELDOM:
-        runs, beside = re.findall(_HIGH_RUN, sample), len(re.findall(_BESIDE_LETTERS, sample))
-        if beside * 4 > len(runs) or all(len(run) % 2 == 0 for run in runs):
-            return True
-    odd = _ODD.get(codec)
-    if odd is None:
-        return False
-    text = sample.decode(codec, "replace")
-    return len(re.findall(odd, text)) * 4 > sum(character > "\x7f" for character in text)
+def _nearly_decodes(data: bytes, codec: str) -> bool:
+    text = data[:_SAMPLED_BYTES].decode(codec, "replace")
+    return text.count("\ufffd") * _STRAYS_ONE_IN <= len(text) - len(text.encode("ascii", "ignore"))
 
 
 def _occurrences(data: bytes, wanted: bytes, encoding: Encoding) -> Iterator[tuple[int, int]]:

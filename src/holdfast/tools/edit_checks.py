@@ -23,6 +23,7 @@ from holdfast.core.frozen import field, frozen
 from holdfast.core.read_state import Seen
 from holdfast.core.secrets import is_secret
 from holdfast.host.diff import text_diff
+from holdfast.host.guessing import PAIRS
 from holdfast.host.paths import missing_message, near_names
 from holdfast.host.pieces import Pieces
 from holdfast.host.seen import SEEN
@@ -264,8 +265,6 @@ def _one(attempt: Attempt, data: bytes, wish: Replace, index: int) -> tuple[Prob
 _WESTERN: Final = ("cp1252", "latin_1")
 
 
-# Signs, kana and full-width letters have the same bytes in several of these; all other characters have not.
-_PAIRS: Final = ("gb18030", "big5", "cp932", "euc_jp", "cp949")
 _JAPANESE: Final = ("cp932", "euc_jp")
 
 
@@ -275,17 +274,20 @@ def _encodings(attempt: Attempt, data: bytes, old: str) -> list[Encoding]:
         return [first]
     others = [encoding for encoding in possible(data) if encoding != first]
     if any("\u3040" <= character <= "\u30ff" for character in old):  # kana: where they are guessed at, it is Japanese
-        others = [each for each in others if each.codec not in _PAIRS or each.codec in _JAPANESE]
+        others = [each for each in others if each.codec not in PAIRS or each.codec in _JAPANESE]
     return [first, *others]
 
 
 def _undecided(
     data: bytes, wish: Replace, splices: list[Splice], encodings: list[Encoding], index: int
 ) -> Problem | None:
-    """Refuse where the text stands in the same bytes in two encodings that would write the new one differently."""
+    """Refuse where the text stands in the same bytes in two encodings that would write the new one differently.
+
+    Signs, kana and full-width letters have the same bytes in several of PAIRS; all other characters have not.
+    """
     chosen, *others = encodings
-    for other in others if chosen.codec in _PAIRS else ():
-        if other.codec not in _PAIRS:
+    for other in others if chosen.codec in PAIRS else ():
+        if other.codec not in PAIRS:
             continue
         try:
             spans = find(data, wish.old, other, every=wish.all, limit=len(splices) + 1)

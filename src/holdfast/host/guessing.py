@@ -1,0 +1,83 @@
+"""Which encoding a text has that is not Unicode, told by its bytes alone: a guess, and known to be one."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+# Letters, digits and signs of the languages these stand for are told apart by charset-normalizer.
+LEGACY: Final = (
+    "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1252", "cp1251", "koi8_r", "cp866", "iso8859_5", "cp1250",
+    "iso8859_2", "cp1253", "cp1254", "cp1255", "cp1256", "cp874", "iso8859_15", "latin_1",
+)  # fmt: skip
+PAIRS: Final = ("gb18030", "big5", "cp932", "euc_jp", "cp949")
+"""Those of Chinese, Japanese and Korean, in which most characters are two bytes."""
+_STRAYS_ONE_IN: Final = 10
+_ODD: Final = {"cp949": "[\u4e00-\u9fff]", "cp932": "[\uff61-\uff9f]", "cp874": "[\u0e50-\u0e5b]"}
+_SELDOM: Final = ("iso8859_5", "cp866", "cp874")
+"""Their letters are also the bytes of Chinese, Japanese and Korean, which come in pairs, and of Latin accents, which
+stand among ASCII letters: only runs of odd length, apart from those, tell them."""
+_HIGH_RUN: Final = rb"[\x80-\xff]+"
+_BESIDE_LETTERS: Final = rb"[A-Za-z][\x80-\xff]+|[\x80-\xff]+[A-Za-z]"
+
+
+def western(sample: bytes) -> bool:
+    """Say whether a text has single accents among ASCII."""
+    runs = re.findall(_HIGH_RUN, sample)
+    return sum(len(run) == 1 for run in runs) * 10 >= sum(map(len, runs)) * 7
+
+
+@lru_cache(maxsize=16)
+def guesses(sample: bytes) -> tuple[str, ...]:
+    """Return the encodings a text may be in, the likeliest first; none for a western one."""
+    if western(sample):
+        return ()  # whatever statistics say of so few letters
+    from charset_normalizer import from_bytes
+
+    matches = from_bytes(sample, cp_isolation=list(LEGACY), threshold=0.4)
+    ranked = sorted(matches, key=lambda match: (match.percent_chaos, -match.percent_coherence))
+    return tuple(sorted((match.encoding for match in ranked), key=lambda codec: _implausible(sample, codec)))
+
+
+def _implausible(sample: bytes, codec: str) -> bool:
+    """Say whether a text read so would be an odd one: Korean of Chinese characters, Thai of digits, and so on."""
+    if codec in _SELDOM:
+        runs, beside = re.findall(_HIGH_RUN, sample), len(re.findall(_BESIDE_LETTERS, sample))
+        if beside * 4 > len(runs) or all(len(run) % 2 == 0 for run in runs):
+            return True
+    odd = _ODD.get(codec)
+    if odd is None:
+        return False
+    text = sample.decode(codec, "replace")
+    return len(re.findall(odd, text)) * 4 > sum(character > "\x7f" for character in text)
+
+
+def guess_beside_strays(sample: bytes) -> str | None:
+    """Return the one of PAIRS most lines of a text are in, where a few hold bytes that are no part of it."""
+    lines = sample.split(b"\n")[:-1] or [sample]  # the last may end inside a character
+    most = sum(not line.isascii() for line in lines) // _STRAYS_ONE_IN
+    for codec in PAIRS:
+        clean = _readable(lines, codec, most)
+        if clean is not None and guesses(b"\n".join(clean))[:1] == (codec,):
+            return codec
+    return None
+
+
+def _readable(lines: list[bytes], codec: str, most: int) -> list[bytes] | None:
+    """Return the lines that are text in an encoding; None when more than `most` are not."""
+    clean: list[bytes] = []
+    for number, line in enumerate(lines):
+        if _reads(line, codec):
+            clean.append(line)
+        elif number - len(clean) >= most:
+            return None
+    return clean
+
+
+def _reads(line: bytes, codec: str) -> bool:
+    try:
+        line.decode(codec)
+    except UnicodeDecodeError:
+        return False
+    return True
