@@ -23,7 +23,8 @@ _NETWORK: Final = re.compile(
 _PRIVILEGES: Final = re.compile(r"no new privileges|effective uid is not 0|must be setuid|setuid: Operation not perm")
 _DAEMON: Final = re.compile(r"Cannot connect to the Docker daemon|docker\.sock|Failed to connect to bus")
 _FORBIDDEN: Final = re.compile(
-    r"(?:mount|unshare|chroot|setns|bpf|ptrace|perf_event|user namespace)[^\n]*(?:not permitted|denied)"
+    r"(?<![\w/.-])(?:u?mount|unshare|chroot|setns|bpf|ptrace|perf_event\w*|user namespaces?)(?![\w/.-])"
+    r"[^\n]*(?:not permitted|denied)"
 )
 _MEMORY: Final = re.compile(r"Cannot allocate memory|MemoryError|std::bad_alloc|out of memory|ENOMEM", re.IGNORECASE)
 _PROCESSES: Final = re.compile(r"fork: (?:retry: )?Resource temporarily unavailable|Cannot fork|can't start new thread")
@@ -72,6 +73,10 @@ def _read_only(found: re.Match[str], plan: Plan) -> str:
             f"{kept} stays as it is: a rule denies writing it, or it is of Holdfast's own. "
             "Leave it, or ask the user to change it or the rule."
         )
+    return _outside(path, plan)
+
+
+def _outside(path: str, plan: Plan) -> str:
     where = f"{path} is outside" if path else "that path is outside"
     return (
         f"The sandbox lets commands write only in {plan.workspace} and in $TMPDIR; {where}. "
@@ -102,6 +107,19 @@ def _in_place(found: re.Match[str], plan: Plan) -> str:
         f"The sandbox holds folders in place that a rule keeps something in, such as {held[0]}: they cannot be renamed "
         "or removed, and a file moves in or out of them by a copy (mv, or cp and rm), not by a rename."
     )
+
+
+def _denied(found: re.Match[str], plan: Plan) -> str:
+    return _masked(found, plan) or _confined(found, plan)
+
+
+def _confined(found: re.Match[str], plan: Plan) -> str:
+    """Explain what Landlock denied where there are no mounts: a path outside that we ourselves could write."""
+    path = os.path.normpath(os.path.join(plan.workspace, _path(found)))
+    if plan.namespaces or inside(path, plan.writable):
+        return ""
+    place = path if os.path.exists(path) else os.path.dirname(path)
+    return _outside(path, plan) if os.access(place, os.W_OK) else ""
 
 
 def _masked(found: re.Match[str], plan: Plan) -> str:
@@ -153,7 +171,7 @@ def _too_large(found: re.Match[str] | None, plan: Plan) -> str:
 _TABLE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Plan], str]], ...]] = (
     (_READ_ONLY, _read_only),
     (_IN_PLACE, _in_place),
-    (_DENIED, _masked),
+    (_DENIED, _denied),
     (_NETWORK, _no_network),
     (_PRIVILEGES, _no_privileges),
     (_DAEMON, _no_daemon),
