@@ -24,7 +24,9 @@ from holdfast.host.shell.wrappers import SHELLS, WRAPPERS, Wrapper, unwrap, wrap
 if TYPE_CHECKING:
     from holdfast.host.shell.commands import Walk
 
-_ENDS = names("exit return logout")
+# `return` outside a function is an error after which the script goes on, and inside one its caller does. So does
+# `exit --help`, and whatever follows a program of that name.
+_ENDS = re.compile(r"exit(?: (?:\d+|\$\?|\"\$\?\"))?", re.ASCII)
 _MOVES = names("cd pushd popd chdir")
 _STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _RUNS_INPUT_LATER = names("at batch")
@@ -173,7 +175,7 @@ def _placed(word: Word, below: tuple[str, ...]) -> Word:
 
 
 def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope) -> Flow:
-    if name in _ENDS:
+    if _ENDS.fullmatch(" ".join(word.text for word in words)):
         return staying(())
     if name in _MOVES:
         there = _directory_after(name, words[1:], scope)
