@@ -254,7 +254,8 @@ def _one(attempt: Attempt, data: bytes, wish: Replace, index: int) -> tuple[Prob
             if problem is None and place:
                 problem = _undecided(data, wish, splices, encodings[place:], index)
             if problem is None:
-                attempt.encoding = encoding
+                if not (wish.old.isascii() and wish.new.isascii()):  # ASCII beside stray bytes tells nothing new
+                    attempt.encoding = encoding
                 return None, splices
             refused = refused or problem
     return refused or _missed(attempt, data, wish, index), []
