@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -248,6 +249,20 @@ async def test_calls_that_all_have_the_same_index_are_told_apart_by_their_ids(st
     async with scratch_app(tools=[double]) as app:
         outcome = await app.conversation(OpenAIModel("gpt-test", "dummy-key", f"{stub.address}/v1")).ask("go")
     assert [result.data for result in outcome.results] == [2, 4]
+
+
+async def test_a_conversation_goes_on_with_a_model_of_another_vendor(tmp_path: Path, stub: Stub) -> None:
+    from holdfast.providers.anthropic import AnthropicModel
+    from holdfast.providers.openai import OpenAIModel
+
+    stub.script = [{"calls": [("functions.double:0", SAFE, '{"n": 1}')]}, {"text": "two"}, {"text": "As it said."}]
+    async with Holdfast(tmp_path, tools=[double], session="s") as app:
+        await app.conversation(OpenAIModel("gpt-test", "dummy-key", f"{stub.address}/v1")).ask("go")
+        claude = AnthropicModel("claude-test", "dummy-key", stub.address)
+        assert (await app.conversation(claude).ask("is that right?")).text == "As it said."
+    made, answered = (message["content"][0] for message in stub.requests[2]["messages"][1:3])
+    assert re.fullmatch(r"[a-zA-Z0-9_-]+", made["id"])
+    assert answered["tool_use_id"] == made["id"]
 
 
 async def test_a_refusal_in_words_of_its_own_is_one(stub: Stub) -> None:

@@ -96,13 +96,13 @@ def _shape(message: Message, before: Message | None) -> dict[str, Any]:
     if message.role == "assistant":
         kept = cast("list[dict[str, Any]]", message.kept.get("anthropic") or [])
         said = [{"type": "text", "text": message.text}] if message.text.strip() else []
-        calls = [call_to_anthropic(call) for call in message.calls]
+        calls = [call_to_anthropic(call) | {"id": provider_safe(call.id)} for call in message.calls]
         return {"role": "assistant", "content": [*kept, *said, *calls] or [{"type": "text", "text": "(nothing)"}]}
     content: list[dict[str, Any]] = []
     if message.role == "tool" and before is not None:
-        content = [
-            result_to_anthropic(call.id, result) for call, result in zip(before.calls, message.results, strict=True)
-        ]
+        # Ids may come from a model of another vendor, which makes some that are refused here.
+        answered = zip(before.calls, message.results, strict=True)
+        content = [result_to_anthropic(provider_safe(call.id), result) for call, result in answered]
     if message.text:
         content.append({"type": "text", "text": message.text})
     return {"role": "user", "content": content or [{"type": "text", "text": "(nothing)"}]}
