@@ -405,6 +405,18 @@ def test_a_search_ends_at_its_deadline(tmp_path: Path) -> None:
     assert refused.value.code == "timeout"
 
 
+def test_a_match_over_which_rg_breaks_off_is_found_all_the_same(tmp_path: Path) -> None:
+    put(tmp_path, "a", " b b b b b b b b\nc\n")
+    put(tmp_path, "b", "x\n")
+    pattern = rg.Pattern(r"(^|[^a-z])((([a-z]+)?)\s)?b(\s([a-z]+)?)($|[^a-z])", multiline=True, context=1)
+    expected = [(1, b" b b b b b b b b", True), (2, b"c", False)]
+    found = Search(Walk(os.fsencode(tmp_path)), pattern).lines(10)
+    assert [(line.number, line.text, line.is_match) for line in found] == expected
+    with (tmp_path / "a").open("rb") as file:
+        alone = search.search_open_file(file.fileno(), pattern, 10, rg.Stop())
+    assert [(line.number, line.text, line.is_match) for line in alone or ()] == expected
+
+
 def test_a_search_that_breaks_off_is_an_error_and_no_short_result() -> None:
     reading, writing = os.pipe()
     stop = rg.Stop()

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.core.errors import ToolFailure
@@ -39,6 +40,9 @@ BY_GIT_RULES: Final = (
 )
 """Only `.gitignore` files count; the user's and the repository's own rules are given as files."""
 NEEDS_PCRE2: Final = re.compile(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
+PRINTING: Final = ("--null", "--with-filename", "--line-number", "--no-heading")
+"""Lines as people read them: `path NUL number : text`, or `-` for a line of context."""
+_PRINTED: Final = re.compile(rb"([^\0]*)\0([0-9]+)([:-])(.*)", re.DOTALL)
 _COUNT: Final = re.compile(rb"\0([0-9]+)\r?\n")  # after a name, which may itself contain a newline
 MESSAGE_LIMIT: Final = 4 << 20
 """Bytes of a JSON message above which its middle is dropped; only a monstrous line makes one so long."""
@@ -116,6 +120,10 @@ class BadPatternError(Exception):
     """`rg` cannot read the pattern; the text says where and why."""
 
 
+class BrokeOffError(ToolFailure):
+    """`rg` ended before the end: it was killed, or it met a fault of its own."""
+
+
 class TooSlowError(Exception):
     """`rg` was still at work at its deadline and was ended."""
 
@@ -134,7 +142,7 @@ def output(
     `held` are descriptors it inherits.
 
     Raises BadPatternError when `rg` refuses its arguments, TooSlowError at the deadline (of the monotonic clock),
-    ToolFailure when it broke off.
+    BrokeOffError when it broke off.
     """
     import subprocess
 
@@ -170,8 +178,8 @@ def _check_end(code: int, complaint: str) -> None:
     if code == 2 and complaint:
         raise BadPatternError(complaint)
     if code not in (0, 1, 2):
-        said = f": {complaint.splitlines()[-1]}" if complaint else ""
-        raise ToolFailure(
+        said = f": {complaint.splitlines()[0]}" if complaint else ""
+        raise BrokeOffError(
             f"rg broke off ({'signal' if code < 0 else 'code'} {abs(code)}){said}",
             hint="Try again, or search a folder below, or use a simpler pattern.",
         )
@@ -203,6 +211,25 @@ def messages(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
         if len(pending) > MESSAGE_LIMIT:
             del pending[_HEAD:-_TAIL]
             dropped = True
+
+
+def printed(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the same messages, but without places, from what `rg` prints with `PRINTING`."""
+    path, rest = b"", b""
+    for chunk in chain(chunks, (b"\n",)):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in filter(None, map(_PRINTED.fullmatch, lines)):
+            if line[1] != path:
+                path = line[1]
+                yield "begin", {"path": _bytes_field(path)}
+            yield (
+                "match" if line[3] == b":" else "context",
+                {"lines": _bytes_field(line[4]), "line_number": int(line[2])},
+            )
+
+
+def _bytes_field(data: bytes) -> dict[str, str]:
+    return {"bytes": base64.b64encode(data).decode()}
 
 
 def _long_message(ends: bytes) -> dict[str, Any]:

@@ -219,21 +219,17 @@ class Search:
         return found[:need]
 
     def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
-        options = self.line_options(need)
-        by_file: dict[bytes, list[Line]] = {}
         with Held(self._root, files) as held:
-            path = b""
-            for kind, data in rg.messages(self._run_on(held, options)):
-                if kind == "begin":
-                    path = held.files[rg.text_bytes(data["path"])]
-                    by_file[path] = []
-                elif kind in ("match", "context") and len(by_file[path]) < need:
-                    by_file[path] += _lines_in(path, kind, data)
-                elif kind == "end" and data["binary_offset"] is not None:
-                    del by_file[path]
-            # A file left before its end may turn out to be binary.
-            early = [path for path, lines in by_file.items() if len(lines) >= need]
-            for path in filter(held.is_binary, early):
+            try:
+                by_file = _by_file(held, rg.messages(self._run_on(held, self.line_options(need))), need)
+                # A file left before its end may turn out to be binary.
+                unsure = [path for path, lines in by_file.items() if len(lines) >= need]
+            except rg.BrokeOffError:
+                if not self.pattern.multiline:
+                    raise
+                by_file = _by_file(held, rg.printed(self._run_on(held, self.line_options(need, rg.PRINTING))), need)
+                unsure = list(by_file)
+            for path in filter(held.is_binary, unsure):
                 del by_file[path]
         return [line for path in files for line in by_file.get(path, ())]
 
@@ -260,11 +256,12 @@ class Search:
         kept = [each for each in found if self.keeps(each[0]) and judge.keeps(each[0])]
         return sorted(kept, key=lambda each: order(each[0]))
 
-    def line_options(self, need: int) -> list[str]:
+    def line_options(self, need: int, form: Sequence[str] = ("--json",)) -> list[str]:
         """Return the options for lines, no more of each file than are needed."""
         context = [f"--context={self.pattern.context}"] if self.pattern.context else []
-        # Across lines `rg` counts matches, and any number of them may lie in one line.
-        return ["--json", *context, *([] if self.pattern.multiline else [f"--max-count={need}"])]
+        # Across lines `rg` counts matches, and any number of them may lie in one line. Some matches that end with a
+        # line make it break off when it writes JSON, and several threads then wait for each other.
+        return [*form, *context, "--threads=1" if self.pattern.multiline else f"--max-count={need}"]
 
     def run(
         self, arguments: Sequence[str | bytes], stdin: int | None = None, held: tuple[int, ...] = ()
@@ -304,6 +301,21 @@ def _files_for(expected: Sequence[int], need: int) -> int:
     return len(expected)
 
 
+def _by_file(held: Held, messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> dict[bytes, list[Line]]:
+    """Return the lines of each file; files that turn out to be binary are left out."""
+    by_file: dict[bytes, list[Line]] = {}
+    path = b""
+    for kind, data in messages:
+        if kind == "begin":
+            path = held.files[rg.text_bytes(data["path"])]
+            by_file[path] = []
+        elif kind in ("match", "context") and len(by_file[path]) < need:
+            by_file[path] += _lines_in(path, kind, data)
+        elif kind == "end" and data["binary_offset"] is not None:
+            del by_file[path]
+    return by_file
+
+
 def _lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterable[Line]:
     """Yield the lines of one message; a match over several lines is marked on each of them."""
     places = [(each["start"], each["end"]) for each in data.get("submatches", ())]
@@ -326,17 +338,30 @@ def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> 
     if begins_binary(fd):
         return None
     search = Search(Walk(b"/"), pattern, stop=stop)
+    try:
+        lines = _lines_read(rg.messages(search.run([*search.line_options(need), "--", "-"], stdin=fd)), need)
+        unsure = lines is not None and len(lines) >= need  # left before its end it may turn out to be binary
+    except rg.BrokeOffError:
+        if not pattern.multiline:
+            raise
+        os.lseek(fd, 0, os.SEEK_SET)
+        lines = _lines_read(
+            rg.printed(search.run([*search.line_options(need, rg.PRINTING), "--", "-"], stdin=fd)), need
+        )
+        unsure = True
+    return None if lines is None or (unsure and is_binary(fd)) else lines[:need]
+
+
+def _lines_read(messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> list[Line] | None:
     lines: list[Line] = []
-    binary = False
-    for kind, data in rg.messages(search.run([*search.line_options(need), "--", "-"], stdin=fd)):
+    for kind, data in messages:
         if kind in ("match", "context"):
             lines += _lines_in(b"", kind, data)
             if len(lines) >= need:
                 break
-        elif kind == "end":
-            binary = data["binary_offset"] is not None
-    # A file left before its end may turn out to be binary.
-    return None if binary or (len(lines) >= need and is_binary(fd)) else lines[:need]
+        elif kind == "end" and data["binary_offset"] is not None:
+            return None
+    return lines
 
 
 def count_open_file(fd: int, pattern: rg.Pattern, stop: rg.Stop) -> int | None:
