@@ -32,7 +32,7 @@ class Stub:
                 stub.headers.append({key.lower(): value for key, value in self.headers.items()})
                 step = stub.answer(body)
                 if status := step.get("status"):
-                    return self._error(status)
+                    return self._error(status, step.get("after"))
                 claude = "messages" in self.path and "chat" not in self.path
                 if not body.get("stream"):
                     return self._json(200, whole_anthropic(step) if claude else whole_openai(step))
@@ -49,12 +49,15 @@ class Stub:
                         self.wfile.write(line.encode())
                 return None
 
-            def _error(self, status: int) -> None:
-                self._json(status, {"type": "error", "error": {"type": "stub", "message": f"status {status}"}})
+            def _error(self, status: int, after: str | None) -> None:
+                told = {"type": "error", "error": {"type": "stub", "message": f"status {status}"}}
+                self._json(status, told, {"retry-after": after} if after else {})
 
-            def _json(self, status: int, data: dict[str, Any]) -> None:
+            def _json(self, status: int, data: dict[str, Any], headers: dict[str, str] | None = None) -> None:
                 text = json.dumps(data).encode()
                 self.send_response(status)
+                for name, value in (headers or {}).items():
+                    self.send_header(name, value)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(text)))
                 self.end_headers()

@@ -146,6 +146,21 @@ async def test_an_overloaded_server_is_tried_again(model: Model, stub: Stub, mon
         assert (await app.conversation(model).ask("go")).text == "here"
 
 
+async def test_a_server_that_says_how_long_to_wait_is_left_alone_so_long(
+    model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0,))
+    notes: list[str] = []
+    stub.script = [{"status": 429, "after": "0.2"}, {"text": "here"}, {"status": 429, "after": "3600"}]
+    async with scratch_app() as app:
+        app.bus.subscribe(lambda event: notes.append(event.data["message"]) if event.kind == "note" else None)
+        assert (await app.conversation(model).ask("go")).text == "here"
+        with pytest.raises(ModelError) as caught:
+            await app.conversation(model).ask("again")
+    assert notes[0].endswith("trying again in 0.2 s")
+    assert (caught.value.hint, len(notes)) == ("It may be asked again in 3600 s.", 1)
+
+
 @pytest.mark.parametrize(("status", "word"), [(401, "key"), (404, "no model")])
 async def test_a_refused_key_and_a_missing_model_are_clear(model: Model, stub: Stub, status: int, word: str) -> None:
     stub.script = [{"status": status}]

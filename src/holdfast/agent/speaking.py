@@ -9,7 +9,9 @@ from typing import Final
 from holdfast.core.model import Model, ModelError, ModelRequest, TextDelta, Turn
 
 RETRY_WAITS_S: Final = (1.0, 4.0, 15.0)
-"""Waits before trying an overloaded model again."""
+"""Waits before trying an overloaded model again, where its server does not ask for longer ones."""
+LONGEST_WAIT_S: Final = 60.0
+"""What is waited at most; a server that wants more is left to the user's patience."""
 
 
 async def speak(
@@ -27,8 +29,9 @@ async def speak(
             raise ModelError(f"{model.name} ended its stream without a turn", "Try again.", retryable=True)
         except ModelError as problem:
             # Once a piece of the answer was shown, another try would show it twice.
-            if not problem.retryable or spoken or wait_s is None:
+            if not problem.retryable or spoken or wait_s is None or problem.after_s > LONGEST_WAIT_S:
                 raise
+            wait_s = max(wait_s, problem.after_s)
             on_wait(f"{problem.message}; trying again in {wait_s:g} s")
             await asyncio.sleep(wait_s)
     raise AssertionError("unreachable")

@@ -125,11 +125,13 @@ class Model(Protocol):
 class ModelError(HoldfastError):
     """The model could not answer; says what was wrong and what to do next."""
 
-    def __init__(self, message: str, hint: str = "", *, retryable: bool = False) -> None:
+    def __init__(self, message: str, hint: str = "", *, retryable: bool = False, after_s: float = 0.0) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.retryable = retryable
+        self.after_s = after_s
+        """How long the server wants to be left alone before another try."""
 
 
 TURN_LIMIT: Final = 8_000_000

@@ -109,8 +109,10 @@ class Server:
         if status == 413 or any(words in said.lower() for words in _TOO_LONG):
             hint = "Begin a new session, or set [model] context_tokens so that room is made in time."
             return ModelError(f"the conversation is too long for {self.model}: {said}", hint)
-        busy = status in _BUSY and kind != "insufficient_quota"
-        return ModelError(f"{self.title} answered {status or 'an error'}: {said}", retryable=busy)
+        busy, after_s = status in _BUSY and kind != "insufficient_quota", _after_s(problem)
+        hint = f"It may be asked again in {after_s:g} s." if busy and after_s else ""
+        message = f"{self.title} answered {status or 'an error'}: {said}"
+        return ModelError(message, hint, retryable=busy, after_s=after_s)
 
     def _broke_off(self, why: str) -> ModelError:
         because = f": {why}" if why else ""
@@ -139,6 +141,14 @@ def _status(problem: Any) -> int | None:
     if status is None or status < 400:
         return _WITHIN.get(str(_error(problem).get("type")), _WITHIN.get(_kind(problem)))
     return status
+
+
+def _after_s(problem: Any) -> float:
+    """Return how long the server wants to be left alone, where it says so in seconds."""
+    try:
+        return max(0.0, float(problem.response.headers["retry-after"]))
+    except (AttributeError, KeyError, ValueError):
+        return 0.0
 
 
 def _said(problem: Any) -> str:
