@@ -156,3 +156,20 @@ def test_a_quoted_pattern_or_one_without_names_like_options_is_a_read_of_find(tm
     (tmp_path / "-delete").write_text("")
     assert not understand("find . -name *.py", str(tmp_path)).read_only
     assert understand("find . -name '*.py'", str(tmp_path)).read_only
+
+
+@pytest.mark.parametrize(
+    "command", ["grep -R x .", "rg -L x", "find -L . -name x", "find . -follow -name x", "rg --follow x"]
+)
+def test_a_search_through_links_reads_where_they_lead(command: str, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / ".env").symlink_to("src")
+    assert not _reads(command, tmp_path) - {str(tmp_path)}
+    (tmp_path / "src" / "out").symlink_to("/usr")
+    assert _reads(command, tmp_path) - {str(tmp_path)} == {f"{tmp_path}/src/out"}
+    assert _reads("grep -r x .", tmp_path) == _reads("find . -name x", tmp_path) == {str(tmp_path)}
+
+
+def _reads(command: str, folder: Path) -> set[str]:
+    runs = [each for each in understand(command, str(folder)).effects if isinstance(each, RunCommand)]
+    return {each.path for run in runs for each in run.implies if isinstance(each, ReadPath)}

@@ -63,6 +63,7 @@ def located(touch: Touch, places: Places) -> Iterator[Effect]:
         for path, below in paths:
             if not STREAMS.fullmatch(path) and not (touch.if_there and not os.path.lexists(path)):
                 yield make(path, touch.recursive or below)
+                yield from (make(link, False) for link in (globs.links_out_of(path) if touch.follows else ()))
 
 
 def _paths(word: Word, place: str, touch: Touch) -> Iterator[tuple[str, bool]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from holdfast.host.shell.word import Word
 
 MAX_MATCHES = 64
+_MAX_LOOKED_AT = 256
 _MEANT_OTHERWISE = "-+@!("  # what begins no name of a file to some program: an option, a command, a file of options
 _BRACKET = re.compile(r"\[[!^]?[^\[\]/]+\]")
 _ODD_BRACKETS = re.compile(r"\[[^/]*\]")
@@ -81,6 +82,21 @@ def _without_brackets(part: str) -> str:
     """Return a pattern that finds at least as much; with a class or a quoted bracket inside, where one ends is open."""
     plain = _BRACKET.sub("?", part)
     return _ODD_BRACKETS.sub("*", part) if "[" in plain or "]" in plain else plain
+
+
+def links_out_of(folder: str) -> Iterator[str]:
+    """Yield the links in a folder, and right below it, that lead out of it: where a search that follows them goes."""
+    home = os.path.realpath(folder)
+    for name in _names(folder)[:_MAX_LOOKED_AT]:
+        path = os.path.join(folder, name)
+        if os.path.islink(path):
+            inner = [path]
+        elif os.path.isdir(path) and name not in (".git", "node_modules", ".venv", "venv"):
+            below = [os.path.join(path, each) for each in _names(path)[:_MAX_LOOKED_AT]]
+            inner = [each for each in below if os.path.islink(each)]
+        else:
+            continue
+        yield from (each for each in inner if not os.path.realpath(each).startswith(home.rstrip("/") + "/"))
 
 
 def _names(directory: str) -> list[str]:

@@ -24,7 +24,8 @@ def _find(words: Sequence[Word]) -> Verdict:
     if problem := find.problem(words):
         return Verdict(problem)
     picked = find.named(words) if any(word.text == "-exec" for word in words) else []
-    return Verdict(reads=(*find_roots(words), *picked), recursive=True)
+    follows = any(word.text in ("-L", "-follow") for word in words)
+    return Verdict(reads=(*find_roots(words), *picked), recursive=True, follows=follows)
 
 
 _SED = options.flags(

@@ -192,7 +192,7 @@ def _touches(found: Found, verdict: Verdict) -> list[Touch]:
 def _own_touches(found: Found, verdict: Verdict) -> Iterator[Touch]:
     if not verdict.problem:
         for word in verdict.reads:
-            yield Touch("read", word, verdict.recursive)
+            yield Touch("read", word, verdict.recursive, follows=verdict.follows)
         return
     rest = found.words[1:]
     known = list(effects.touches(found.name, rest)) or list(effects.guessed(rest))

@@ -22,6 +22,7 @@ class Touch:
     word: Word
     recursive: bool = False
     if_there: bool = False  # counts only where such a file exists
+    follows: bool = False  # links below it are followed
 
 
 Plan: TypeAlias = Callable[[Parsed], Iterator[Touch]]

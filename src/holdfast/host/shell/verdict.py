@@ -20,6 +20,7 @@ class Verdict:
     problem: str = ""
     reads: tuple[Word, ...] = ()
     recursive: bool = False
+    follows: bool = False  # what is read below a folder is read through its links, too
     unreadable: bool = False  # the problem is one of what cannot be known
 
 
@@ -85,7 +86,10 @@ def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...],
         files = [Word(".")]
     picked = parsed.values("-g", "--glob", "--iglob", "--include")
     secrets = (Word(word.text) for word in picked if word.text[:1] != "!" and is_secret(word.text.rpartition("/")[2]))
-    return Verdict(reads=(*read, *files, *secrets), recursive=recursive)
+    follows = (
+        parsed.has("-L", "--follow") if kind == "pattern_or_files" else parsed.has("-R", "--dereference-recursive")
+    )
+    return Verdict(reads=(*read, *files, *secrets), recursive=recursive, follows=follows)
 
 
 def _shows_signatures(parsed: Parsed) -> bool:
