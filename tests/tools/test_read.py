@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import hashlib
 import io
 import json
@@ -116,6 +117,25 @@ def test_an_offset_past_the_end_says_how_many_lines_there_are(ctx: ToolContext, 
 def test_an_empty_file_says_so(ctx: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert read(ctx, "empty").output == "File exists but is empty"
+
+
+def test_a_file_of_a_byte_order_mark_alone_is_empty(ctx: ToolContext, tmp_path: Path) -> None:
+    for number, mark in enumerate((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF32_BE)):
+        (tmp_path / str(number)).write_bytes(mark)
+        assert read(ctx, str(number)).output == "File exists but is empty"
+
+
+@pytest.mark.parametrize("first", [7_998, 7_999, 8_000])
+def test_a_crlf_cut_in_two_by_the_first_look_is_one_line_end(ctx: ToolContext, tmp_path: Path, first: int) -> None:
+    (tmp_path / "a").write_bytes(b"x" * first + b"\r\nb\r\nc\r\n")
+    assert read(ctx, "a").data["lines"] == 3
+
+
+def test_a_crlf_after_many_lone_returns_is_one_line_end(ctx: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"mac\r" * 3000 + b"dos\r\n" * 40_000)
+    shown = read(ctx, "a", offset=2999, limit=3)
+    assert shown.output.startswith("  3000\tmac\n  3001\tdos\n  3002\tdos")
+    assert "has 43,000 lines" in failure(ctx, "a", offset=43_000).message
 
 
 def test_a_file_of_one_line_end_has_one_empty_line(ctx: ToolContext, tmp_path: Path) -> None:
@@ -446,6 +466,7 @@ def test_a_notebook_is_shown_by_cells_with_outputs_and_pictures(ctx: ToolContext
     assert base64.b64decode(result.content[1].data) == buffer.getvalue()
     assert "plot()" not in read(ctx, "a.ipynb", limit=1).output.split("...")[0]
     assert "offset=1" in read(ctx, "a.ipynb", limit=1).output
+    assert "has 2 cells" in failure(ctx, "a.ipynb", offset=2).message
 
 
 def test_a_notebook_that_is_broken_is_shown_as_text(ctx: ToolContext, tmp_path: Path) -> None:

@@ -278,9 +278,12 @@ def decoded_chunks(parts: Iterable[bytes], codec: str) -> Iterator[bytes]:
 
 
 def with_line_feeds(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield chunks of a file whose lines end with CR alone, with LF instead."""
+    """Yield chunks of a file whose lines end with CR alone, with LF instead; a CRLF further on is one end as well."""
+    half = False
     for part in parts:
-        yield part.replace(b"\r", b"\n")
+        whole = part[1:] if half and part.startswith(b"\n") else part
+        half = part.endswith(b"\r") if part else half
+        yield whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def skipped(parts: Iterator[bytes], lines: int) -> Iterator[bytes]:

@@ -225,10 +225,13 @@ def only_returns(data: bytes, encoding: Encoding) -> bool:
 def line_at(data: bytes, position: int, encoding: Encoding, since: int = 0) -> int:
     """Return the number of the line that holds `position`, from 1 for the one that holds `since`."""
     if encoding.unit == 1:
-        returns = data.count(b"\r", since, position) if only_returns(data, encoding) else 0
-        return data.count(b"\n", since, position) + returns + 1
+        line = data.count(b"\n", since, position) + 1
+        if only_returns(data, encoding):
+            line += data.count(b"\r", since, position) - data.count(b"\r\n", since, position)
+        return line
     text = data[since:position].decode(encoding.codec, "replace")
-    return text.count("\n") + (text.count("\r") if only_returns(data, encoding) else 0) + 1
+    returns = text.count("\r") - text.count("\r\n") if only_returns(data, encoding) else 0
+    return text.count("\n") + returns + 1
 
 
 def with_feeds(data: bytes, encoding: Encoding) -> bytes:

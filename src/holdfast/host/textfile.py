@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.core.frozen import frozen
 from holdfast.host import lines
 from holdfast.host.sniff import wide_encoding
-from holdfast.host.text import UTF8, Encoding, detect, mostly_valid
+from holdfast.host.text import UTF8, Encoding, detect, mostly_valid, only_returns
 
 LINE_CHARACTERS: Final = 2_000
 CHEAP_BYTES: Final = 1024 * 1024
@@ -41,8 +41,7 @@ class TextFile:
         self.file = file
         self.index = index
         self.wide = wide_encoding(head)
-        start = self.wide.decode(head, "ignore").encode(errors="ignore") if self.wide else head
-        self.only_returns = b"\n" not in start and b"\r" in start
+        self.only_returns = only_returns(head, self.wide or UTF8)
 
     def page(self, offset: int, limit: int, budget: int) -> TextPage | None:
         """Return at most `limit` lines from line `offset` (from 0) on; None when there are none."""
@@ -52,6 +51,8 @@ class TextFile:
         encoding = self.wide or UTF8
         if offset == 0 and found.lines[0].startswith(_UTF8_MARK):
             found.lines[0], found.raw = found.lines[0][3:], None
+            if found.lines == [b""]:
+                return None
             encoding = encoding if self.wide else Encoding("utf-8", _UTF8_MARK)
         cut = found.long_lines and _cut_long_lines(found)
         numbered = lines.numbered(found.lines, offset + 1)

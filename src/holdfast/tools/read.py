@@ -176,11 +176,11 @@ def _notes(source: Source, page: TextPage, total: int | None) -> Iterator[str]:
         yield f"... {left}{why}; read on with offset={following}"
 
 
-def _past_the_end(source: Source, offset: int, total: int) -> ToolFailure:
+def _past_the_end(source: Source, offset: int, total: int, parts: str = "lines") -> ToolFailure:
     return ToolFailure(
-        f"offset {offset:,} is past the end: {source.path} has {total:,} lines",
+        f"offset {offset:,} is past the end: {source.path} has {total:,} {parts}",
         hint=f"Use an offset from 0 to {max(total - 1, 0)}.",
-        details={"path": source.path, "reason": "past_the_end", "total_lines": total},
+        details={"path": source.path, "reason": "past_the_end", f"total_{parts}": total},
     )
 
 
@@ -278,6 +278,8 @@ def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> 
     except ToolFailure as problem:  # with a merge conflict in it, say: to be mended it must be seen
         plain = _text(source, head, args, ctx)
         return replace(plain, output=f"{plain.output}\n\n(shown as text: {problem.message})")
+    if args.offset and args.offset >= len(book.cells):
+        raise _past_the_end(source, args.offset, len(book.cells), "cells")
     text, pictures, count = notebook.rendered(book, args.offset, args.limit, _budget(ctx))
     following = args.offset + count
     more = following < len(book.cells)
