@@ -138,3 +138,11 @@ def test_a_dry_run_shows_the_whole_diff(bench: Workbench) -> None:
     shown = bench.preview("Write", file_path="a", content="".join(f"{n}!\n" for n in range(1000)))
     assert shown.diff.count("\n+") == 1001
     assert (bench.root / "a").read_text().startswith("0\n1\n")
+
+
+def test_a_dry_run_of_what_is_there_already_says_that_nothing_would_be_written(bench: Workbench) -> None:
+    bench.put("a", "same\n")
+    shown = bench.preview("Write", file_path="a", content="same\n")
+    assert "nothing would be written" in shown.text
+    assert shown.diff == ""
+    assert shown.data["changed"] is False

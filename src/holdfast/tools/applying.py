@@ -49,11 +49,13 @@ def checked(attempt: Attempt, checks: tuple[Check, ...]) -> Attempt:
 def previewed(attempt: Attempt, checks: tuple[Check, ...]) -> Preview:
     """Say exactly what would change; nothing is written."""
     checked(attempt, checks)
-    diff = _diff(attempt, None)
+    same = attempt.exists and _unchanged(attempt)
+    diff = "" if same else _diff(attempt, None)
     attempt.forget()
-    verb = "change" if attempt.exists else "create"
-    data: dict[str, Any] = {"path": attempt.real, "created": not attempt.exists}
-    return Preview(f"would {verb} {attempt.path}", diff, data)
+    data: dict[str, Any] = {"path": attempt.real, "created": not attempt.exists, "changed": not same}
+    if same:
+        return Preview(f"{attempt.path} already has exactly this content; nothing would be written", diff, data)
+    return Preview(f"would {'change' if attempt.exists else 'create'} {attempt.path}", diff, data)
 
 
 def written(attempt: Attempt, checks: tuple[Check, ...], tool: str) -> ToolResult:
