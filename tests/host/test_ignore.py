@@ -279,6 +279,15 @@ def test_without_a_repository_rules_count_from_the_workspace_down(tmp_path: Path
     assert found == [b"x.above"]
 
 
+def test_a_git_folder_that_is_not_finished_shows_where_rules_begin_when_there_is_no_repository(tmp_path: Path) -> None:
+    put(tmp_path, "top/.git/info/exclude", "*.private\n")
+    put(tmp_path, "top/.gitignore", "*.log\n")
+    put(tmp_path, "top/work/a.log", "")
+    stop = os.fsencode(tmp_path / "top/work")
+    for name, ignored in (("a.log", True), ("a.private", True), ("a.txt", False)):
+        assert explain(stop + b"/" + name.encode(), stop=stop).ignored is ignored
+
+
 def test_a_rule_says_where_it_stands() -> None:
     rules = parse(b"# c\n\n*.log\n!/keep/\n", ".gitignore")
     assert [(rule.line, rule.text, rule.negated, rule.only_folders) for rule in rules] == [

@@ -29,14 +29,21 @@ class Repository:
 
 
 def find_repository(folder: bytes) -> Repository | None:
-    """Return the repository `folder` (absolute) lies in, or None."""
+    """Return the repository `folder` (absolute) lies in, or None.
+
+    Where git finds none, the nearest folder with a `.git` folder in it counts, as in ripgrep: an unfinished
+    repository still shows which rules are meant.
+    """
+    unfinished: bytes | None = None
     while True:
         git_dir = git_dir_of(folder)
         if git_dir is not None:
             return _repository(folder, git_dir)
+        if unfinished is None and os.path.isdir(os.path.join(folder, b".git")):
+            unfinished = folder
         parent = os.path.dirname(folder)
         if parent == folder:
-            return None
+            return _repository(unfinished, os.path.join(unfinished, b".git")) if unfinished is not None else None
         folder = parent
 
 
