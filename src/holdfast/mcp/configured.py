@@ -97,8 +97,6 @@ def read_file(path: str, warn: list[str]) -> dict[str, McpServerSettings]:
     if not isinstance(servers, dict):
         warn.append(f'{path} has no table "mcpServers"')
         return {}
-    from pydantic import ValidationError
-
     found: dict[str, McpServerSettings] = {}
     for name, raw in cast("dict[str, Any]", servers).items():
         try:
@@ -109,7 +107,7 @@ def read_file(path: str, warn: list[str]) -> dict[str, McpServerSettings]:
                 continue
             table["enabled"] = not table.pop("disabled", False) and table.get("enabled", True)
             found[name] = McpServerSettings.parse({key: table[key] for key in table if key in _TAKEN})
-        except (ValidationError, TypeError, ValueError) as problem:
+        except (TypeError, ValueError) as problem:
             warn.append(f"{path}: the server {name} makes no sense: {str(problem).splitlines()[0]}")
     return found
 
