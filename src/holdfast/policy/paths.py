@@ -14,7 +14,9 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import frozen
+from holdfast.host.paths import real_path
 
 # File systems that ignore these inside names would open `.git` for `.g<ZWNJ>it`.
 _IGNORABLE = (
@@ -68,8 +70,8 @@ class Roots:
         """Return the place `path` stands for. A path with a NUL leads nowhere and is outside."""
         given = os.path.normpath(path)
         try:
-            real = os.path.realpath(path)
-        except (ValueError, OSError):
+            real = real_path(path)
+        except (ValueError, OSError, ToolFailure):
             return Place(given, given, inside=False)
         # A name inside by its spelling alone (`link/../x`) is judged by where it leads as well.
         named_inside = _within(given, self.given) or _within(given, self.real)
