@@ -68,12 +68,12 @@ def test_braces_stand_for_each_of_their_parts(pattern: str, expected: list[str])
 
 
 def test_braces_that_explode_are_refused_at_once() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ToolFailure, match="more than 1000 patterns"):
         expand("{a,b}" * 40)
     with pytest.raises(ToolFailure, match="characters"):
         expand("{" * 100_000)
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_pattern_that_leaves_its_folder_is_refused() -> None:
@@ -101,10 +101,10 @@ def test_only_folders_that_can_hold_a_match_are_entered() -> None:
 
 
 def test_many_stars_take_no_time() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert not compile_glob("*a" * 50 + "b").matches(b"a" * 250)
     assert not compile_glob("**/a/" * 30 + "b").matches(b"a/" * 500 + b"c")
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def compare_with_git(folder: Path, seed: int, rounds: int) -> None:

@@ -301,9 +301,9 @@ def test_many_stars_take_no_time() -> None:
     rules = Rules(hard, "x")
     name = b"a" * 250
     path = b"/".join([b"aaaaaaaa"] * 200)
-    began = time.monotonic()
+    began = time.process_time()
     assert rules.decide(name, path, False) is None
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ async def test_special_files_are_refused_at_once(desk: Desk) -> None:
     with pytest.raises(ToolFailure, match="FIFO"):
         await desk.call("Grep", pattern="x", path="pipe")
     assert (await desk.call("Grep", pattern="import", glob="pipe")).data["lines"] == []
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10  # a pipe that is waited for is waited for without end
 
 
 _BEATING = """
