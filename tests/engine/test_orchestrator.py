@@ -443,7 +443,7 @@ async def soak(calls: int) -> None:
         descriptors, tasks = len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())
         # What is kept of calls is kept each time; a module imported on the way, by whatever takes its time, only once.
         assert min(await growth(calls), await growth(calls)) < 500, "nothing is kept of a call that ended"
-        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
         assert len(asyncio.all_tasks()) == tasks
 
 

@@ -166,7 +166,7 @@ async def test_folders_that_cannot_be_read_are_told(desk: Desk) -> None:
     assert result.output == "too/x (0 bytes)\n\n(1 folder that cannot be read is not listed)"
     found = await desk.call("Grep", pattern="zzz", path="too")
     assert found.output == "No matches found in too (1 file)\n(1 folder that cannot be read is not searched)"
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert len(os.listdir("/proc/self/fd")) <= open_before  # garbage of other tests may go meanwhile
 
 
 async def test_odd_names_are_shown_safely(desk: Desk) -> None:
