@@ -681,3 +681,19 @@ async def test_two_tools_that_read_alike_with_underscores_are_never_confused() -
         results = await app.run_calls([ToolCall("a_b", source="model"), ToolCall("x_y", source="model")])
     assert [result.ok for result in results] == [True, False]
     assert said == ["a_b"]
+
+
+async def test_a_dry_run_tells_a_tool_that_changes_nothing_from_one_that_cannot_say_what() -> None:
+    @tool(read_only=True)
+    def looks() -> str:
+        """Look."""
+        raise AssertionError
+
+    @tool
+    def acts() -> str:
+        """Act."""
+        raise AssertionError
+
+    async with scratch_app(tools=[looks, acts]) as app:
+        assert (await app.dry_run("looks")).output == "looks changes nothing; it was not run."
+        assert (await app.dry_run("acts")).output == "acts cannot say what it would change; it was not run."

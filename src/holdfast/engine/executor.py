@@ -137,7 +137,8 @@ class Executor:
                 await drop(tool, ctx, shown.trial)
         except ToolFailure as failure:
             return failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
-        text = shown.diff or shown.text if shown else f"{tool.name} cannot say what it would change; nothing was run."
+        unknown = "changes nothing" if tool.read_only is True else "cannot say what it would change"
+        text = shown.diff or shown.text if shown else f"{tool.name} {unknown}; it was not run."
         data = {"verdict": decision.to_dict(), "diff": shown.diff if shown else "", **(shown.data if shown else {})}
         meta = {"tool": tool.name, "call_id": call.id, "dry_run": True} | (
             {"repaired": list(repairs)} if repairs else {}
