@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,15 @@ async def test_undo_and_redo_of_a_command_are_exact(case: str, tmp_path: Path) -
         redone = await app.call("Redo", {})
         assert redone.ok, redone.output
         assert snapshot(workspace) == after
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="for anybody else the file stays their own")
+async def test_root_brings_no_program_back_that_would_run_as_root(tmp_path: Path) -> None:
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    os.chown(program, 12345, 12345)
+    program.chmod(0o6755)
+    async with scratch_app(tmp_path) as app:
+        assert (await app.call("Bash", {"command": "rm tool"})).ok
+        assert (await app.call("Undo", {})).ok
+    assert stat.S_IMODE(program.stat().st_mode) == 0o755

@@ -83,7 +83,7 @@ def _put_file(
     if now.kind != "file":
         if now.kind != "absent":
             _remove(folder, name, now)
-        create_file(folder, name, temporary, [data], wanted.mode, flush=flush)
+        create_file(folder, name, temporary, [data], _mode_of_new(wanted.mode), flush=flush)
         return
     old = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -93,6 +93,11 @@ def _put_file(
             os.fchmod(old, wanted.mode)
     finally:
         os.close(old)
+
+
+def _mode_of_new(mode: int) -> int:
+    """Return the mode for a file made anew: as root it is root's, whoever had it, and so it runs as nobody else."""
+    return mode if os.geteuid() else mode & ~(stat.S_ISUID | stat.S_ISGID)
 
 
 def _make_folder(folder: int, name: str, now: FileState, wanted: FileState) -> None:
