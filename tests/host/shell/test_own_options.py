@@ -159,7 +159,19 @@ def test_a_quoted_pattern_or_one_without_names_like_options_is_a_read_of_find(tm
 
 
 @pytest.mark.parametrize(
-    "command", ["grep -R x .", "rg -L x", "find -L . -name x", "find . -follow -name x", "rg --follow x"]
+    "command",
+    [
+        "grep -R x .",
+        "rg -L x",
+        "find -L . -name x",
+        "find . -follow -name x",
+        "rg --follow x",
+        "diff -r . .",
+        "diff -qr . .",
+        "tree -l",
+        "du -sL .",
+        "ls -RL .",
+    ],
 )
 def test_a_search_through_links_reads_where_they_lead(command: str, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
@@ -168,6 +180,7 @@ def test_a_search_through_links_reads_where_they_lead(command: str, tmp_path: Pa
     (tmp_path / "src" / "out").symlink_to("/usr")
     assert _reads(command, tmp_path) - {str(tmp_path)} == {f"{tmp_path}/src/out"}
     assert _reads("grep -r x .", tmp_path) == _reads("find . -name x", tmp_path) == {str(tmp_path)}
+    assert _reads("ls -R .", tmp_path) == _reads("tree", tmp_path) == _reads("du .", tmp_path) == {str(tmp_path)}
 
 
 def _reads(command: str, folder: Path) -> set[str]:

@@ -60,13 +60,15 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
         return Verdict(f"`{name}` is not known to only read")
     if kind == "names" and any("/" in word.text for word in operands):
         return Verdict(f"`{name}` of a file runs a formatter on it")
+    follows = name in _FOLLOWERS and parsed.has(*_FOLLOWERS[name])
     if kind in ("read", "one"):
-        return Verdict(reads=(*read, *operands))
+        return Verdict(reads=(*read, *operands), recursive=follows, follows=follows)
     if kind == "list":
-        return Verdict(reads=(*read, *(operands or [Word(".")])), recursive=parsed.has("-R", "--recursive"))
+        recursive = parsed.has("-R", "--recursive")
+        return Verdict(reads=(*read, *(operands or [Word(".")])), recursive=recursive, follows=recursive and follows)
     if kind in ("walk", "walk_operands"):
         default = [Word(".")] if kind == "walk" else []
-        return Verdict(reads=(*read, *(operands or default)), recursive=True)
+        return Verdict(reads=(*read, *(operands or default)), recursive=True, follows=follows)
     if kind in ("pattern", "pattern_or_files", "filter"):
         return _after_pattern(parsed, operands, read, kind)
     if kind == "revisions":
@@ -74,6 +76,15 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
     return Verdict(reads=read)
 
 
+# Options with which the links below a folder are followed.
+_FOLLOWERS = {
+    "diff": ("-r", "--recursive"),
+    "dir": ("-L", "--dereference"),
+    "du": ("-L", "--dereference"),
+    "ls": ("-L", "--dereference"),
+    "tree": ("-l",),
+    "vdir": ("-L", "--dereference"),
+}
 # Options that give the pattern, or stand for it, so that every operand is a file; `jq -e` is about the exit code.
 _PATTERN_GIVEN = ("-e", "--regexp", "--file", "--files", "--type-list")
 
