@@ -44,8 +44,7 @@ def read_plain(path: bytes, limit: int = READ_LIMIT, *, follow: bool = True) -> 
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
             return None
-        with open(fd, "rb", closefd=False) as file:
-            return file.read(limit)
+        return os.read(fd, status.st_size)
     except OSError:
         return None
     finally:
