@@ -6,10 +6,11 @@ import os
 import stat
 from collections.abc import Callable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.core.call import ToolResult, Undo
 from holdfast.core.errors import ToolFailure
+from holdfast.core.frozen import frozen
 from holdfast.core.read_state import Seen
 from holdfast.core.session import Kept
 from holdfast.core.tool import Preview
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from holdfast.core.session import Session
 
 _BESIDE_BYTES: Final = 900_000
-"""From this size on the digest of the new bytes is worked out while they are written."""
+"""From this size on the digest of the new bytes and what is told of them are worked out while they are written."""
+T = TypeVar("T")
 _SNIPPET_BYTES: Final = 8 * 1024
 _RESULT_DIFF_LINES: Final = 200
 
@@ -68,15 +70,17 @@ def written(attempt: Attempt, checks: tuple[Check, ...], tool: str) -> ToolResul
             run_checks(attempt, checks)
             if attempt.exists and _unchanged(attempt):
                 return _nothing_to_do(attempt)
-            change_id, status, digest = _replaced(attempt, history, tool)
-            seen = Seen.of(digest, status, exact=exact_times(attempt.folder))
+            digest = _beside(attempt, lambda: digest_parts(attempt.parts))
+            told = _beside(attempt, lambda: _told(attempt))
+            change_id, status = _replaced(attempt, history, tool, digest)
+            seen = Seen.of(digest(), status, exact=exact_times(attempt.folder))
     except BaseException:
         _remove_made(attempt)
         raise
     finally:
         attempt.forget()
         _let_go(attempt)
-    return _result(attempt, tool, change_id, seen)
+    return _result(attempt, tool, change_id, seen, told())
 
 
 def _let_go(attempt: Attempt) -> None:
@@ -108,10 +112,9 @@ def _nothing_to_do(attempt: Attempt) -> ToolResult:
     return ToolResult(data=data, output=f"{attempt.path} already has exactly this content; nothing was written.")
 
 
-def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.stat_result, str]:
+def _replaced(attempt: Attempt, history: History, tool: str, digest: Callable[[], str]) -> tuple[str, os.stat_result]:
     """Write the change down, replace the file, confirm it."""
-    size = sum(len(part) for part in attempt.parts)
-    before, digest = _state_before(attempt), _hashed(attempt, size)
+    size, before = _new_size(attempt), _state_before(attempt)
     known: FileState | None = None  # a new file's mode shows afterwards, the digest of a large one is not there yet
     if attempt.status is not None and size < _BESIDE_BYTES:
         known = FileState("file", digest(), stat.S_IMODE(attempt.status.st_mode), size)
@@ -127,10 +130,14 @@ def _replaced(attempt: Attempt, history: History, tool: str) -> tuple[str, os.st
     status = _put_or_abandoned(attempt, history, pending)
     if known is not None:
         history.commit(pending)
-        return pending.id, status, known.digest
+        return pending.id, status
     after = FileState("file", digest(), stat.S_IMODE(status.st_mode), status.st_size)
     history.complete(pending, [FileChange(attempt.real, before, after), *folders], attempt.parts, attempt.splices)
-    return pending.id, status, after.digest
+    return pending.id, status
+
+
+def _new_size(attempt: Attempt) -> int:
+    return sum(len(part) for part in attempt.parts)
 
 
 def _mode(path: str) -> int:
@@ -164,15 +171,15 @@ def _put(attempt: Attempt, pending: Pending) -> os.stat_result:
     return create_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, None)
 
 
-def _hashed(attempt: Attempt, size: int) -> Callable[[], str]:
-    """Return what gives the digest of the new content; that of a large one is worked out while it is written."""
-    if size >= _BESIDE_BYTES:
+def _beside(attempt: Attempt, work: Callable[[], T]) -> Callable[[], T]:
+    """Return what gives the outcome of `work`; with a large content it is worked out while that is written."""
+    if _new_size(attempt) >= _BESIDE_BYTES:
         try:
-            return attempt.ctx.session.keep(ASIDE).submit(digest_parts, attempt.parts).result
+            return attempt.ctx.session.keep(ASIDE).submit(work).result
         except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
             pass
-    digest = digest_parts(attempt.parts)
-    return lambda: digest
+    outcome = work()
+    return lambda: outcome
 
 
 def _make_aside(session: Session) -> ThreadPoolExecutor:
@@ -207,8 +214,21 @@ def _remove_made(attempt: Attempt) -> None:
             return
 
 
-def _result(attempt: Attempt, tool: str, change_id: str, seen: Seen) -> ToolResult:
-    session, created, line = attempt.ctx.session, not attempt.exists, _first_line(attempt)
+@frozen
+class _Told:
+    """What is told of a change: its diff for programs, a sentence with the changed lines for a model."""
+
+    diff: str
+    said: str
+
+
+def _told(attempt: Attempt) -> _Told:
+    line = _first_line(attempt)
+    return _Told(_diff(attempt, _RESULT_DIFF_LINES, line), _said(attempt, not attempt.exists, line))
+
+
+def _result(attempt: Attempt, tool: str, change_id: str, seen: Seen, told: _Told) -> ToolResult:
+    session, created = attempt.ctx.session, not attempt.exists
     session.saw(attempt.real, seen)
     session.keep(ENCODINGS)[attempt.real] = (seen, attempt.encoding)
     session.emit(
@@ -226,17 +246,17 @@ def _result(attempt: Attempt, tool: str, change_id: str, seen: Seen) -> ToolResu
         "change_id": change_id,
         "size": seen.size,
         "encoding": attempt.encoding.label,
-        "diff": _diff(attempt, _RESULT_DIFF_LINES, line),
+        "diff": told.diff,
     }
     if attempt.content is None:
         data["replacements"] = len(attempt.splices)
     undo = Undo(change_id, f"{'remove' if created else 'restore'} {attempt.path}")
-    return ToolResult(data=data, output=_said(attempt, created, line), undo=undo)
+    return ToolResult(data=data, output=told.said, undo=undo)
 
 
 def _said(attempt: Attempt, created: bool, line: int) -> str:
     if created:
-        return f"Created {attempt.path} ({sum(len(part) for part in attempt.parts)} bytes)."
+        return f"Created {attempt.path} ({_new_size(attempt)} bytes)."
     links = attempt.status.st_nlink if attempt.status else 1
     note = f" Its other {links - 1} hard link(s) keep the old content." if links > 1 else ""
     if attempt.content is not None:
