@@ -14,8 +14,8 @@ import pytest
 from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import digest_of
 from holdfast.host.history import limit
-from holdfast.host.history.contents import DELTA_DEPTH
-from holdfast.host.history.history import History, Who, file_state
+from holdfast.host.history.contents import DELTA_DEPTH, digest_parts
+from holdfast.host.history.history import History, Who
 from holdfast.host.history.recovery import recover, recovered
 from holdfast.host.history.words import ABSENT, FileChange, FileState
 from holdfast.host.text import Splice, spliced
@@ -89,11 +89,11 @@ def test_a_chain_of_edits_costs_its_differences(folder: str) -> None:
         at = chance.randrange(len(data))
         splices = [Splice(at, min(at + 3, len(data)), b"edited")]
         parts = spliced(data, splices)
-        after = file_state(parts, 0o644)
+        after = digest_parts(parts)
         with history.transaction():
-            history.contents.keep_after(after.digest, digests[-1], splices, parts)
+            history.contents.keep_after(after, digests[-1], splices, parts)
         data = b"".join(parts)
-        digests.append(after.digest)
+        digests.append(after)
         contents.append(data)
     assert history.contents.total() < 5 * len(data)
     assert all(history.content(digest) == data for digest, data in zip(digests, contents, strict=True))

@@ -16,7 +16,6 @@ from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import frozen
 
 IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-IPNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_URL_CHARS: Final = 8192
 PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}

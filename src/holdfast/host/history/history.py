@@ -25,7 +25,7 @@ from holdfast.core.errors import ToolFailure
 from holdfast.core.frozen import frozen
 from holdfast.core.read_state import digest_of
 from holdfast.core.session import Kept
-from holdfast.host.history.contents import LINK_BYTES, Contents, digest_parts
+from holdfast.host.history.contents import LINK_BYTES, Contents
 from holdfast.host.history.limit import drop_oldest, drop_seen
 from holdfast.host.history.log import Log, connect, damaged, set_aside
 from holdfast.host.history.words import Change, ChangeKind, FileChange, FileState
@@ -372,11 +372,6 @@ def _unusable(problem: Exception) -> ToolFailure:
         hint="Nothing was changed. Free some space or check the state folder (`holdfast config path` names it).",
         details={"errno": errno.errorcode.get(number, str(number))} if number else None,
     )
-
-
-def file_state(parts: Sequence[bytes | memoryview], mode: int) -> FileState:
-    """Return the state of a regular file with this content."""
-    return FileState("file", digest_parts(parts), mode, sum(len(part) for part in parts))
 
 
 def _open(session: Session) -> History:
