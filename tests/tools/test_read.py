@@ -105,6 +105,7 @@ def test_offset_and_limit_choose_lines_and_a_note_says_how_to_go_on(ctx: ToolCon
     assert read(ctx, "a.txt", offset=2000, limit=3).output.startswith(numbered(3, 2000))
     assert read(ctx, "a.txt", offset=5209).output == numbered(1, 5209)
     assert read(ctx, "a.txt", offset=3210).output == numbered(2000, 3210)
+    assert read(ctx, "a.txt", offset=3209).output.endswith("\n\n... 1 more line; read on with offset=5209")
 
 
 def test_an_offset_past_the_end_says_how_many_lines_there_are(ctx: ToolContext, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from holdfast.core.call import Image, ToolResult
+from holdfast.core.counted import counted
 from holdfast.core.model import Message
 from holdfast.core.tool import ToolInfo
-from holdfast.host.walk import counted
 
 T = TypeVar("T")
 FULL: Final = 0.8

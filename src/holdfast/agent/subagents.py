@@ -18,6 +18,7 @@ from holdfast.agent.prompt import system_prompt
 from holdfast.core.agents import AgentOrder, Profile
 from holdfast.core.call import ToolResult
 from holdfast.core.context import ToolContext
+from holdfast.core.counted import counted
 from holdfast.core.errors import ToolFailure
 from holdfast.core.events import Event
 from holdfast.core.model import Model, ModelError
@@ -26,7 +27,6 @@ from holdfast.core.tasks import Status, TaskBoard
 from holdfast.core.view import Selection
 from holdfast.engine.executor import Executor
 from holdfast.host import git
-from holdfast.host.walk import counted
 
 OpenModel = Callable[[str | None], Model]
 

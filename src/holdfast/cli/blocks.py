@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from holdfast.cli import render
 from holdfast.core.call import ToolCall, ToolResult
+from holdfast.core.counted import counted
 from holdfast.host.visible import visible
 
 DIFF_LINES: Final = 24
@@ -67,20 +68,20 @@ def _body(result: ToolResult, columns: int, diff_seen: bool) -> list[str]:
 
 def _tail(lines: list[str], columns: int) -> list[str]:
     left_out = len(lines) - OUTPUT_LINES
-    shown = [f"… {left_out:,} lines above", *lines[-OUTPUT_LINES:]] if left_out > 0 else lines
+    shown = [f"… {counted(left_out, 'line')} above", *lines[-OUTPUT_LINES:]] if left_out > 0 else lines
     return [_paint(render.shortened(line.expandtabs(), columns), "dim") for line in shown]
 
 
 def _diff(text: str, change_id: str, columns: int, seen: bool) -> list[str]:
     lines = [line for line in visible(text).split("\n")[2:] if line]
     added, taken = (sum(line.startswith(sign) for line in lines) for sign in "+-")
-    counted = f"+{added} -{taken}" + (f"  (change {change_id})" if change_id else "")
+    sums = f"+{added} -{taken}" + (f"  (change {change_id})" if change_id else "")
     shown = [] if seen else [render.shortened(line.expandtabs(), columns) for line in lines[:DIFF_LINES]]
     if not seen and len(lines) > DIFF_LINES:
-        more = f"… {len(lines) - DIFF_LINES:,} more lines"
+        more = f"… {counted(len(lines) - DIFF_LINES, 'more line')}"
         shown.append(f"{more}: holdfast diff {change_id}" if change_id else more)
     coloured = render.diff("\n".join(shown), stream=sys.stderr).split("\n") if shown else []
-    return [*coloured, _paint(counted, "dim")]
+    return [*coloured, _paint(sums, "dim")]
 
 
 def took_words(seconds: float) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import AnyStr, Final
 
+from holdfast.core.counted import counted
 from holdfast.core.frozen import frozen
 from holdfast.host.text import Encoding, Splice, line_at, with_feeds
 
@@ -81,7 +82,7 @@ def text_diff(before: str, after: str, path: str, *, limit_lines: int | None = N
 
 def _within(limit_lines: int | None, lines: list[str]) -> str:
     if limit_lines is not None and len(lines) > limit_lines:
-        lines = [*lines[:limit_lines], f"... {len(lines) - limit_lines} more lines of diff"]
+        lines = [*lines[:limit_lines], f"... {counted(len(lines) - limit_lines, 'more line')} of diff"]
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dataclasses import field as kept
 from typing import Final
 
+from holdfast.core.counted import counted
 from holdfast.core.frozen import field, frozen
 from holdfast.core.secrets import is_secret, may_be_secret
 from holdfast.host.ignore_chain import GITIGNORE, Chain, Folder, folder_at
@@ -52,11 +53,6 @@ class Tally:
         unreadable = counted(self.unreadable, "folder that cannot be read is", "folders that cannot be read are")
         found = ((self.secret, secret), (self.unreadable, unreadable))
         return [f"({text} not {done})" for number, text in found if number]
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: `1 file`, `1,200 files`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 @frozen

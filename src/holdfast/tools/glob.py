@@ -115,7 +115,7 @@ def _result(args: GlobArgs, base: str, hits: list[Hit], total: int, listing: Lis
 
 
 def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]:
-    from holdfast.host.walk import counted
+    from holdfast.core.counted import counted
 
     notes: list[str] = []
     tally = listing.walk.tally

@@ -238,7 +238,7 @@ def _nothing(args: GrepArgs, where: str, looked: str) -> str:
 
 def _looked(search: Search, known: int) -> str:
     """Say how many files were searched; the number is exact up to `known`. Of none it is said why."""
-    from holdfast.host.walk import counted
+    from holdfast.core.counted import counted
 
     if search.wanted > known:
         return f"{known:,}+ files"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.args import Args, Field, unsaid
 from holdfast.core.call import Image, Text, ToolResult
+from holdfast.core.counted import counted
 from holdfast.core.effects import ReadPath
 from holdfast.core.errors import ToolFailure
 from holdfast.core.read_state import Seen, digest_of
@@ -170,7 +171,9 @@ def _notes(source: Source, page: TextPage, total: int | None) -> Iterator[str]:
     if page.more:
         following = page.offset + page.lines
         left = (
-            f"more lines follow, {source.size:,} bytes in all" if total is None else f"{total - following:,} more lines"
+            f"more lines follow, {source.size:,} bytes in all"
+            if total is None
+            else counted(total - following, "more line")
         )
         why = " (cut at the output limit)" if page.at_budget else ""
         yield f"... {left}{why}; read on with offset={following}"
@@ -284,7 +287,9 @@ def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> 
     following = args.offset + count
     more = following < len(book.cells)
     _remember(source, ctx, content, whole=args.offset == 0 and not more)
-    notes = [f"... {len(book.cells) - following} more cells; read on with offset={following}"] if more else []
+    notes = (
+        [f"... {counted(len(book.cells) - following, 'more cell')}; read on with offset={following}"] if more else []
+    )
     output = "\n\n".join([f"Notebook {source.path}: {len(book.cells)} cells, {book.language}", text, *notes])
     data = _facts(source, "notebook") | {
         "language": book.language,

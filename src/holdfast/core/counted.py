@@ -1,0 +1,8 @@
+"""Numbers with their nouns."""
+
+from __future__ import annotations
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: `1 file`, `1,200 files`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
