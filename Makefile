@@ -18,10 +18,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable .
 	@touch $(STAMP)
 
-setup: $(STAMP) ## make .venv with holdfast and everything to work on it
+setup: $(STAMP) ## make .venv with surehand and everything to work on it
 
 run: $(STAMP) ## the tour: the product working, step by step
-	@$(BIN)/holdfast tour
+	@$(BIN)/surehand tour
 
 test: $(STAMP) ## the ordinary tests
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
@@ -42,7 +42,7 @@ conformance: $(STAMP) ## the official MCP suite against our server and our clien
 	$(BIN)/python tests/mcp/conformance.py
 
 docs: $(STAMP) ## write the generated pages and the tool catalogue
-	$(BIN)/python -m holdfast.docs_pages
+	$(BIN)/python -m surehand.docs_pages
 
 clean: ## remove what the verbs made
 	rm -rf $(VENV) .bench .pytest_cache .ruff_cache .hypothesis

@@ -10,7 +10,7 @@ from benchmarks.harness import Harness, process
 
 
 def rows(harness: Harness) -> None:
-    holdfast = str(Path(sys.executable).parent / "holdfast")
+    surehand = str(Path(sys.executable).parent / "surehand")
     bare = ("python -c pass", process(sys.executable, "-c", "pass"))
     goals = {
         "--version": (("--version",), "<= 2.5"),
@@ -25,5 +25,5 @@ def rows(harness: Harness) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "a.txt").write_text("one\ntwo\n")
         for name, (words, goal) in goals.items():
-            ours = (f"holdfast {name}", process(holdfast, *words, cwd=scratch))
+            ours = (f"surehand {name}", process(surehand, *words, cwd=scratch))
             harness.compare(f"cold start: {name}", [bare, ours], goal=goal, rounds=21)

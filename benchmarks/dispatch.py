@@ -50,7 +50,7 @@ class Lean:
 
 
 def rows(harness: Harness) -> None:
-    from holdfast import Holdfast, Settings, ToolContext, tool
+    from surehand import Settings, Surehand, ToolContext, tool
 
     @tool(read_only=True)
     async def noop(text: str, ctx: ToolContext, times: int = 1) -> str:
@@ -59,7 +59,7 @@ def rows(harness: Harness) -> None:
 
     loop = asyncio.new_event_loop()
     scratch = tempfile.TemporaryDirectory()
-    app = Holdfast(scratch.name, tools=[noop], settings=Settings(), keep_state=False)
+    app = Surehand(scratch.name, tools=[noop], settings=Settings(), keep_state=False)
     app.bus.subscribe(lambda event: None)
     lean = Lean()
 
@@ -75,7 +75,7 @@ def rows(harness: Harness) -> None:
         f"dispatch, {CALLS} no-op calls",
         [
             ("lean 40-line pipeline", lambda: loop.run_until_complete(theirs())),
-            ("holdfast", lambda: loop.run_until_complete(ours())),
+            ("surehand", lambda: loop.run_until_complete(ours())),
         ],
         goal="<= 2.5",
         rounds=25,

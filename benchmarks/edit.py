@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import Harness
-from holdfast.core.call import ToolCall
-from holdfast.core.context import ToolContext
-from holdfast.core.read_state import Seen, digest_of
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.tools.edit import TOOLS
+from surehand.core.call import ToolCall
+from surehand.core.context import ToolContext
+from surehand.core.read_state import Seen, digest_of
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.tools.edit import TOOLS
 
 SMALL_EDITS = 1000
 
@@ -86,7 +86,7 @@ def large(harness: Harness, size: int, label: str, rounds: int) -> None:
     bench.see()
     harness.compare(
         f"Edit, atomic, {label}",
-        [("read + write + rename", lambda: plain_copy(bench.twin)), ("holdfast Edit", ours)],
+        [("read + write + rename", lambda: plain_copy(bench.twin)), ("surehand Edit", ours)],
         goal="≤ 1.5",
         rounds=rounds,
     )
@@ -113,7 +113,7 @@ def small(harness: Harness) -> None:
 
     harness.compare(
         f"{count} small edits, nine layers and history",
-        [("bare replace + atomic write", bare), ("holdfast Edit", ours)],
+        [("bare replace + atomic write", bare), ("surehand Edit", ours)],
         goal="≤ 2.0",
         rounds=10,
         warm=1,

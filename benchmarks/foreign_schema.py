@@ -30,7 +30,7 @@ class Query(BaseModel):
 
 
 def rows(harness: Harness) -> None:
-    from holdfast import Tool
+    from surehand import Tool
 
     foreign = Tool(name="remote", description="Remote.", args=Query.model_json_schema(), run=lambda args, ctx: None)
     foreign.arguments.parse(VALUES)
@@ -46,7 +46,7 @@ def rows(harness: Harness) -> None:
 
     harness.compare(
         f"validate foreign JSON Schema, {CALLS:,}",
-        [("pydantic-core", pydantic_core), ("holdfast", ours)],
+        [("pydantic-core", pydantic_core), ("surehand", ours)],
         goal="<= 1",
         rounds=15,
     )

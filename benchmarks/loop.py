@@ -13,9 +13,9 @@ TURNS = 40
 
 
 def rows(harness: Harness) -> None:
-    from holdfast import Holdfast, Settings, tool
-    from holdfast.agent.loop import Limits
-    from holdfast.providers.scripted import ScriptedModel
+    from surehand import Settings, Surehand, tool
+    from surehand.agent.loop import Limits
+    from surehand.providers.scripted import ScriptedModel
 
     @tool(read_only=True)
     async def noop(n: int) -> str:
@@ -25,7 +25,7 @@ def rows(harness: Harness) -> None:
     async def conversation(scratch: str) -> float:
         settings = Settings.parse({"engine": {"repeat_limit": 0}})
         script: list[Any] = [[("noop", {"n": n})] for n in range(TURNS)]
-        async with Holdfast(scratch, tools=[noop], settings=settings, session="bench") as app:
+        async with Surehand(scratch, tools=[noop], settings=settings, session="bench") as app:
             loop = app.conversation(ScriptedModel(*script, "done"), limits=Limits(turns=TURNS + 1))
             start = time.process_time()
             await loop.ask("go")
@@ -35,7 +35,7 @@ def rows(harness: Harness) -> None:
         spent = [asyncio.run(conversation(scratch)) for _ in range(3 if harness.quick else 9)]
     harness.fact(
         "agent loop, CPU ms per turn",
-        "holdfast (one call a turn, journal)",
+        "surehand (one call a turn, journal)",
         sorted(spent)[len(spent) // 2] * 1e3,
         "<= 2",
     )

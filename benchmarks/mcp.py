@@ -109,12 +109,12 @@ def idle_python_mb() -> float:
 def rows(harness: Harness) -> None:
     """Measure the MCP server."""
     with tempfile.TemporaryDirectory() as workspace:
-        os.environ["HOLDFAST_HOME"] = os.path.join(workspace, "home")
+        os.environ["SUREHAND_HOME"] = os.path.join(workspace, "home")
         folder = os.path.join(workspace, "project")
         os.mkdir(folder)
-        holdfast = [os.path.join(os.path.dirname(sys.executable), "holdfast"), "serve", "--stdio", "--cwd", folder]
+        surehand = [os.path.join(os.path.dirname(sys.executable), "surehand"), "serve", "--stdio", "--cwd", folder]
         bare_words = [sys.executable, "-c", BARE]
-        bare, ours = Client(bare_words), Client(holdfast)
+        bare, ours = Client(bare_words), Client(surehand)
         bare.call("echo")
         ours.call("tools.echo")
         ours.ask("tools/list", {})
@@ -127,15 +127,15 @@ def rows(harness: Harness) -> None:
             f"{bare.resident_mb():.0f} MiB",
         )
         harness.fact(
-            "mcp idle memory / python", "holdfast", ours.resident_mb() / base, "<= 10", f"{ours.resident_mb():.0f} MiB"
+            "mcp idle memory / python", "surehand", ours.resident_mb() / base, "<= 10", f"{ours.resident_mb():.0f} MiB"
         )
-        trips = [("bare mcp server", lambda: bare.many("echo")), ("holdfast", lambda: ours.many("tools.echo"))]
+        trips = [("bare mcp server", lambda: bare.many("echo")), ("surehand", lambda: ours.many("tools.echo"))]
         harness.compare(f"mcp stdio, {CALLS} calls", trips, goal="<= 1.2")
         bare.close()
         ours.close()
         starts = [
             ("bare mcp server", lambda: once(bare_words, "echo")),
-            ("holdfast", lambda: once(holdfast, "tools.echo")),
+            ("surehand", lambda: once(surehand, "tools.echo")),
         ]
         goal = ""
         if (peer := peers("fastmcp", ["fastmcp"])) is not None:

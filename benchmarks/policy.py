@@ -39,7 +39,7 @@ def rows(harness: Harness) -> None:
 
 
 def _request(workspace: str, effects: Any, **facts: Any) -> Any:
-    from holdfast.policy.policy import Request
+    from surehand.policy.policy import Request
 
     return Request(
         tool="Tool",
@@ -57,8 +57,8 @@ def _request(workspace: str, effects: Any, **facts: Any) -> Any:
 
 
 def _judging(harness: Harness, workspace: str) -> None:
-    from holdfast.core.effects import ReadPath, RunCommand, WritePath
-    from holdfast.policy.policy import Policy
+    from surehand.core.effects import ReadPath, RunCommand, WritePath
+    from surehand.policy.policy import Policy
 
     policy = Policy()
     path = os.path.join(workspace, "src", "a.py")
@@ -89,7 +89,7 @@ def _batch(harness: Harness, workspace: str) -> None:
     lines = [json.dumps({"tool": "Bash", "args": {"command": command}, "cwd": workspace}) for command in EVERYDAY * 70]
     file = Path(workspace, "batch.jsonl")
     file.write_text("\n".join(lines))
-    run = process(str(Path(sys.executable).parent / "holdfast"), "policy", "check", "--batch", str(file))
+    run = process(str(Path(sys.executable).parent / "surehand"), "policy", "check", "--batch", str(file))
     run()
     started, spent = time.perf_counter(), _children_cpu()
     run()

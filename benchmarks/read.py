@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Harness
-from holdfast.core.call import ToolCall
-from holdfast.core.context import ToolContext
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.tools.read import TOOLS
+from surehand.core.call import ToolCall
+from surehand.core.context import ToolContext
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.tools.read import TOOLS
 
 (READ,) = TOOLS
 LINES = 200_000
@@ -26,7 +26,7 @@ TIMES = 20
 
 def rows(harness: Harness) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["HOLDFAST_HOME"] = os.path.join(folder, "home")
+        os.environ["SUREHAND_HOME"] = os.path.join(folder, "home")
         path = Path(folder) / "work" / "big.py"
         path.parent.mkdir()
         _write(path)
@@ -47,9 +47,9 @@ def _write(path: Path) -> None:
 
 
 def _measure(harness: Harness, loop: asyncio.AbstractEventLoop, path: Path) -> None:
-    from holdfast import Holdfast
+    from surehand import Surehand
 
-    app = Holdfast(path.parent)
+    app = Surehand(path.parent)
     loop.run_until_complete(app.__aenter__())
 
     def through_the_door(offset: int) -> Callable[[], object]:

@@ -46,7 +46,7 @@ for _ in sys.stdin:
 
 def made() -> tuple[list[Any], list[str]]:
     """Return tools with names and descriptions as uneven as real ones, and queries over the same words."""
-    from holdfast.core.tool import Tool
+    from surehand.core.tool import Tool
 
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(3, 9))) for _ in range(3000)]
@@ -91,8 +91,8 @@ def numpy_search(tools: list[Any], queries: list[str]) -> tuple[Callable[[], obj
 
 
 def rows(harness: Harness) -> None:
-    from holdfast.registry.registry import Registry
-    from holdfast.registry.search import SearchIndex
+    from surehand.registry.registry import Registry
+    from surehand.registry.search import SearchIndex
 
     tools, queries = made()
 
@@ -108,7 +108,7 @@ def rows(harness: Harness) -> None:
 
     harness.compare(
         f"register {TOOLS:,} tools, index on demand",
-        [("a dict", plain), ("holdfast", register)],
+        [("a dict", plain), ("surehand", register)],
         goal="<= 80",
         rounds=9,
     )
@@ -121,9 +121,9 @@ def rows(harness: Harness) -> None:
 
     anchor = numpy_search(tools, queries)
     if anchor is None:
-        harness.compare(f"search {TOOLS:,} tools, {QUERIES} queries", [("holdfast (no numpy here)", search)])
+        harness.compare(f"search {TOOLS:,} tools, {QUERIES} queries", [("surehand (no numpy here)", search)])
         return
     harness.compare(
-        f"search {TOOLS:,} tools, {QUERIES} queries", [("numpy BM25", anchor[0]), ("holdfast", search)], goal="<= 3.5"
+        f"search {TOOLS:,} tools, {QUERIES} queries", [("numpy BM25", anchor[0]), ("surehand", search)], goal="<= 3.5"
     )
     anchor[1]()

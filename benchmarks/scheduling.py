@@ -14,7 +14,7 @@ SLEEP_S = 0.001
 
 
 def rows(harness: Harness) -> None:
-    from holdfast import Holdfast, Settings, ToolCall, tool
+    from surehand import Settings, Surehand, ToolCall, tool
 
     @tool(read_only=True)
     async def nap() -> str:
@@ -24,7 +24,7 @@ def rows(harness: Harness) -> None:
 
     loop = asyncio.new_event_loop()
     scratch = tempfile.TemporaryDirectory()
-    app = Holdfast(scratch.name, tools=[nap], builtin=False, settings=Settings(), keep_state=False)
+    app = Surehand(scratch.name, tools=[nap], builtin=False, settings=Settings(), keep_state=False)
     calls = [ToolCall("nap") for _ in range(CALLS)]
 
     async def ideal() -> None:
@@ -60,14 +60,14 @@ def rows(harness: Harness) -> None:
             ("sequential sleeps / 10", lambda: loop.run_until_complete(ideal())),
             ("ten bare workers", lambda: loop.run_until_complete(workers())),
             ("bare semaphore", lambda: loop.run_until_complete(semaphore())),
-            ("holdfast", lambda: loop.run_until_complete(ours())),
+            ("surehand", lambda: loop.run_until_complete(ours())),
         ],
         goal="<= 1.15",
         rounds=11,
     )
     began = time.process_time()
     loop.run_until_complete(ours())
-    harness.fact("CPU of one scheduled call", "holdfast", (time.process_time() - began) / CALLS * 1e6, note="us")
+    harness.fact("CPU of one scheduled call", "surehand", (time.process_time() - began) / CALLS * 1e6, note="us")
     loop.run_until_complete(app.close())
     loop.close()
     scratch.cleanup()

@@ -19,7 +19,7 @@ Call = Callable[..., Any]
 
 
 def rows(harness: Harness) -> None:
-    from holdfast.host.rg import program
+    from surehand.host.rg import program
 
     large = _tree(SCRATCH / "search-large", FILES)
     small = _tree(SCRATCH / "search-small", 100)
@@ -53,16 +53,16 @@ def _rg(program: str, folder: Path, *options: str) -> Call:
 
 
 def _context(folder: Path) -> Any:
-    from holdfast.core.call import ToolCall
-    from holdfast.core.context import ToolContext
-    from holdfast.core.session import Session
-    from holdfast.core.settings import Settings
+    from surehand.core.call import ToolCall
+    from surehand.core.context import ToolContext
+    from surehand.core.session import Session
+    from surehand.core.settings import Settings
 
     return ToolContext(ToolCall("bench"), Session(str(folder), settings=Settings()), lambda progress: None, {})
 
 
 def _ours(loop: asyncio.AbstractEventLoop, folder: Path, name: str, **args: Any) -> Call:
-    from holdfast.tools import glob, grep
+    from surehand.tools import glob, grep
 
     (tool,) = (grep if name == "Grep" else glob).TOOLS
     ctx, parsed = _context(folder), tool.arguments.parse(args)
@@ -71,7 +71,7 @@ def _ours(loop: asyncio.AbstractEventLoop, folder: Path, name: str, **args: Any)
 
 async def _gap(folder: Path) -> float:
     """Return the longest time the event loop was not served while searches and a listing ran."""
-    from holdfast.tools import glob, grep
+    from surehand.tools import glob, grep
 
     widest = 0.0
 

@@ -11,8 +11,8 @@ import subprocess
 import time
 
 from benchmarks.harness import Harness
-from holdfast.host.shell import understand
-from holdfast.host.shell.syntax import parser_path
+from surehand.host.shell import understand
+from surehand.host.shell.syntax import parser_path
 
 PLAIN = (
     "ls -la",
@@ -41,12 +41,12 @@ def rows(harness: Harness) -> None:
     """Add the rows to the table of all benchmarks."""
     fresh = itertools.count()  # a tree is remembered: a number in the command makes it a new one
     plain = statistics.median(_microseconds(command, 20 if harness.quick else 200) for command in PLAIN)
-    harness.fact("parse and judge a plain command", "holdfast", plain, "≤ 100", "µs")
+    harness.fact("parse and judge a plain command", "surehand", plain, "≤ 100", "µs")
     harness.compare(
         "parse and judge any other command",
         [
             ("the parser process alone", _parser),
-            ("holdfast", lambda: understand(f"echo $x {next(fresh)}", "/work", home="/home/user")),
+            ("surehand", lambda: understand(f"echo $x {next(fresh)}", "/work", home="/home/user")),
         ],
         goal="≤ 1.3",
     )
@@ -54,7 +54,7 @@ def rows(harness: Harness) -> None:
     count = _everyday(fresh)
     harness.fact(
         "everyday mix, one in twenty not plain",
-        "holdfast",
+        "surehand",
         count / (time.perf_counter() - started),
         "≥ 500",
         "a second",

@@ -17,13 +17,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from benchmarks.harness import Harness
-from holdfast.core.settings import SandboxSettings
-from holdfast.host.environment import cleaned
-from holdfast.host.output import STDOUT_LIMIT, Stream
-from holdfast.host.process import Command, Launcher
-from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.plan import closed_plan, open_plan
-from holdfast.host.shell_with_memory import ShellWithMemory
+from surehand.core.settings import SandboxSettings
+from surehand.host.environment import cleaned
+from surehand.host.output import STDOUT_LIMIT, Stream
+from surehand.host.process import Command, Launcher
+from surehand.host.sandbox import probe
+from surehand.host.sandbox.plan import closed_plan, open_plan
+from surehand.host.shell_with_memory import ShellWithMemory
 
 FLOOD = "seq 1 12500000"  # 100 MB
 MANY = "for i in $(seq 50); do setsid sleep 600 & done; wait"
@@ -57,7 +57,7 @@ class Bench:
 
     @classmethod
     async def make(cls) -> Bench:
-        bench = cls(tempfile.mkdtemp(prefix="holdfast-bench-"))
+        bench = cls(tempfile.mkdtemp(prefix="surehand-bench-"))
         private = os.path.join(bench.folder, "private")
         os.makedirs(bench.workspace)
         os.makedirs(private)
@@ -83,23 +83,23 @@ class Bench:
             return lambda: runner.run(repeat())
 
         bare = ("asyncio bash -c", times(self.bare))
-        harness.compare("bash one shot, unsandboxed", [bare, ("holdfast", times(self.one_shot))], goal="≤ 1.3")
+        harness.compare("bash one shot, unsandboxed", [bare, ("surehand", times(self.one_shot))], goal="≤ 1.3")
         if self.closed is not None:
-            harness.compare("bash one shot, sandboxed", [bare, ("holdfast", times(self.contained))], goal="≤ 2.5")
-        harness.compare("bash in a shell with memory", [bare, ("holdfast", times(self.remembered))], goal="≤ 0.1")
+            harness.compare("bash one shot, sandboxed", [bare, ("surehand", times(self.contained))], goal="≤ 2.5")
+        harness.compare("bash in a shell with memory", [bare, ("surehand", times(self.remembered))], goal="≤ 0.1")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         harness.compare(
             "100 MB of output",
-            [("to /dev/null", times(self.to_nowhere, 1)), ("holdfast", times(self.flood, 1))],
+            [("to /dev/null", times(self.to_nowhere, 1)), ("surehand", times(self.flood, 1))],
             goal="≤ 1.6",
             rounds=7,
             between=self.forget_output,
         )
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-        harness.fact("100 MB of output, memory", "holdfast", grown, "≤ 8", "MiB more")
+        harness.fact("100 MB of output, memory", "surehand", grown, "≤ 8", "MiB more")
         harness.compare(
             "ending 50 processes",
-            [("killpg", times(self.kill_group, 1)), ("holdfast, setsid included", times(self.end_many, 1))],
+            [("killpg", times(self.kill_group, 1)), ("surehand, setsid included", times(self.end_many, 1))],
             goal="≤ 2",
             rounds=7,
         )
@@ -159,7 +159,7 @@ class Bench:
         await run.finish()
 
     async def _until_many(self, pid: int) -> None:
-        from holdfast.host.launcher import tree
+        from surehand.host.launcher import tree
 
         while len(tree.descendants(pid)) < 50:
             await asyncio.sleep(0.001)

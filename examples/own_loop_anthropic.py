@@ -1,19 +1,19 @@
-"""Holdfast's tools in a loop of your own, with Anthropic's client. Needs ANTHROPIC_API_KEY."""
+"""Surehand's tools in a loop of your own, with Anthropic's client. Needs ANTHROPIC_API_KEY."""
 
 import asyncio
 import sys
 
 import anthropic
 
-from holdfast import Holdfast
-from holdfast.core.names import provider_map
-from holdfast.core.shapes import call_from_anthropic, result_to_anthropic
+from surehand import Surehand
+from surehand.core.names import provider_map
+from surehand.core.shapes import call_from_anthropic, result_to_anthropic
 
 
 async def main(question: str) -> str:
     client = anthropic.AsyncAnthropic()
     messages = [{"role": "user", "content": question}]
-    async with Holdfast(".") as app:
+    async with Surehand(".") as app:
         names = provider_map(app.selection.names())
         while True:
             tools = app.selection.for_anthropic()

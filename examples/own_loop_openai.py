@@ -1,19 +1,19 @@
-"""Holdfast's tools in a loop of your own, with OpenAI's client (or any compatible server). Needs OPENAI_API_KEY."""
+"""Surehand's tools in a loop of your own, with OpenAI's client (or any compatible server). Needs OPENAI_API_KEY."""
 
 import asyncio
 import sys
 
 import openai
 
-from holdfast import Holdfast
-from holdfast.core.names import provider_map
-from holdfast.core.shapes import call_from_openai, result_to_openai
+from surehand import Surehand
+from surehand.core.names import provider_map
+from surehand.core.shapes import call_from_openai, result_to_openai
 
 
 async def main(question: str) -> str:
     client = openai.AsyncOpenAI()
     messages = [{"role": "user", "content": question}]
-    async with Holdfast(".") as app:
+    async with Surehand(".") as app:
         names = provider_map(app.selection.names())
         while True:
             tools = app.selection.for_openai()

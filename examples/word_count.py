@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Holdfast, tool
+from surehand import Surehand, tool
 
 
 @tool(read_only=True)
@@ -12,7 +12,7 @@ def word_count(text: str) -> int:
 
 
 async def main() -> None:
-    async with Holdfast(".", tools=[word_count]) as app:
+    async with Surehand(".", tools=[word_count]) as app:
         result = await app.call("word_count", {"text": "hands that hold"})
         print(result.ok, result.data)
 

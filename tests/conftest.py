@@ -17,12 +17,12 @@ settings.load_profile("patient")
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Point HOLDFAST_HOME (and HOME) at a scratch folder, and drop every key of the real environment."""
+    """Point SUREHAND_HOME (and HOME) at a scratch folder, and drop every key of the real environment."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("HOLDFAST_HOME", str(home / "holdfast"))
+    monkeypatch.setenv("SUREHAND_HOME", str(home / "surehand"))
     for name in list(os.environ):
-        if name.endswith(("_API_KEY", "_TOKEN")) or (name.startswith("HOLDFAST_") and name != "HOLDFAST_HOME"):
+        if name.endswith(("_API_KEY", "_TOKEN")) or (name.startswith("SUREHAND_") and name != "SUREHAND_HOME"):
             monkeypatch.delenv(name)
     return home
 
@@ -35,4 +35,4 @@ def stub() -> Iterator[Stub]:
     made.close()
 
 
-pytest_plugins = ["holdfast.testing"]
+pytest_plugins = ["surehand.testing"]

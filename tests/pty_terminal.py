@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
-HOLDFAST = (sys.executable, "-m", "holdfast")
+SUREHAND = (sys.executable, "-m", "surehand")
 
 
 class Terminal:
-    """`holdfast` with a terminal of its own: type, and wait for what is shown."""
+    """`surehand` with a terminal of its own: type, and wait for what is shown."""
 
     def __init__(
         self, *words: str, cwd: Path, env: Mapping[str, str] | None = None, columns: int = 100, rows: int = 30
@@ -31,7 +31,7 @@ class Terminal:
         self._leader, follower = pty.openpty()
         self.resize(columns, rows)
         self.process = subprocess.Popen(
-            [*HOLDFAST, *words],
+            [*SUREHAND, *words],
             cwd=cwd,
             env={**os.environ, "TERM": "xterm-256color", **(env or {})},
             stdin=follower,

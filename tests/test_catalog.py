@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Tool, catalog
-from holdfast.core.schema_lint import lint
-from holdfast.core.tool import ToolInfo
-from holdfast.docs_pages import tools_page
-from holdfast.registry.registry import Registry
-from holdfast.registry.validate import problems
+from surehand import Tool, catalog
+from surehand.core.schema_lint import lint
+from surehand.core.tool import ToolInfo
+from surehand.docs_pages import tools_page
+from surehand.registry.registry import Registry
+from surehand.registry.validate import problems
 
 ROWS = catalog.rows()
 DOCS = Path(__file__).parents[1] / "docs"
@@ -30,7 +30,7 @@ def test_the_tools_page_is_written_from_the_catalogue() -> None:
 def test_every_module_of_tools_is_in_the_list() -> None:
     folder = Path(catalog.__file__).parent / "tools"
     having = {path.stem for path in folder.glob("*.py") if "\nTOOLS" in path.read_text()}
-    assert {f"holdfast.tools.{name}" for name in having} == set(catalog.MODULES)
+    assert {f"surehand.tools.{name}" for name in having} == set(catalog.MODULES)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Settings, config
-from holdfast.core.errors import SettingsError
-from holdfast.host import locations
+from surehand import Settings, config
+from surehand.core.errors import SettingsError
+from surehand.host import locations
 
 
 def write_user(text: str) -> Path:
@@ -20,7 +20,7 @@ def write_user(text: str) -> Path:
 
 
 def write_project(workspace: Path, text: str) -> Path:
-    path = workspace / "holdfast.toml"
+    path = workspace / "surehand.toml"
     path.write_text(text)
     return path
 
@@ -35,8 +35,8 @@ def test_defaults_hold_where_nothing_is_set(tmp_path: Path) -> None:
 def test_each_source_overrides_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_user("[engine]\ntimeout = 1\nmax_parallel = 1\noutput_limit = 1000\n[log]\nlevel = 'info'\n")
     write_project(tmp_path, "[engine]\nmax_parallel = 2\noutput_limit = 2000\n[log]\nlevel = 'debug'\n")
-    monkeypatch.setenv("HOLDFAST_ENGINE__OUTPUT_LIMIT", "3000")
-    monkeypatch.setenv("HOLDFAST_LOG__LEVEL", "warning")
+    monkeypatch.setenv("SUREHAND_ENGINE__OUTPUT_LIMIT", "3000")
+    monkeypatch.setenv("SUREHAND_LOG__LEVEL", "warning")
     loaded = config.load(str(tmp_path), flags={("log", "level"): "error"}, trusted=True)
     engine = loaded.settings.engine
     assert (engine.timeout, engine.max_parallel, engine.output_limit) == (1, 2, 3000)
@@ -45,10 +45,10 @@ def test_each_source_overrides_the_one_before(tmp_path: Path, monkeypatch: pytes
 
 def test_each_value_says_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user = write_user("# mine\n\n[engine]\ntimeout = 1\n")
-    monkeypatch.setenv("HOLDFAST_ENGINE__CACHE", "true")
+    monkeypatch.setenv("SUREHAND_ENGINE__CACHE", "true")
     rows = {row["key"]: row["from"] for row in config.shown(config.load(str(tmp_path)))}
     assert rows["engine.timeout"] == f"{user}:4"
-    assert rows["engine.cache"] == "HOLDFAST_ENGINE__CACHE"
+    assert rows["engine.cache"] == "SUREHAND_ENGINE__CACHE"
     assert rows["engine.max_parallel"] == "default"
 
 
@@ -152,11 +152,11 @@ def test_of_rules_that_add_up_the_wrong_one_is_pointed_at(tmp_path: Path) -> Non
 def test_the_faults_of_all_sources_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user = write_user("engine = 3\n")
     project = write_project(tmp_path, "[permissions]\ndeny = 'x'\n")
-    monkeypatch.setenv("HOLDFAST_ENGINE__TIMEOUT", "soon")
+    monkeypatch.setenv("SUREHAND_ENGINE__TIMEOUT", "soon")
     with pytest.raises(SettingsError) as caught:
         config.load(str(tmp_path))
     places = [line.split(": ")[0] for line in str(caught.value).splitlines()]
-    assert places == [f"{user}:1", f"{project}:2", "HOLDFAST_ENGINE__TIMEOUT"]
+    assert places == [f"{user}:1", f"{project}:2", "SUREHAND_ENGINE__TIMEOUT"]
 
 
 def test_a_strangers_file_cannot_steer_the_terminal_by_its_keys(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_a_strangers_file_cannot_steer_the_terminal_by_its_keys(tmp_path: Path) 
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_ENGIN__TIMEOUT", "3")
-    with pytest.raises(SettingsError, match="HOLDFAST_ENGIN__TIMEOUT"):
+    monkeypatch.setenv("SUREHAND_ENGIN__TIMEOUT", "3")
+    with pytest.raises(SettingsError, match="SUREHAND_ENGIN__TIMEOUT"):
         config.load(str(tmp_path))
 
 
@@ -219,8 +219,8 @@ def test_a_tools_own_settings_keep_their_keys(tmp_path: Path) -> None:
 
 
 def test_variables_take_json_and_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_WEB__ALLOWED_HOSTS", '["127.0.0.1"]')
-    monkeypatch.setenv("HOLDFAST_WEB__PROXY", "http://127.0.0.1:3128")
+    monkeypatch.setenv("SUREHAND_WEB__ALLOWED_HOSTS", '["127.0.0.1"]')
+    monkeypatch.setenv("SUREHAND_WEB__PROXY", "http://127.0.0.1:3128")
     web = config.load(str(tmp_path)).settings.web
     assert web.allowed_hosts == ("127.0.0.1",)
     assert web.proxy == "http://127.0.0.1:3128"
@@ -229,9 +229,9 @@ def test_variables_take_json_and_plain_text(tmp_path: Path, monkeypatch: pytest.
 def test_a_variable_for_a_text_is_a_text_whatever_it_looks_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_MODEL__NAME", "4")
-    monkeypatch.setenv("HOLDFAST_MCP_SERVERS__myServer__COMMAND", "true")
-    monkeypatch.setenv("HOLDFAST_TOOLS__Bash__CUSTOM", '{"a": 1}')
+    monkeypatch.setenv("SUREHAND_MODEL__NAME", "4")
+    monkeypatch.setenv("SUREHAND_MCP_SERVERS__myServer__COMMAND", "true")
+    monkeypatch.setenv("SUREHAND_TOOLS__Bash__CUSTOM", '{"a": 1}')
     settings = config.load(str(tmp_path)).settings
     assert settings.model.name == "4"
     assert settings.mcp_servers["myServer"].command == "true"
@@ -239,25 +239,25 @@ def test_a_variable_for_a_text_is_a_text_whatever_it_looks_like(
 
 
 def test_a_variable_nested_too_deeply_is_wrong_not_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_ENGINE__TIMEOUT", "[" * 100_000)
+    monkeypatch.setenv("SUREHAND_ENGINE__TIMEOUT", "[" * 100_000)
     with pytest.raises(SettingsError, match="a number"):
         config.load(str(tmp_path))
 
 
 def test_bypass_must_be_confirmed_by_the_user_and_needs_the_sandbox(tmp_path: Path) -> None:
-    from holdfast import Holdfast, ToolFailure
+    from surehand import Surehand, ToolFailure
 
     with pytest.raises(ToolFailure, match="confirm"):
-        Holdfast(tmp_path, mode="bypass")
+        Surehand(tmp_path, mode="bypass")
     off = Settings.parse({"permissions": {"confirm_bypass": True}, "sandbox": {"mode": "off"}})
     with pytest.raises(ToolFailure, match="sandbox"):
-        Holdfast(tmp_path, mode="bypass", settings=off)
+        Surehand(tmp_path, mode="bypass", settings=off)
     write_project(tmp_path, "[permissions]\nconfirm_bypass = true\n")
     assert "ignored" in config.load(str(tmp_path), trusted=True).warnings[0]
 
 
 async def test_what_a_deny_rule_covers_is_left_out_of_searches(tmp_path: Path) -> None:
-    from holdfast.testing import scratch_app
+    from surehand.testing import scratch_app
 
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "a.txt").write_text("needle\n")

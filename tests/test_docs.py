@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.main import COMMANDS
+from surehand.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -38,7 +38,7 @@ MENTIONED = sorted(
         word
         for page in PAGES
         if page.name != "add-a-command.md"
-        for word in re.findall(r"`holdfast ([a-z]+)", page.read_text())
+        for word in re.findall(r"`surehand ([a-z]+)", page.read_text())
     }
 )
 
@@ -58,7 +58,7 @@ def test_python_examples_compile(where: str, code: str) -> None:
 @pytest.mark.parametrize(("where", "code"), PYTHON, ids=[where for where, _ in PYTHON])
 def test_what_python_examples_import_is_there(where: str, code: str) -> None:
     imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
-    ours = [text for node in imports if re.match(r"(from|import) holdfast\b", text := ast.unparse(node))]
+    ours = [text for node in imports if re.match(r"(from|import) surehand\b", text := ast.unparse(node))]
     exec(compile("\n".join(ours), where, "exec"), {})
 
 
@@ -85,7 +85,7 @@ def test_console_examples_are_commands_that_exist(where: str, line: str) -> None
     words = shlex.split(line.partition(" | ")[0], comments=True)
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words = words[1:]
-    if words[0] != "holdfast":
+    if words[0] != "surehand":
         return
     assert words[1] in COMMANDS, where
     if "--args" in words and (given := words[words.index("--args") + 1]) != "-":

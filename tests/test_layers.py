@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
+SOURCE = Path(__file__).parent.parent / "src" / "surehand"
 FLOORS = {
     "core": 0,
     "host": 1,
@@ -31,12 +31,12 @@ PLUG_INS = {"tools", "providers"}
 def part_and_floor(module: str) -> tuple[str, int]:
     words = module.split(".")
     if len(words) == 1:
-        return "holdfast", 99  # the lazy front: nothing inside imports it
+        return "surehand", 99  # the lazy front: nothing inside imports it
     return words[1], FLOORS.get(words[1], TOP)
 
 
 def imports_of(path: Path) -> list[str]:
-    """Every holdfast module a file imports, also inside functions; imports only for the type checker do not count."""
+    """Every surehand module a file imports, also inside functions; imports only for the type checker do not count."""
     tree = ast.parse(path.read_text())
     checked_only = {
         id(inner)
@@ -49,10 +49,10 @@ def imports_of(path: Path) -> list[str]:
         if id(node) in checked_only:
             continue
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "holdfast"]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "holdfast":
-            if node.module == "holdfast":
-                found += [f"holdfast.{alias.name}" for alias in node.names if alias.name != "__version__"]
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "surehand"]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "surehand":
+            if node.module == "surehand":
+                found += [f"surehand.{alias.name}" for alias in node.names if alias.name != "__version__"]
             else:
                 found.append(node.module)
     return found
@@ -64,7 +64,7 @@ def all_files() -> list[Path]:
 
 @pytest.mark.parametrize("path", all_files(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_go_down_only(path: Path) -> None:
-    words = ["holdfast", *path.relative_to(SOURCE).with_suffix("").parts]
+    words = ["surehand", *path.relative_to(SOURCE).with_suffix("").parts]
     part, floor = part_and_floor(".".join(words))
     for target in imports_of(path):
         target_part, target_floor = part_and_floor(target)
@@ -79,6 +79,6 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     import subprocess
     import sys
 
-    code = "import sys, holdfast; print([m for m in ('pydantic', 'asyncio', 'mcp', 'httpx2') if m in sys.modules])"
+    code = "import sys, surehand; print([m for m in ('pydantic', 'asyncio', 'mcp', 'httpx2') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

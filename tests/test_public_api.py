@@ -1,4 +1,4 @@
-"""What `import holdfast` promises: exactly these names, at next to no cost."""
+"""What `import surehand` promises: exactly these names, at next to no cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-import holdfast
+import surehand
 
 NAMES = [
     "Args",
@@ -18,8 +18,6 @@ NAMES = [
     "Event",
     "Field",
     "Health",
-    "Holdfast",
-    "HoldfastError",
     "Image",
     "Preview",
     "Progress",
@@ -28,6 +26,8 @@ NAMES = [
     "Registry",
     "RunCommand",
     "Settings",
+    "Surehand",
+    "SurehandError",
     "Text",
     "Tool",
     "ToolCall",
@@ -42,24 +42,24 @@ NAMES = [
 
 
 def test_the_exported_names_are_these() -> None:
-    assert holdfast.__all__ == NAMES
-    assert dir(holdfast) == sorted(NAMES)
+    assert surehand.__all__ == NAMES
+    assert dir(surehand) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_exported_name_is_there(name: str) -> None:
-    assert getattr(holdfast, name) is not None
+    assert getattr(surehand, name) is not None
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Toool'"):
-        _ = holdfast.Toool  # pyright: ignore[reportAttributeAccessIssue]
+        _ = surehand.Toool  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_names_are_where_their_modules_say() -> None:
     for name in NAMES:
-        value = getattr(holdfast, name)
-        if (module := getattr(value, "__module__", "")).startswith("holdfast.") and hasattr(value, "__name__"):
+        value = getattr(surehand, name)
+        if (module := getattr(value, "__module__", "")).startswith("surehand.") and hasattr(value, "__name__"):
             assert getattr(importlib.import_module(module), name) is value
 
 
@@ -71,14 +71,14 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_importing_the_package_loads_nothing_else() -> None:
-    added = loaded_by("import holdfast") - loaded_by("pass")
-    assert {name for name in added if name.startswith("holdfast")} == {"holdfast"}
+    added = loaded_by("import surehand") - loaded_by("pass")
+    assert {name for name in added if name.startswith("surehand")} == {"surehand"}
     assert not added & {"typing", "asyncio", "pydantic", "argparse", "json"}
 
 
 def test_a_tool_can_be_written_without_loading_the_engine() -> None:
-    added = loaded_by("from holdfast import tool, ToolFailure")
-    assert not {name for name in added if name.startswith(("holdfast.engine", "holdfast.policy", "holdfast.host"))}
+    added = loaded_by("from surehand import tool, ToolFailure")
+    assert not {name for name in added if name.startswith(("surehand.engine", "surehand.policy", "surehand.host"))}
     assert "pydantic" not in added
 
 
@@ -86,4 +86,4 @@ HEAVY = {"anyio", "httpx", "mcp", "PIL", "pypdfium2", "psutil", "rapidfuzz", "an
 
 
 def test_opening_the_application_loads_nothing_heavy() -> None:
-    assert not loaded_by("from holdfast.app import Holdfast") & HEAVY
+    assert not loaded_by("from surehand.app import Surehand") & HEAVY

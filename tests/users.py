@@ -47,7 +47,7 @@ class User:
         """Start a program in Python as them; nothing stands between it and the process that is returned."""
         variables = {
             "HOME": str(self.folder / "home"),
-            "HOLDFAST_HOME": str(self.folder / "home" / "holdfast"),
+            "SUREHAND_HOME": str(self.folder / "home" / "surehand"),
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "PYTHONPATH": os.pathsep.join(self.packages),
             **({"LD_LIBRARY_PATH": self.libraries} if self.libraries else {}),
@@ -63,7 +63,7 @@ def somebody(kind: str) -> Generator[User]:
     folder.chmod(0o755)
     try:
         user = User(os.geteuid(), folder, (sys.executable,)) if kind == USERS[0] else _ordinary(folder)
-        (folder / "home" / "holdfast").mkdir(parents=True)
+        (folder / "home" / "surehand").mkdir(parents=True)
         user.give()
         yield user
     finally:

@@ -9,11 +9,11 @@ import asyncio
 
 from notes import TOOLS
 
-from holdfast import Holdfast
+from surehand import Surehand
 
 
 async def main() -> None:
-    async with Holdfast(".", modules={"notes": TOOLS}, allow=["mcp__notes__add_note"], keep_state=False) as app:
+    async with Surehand(".", modules={"notes": TOOLS}, allow=["mcp__notes__add_note"], keep_state=False) as app:
         print(app.registry.module_names("notes"))
         print((await app.call("add_note", {"title": "milk", "text": "two litres"})).output)
         print((await app.call("mcp__notes__read_note", {"title": "milk"})).output)

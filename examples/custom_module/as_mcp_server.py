@@ -10,14 +10,14 @@ from typing import Any
 
 from notes import TOOLS
 
-from holdfast import Holdfast
-from holdfast.mcp.server import Serving
-from holdfast.mcp.stdio import serve_stdio
+from surehand import Surehand
+from surehand.mcp.server import Serving
+from surehand.mcp.stdio import serve_stdio
 
 
-def open_app(approver: Any, workspace: str | None) -> Holdfast:
+def open_app(approver: Any, workspace: str | None) -> Surehand:
     """Open the module for one client; what needs permission is asked of its user."""
-    return Holdfast(workspace or ".", approver=approver, builtin=False, modules={"notes": TOOLS}, keep_state=False)
+    return Surehand(workspace or ".", approver=approver, builtin=False, modules={"notes": TOOLS}, keep_state=False)
 
 
 async def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import Tool, ToolFailure, tool
+from surehand import Tool, ToolFailure, tool
 
 NOTES: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""The module inside the Claude Agent SDK (pip install 'holdfast[claude]', ANTHROPIC_API_KEY set):
+"""The module inside the Claude Agent SDK (pip install 'surehand[claude]', ANTHROPIC_API_KEY set):
 
 python examples/custom_module/with_claude_sdk.py "Note that we need two litres of milk."
 """
@@ -10,12 +10,12 @@ import sys
 
 from notes import TOOLS
 
-from holdfast import Holdfast
-from holdfast.mcp.claude_sdk import Application
+from surehand import Surehand
+from surehand.mcp.claude_sdk import Application
 
 
 async def main(prompts: list[str]) -> None:
-    async with Holdfast(".", allow=["mcp__notes__add_note"], keep_state=False) as app:
+    async with Surehand(".", allow=["mcp__notes__add_note"], keep_state=False) as app:
         application = Application(app, modules={"notes": TOOLS}).initialize()
         async for message in application.query(prompts):
             print(message)

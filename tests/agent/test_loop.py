@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Settings, ToolCall, ToolResult, tool
-from holdfast.agent.ask import answer
-from holdfast.agent.compaction import Room
-from holdfast.agent.loop import Limits
-from holdfast.core.call import BROKEN_ARGUMENTS
-from holdfast.core.model import Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
-from holdfast.providers.scripted import ScriptedModel
-from holdfast.testing import Says, scratch_app
+from surehand import Settings, Surehand, ToolCall, ToolResult, tool
+from surehand.agent.ask import answer
+from surehand.agent.compaction import Room
+from surehand.agent.loop import Limits
+from surehand.core.call import BROKEN_ARGUMENTS
+from surehand.core.model import Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
+from surehand.providers.scripted import ScriptedModel
+from surehand.testing import Says, scratch_app
 
 
 @tool(read_only=True)
@@ -206,7 +206,7 @@ async def test_without_tools_the_model_sees_none_and_calls_fail() -> None:
 
 
 async def test_an_overloaded_model_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0, 0.0))
     model = ScriptedModel(ModelError("overloaded", retryable=True), "here")
     async with scratch_app() as app:
         assert (await app.conversation(model).ask("go")).text == "here"
@@ -230,7 +230,7 @@ async def test_questions_may_come_as_a_stream() -> None:
 async def test_a_session_goes_on_in_another_process(tmp_path: Path) -> None:
     for script, question in ((["first"], "a"), (["second"], "b")):
         model = ScriptedModel(*script)
-        async with Holdfast(tmp_path, session="talk", tools=[double]) as app:
+        async with Surehand(tmp_path, session="talk", tools=[double]) as app:
             await app.conversation(model).ask(question)
     assert [message.text for message in model.requests[0].messages] == ["a", "first", "b"]
 
@@ -238,7 +238,7 @@ async def test_a_session_goes_on_in_another_process(tmp_path: Path) -> None:
 async def test_a_call_that_began_before_a_crash_is_not_made_again(tmp_path: Path) -> None:
     LAUNCHED.clear()
     script = ScriptedModel([("launch", {"target": "moon"}), ("launch", {"target": "mars"})], "both are off")
-    async with Holdfast(tmp_path, session="s", tools=[launch], approver=Says()) as app:
+    async with Surehand(tmp_path, session="s", tools=[launch], approver=Says()) as app:
         await app.conversation(script).ask("launch both")
         journal = Path(str(app._journal_path))
     # What a kill in the first call leaves behind: it began, and nothing after that was written.
@@ -248,7 +248,7 @@ async def test_a_call_that_began_before_a_crash_is_not_made_again(tmp_path: Path
 
     LAUNCHED.clear()
     model = ScriptedModel("I see")
-    async with Holdfast(tmp_path, session="s", tools=[launch], approver=Says()) as app:
+    async with Surehand(tmp_path, session="s", tools=[launch], approver=Says()) as app:
         outcome = await app.conversation(model).ask("and now?")
     results = model.requests[0].messages[-2].results
     assert "whether it took effect is not known" in results[0].output
@@ -261,7 +261,7 @@ async def test_a_call_that_began_before_a_crash_is_not_made_again(tmp_path: Path
 async def test_a_call_under_an_id_that_was_used_before_a_crash_is_made(tmp_path: Path) -> None:
     LAUNCHED.clear()
     both = [ToolCall("launch", {"target": target}, id="same", source="model") for target in ("moon", "mars")]
-    async with Holdfast(tmp_path, session="s", tools=[launch], approver=Says()) as app:
+    async with Surehand(tmp_path, session="s", tools=[launch], approver=Says()) as app:
         await app.conversation(ScriptedModel(both, "both are off")).ask("launch both")
         journal = Path(str(app._journal_path))
     lines = journal.read_text().splitlines()
@@ -269,20 +269,20 @@ async def test_a_call_under_an_id_that_was_used_before_a_crash_is_made(tmp_path:
     journal.write_text("\n".join(lines[: ended + 1]) + "\n")
 
     LAUNCHED.clear()
-    async with Holdfast(tmp_path, session="s", tools=[launch], approver=Says()) as app:
+    async with Surehand(tmp_path, session="s", tools=[launch], approver=Says()) as app:
         outcome = await app.conversation(ScriptedModel("I see")).ask("and now?")
     assert [result.output for result in outcome.results] == ["launched moon", "launched mars"]
     assert LAUNCHED == ["mars"]
 
 
 async def test_a_damaged_journal_keeps_what_can_be_read(tmp_path: Path) -> None:
-    async with Holdfast(tmp_path, session="s") as app:
+    async with Surehand(tmp_path, session="s") as app:
         await app.conversation(ScriptedModel("one")).ask("first")
         path = Path(str(app._journal_path))
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], "{broken", *lines[1:], '{"kind": "message", "data": {"message": 5}}', '{"ki']))
     model = ScriptedModel("two")
-    async with Holdfast(tmp_path, session="s") as app:
+    async with Surehand(tmp_path, session="s") as app:
         await app.conversation(model).ask("second")
     assert [message.text for message in model.requests[0].messages] == ["first", "one", "second"]
 
@@ -342,10 +342,10 @@ def test_usage_adds_up_and_messages_survive_json() -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "x" * 65, "a\nb"])
 def test_a_session_name_cannot_leave_its_folder(tmp_path: Path, name: str) -> None:
-    from holdfast import HoldfastError
+    from surehand import SurehandError
 
-    with pytest.raises(HoldfastError, match="session's name"):
-        Holdfast(tmp_path, session=name)
+    with pytest.raises(SurehandError, match="session's name"):
+        Surehand(tmp_path, session=name)
 
 
 async def test_what_a_model_is_told_names_the_folder(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import Event, Holdfast, Settings, tool
-from holdfast.agent.ask import answer
-from holdfast.agent.loop import Limits
-from holdfast.agent.profiles import load, parsed
-from holdfast.agent.subagents import AGENTS
-from holdfast.core.errors import SettingsError
-from holdfast.core.model import ModelError, ModelRequest
-from holdfast.providers.scripted import ScriptedModel
-from holdfast.testing import Says, scratch_app
-from holdfast.tools.tasks import BOARD
+from surehand import Event, Settings, Surehand, tool
+from surehand.agent.ask import answer
+from surehand.agent.loop import Limits
+from surehand.agent.profiles import load, parsed
+from surehand.agent.subagents import AGENTS
+from surehand.core.errors import SettingsError
+from surehand.core.model import ModelError, ModelRequest
+from surehand.providers.scripted import ScriptedModel
+from surehand.testing import Says, scratch_app
+from surehand.tools.tasks import BOARD
 
 
 def by_prompt(**scripts: list[Any]) -> Any:
@@ -277,7 +277,7 @@ async def test_a_worktree_agent_works_on_a_branch_and_leaves_its_parents_files_a
             ]
         },
     )
-    async with Holdfast(repo, mode="accept-edits") as app:
+    async with Surehand(repo, mode="accept-edits") as app:
         results: list[Any] = []
         app.bus.subscribe(lambda e: results.append(e.data["result"]) if e.kind == "call_finished" else None)
         outcome = await app.conversation(model).ask("main go")
@@ -316,7 +316,7 @@ async def test_a_worktree_agent_changes_nothing_outside_whatever_rules_and_appro
         **{"child:": [*([each] for each in tries), [inside], "done"]},
     )
     rules = ["Read", "Write", "Edit", "MultiEdit", "Bash", "Edit(/**)"]
-    async with Holdfast(repo, allow=rules, approver=Says("always")) as app:
+    async with Surehand(repo, allow=rules, approver=Says("always")) as app:
         results: list[Any] = []
         app.bus.subscribe(lambda e: results.append(e.data["result"]) if e.kind == "call_finished" else None)
         outcome = await app.conversation(model).ask("main go")
@@ -341,7 +341,7 @@ async def test_a_worktree_agent_that_fails_says_where_its_work_is(tmp_path: Path
         main=[[("Agent", {"prompt": "child: x", "mode": "worktree", "branch_name": "half"})], "I see"],
         **{"child:": [[("Write", {"file_path": "b.txt", "content": "half done"})], ModelError("out of credit")]},
     )
-    async with Holdfast(repo, mode="accept-edits") as app:
+    async with Surehand(repo, mode="accept-edits") as app:
         outcome = await app.conversation(model).ask("main go")
     error = outcome.results[0].error
     assert error is not None
@@ -387,7 +387,7 @@ async def test_an_empty_worktree_is_removed_with_its_branch(tmp_path: Path) -> N
     model = by_prompt(
         main=[[("Agent", {"prompt": "child: x", "mode": "worktree"})], "done"], **{"child:": ["nothing to do"]}
     )
-    async with Holdfast(repo) as app:
+    async with Surehand(repo) as app:
         outcome = await app.conversation(model).ask("main go")
     assert outcome.results[0].data["branch"] is None
     listed = subprocess.run(["git", "-C", str(repo), "worktree", "list"], capture_output=True, text=True, check=True)
@@ -416,7 +416,7 @@ async def test_a_worktree_that_cannot_be_made_says_why(tmp_path: Path, make: str
         subprocess.run(["git", "-C", str(repo), "branch", "taken"], check=True)
     args = {"prompt": "child: x", "mode": "worktree", "branch_name": branch}
     model = by_prompt(main=[[("Agent", args)], "done"])
-    async with Holdfast(repo) as app:
+    async with Surehand(repo) as app:
         outcome = await app.conversation(model).ask("main go")
     assert outcome.results[0].error is not None
     assert word in outcome.results[0].error.message
@@ -455,18 +455,18 @@ def test_a_broken_profile_says_what_is_wrong(text: str) -> None:
 
 
 async def test_a_profile_that_waits_for_trust_is_told(tmp_path: Path) -> None:
-    folder = tmp_path / ".holdfast" / "agents"
+    folder = tmp_path / ".surehand" / "agents"
     folder.mkdir(parents=True)
     (folder / "mine.md").write_text("---\nname: mine\ndescription: Mine.\n---\n")
     told: list[str] = []
     async with scratch_app(tmp_path) as app:
         app.bus.subscribe(lambda event: told.append(str(event.data.get("message"))) if event.kind == "note" else None)
         await app.conversation(ScriptedModel("done")).ask("go")
-    assert any("mine.md: this folder is not trusted; `holdfast trust`" in each for each in told)
+    assert any("mine.md: this folder is not trusted; `surehand trust`" in each for each in told)
 
 
 def test_profiles_of_a_workspace_count_once_it_is_trusted(tmp_path: Path) -> None:
-    folder = tmp_path / ".holdfast" / "agents"
+    folder = tmp_path / ".surehand" / "agents"
     folder.mkdir(parents=True)
     (folder / "reviewer.md").write_text(PROFILE)
     (folder / "broken.md").write_text("nothing")

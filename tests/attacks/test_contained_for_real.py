@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.settings import Settings
-from holdfast.host.sandbox import probe
-from holdfast.testing import scratch_app
+from surehand.core.settings import Settings
+from surehand.host.sandbox import probe
+from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(
     not probe.abilities().namespaces, reason=f"no namespaces here: {probe.abilities().why_not}"

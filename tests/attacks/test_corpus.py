@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from cases import SLOW, Case, load
 
-from holdfast import Holdfast
-from holdfast.core.call import ToolResult
-from holdfast.engine.checking import MODES, Checker
-from holdfast.policy.policy import Policy
+from surehand import Surehand
+from surehand.core.call import ToolResult
+from surehand.engine.checking import MODES, Checker
+from surehand.policy.policy import Policy
 
 CASES = load()
 
@@ -68,7 +68,7 @@ async def test_a_case_of_the_corpus(case: Case, tmp_path: Path, monkeypatch: pyt
     runs = case.category != "hard-floor" and "allow-if-canary-absent" in case.also_ok
     if runs or not any(op[0] in SLOW for op in case.fixture):
         case.build(workspace, monkeypatch.setenv)
-    async with Holdfast(workspace, keep_state=False, allow=()) as app:
+    async with Surehand(workspace, keep_state=False, allow=()) as app:
         policy = Policy.from_settings(app.settings, str(workspace), command_line=case.rules)
         answer = Checker(policy, app.session, app.registry).check(name, args, case.mode)
         decision = answer["decision"]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, ToolContext, WritePath, tool
-from holdfast.core.errors import RegistrationError
-from holdfast.core.settings import Settings
-from holdfast.core.tool import Tool
-from holdfast.engine.audit import Audit
-from holdfast.policy.approval import Answer, Callback, Question
+from surehand import Surehand, ToolContext, WritePath, tool
+from surehand.core.errors import RegistrationError
+from surehand.core.settings import Settings
+from surehand.core.tool import Tool
+from surehand.engine.audit import Audit
+from surehand.policy.approval import Answer, Callback, Question
 
 RAN: list[str] = []
 
@@ -41,7 +41,7 @@ async def test_arguments_an_approver_changes_to_a_denied_path_are_judged_again(t
     def change(question: Question) -> Answer:
         return Answer("once", args={"path": str(tmp_path / ".git" / "config")})
 
-    async with Holdfast(tmp_path, tools=[writer()], approver=Callback(change), keep_state=False) as app:
+    async with Surehand(tmp_path, tools=[writer()], approver=Callback(change), keep_state=False) as app:
         result = await app.call("note", {"path": "a"})
     assert result.error is not None
     assert result.error.code == "permission_denied"
@@ -57,14 +57,14 @@ async def test_an_approval_holds_for_exactly_the_arguments_that_were_shown(tmp_p
         args["path"] = "swapped"  # whoever holds the arguments changes them while the person reads
         return Answer("once")
 
-    async with Holdfast(tmp_path, tools=[writer()], approver=Callback(approve), keep_state=False) as app:
+    async with Surehand(tmp_path, tools=[writer()], approver=Callback(approve), keep_state=False) as app:
         await app.call("note", args)
     assert asked == ["shown"]
     assert RAN in ([], ["shown"])
 
 
 async def test_a_second_tool_of_the_same_name_is_refused(tmp_path: Path) -> None:
-    async with Holdfast(tmp_path, tools=[writer()], keep_state=False) as app:
+    async with Surehand(tmp_path, tools=[writer()], keep_state=False) as app:
         with pytest.raises(RegistrationError, match="note"):
             app.register(writer())
 
@@ -80,7 +80,7 @@ async def test_a_second_tool_of_the_same_name_is_refused(tmp_path: Path) -> None
 def test_arguments_with_repeated_keys_or_odd_numbers_are_refused(tmp_path: Path, raw: str) -> None:
     (tmp_path / "src").mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "tools", "invoke", "Bash", "--json", "--args", raw, "--cwd", str(tmp_path)],
+        [sys.executable, "-m", "surehand", "tools", "invoke", "Bash", "--json", "--args", raw, "--cwd", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -92,10 +92,10 @@ def test_arguments_with_repeated_keys_or_odd_numbers_are_refused(tmp_path: Path,
 
 async def test_a_bearer_token_reaches_no_log_and_no_audit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "audit"
-    async with Holdfast(tmp_path, settings=Settings(), tools=[writer()], keep_state=False) as app:
+    async with Surehand(tmp_path, settings=Settings(), tools=[writer()], keep_state=False) as app:
         audit = Audit(str(folder))
         app.bus.subscribe(audit)
-        with caplog.at_level("DEBUG", logger="holdfast"):
+        with caplog.at_level("DEBUG", logger="surehand"):
             await app.call("note", {"path": "Authorization: Bearer SECRETCANARY123"})
             await app.call("nope", {"headers": {"Authorization": "SECRETCANARY456"}})
         audit.close()

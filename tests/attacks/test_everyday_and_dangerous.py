@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
-from holdfast.engine.checking import Checker
-from holdfast.policy.policy import Policy
+from surehand import Surehand
+from surehand.engine.checking import Checker
+from surehand.policy.policy import Policy
 
 HERE = Path(__file__).parent
 FILES = (
@@ -36,7 +36,7 @@ def judge(tmp_path: Path) -> Judge:
         path.write_text("KEY=1\n")
 
     def judged(given: Sequence[str], rules: Sequence[str] = (), mode: str | None = None) -> dict[str, str]:
-        app = Holdfast(tmp_path, keep_state=False)
+        app = Surehand(tmp_path, keep_state=False)
         policy = Policy.from_settings(app.settings, str(tmp_path), command_line=rules)
         checker = Checker(policy, app.session, app.registry)
         return {each: checker.check("Bash", {"command": each}, mode)["decision"] for each in given}

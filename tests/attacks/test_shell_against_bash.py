@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.effects import Unreadable
-from holdfast.host.shell import understand
+from surehand.core.effects import Unreadable
+from surehand.host.shell import understand
 
 BASH = shutil.which("bash") or ""
 pytestmark = pytest.mark.skipif(not BASH, reason="bash is what is asked")

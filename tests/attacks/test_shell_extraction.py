@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.effects import RunCommand, Unreadable
-from holdfast.host.shell import understand
-from holdfast.host.shell.syntax import parser_path
+from surehand.core.effects import RunCommand, Unreadable
+from surehand.host.shell import understand
+from surehand.host.shell.syntax import parser_path
 
 CWD, HOME = "/work/space", "/home/user"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.effects import ReadPath, RunCommand, Unreadable
-from holdfast.host.shell import understand
+from surehand.core.effects import ReadPath, RunCommand, Unreadable
+from surehand.host.shell import understand
 
 VALUES = ("a", "b", "c", "d/a", "./a", "../a", "$x", "$y", '"$z"', "${x}", "a$x", "'c'", "{a,b}", "?/a", "*")
 WORDS = ("$x", "$y", '"$x"', "${z}", "a", "b", "d/$x", "./$y", "{a,b}", "[ab]", '"$y"')

@@ -1,4 +1,4 @@
-"""`holdfast chat` and `holdfast ask` on a real terminal, with a model on loopback that says what a script says."""
+"""`surehand chat` and `surehand ask` on a real terminal, with a model on loopback that says what a script says."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_what_was_typed_is_there_in_the_next_chat_and_only_the_user_may_read_it(
         terminal.wait_for(PROMPT)
         terminal.type("\x04")
         assert terminal.ended() == 0
-    history = Path(os.environ["HOLDFAST_HOME"]) / "chat_history"
+    history = Path(os.environ["SUREHAND_HOME"]) / "chat_history"
     assert history.stat().st_mode & 0o077 == 0
     with chat(stub, tmp_path) as terminal:
         terminal.type("\x1b[A\n")  # the arrow up
@@ -272,7 +272,7 @@ def test_ctrl_c_in_an_ask_says_how_to_go_on_with_it(tmp_path: Path, stub: Stub) 
     with Terminal("ask", "go", cwd=tmp_path, env=stub.environment) as terminal:
         terminal.wait_for("begun")
         terminal.interrupt()
-        terminal.wait_for("Go on with: holdfast ask --session ")
+        terminal.wait_for("Go on with: surehand ask --session ")
         session = terminal.wait_for(" ...").split()[0]
         assert terminal.ended() == 130
     with Terminal("ask", "--session", session, "and?", cwd=tmp_path, env=stub.environment) as terminal:

@@ -1,4 +1,4 @@
-"""`holdfast chat` in tmux: what a person sees on the screen, cell by cell."""
+"""`surehand chat` in tmux: what a person sees on the screen, cell by cell."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Window:
 
 @pytest.fixture
 def window(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
-    home = os.environ["HOLDFAST_HOME"]
-    chat = shlex.join([sys.executable, "-m", "holdfast", "chat"])
+    home = os.environ["SUREHAND_HOME"]
+    chat = shlex.join([sys.executable, "-m", "surehand", "chat"])
     command = (
         "trap : INT; unset COLUMNS LINES\n"  # Ctrl-C is for the chat alone, and the window says how wide it is
-        f"cd {shlex.quote(str(tmp_path))} && HOLDFAST_HOME={shlex.quote(home)} {chat}; echo the end; sleep 60"
+        f"cd {shlex.quote(str(tmp_path))} && SUREHAND_HOME={shlex.quote(home)} {chat}; echo the end; sleep 60"
     )
     made = Window(tmp_path_factory.mktemp("t") / "s", f"sh -c {shlex.quote(command)}", 80, 24)
     yield made

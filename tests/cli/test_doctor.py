@@ -1,4 +1,4 @@
-"""`holdfast doctor`: each section says what works and what does not."""
+"""`surehand doctor`: each section says what works and what does not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def doctor(section: str, cwd: Path, **environment: str) -> tuple[int, dict[str, Any]]:
-    command = [sys.executable, "-m", "holdfast", "doctor", section]
+    command = [sys.executable, "-m", "surehand", "doctor", section]
     done = subprocess.run(
         command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
     )
@@ -24,30 +24,30 @@ def found(section: dict[str, Any]) -> str:
 
 def test_sound_settings_are_well_and_broken_ones_are_told(tmp_path: Path) -> None:
     assert doctor("settings", tmp_path)[0] == 0
-    code, section = doctor("settings", tmp_path, HOLDFAST_ENGINE__TIMEOUT="soon")
+    code, section = doctor("settings", tmp_path, SUREHAND_ENGINE__TIMEOUT="soon")
     assert code == 1
-    assert "HOLDFAST_ENGINE__TIMEOUT" in found(section)
-    (tmp_path / "holdfast.toml").write_text("[engine]\ntimeout = 3\n")
+    assert "SUREHAND_ENGINE__TIMEOUT" in found(section)
+    (tmp_path / "surehand.toml").write_text("[engine]\ntimeout = 3\n")
     assert "not trusted" in found(doctor("settings", tmp_path)[1])
 
 
 def test_the_model_and_the_web_tools_are_told(tmp_path: Path) -> None:
     assert doctor("model", tmp_path)[1]["provider"] == "offline"
     assert "not set up" in found(doctor("web", tmp_path)[1])
-    opened = doctor("web", tmp_path, HOLDFAST_WEB__ALLOWED_HOSTS='["127.0.0.1"]')[1]
+    opened = doctor("web", tmp_path, SUREHAND_WEB__ALLOWED_HOSTS='["127.0.0.1"]')[1]
     assert "127.0.0.1" in found(opened)
 
 
 def test_servers_that_do_not_answer_are_named(tmp_path: Path) -> None:
     assert doctor("servers", tmp_path) == (0, doctor("servers", tmp_path)[1])
     servers = json.dumps({"gone": {"command": "/nonexistent/server"}})
-    code, section = doctor("servers", tmp_path, HOLDFAST_MCP_SERVERS=servers)
+    code, section = doctor("servers", tmp_path, SUREHAND_MCP_SERVERS=servers)
     assert code == 1
     assert section["checks"][0]["name"] == "gone"
 
 
 def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    code, section = doctor("settings", tmp_path, HOLDFAST_HOME=str(tmp_path / "file" / "state"))
+    code, section = doctor("settings", tmp_path, SUREHAND_HOME=str(tmp_path / "file" / "state"))
     assert code == 1
     assert f"{tmp_path / 'file' / 'state'} cannot be written" in found(section)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.main import main
-from holdfast.cli.stats import spread
-from holdfast.engine.sketch import Sketch
+from surehand.cli.main import main
+from surehand.cli.stats import spread
+from surehand.engine.sketch import Sketch
 
 
 class Command:
@@ -35,27 +35,27 @@ class Command:
 
 
 @pytest.fixture
-def holdfast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+def surehand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(tmp_path, capsys)
 
 
-def test_stats_adds_up_what_named_sessions_measured(holdfast: Command) -> None:
-    assert holdfast.facts("stats") == []
+def test_stats_adds_up_what_named_sessions_measured(surehand: Command) -> None:
+    assert surehand.facts("stats") == []
     for _ in range(2):
-        holdfast("tools", "invoke", "tools.echo", "--args", '{"text": "x"}', "--session", "work")
-    holdfast("tools", "invoke", "tools.echo", "--args", "{}", "--session", "work")
-    (row,) = holdfast.facts("stats")
+        surehand("tools", "invoke", "tools.echo", "--args", '{"text": "x"}', "--session", "work")
+    surehand("tools", "invoke", "tools.echo", "--args", "{}", "--session", "work")
+    (row,) = surehand.facts("stats")
     assert row["tool"] == "tools.echo"
     assert row["execution"]["totalCalls"] == 3
     assert row["errors"]["validationErrors"] == 1
-    assert holdfast.facts("stats", "--advice")["advice"] == []
-    _, text, _ = holdfast("stats", "--prometheus")
-    assert 'holdfast_tool_calls_total{tool="tools.echo",outcome="success"} 2' in text
-    code, out, _ = holdfast("stats", "nothing")
+    assert surehand.facts("stats", "--advice")["advice"] == []
+    _, text, _ = surehand("stats", "--prometheus")
+    assert 'surehand_tool_calls_total{tool="tools.echo",outcome="success"} 2' in text
+    code, out, _ = surehand("stats", "nothing")
     assert code == 1
     assert "tools.echo" in json.loads(out)["error"]["hint"]
-    holdfast.facts("stats", "--clear")
-    assert holdfast.facts("stats") == []
+    surehand.facts("stats", "--clear")
+    assert surehand.facts("stats") == []
 
 
 def test_a_spread_is_drawn_from_fast_to_slow() -> None:
@@ -68,40 +68,40 @@ def test_a_spread_is_drawn_from_fast_to_slow() -> None:
     assert spread(Sketch()) == ""
 
 
-def test_health_checks_all_tools_or_some(holdfast: Command) -> None:
-    rows = holdfast.facts("health")
+def test_health_checks_all_tools_or_some(surehand: Command) -> None:
+    rows = surehand.facts("health")
     assert {row["status"] for row in rows} == {"healthy"}
     assert "tools.echo" in {row["tool"] for row in rows}
-    code, out, _ = holdfast("health", "tools.echo", "nobody")
+    code, out, _ = surehand("health", "tools.echo", "nobody")
     assert code == 1
     assert [row["status"] for row in json.loads(out)] == ["healthy", "not_found"]
 
 
-def test_a_recorded_call_is_replayed_and_differences_are_told(tmp_path: Path, holdfast: Command) -> None:
+def test_a_recorded_call_is_replayed_and_differences_are_told(tmp_path: Path, surehand: Command) -> None:
     file = tmp_path / "calls.jsonl"
     (tmp_path / "a.txt").write_text("one")
     for name, args in (("fs.read_file", '{"path": "a.txt"}'), ("time.now", "{}")):
-        holdfast("tools", "invoke", name, "--args", args, "--record", str(file))
-    code, out, _ = holdfast(
+        surehand("tools", "invoke", name, "--args", args, "--record", str(file))
+    code, out, _ = surehand(
         "replay", str(file), "--ignore", "data.timestamp", "--ignore", "data.iso", "--ignore", "output"
     )
     assert (code, json.loads(out)["different"]) == (0, 0)
     (tmp_path / "a.txt").write_text("two")
-    code, out, _ = holdfast("replay", str(file))
+    code, out, _ = surehand("replay", str(file))
     told = json.loads(out)
     assert code == 1
     assert told["results"][0]["differences"][0]["path"] == "data.content"
-    code, out, _ = holdfast("replay", str(file), "--judge")
+    code, out, _ = surehand("replay", str(file), "--judge")
     assert code == 0
     assert [row["after"] for row in json.loads(out)["verdicts"]] == ["allow", "allow"]
-    code, out, _ = holdfast("replay", str(tmp_path / "a.txt"))
+    code, out, _ = surehand("replay", str(tmp_path / "a.txt"))
     assert code == 2
     assert "no line of a recording" in json.loads(out)["error"]["message"]
 
 
-def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path, holdfast: Command) -> None:
-    told = holdfast.facts("tools", "new", "first_words")
-    assert told["tool"] == ".holdfast/tools/first_words.py"
+def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path, surehand: Command) -> None:
+    told = surehand.facts("tools", "new", "first_words")
+    assert told["tool"] == ".surehand/tools/first_words.py"
     test = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", told["test"]],
         cwd=tmp_path,
@@ -111,38 +111,38 @@ def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path, holdfas
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert "2 passed" in test.stdout, test.stdout + test.stderr
-    assert holdfast("trust", "--yes")[0] == 0
-    result = holdfast.facts("tools", "invoke", "first_words", "--args", '{"text": "a b"}')
+    assert surehand("trust", "--yes")[0] == 0
+    result = surehand.facts("tools", "invoke", "first_words", "--args", '{"text": "a b"}')
     assert result["data"] == {"count": 2, "first": ["a", "b"]}
-    assert "first_words" in {row["name"] for row in holdfast.facts("tools", "list")}
+    assert "first_words" in {row["name"] for row in surehand.facts("tools", "list")}
 
 
 @pytest.mark.parametrize("name", ["two words", "class", "1st", "näme", "../x"])
-def test_a_name_that_is_no_function_is_refused_with_a_better_one(holdfast: Command, name: str) -> None:
-    code, out, _ = holdfast("tools", "new", name)
+def test_a_name_that_is_no_function_is_refused_with_a_better_one(surehand: Command, name: str) -> None:
+    code, out, _ = surehand("tools", "new", name)
     assert code == 2
     assert json.loads(out)["error"]["hint"].startswith("Try '")
 
 
-def test_a_tool_that_is_there_is_not_overwritten(tmp_path: Path, holdfast: Command) -> None:
-    holdfast("tools", "new", "mine")
-    path = tmp_path / ".holdfast" / "tools" / "mine.py"
+def test_a_tool_that_is_there_is_not_overwritten(tmp_path: Path, surehand: Command) -> None:
+    surehand("tools", "new", "mine")
+    path = tmp_path / ".surehand" / "tools" / "mine.py"
     path.write_text("changed")
-    assert holdfast("tools", "new", "mine")[0] == 1
+    assert surehand("tools", "new", "mine")[0] == 1
     assert path.read_text() == "changed"
 
 
 def test_the_list_shows_tools_of_installed_packages(
-    tmp_path: Path, holdfast: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, surehand: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sample_listed_plugin.py").write_text(
-        "from holdfast import tool\n\n"
+        "from surehand import tool\n\n"
         "@tool(read_only=True)\ndef plugged() -> str:\n    'From a package.'\n    return ''\n"
     )
     info = tmp_path / "sample_listed_plugin-1.0.dist-info"
     info.mkdir()
-    (info / "entry_points.txt").write_text("[holdfast.tools]\nsample = sample_listed_plugin\n")
+    (info / "entry_points.txt").write_text("[surehand.tools]\nsample = sample_listed_plugin\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    (row,) = [row for row in holdfast.facts("tools", "list") if row["name"] == "plugged"]
+    (row,) = [row for row in surehand.facts("tools", "list") if row["name"] == "plugged"]
     assert (row["module"], row["description"]) == ("sample", "From a package.")
-    assert holdfast.facts("tools", "invoke", "mcp__sample__plugged")["ok"]
+    assert surehand.facts("tools", "invoke", "mcp__sample__plugged")["ok"]

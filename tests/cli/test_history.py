@@ -1,4 +1,4 @@
-"""`holdfast log`, `diff`, `undo`, `redo`: from one process to the next, as a person types them."""
+"""`surehand log`, `diff`, `undo`, `redo`: from one process to the next, as a person types them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def holdfast(workspace: Path, *words: str, code: int = 0) -> Any:
+def surehand(workspace: Path, *words: str, code: int = 0) -> Any:
     """Run a command in a process of its own; return the JSON it prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words, "--cwd", str(workspace)],
+        [sys.executable, "-m", "surehand", *words, "--cwd", str(workspace)],
         capture_output=True,
         text=True,
         env=os.environ.copy(),
@@ -34,28 +34,28 @@ def holdfast(workspace: Path, *words: str, code: int = 0) -> Any:
 
 def invoke(workspace: Path, tool: str, *words: str, code: int = 0, **args: Any) -> Any:
     more = ("--mode", "accept-edits", "--session", "work", *words)
-    return holdfast(workspace, "tools", "invoke", tool, "--args", json.dumps(args), *more, code=code)
+    return surehand(workspace, "tools", "invoke", tool, "--args", json.dumps(args), *more, code=code)
 
 
 def test_a_change_is_listed_shown_undone_and_redone_in_later_processes(workspace: Path) -> None:
     path = workspace / "a.txt"
     invoke(workspace, "Write", file_path="a.txt", content="one\ntwo\n")
     edited = invoke(workspace, "Edit", file_path="a.txt", old_string="two", new_string="2")
-    listed = holdfast(workspace, "log")["changes"]
+    listed = surehand(workspace, "log")["changes"]
     assert [(change["tool"], change["files"][0]["action"]) for change in listed] == [
         ("Edit", "changed"),
         ("Write", "created"),
     ]
     assert edited["undo"]["change_id"] == listed[0]["id"]
-    assert "-two\n+2\n" in holdfast(workspace, "diff")["diff"]
-    assert "+one\n+two\n" in holdfast(workspace, "diff", listed[1]["id"])["diff"]
-    assert holdfast(workspace, "undo")["ok"]
+    assert "-two\n+2\n" in surehand(workspace, "diff")["diff"]
+    assert "+one\n+two\n" in surehand(workspace, "diff", listed[1]["id"])["diff"]
+    assert surehand(workspace, "undo")["ok"]
     assert path.read_text() == "one\ntwo\n"
-    assert holdfast(workspace, "undo")["ok"]
+    assert surehand(workspace, "undo")["ok"]
     assert not path.exists()
-    assert "nothing to undo" in holdfast(workspace, "undo", code=1)["error"]["message"]
-    holdfast(workspace, "redo")
-    holdfast(workspace, "redo")
+    assert "nothing to undo" in surehand(workspace, "undo", code=1)["error"]["message"]
+    surehand(workspace, "redo")
+    surehand(workspace, "redo")
     assert path.read_text() == "one\n2\n"
 
 
@@ -63,24 +63,24 @@ def test_newer_work_is_not_undone_without_force(workspace: Path) -> None:
     path = workspace / "a.txt"
     invoke(workspace, "Write", file_path="a.txt", content="one\n")
     path.write_text("one\nmine\n")
-    refused = holdfast(workspace, "undo", code=1)
+    refused = surehand(workspace, "undo", code=1)
     assert "+mine" in refused["error"]["details"]["diff"]
     assert path.read_text() == "one\nmine\n"
-    holdfast(workspace, "undo", "--force")
+    surehand(workspace, "undo", "--force")
     assert not path.exists()
 
 
 def test_a_point_and_a_session_can_be_gone_back_to(workspace: Path) -> None:
     for number in range(4):
         invoke(workspace, "Write", file_path=f"f{number}", content=str(number))
-    first = holdfast(workspace, "log", "-n", "0")["changes"][-1]["id"]
-    assert len(holdfast(workspace, "undo", "--to", first)["data"]["paths"]) == 3
+    first = surehand(workspace, "log", "-n", "0")["changes"][-1]["id"]
+    assert len(surehand(workspace, "undo", "--to", first)["data"]["paths"]) == 3
     assert os.listdir(workspace) == ["f0"]
-    holdfast(workspace, "redo")
+    surehand(workspace, "redo")
     assert len(os.listdir(workspace)) == 4
-    holdfast(workspace, "undo", "--of", "work")
+    surehand(workspace, "undo", "--of", "work")
     assert os.listdir(workspace) == []
-    assert holdfast(workspace, "log", "f1", "--of", "work")["changes"]
+    assert surehand(workspace, "log", "f1", "--of", "work")["changes"]
 
 
 def test_a_dry_run_writes_nothing(workspace: Path) -> None:
@@ -88,21 +88,21 @@ def test_a_dry_run_writes_nothing(workspace: Path) -> None:
     assert "+one" in shown["output"]
     assert os.listdir(workspace) == []
     invoke(workspace, "Write", file_path="a.txt", content="one\n")
-    assert "-one" in holdfast(workspace, "undo", "--dry-run")["output"]
+    assert "-one" in surehand(workspace, "undo", "--dry-run")["output"]
     assert (workspace / "a.txt").exists()
 
 
 def test_unknown_changes_are_errors_with_a_way_on(workspace: Path) -> None:
-    assert holdfast(workspace, "log") == {"changes": [], "dropped": ""}
-    assert "no changes yet" in holdfast(workspace, "diff", code=1)["error"]["message"]
-    assert "there is no change 9" in holdfast(workspace, "undo", "9", code=1)["error"]["message"]
+    assert surehand(workspace, "log") == {"changes": [], "dropped": ""}
+    assert "no changes yet" in surehand(workspace, "diff", code=1)["error"]["message"]
+    assert "there is no change 9" in surehand(workspace, "undo", "9", code=1)["error"]["message"]
 
 
 def test_an_edit_without_permission_changes_nothing(workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\n")
-    holdfast(workspace, "tools", "invoke", "Read", "--args", '{"file_path": "a.txt"}', "--session", "work")
+    surehand(workspace, "tools", "invoke", "Read", "--args", '{"file_path": "a.txt"}', "--session", "work")
     args = json.dumps({"file_path": "a.txt", "old_string": "one", "new_string": "two"})
-    denied = holdfast(workspace, "tools", "invoke", "Edit", "--args", args, "--session", "work", code=4)
+    denied = surehand(workspace, "tools", "invoke", "Edit", "--args", args, "--session", "work", code=4)
     assert denied["error"]["code"] == "permission_denied"
     assert (workspace / "a.txt").read_text() == "one\n"
 
@@ -123,7 +123,7 @@ def on_a_terminal(workspace: Path, *words: str) -> str:
     """Return what a command shows to somebody at a terminal without colours."""
     shown, terminal = pty.openpty()
     done = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *words, "--cwd", str(workspace)],
+        [sys.executable, "-m", "surehand", *words, "--cwd", str(workspace)],
         stdout=terminal,
         stderr=terminal,
         env=os.environ | {"NO_COLOR": "1"},

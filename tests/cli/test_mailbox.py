@@ -1,4 +1,4 @@
-"""Approvals from another process: `--approvals mailbox` waits, `holdfast approvals` answers."""
+"""Approvals from another process: `--approvals mailbox` waits, `surehand approvals` answers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from model_stub import Stub
 
 from pty_terminal import Terminal
 
-HOLDFAST = [sys.executable, "-m", "holdfast"]
+SUREHAND = [sys.executable, "-m", "surehand"]
 
 
 def approvals(*words: str, cwd: Path) -> Any:
-    done = subprocess.run([*HOLDFAST, "approvals", *words], cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run([*SUREHAND, "approvals", *words], cwd=cwd, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -35,7 +35,7 @@ def waiting(cwd: Path) -> dict[str, Any]:
 
 
 def ask(stub: Stub, cwd: Path, *words: str, **env: str) -> subprocess.Popen[str]:
-    command = [*HOLDFAST, "ask", "go", *words]
+    command = [*SUREHAND, "ask", "go", *words]
     streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=cwd, env=stub.environment | env, text=True, **streams)
 
@@ -68,7 +68,7 @@ def test_an_ask_waits_and_is_allowed_from_another_folder_with_its_diff_shown(tmp
     assert (code, said["answer"]) == (0, "once")
     answer, told = process.communicate(timeout=60)
     assert json.loads(answer)["answer"] == "so be it"
-    assert f"holdfast approvals show {row['id']}" in told
+    assert f"surehand approvals show {row['id']}" in told
     assert (work / "a.txt").read_text() == "one\n"
     assert approvals("list", cwd=work) == (0, [])
     assert approvals("allow", row["id"], cwd=work)[0] == 2
@@ -76,7 +76,7 @@ def test_an_ask_waits_and_is_allowed_from_another_folder_with_its_diff_shown(tmp
 
 def test_a_refusal_from_another_process_reaches_the_model_with_its_reason(tmp_path: Path, stub: Stub) -> None:
     script(stub, file_path="a.txt", content="one\n")
-    process = ask(stub, tmp_path, HOLDFAST_PERMISSIONS__APPROVALS="mailbox")
+    process = ask(stub, tmp_path, SUREHAND_PERMISSIONS__APPROVALS="mailbox")
     row = waiting(tmp_path)
     assert approvals("deny", row["id"], "--reason", "not on a Sunday", cwd=tmp_path)[0] == 0
     answer, _ = process.communicate(timeout=60)
@@ -100,7 +100,7 @@ def test_an_answer_for_the_session_is_not_asked_for_again(tmp_path: Path, stub: 
 
 def test_nobody_who_answers_in_time_means_no(tmp_path: Path, stub: Stub) -> None:
     script(stub, file_path="a.txt", content="one\n")
-    process = ask(stub, tmp_path, "--approvals", "mailbox", HOLDFAST_PERMISSIONS__APPROVAL_TIMEOUT="0.3")
+    process = ask(stub, tmp_path, "--approvals", "mailbox", SUREHAND_PERMISSIONS__APPROVAL_TIMEOUT="0.3")
     answer, _ = process.communicate(timeout=60)
     assert "nobody answered within 0.3 s" in json.loads(answer)["toolError"]["message"]
 
@@ -129,7 +129,7 @@ async def test_a_served_call_waits_for_a_terminal(tmp_path: Path) -> None:
 
     from mcp import Client, StdioServerParameters
 
-    words = ["-m", "holdfast", "serve", "--approvals", "mailbox", "--cwd", str(tmp_path)]
+    words = ["-m", "surehand", "serve", "--approvals", "mailbox", "--cwd", str(tmp_path)]
     server = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
     async with Client(stdio_client(server), cache=None) as client:
         calling = asyncio.create_task(client.call_tool("Write", {"file_path": "a.txt", "content": "one\n"}))
@@ -143,7 +143,7 @@ async def test_a_served_call_waits_for_a_terminal(tmp_path: Path) -> None:
 
 def test_an_invoked_tool_waits_too(tmp_path: Path) -> None:
     args = json.dumps({"file_path": "a.txt", "content": "one\n"})
-    command = [*HOLDFAST, "tools", "invoke", "Write", "--args", args, "--approvals", "mailbox"]
+    command = [*SUREHAND, "tools", "invoke", "Write", "--args", args, "--approvals", "mailbox"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     approvals("allow", waiting(tmp_path)["id"], cwd=tmp_path)
     assert json.loads(process.communicate(timeout=60)[0])["ok"] is True

@@ -1,4 +1,4 @@
-"""`holdfast mcp` from outside: servers added to the user's settings, tried, listed, and forgotten."""
+"""`surehand mcp` from outside: servers added to the user's settings, tried, listed, and forgotten."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.main import main
+from surehand.cli.main import main
 
 ROUGH = str(Path(__file__).parent.parent / "mcp" / "rough_server.py")
 

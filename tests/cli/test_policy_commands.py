@@ -1,4 +1,4 @@
-"""`holdfast policy`, `trust`, `approvals` and `audit`, as a person or a program uses them."""
+"""`surehand policy`, `trust`, `approvals` and `audit`, as a person or a program uses them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.main import main
-from holdfast.engine.audit import Audit
-from holdfast.host import locations
-from holdfast.policy import trust
-from holdfast.policy.mailbox import Mailbox
+from surehand.cli.main import main
+from surehand.engine.audit import Audit
+from surehand.host import locations
+from surehand.policy import trust
+from surehand.policy.mailbox import Mailbox
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
 def test_check_explains_commands_effects_and_rules_with_their_line(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (workspace / "holdfast.toml").write_text('[permissions]\nask = ["Bash(ls:*)"]\n')
+    (workspace / "surehand.toml").write_text('[permissions]\nask = ["Bash(ls:*)"]\n')
     code, answer = said(
         capsys,
         "policy",
@@ -106,9 +106,9 @@ def test_check_of_nothing_or_of_no_json_is_bad_usage(workspace: Path, capsys: py
 def test_an_unreadable_rule_stops_every_command_with_file_and_line(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (workspace / "holdfast.toml").write_text('[permissions]\n\ndeny = ["Bash("]\n')
+    (workspace / "surehand.toml").write_text('[permissions]\n\ndeny = ["Bash("]\n')
     assert main(["policy", "check", "--tool", "time.now"]) == 2
-    assert "holdfast.toml:3: the rule 'Bash('" in capsys.readouterr().err
+    assert "surehand.toml:3: the rule 'Bash('" in capsys.readouterr().err
 
 
 def test_list_shows_every_rule_and_warns_of_idle_and_undone_ones(
@@ -171,12 +171,12 @@ def test_approvals_are_listed_and_answered(workspace: Path, capsys: pytest.Captu
     assert said(capsys, "approvals", "allow", "approval_x")[0] == 2
     code = (
         "import asyncio, sys\n"
-        "from holdfast import Holdfast, tool\n"
-        "from holdfast.policy.mailbox import Mailbox\n"
+        "from surehand import Surehand, tool\n"
+        "from surehand.policy.mailbox import Mailbox\n"
         "@tool\ndef deploy() -> str:\n    'Deploy.'\n    return 'deployed'\n"
         "async def work():\n"
         "    box = Mailbox(sys.argv[2], timeout_s=30)\n"
-        "    async with Holdfast(sys.argv[1], tools=[deploy], approver=box) as app:\n"
+        "    async with Surehand(sys.argv[1], tools=[deploy], approver=box) as app:\n"
         "        print((await app.call('deploy')).output)\n"
         "asyncio.run(work())\n"
     )

@@ -1,4 +1,4 @@
-"""`holdfast ps`: one board over all sessions, seen, listened to and stopped from another process."""
+"""`surehand ps`: one board over all sessions, seen, listened to and stopped from another process."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pty_terminal import Terminal
 
 PROGRAM = """
 import asyncio, sys
-from holdfast import Holdfast
-from holdfast.providers.scripted import ScriptedModel
+from surehand import Surehand
+from surehand.providers.scripted import ScriptedModel
 
 def answer(request):
     agent = request.messages[0].text == "wait"
     return [("Bash", {"command": "echo agent at work; sleep 301"})] if agent else "started"
 
 async def work(session):
-    async with Holdfast(sys.argv[1], session=session, allow=["Bash", "Agent"]) as app:
+    async with Surehand(sys.argv[1], session=session, allow=["Bash", "Agent"]) as app:
         model = ScriptedModel(
             [("TaskCreate", {"title": "write the docs"}), ("TaskCreate", {"title": "test it"}),
              ("Bash", {"command": "echo begun; echo trouble >&2; sleep 300", "run_in_background": True}),
@@ -45,7 +45,7 @@ asyncio.run(work(sys.argv[2]))
 
 
 def ps(*words: str, cwd: Path) -> Any:
-    command = [sys.executable, "-m", "holdfast", "ps", *words]
+    command = [sys.executable, "-m", "surehand", "ps", *words]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return json.loads(done.stdout)
@@ -129,14 +129,14 @@ def test_a_killed_session_leaves_its_to_dos_and_nothing_that_runs(tmp_path: Path
     ]
     every = rows_by_id(ps("--all", cwd=tmp_path))
     assert (every["bg_task_1"]["state"], every["agent_1"]["state"]) == ("cancelled", "cancelled")
-    assert os.listdir(Path(os.environ["HOLDFAST_HOME"]) / "reached") == []
+    assert os.listdir(Path(os.environ["SUREHAND_HOME"]) / "reached") == []
 
 
 def test_a_session_that_goes_on_has_its_tasks_back(tmp_path: Path) -> None:
     process = start(tmp_path, "work")
     process.kill()
     process.communicate()
-    command = [sys.executable, "-m", "holdfast", "tools", "invoke", "TaskList", "--session", "work"]
+    command = [sys.executable, "-m", "surehand", "tools", "invoke", "TaskList", "--session", "work"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     tasks = json.loads(done.stdout)["data"]["tasks"]
     assert [(task["id"], task["status"]) for task in tasks] == [
@@ -148,7 +148,7 @@ def test_a_session_that_goes_on_has_its_tasks_back(tmp_path: Path) -> None:
 
 
 def test_a_state_folder_with_a_long_name_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / ("x" * 100) / ("y" * 100)))
+    monkeypatch.setenv("SUREHAND_HOME", str(tmp_path / ("x" * 100) / ("y" * 100)))
     process = start(tmp_path, "s" * 64)
     try:
         assert "bg_task_1" in rows_by_id(ps(cwd=tmp_path))
@@ -158,9 +158,9 @@ def test_a_state_folder_with_a_long_name_is_no_obstacle(tmp_path: Path, monkeypa
 
 
 def test_tasks_kept_for_all_sessions_of_a_folder_are_listed_once(tmp_path: Path) -> None:
-    environment = {**os.environ, "HOLDFAST_TOOLSET__KEEP_TASKS": "true"}
+    environment = {**os.environ, "SUREHAND_TOOLSET__KEEP_TASKS": "true"}
     words = ("tools", "invoke", "TaskCreate", "--args", '{"title": "later"}', "--session", "s")
-    subprocess.run([sys.executable, "-m", "holdfast", *words], cwd=tmp_path, env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "surehand", *words], cwd=tmp_path, env=environment, check=True)
     assert [(row["id"], row["title"]) for row in ps(cwd=tmp_path)] == [("task_1", "later")]
 
 

@@ -16,7 +16,7 @@ from model_stub import Stub
 
 from pty_terminal import Terminal
 
-HOLDFAST = [sys.executable, "-m", "holdfast"]
+SUREHAND = [sys.executable, "-m", "surehand"]
 
 
 def until(happened: Callable[[], object]) -> None:
@@ -28,7 +28,7 @@ def until(happened: Callable[[], object]) -> None:
 
 def killed(stub: Stub, cwd: Path, happened: Callable[[], object], *words: str) -> None:
     """Ask, and kill the program once its call has had its effect."""
-    command = [*HOLDFAST, "ask", "do it", "--session", "s", *words]
+    command = [*SUREHAND, "ask", "do it", "--session", "s", *words]
     asking = subprocess.Popen(
         command, cwd=cwd, env=stub.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
@@ -41,7 +41,7 @@ def killed(stub: Stub, cwd: Path, happened: Callable[[], object], *words: str) -
 
 
 def resumed(stub: Stub, cwd: Path, *words: str) -> dict[str, Any]:
-    command = [*HOLDFAST, "ask", "go on", "--session", "s", *words]
+    command = [*SUREHAND, "ask", "go on", "--session", "s", *words]
     done = subprocess.run(
         command, cwd=cwd, env=stub.environment, capture_output=True, text=True, timeout=60, check=True
     )
@@ -69,7 +69,7 @@ def test_a_command_that_was_running_is_not_run_again(tmp_path: Path, stub: Stub)
 
 def test_a_file_that_was_being_written_is_not_written_again(tmp_path: Path, stub: Stub) -> None:
     # A hook that takes its time after the call holds the program between the effect and the end of the call.
-    home = Path(os.environ["HOLDFAST_HOME"])
+    home = Path(os.environ["SUREHAND_HOME"])
     home.mkdir(parents=True)
     hook = '[[hooks]]\nevent = "after"\ntools = ["Write"]\ncommand = "sleep 60"\ntimeout = 100.0\n'
     (home / "config.toml").write_text(hook)
@@ -91,7 +91,7 @@ def test_a_tool_of_a_server_that_was_called_is_not_called_again(tmp_path: Path, 
     server.write_text(ROUGH)
     servers = {"mcpServers": {"rough": {"command": sys.executable, "args": [str(server), str(effects)]}}}
     (tmp_path / ".mcp.json").write_text(json.dumps(servers))
-    subprocess.run([*HOLDFAST, "trust", "--yes"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*SUREHAND, "trust", "--yes"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     stub.script = [{"calls": [("a", "mcp__rough__deploy", "{}")]}, {"text": "I will look first."}]
     killed(stub, tmp_path, lambda: lines(effects), "--allow", "mcp__rough")
     assert resumed(stub, tmp_path, "--allow", "mcp__rough")["answer"] == "I will look first."

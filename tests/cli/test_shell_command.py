@@ -1,4 +1,4 @@
-"""`holdfast shell parse`, one command or a batch."""
+"""`surehand shell parse`, one command or a batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.main import main
+from surehand.cli.main import main
 
 
 def test_parse_prints_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

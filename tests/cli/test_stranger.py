@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.main import COMMANDS
+from surehand.cli.main import COMMANDS
 
-HOLDFAST = [sys.executable, "-m", "holdfast"]
+SUREHAND = [sys.executable, "-m", "surehand"]
 
 
 def run(
     *words: str, cwd: Path, stdin: bytes | None = b"", env: dict[str, str] | None = None, **more: Any
 ) -> subprocess.CompletedProcess[bytes]:
     done = subprocess.run(
-        [*HOLDFAST, *words],
+        [*SUREHAND, *words],
         cwd=cwd,
         input=stdin,
         env=os.environ | (env or {}),
@@ -40,8 +40,8 @@ def run(
 
 
 def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
-    """Run a line of bash in which `holdfast` is this one."""
-    script = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}\n{line}'
+    """Run a line of bash in which `surehand` is this one."""
+    script = f'surehand() {{ "{sys.executable}" -m surehand "$@"; }}\n{line}'
     done = subprocess.run(["bash", "-c", script], cwd=cwd, capture_output=True, timeout=60, check=False)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done
@@ -51,7 +51,7 @@ def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
 def test_every_command_has_a_help_page(tmp_path: Path, command: str) -> None:
     done = run(command, "--help", cwd=tmp_path)
     assert done.returncode == 0
-    assert f"usage: holdfast {command}".encode() in done.stdout
+    assert f"usage: surehand {command}".encode() in done.stdout
     assert b"--cwd DIR" in done.stdout
 
 
@@ -91,8 +91,8 @@ def test_a_word_that_makes_no_sense_is_told_by_the_command_it_was_said_to(
     assert (done.returncode, done.stdout) == (2, b"")
     assert said in done.stderr.decode()
     if who is not None:
-        assert f"usage: holdfast {who} [-h]" in done.stderr.decode()
-        assert f"`holdfast {who} --help` says more." in done.stderr.decode()
+        assert f"usage: surehand {who} [-h]" in done.stderr.decode()
+        assert f"`surehand {who} --help` says more." in done.stderr.decode()
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80])
@@ -108,8 +108,8 @@ def test_pages_fit_the_terminal(tmp_path: Path, words: tuple[str, ...], columns:
 def test_completion_knows_every_sub_command() -> None:
     import importlib
 
-    from holdfast.cli.completion import _WORDS
-    from holdfast.cli.parser import Parser
+    from surehand.cli.completion import _WORDS
+    from surehand.cli.parser import Parser
 
     for name, (module, _) in COMMANDS.items():
         parser = Parser(prog=name)
@@ -133,22 +133,22 @@ def test_wrong_global_options_are_bad_usage(tmp_path: Path, words: tuple[str, ..
 @pytest.mark.parametrize("stream", ["</dev/null", "</dev/null >/dev/null", "<empty", "0<&-"])
 def test_a_server_without_a_client_ends(tmp_path: Path, stream: str) -> None:
     (tmp_path / "empty").touch()
-    assert shell(f"timeout 30 bash -c 'exec \"{sys.executable}\" -m holdfast serve {stream}'", tmp_path).returncode == 0
+    assert shell(f"timeout 30 bash -c 'exec \"{sys.executable}\" -m surehand serve {stream}'", tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("stream", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
 def test_closed_standard_streams_are_no_reason_to_fail(tmp_path: Path, stream: str) -> None:
-    assert shell(f"holdfast tools invoke time.now {stream}", tmp_path).returncode == 0
+    assert shell(f"surehand tools invoke time.now {stream}", tmp_path).returncode == 0
 
 
 def test_arguments_from_a_closed_standard_input_are_none(tmp_path: Path) -> None:
-    done = shell("holdfast tools invoke time.now --args - 0<&-", tmp_path)
+    done = shell("surehand tools invoke time.now --args - 0<&-", tmp_path)
     assert json.loads(done.stdout)["ok"] is True
 
 
 @pytest.mark.parametrize("command", ["tools list", "policy list", "--help", "completion bash"])
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, command: str) -> None:
-    done = shell(f"set -o pipefail; holdfast {command} | head -c 3", tmp_path)
+    done = shell(f"set -o pipefail; surehand {command} | head -c 3", tmp_path)
     assert done.stderr == b""
     assert len(done.stdout) == 3
 
@@ -156,7 +156,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, command: str) -> No
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 @pytest.mark.parametrize("command", ["tools list", "tools invoke time.now"])
 def test_a_full_disk_is_told(tmp_path: Path, command: str) -> None:
-    done = shell(f"holdfast {command} > /dev/full", tmp_path)
+    done = shell(f"surehand {command} > /dev/full", tmp_path)
     assert done.returncode == 1
     assert b"No space left on device" in done.stderr
 
@@ -176,7 +176,7 @@ def test_a_full_disk_is_told(tmp_path: Path, command: str) -> None:
 def test_a_folder_that_is_gone(tmp_path: Path, words: str, code: int) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    done = shell(f"cd {gone} && rmdir {gone} && holdfast {words}", tmp_path)
+    done = shell(f"cd {gone} && rmdir {gone} && surehand {words}", tmp_path)
     assert done.returncode == code
     assert (b"name one with --cwd" in done.stderr) is (code == 2)
 
@@ -187,7 +187,7 @@ def test_a_folder_that_is_gone(tmp_path: Path, words: str, code: int) -> None:
 def nowhere(tmp_path: Path) -> dict[str, str]:
     """Return an environment whose state folder cannot be made: a file stands in its place."""
     (tmp_path / "file").touch()
-    return {"HOLDFAST_HOME": str(tmp_path / "file")}
+    return {"SUREHAND_HOME": str(tmp_path / "file")}
 
 
 @pytest.mark.parametrize("words", [("tools", "list"), ("tools", "invoke", "time.now"), ("log",), ("config", "show")])
@@ -205,10 +205,10 @@ def test_a_warning_is_told_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("place", "hinted"), [("{tmp}/file", True), ("{tmp}/state", False)])
 def test_where_state_lives_is_said_only_where_that_is_the_trouble(tmp_path: Path, place: str, hinted: bool) -> None:
     (tmp_path / "file").touch()
-    (tmp_path / ".holdfast").touch()  # stands where the tool's folder would be made
+    (tmp_path / ".surehand").touch()  # stands where the tool's folder would be made
     home = place.format(tmp=tmp_path)
     words = ("trust", "--yes") if hinted else ("tools", "new", "thing")
-    done = run(*words, cwd=tmp_path, env={"HOLDFAST_HOME": home})
+    done = run(*words, cwd=tmp_path, env={"SUREHAND_HOME": home})
     assert done.returncode == 1
     assert (b"config path" in done.stderr) is hinted
 
@@ -244,7 +244,7 @@ def test_wrong_settings_are_told_with_their_place(tmp_path: Path, text: str, sai
     home.mkdir()
     (home / "config.toml").write_text(text)
     for words in (("tools", "invoke", "time.now"), ("tools", "list")):
-        done = run(*words, cwd=tmp_path, env={"HOLDFAST_HOME": str(home)})
+        done = run(*words, cwd=tmp_path, env={"SUREHAND_HOME": str(home)})
         assert done.returncode == 2
         failure = json.loads(done.stdout)
         assert failure["error"]["code"] == "invalid_args"
@@ -337,7 +337,7 @@ def on_terminal(
     leader, follower = pty.openpty()
     termios.tcsetwinsize(follower, (24, columns))
     process = subprocess.Popen(
-        [*HOLDFAST, *words],
+        [*SUREHAND, *words],
         cwd=cwd,
         stdin=follower,
         stdout=follower,
@@ -418,7 +418,7 @@ def test_ctrl_c_at_the_prompt_of_a_chat_does_not_leave_it(tmp_path: Path) -> Non
 
 def test_an_interrupted_call_is_cancelled(tmp_path: Path) -> None:
     words = ("tools", "invoke", "Bash", "--args", '{"command": "echo begun > begun; sleep 60"}', "--allow", "Bash")
-    process = subprocess.Popen([*HOLDFAST, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*SUREHAND, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not (tmp_path / "begun").exists():
         assert process.poll() is None
         os.sched_yield()
@@ -461,7 +461,7 @@ def test_a_file_cannot_steer_the_terminal_it_is_shown_on(tmp_path: Path) -> None
     import shlex
 
     (tmp_path / "a.txt").write_text("\x1b]0;owned\x07\x1b[31mred\n")
-    invoke = [sys.executable, "-m", "holdfast", "tools", "invoke", "Read", "--args", '{"file_path": "a.txt"}']
+    invoke = [sys.executable, "-m", "surehand", "tools", "invoke", "Read", "--args", '{"file_path": "a.txt"}']
     done = subprocess.run(
         ["script", "-qec", shlex.join(invoke), "/dev/null"], cwd=tmp_path, capture_output=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""`holdfast tools`, as a person or a script runs it."""
+"""`surehand tools`, as a person or a script runs it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 
-def holdfast(*words: str, cwd: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def surehand(*words: str, cwd: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
+        [sys.executable, "-m", "surehand", *words],
         cwd=cwd,
         input=stdin,
         capture_output=True,
@@ -27,18 +27,18 @@ def holdfast(*words: str, cwd: Path, stdin: str = "", **environment: str) -> sub
 
 def invoked(name: str, args: Any, cwd: Path, *more: str) -> tuple[int, dict[str, Any]]:
     text = args if isinstance(args, str) else json.dumps(args)
-    done = holdfast("tools", "invoke", name, "--args", text, "--json", *more, cwd=cwd)
+    done = surehand("tools", "invoke", name, "--args", text, "--json", *more, cwd=cwd)
     return done.returncode, json.loads(done.stdout)
 
 
 def test_the_version_and_the_help_are_printed(tmp_path: Path) -> None:
-    assert holdfast("--version", cwd=tmp_path).stdout.startswith("holdfast ")
-    assert "tools" in holdfast("--help", cwd=tmp_path).stdout
-    assert holdfast(cwd=tmp_path).returncode == 0
+    assert surehand("--version", cwd=tmp_path).stdout.startswith("surehand ")
+    assert "tools" in surehand("--help", cwd=tmp_path).stdout
+    assert surehand(cwd=tmp_path).returncode == 0
 
 
 def test_list_gives_name_description_and_schema_of_every_tool(tmp_path: Path) -> None:
-    rows = json.loads(holdfast("tools", "list", cwd=tmp_path).stdout)
+    rows = json.loads(surehand("tools", "list", cwd=tmp_path).stdout)
     for row in rows:
         assert row["name"]
         assert row["description"]
@@ -51,20 +51,20 @@ def test_list_gives_name_description_and_schema_of_every_tool(tmp_path: Path) ->
 
 
 def test_list_takes_an_allow_list_with_globs(tmp_path: Path) -> None:
-    rows = json.loads(holdfast("tools", "list", "--tool-allow", "fs.*,FileRead", cwd=tmp_path).stdout)
+    rows = json.loads(surehand("tools", "list", "--tool-allow", "fs.*,FileRead", cwd=tmp_path).stdout)
     assert [row["name"] for row in rows] == ["Read", "fs.list_dir", "fs.read_file"]
 
 
 def test_a_tool_switched_off_in_the_settings_is_shown_so(tmp_path: Path) -> None:
-    done = holdfast("tools", "list", cwd=tmp_path, HOLDFAST_TOOLS__Bash__ENABLED="false")
+    done = surehand("tools", "list", cwd=tmp_path, SUREHAND_TOOLS__Bash__ENABLED="false")
     assert next(row for row in json.loads(done.stdout) if row["name"] == "Bash")["state"] == "disabled"
 
 
 def test_info_shows_one_tool_by_name_or_alias(tmp_path: Path) -> None:
-    shown = json.loads(holdfast("tools", "info", "FileRead", cwd=tmp_path).stdout)
+    shown = json.loads(surehand("tools", "info", "FileRead", cwd=tmp_path).stdout)
     assert shown["name"] == "Read"
     assert shown["read_only"] is True
-    done = holdfast("tools", "info", "Raed", cwd=tmp_path)
+    done = surehand("tools", "info", "Raed", cwd=tmp_path)
     assert done.returncode == 3
     assert "Read" in json.loads(done.stdout)["error"]["hint"]
 
@@ -85,14 +85,14 @@ def test_the_time_is_told_in_both_forms(tmp_path: Path) -> None:
 
 def test_the_working_directory_follows_cwd_before_and_after_the_command(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    after = holdfast("tools", "invoke", "shell.pwd", "--cwd", "sub", cwd=tmp_path)
-    before = holdfast("--cwd=sub", "tools", "invoke", "shell.pwd", cwd=tmp_path)
+    after = surehand("tools", "invoke", "shell.pwd", "--cwd", "sub", cwd=tmp_path)
+    before = surehand("--cwd=sub", "tools", "invoke", "shell.pwd", cwd=tmp_path)
     for done in (after, before):
         assert json.loads(done.stdout)["output"] == str((tmp_path / "sub").resolve())
 
 
 def test_arguments_can_come_from_standard_input(tmp_path: Path) -> None:
-    done = holdfast("tools", "invoke", "tools.echo", "--args", "-", cwd=tmp_path, stdin='{"text": "piped"}')
+    done = surehand("tools", "invoke", "tools.echo", "--args", "-", cwd=tmp_path, stdin='{"text": "piped"}')
     assert json.loads(done.stdout)["output"] == "piped"
 
 
@@ -133,7 +133,7 @@ def test_a_rule_on_the_command_line_permits(tmp_path: Path) -> None:
 def test_a_mode_on_the_command_line_permits(tmp_path: Path) -> None:
     code, _ = invoked("Write", {"file_path": "new.txt", "content": "x"}, tmp_path, "--mode", "accept-edits")
     assert code == 0
-    done = holdfast("tools", "invoke", "time.now", "--mode", "yolo", cwd=tmp_path)
+    done = surehand("tools", "invoke", "time.now", "--mode", "yolo", cwd=tmp_path)
     assert done.returncode == 2
     assert "plan" in done.stderr
 
@@ -141,7 +141,7 @@ def test_a_mode_on_the_command_line_permits(tmp_path: Path) -> None:
 def test_a_timeout_on_the_command_line_is_in_seconds(tmp_path: Path) -> None:
     code, result = invoked("Bash", {"command": "sleep 30"}, tmp_path, "--allow", "Bash", "--timeout", "0.3")
     assert (code, result["error"]["code"]) == (5, "timeout")
-    assert holdfast("tools", "invoke", "time.now", "--timeout", "0", cwd=tmp_path).returncode == 2
+    assert surehand("tools", "invoke", "time.now", "--timeout", "0", cwd=tmp_path).returncode == 2
 
 
 def test_a_dry_run_shows_the_diff_and_changes_nothing(tmp_path: Path) -> None:
@@ -167,16 +167,16 @@ def test_nothing_is_written_into_the_workspace(tmp_path: Path) -> None:
 
 
 def test_bad_usage_says_what_to_do_next(tmp_path: Path) -> None:
-    done = holdfast("tolls", cwd=tmp_path)
+    done = surehand("tolls", cwd=tmp_path)
     assert done.returncode == 2
     assert "'tools'" in done.stderr
-    assert holdfast("--cwd", "nowhere", "tools", "list", cwd=tmp_path).returncode == 2
-    assert holdfast("tools", "invoke", cwd=tmp_path).returncode == 2
+    assert surehand("--cwd", "nowhere", "tools", "list", cwd=tmp_path).returncode == 2
+    assert surehand("tools", "invoke", cwd=tmp_path).returncode == 2
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_names_commands_and_tools(tmp_path: Path, shell: str) -> None:
-    script = holdfast("completion", shell, cwd=tmp_path).stdout
+    script = surehand("completion", shell, cwd=tmp_path).stdout
     assert "invoke" in script
     assert "fs.list_dir" in script
     if shell == "bash":
@@ -184,8 +184,8 @@ def test_completion_names_commands_and_tools(tmp_path: Path, shell: str) -> None
 
 
 def test_config_show_says_where_each_value_came_from(tmp_path: Path) -> None:
-    done = holdfast("config", "show", "--changed", cwd=tmp_path, HOLDFAST_ENGINE__TIMEOUT="7")
-    assert json.loads(done.stdout) == [{"key": "engine.timeout", "value": 7, "from": "HOLDFAST_ENGINE__TIMEOUT"}]
-    done = holdfast("config", "show", cwd=tmp_path, HOLDFAST_ENGINE__TIMEOUT="soon")
+    done = surehand("config", "show", "--changed", cwd=tmp_path, SUREHAND_ENGINE__TIMEOUT="7")
+    assert json.loads(done.stdout) == [{"key": "engine.timeout", "value": 7, "from": "SUREHAND_ENGINE__TIMEOUT"}]
+    done = surehand("config", "show", cwd=tmp_path, SUREHAND_ENGINE__TIMEOUT="soon")
     assert done.returncode == 2
-    assert "HOLDFAST_ENGINE__TIMEOUT" in done.stderr
+    assert "SUREHAND_ENGINE__TIMEOUT" in done.stderr

@@ -15,7 +15,7 @@ import socket, sys
 def refuse(*args): raise AssertionError("the tour wants the network")
 socket.socket.connect = refuse
 socket.getaddrinfo = refuse
-from holdfast.cli.main import main
+from surehand.cli.main import main
 sys.exit(main(["tour"]))
 """
 
@@ -25,7 +25,7 @@ def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Complet
     place = tmp_path_factory.mktemp("tour")
     for name in ("home", "tmp", "cwd"):
         (place / name).mkdir()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "XDG_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SUREHAND_", "XDG_"))}
     environment |= {"HOME": str(place / "home"), "TMPDIR": str(place / "tmp")}
     done = subprocess.run(
         [sys.executable, "-c", _NO_NETWORK],
@@ -81,4 +81,4 @@ def test_what_the_tour_says_to_try_next_can_be_typed(
     again = subprocess.run(
         ["bash", "-c", f"{told[1]} --version"], cwd=place / "cwd", capture_output=True, timeout=60, check=False
     )
-    assert again.stdout.startswith(b"holdfast "), again.stderr
+    assert again.stdout.startswith(b"surehand "), again.stderr

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.sandbox.probe import abilities
 from pty_terminal import Terminal
+from surehand.host.sandbox.probe import abilities
 
 pytestmark = pytest.mark.skipif(not abilities().enough, reason=f"nothing can be tried here: {abilities().why_not}")
 
@@ -28,9 +28,9 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def holdfast(workspace: Path, *words: str) -> tuple[int, Any]:
+def surehand(workspace: Path, *words: str) -> tuple[int, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
+        [sys.executable, "-m", "surehand", *words],
         cwd=workspace,
         capture_output=True,
         text=True,
@@ -55,7 +55,7 @@ INVOKE = ("tools", "invoke", "Bash", "--args", COMMAND)
 
 
 def test_a_dry_run_alone_shows_and_drops(workspace: Path) -> None:
-    code, result = holdfast(workspace, *INVOKE, "--dry-run")
+    code, result = surehand(workspace, *INVOKE, "--dry-run")
     assert code == 0
     assert {each["path"]: each["action"] for each in result["data"]["changes"]} == {
         "old": "deleted",
@@ -65,22 +65,22 @@ def test_a_dry_run_alone_shows_and_drops(workspace: Path) -> None:
 
 
 def test_without_a_person_the_rules_decide_whether_a_dry_run_is_applied(workspace: Path) -> None:
-    code, refused = holdfast(workspace, *INVOKE, "--dry-run", "--apply")
+    code, refused = surehand(workspace, *INVOKE, "--dry-run", "--apply")
     assert code == 4
     assert refused["error"]["code"] == "permission_denied"
     assert (workspace / "old").exists()
-    code, applied = holdfast(workspace, "--allow", "Bash", *INVOKE, "--dry-run", "--apply")
+    code, applied = surehand(workspace, "--allow", "Bash", *INVOKE, "--dry-run", "--apply")
     assert code == 0, applied
     assert applied["meta"]["applied_from_trial"] == applied["data"]["applied_from_trial"]
     assert f"+{(workspace / 'stamp').read_text()}" in applied["data"]["diff"]
     assert not (workspace / "old").exists()
-    code, undone = holdfast(workspace, "--allow", "Edit", "undo")
+    code, undone = surehand(workspace, "--allow", "Edit", "undo")
     assert code == 0, undone
     assert [each.name for each in workspace.iterdir()] == ["old"]
 
 
 def test_apply_needs_a_dry_run(workspace: Path) -> None:
-    code, result = holdfast(workspace, *INVOKE, "--apply")
+    code, result = surehand(workspace, *INVOKE, "--apply")
     assert code == 2
     assert "goes with --dry-run" in result["error"]["message"]
 
@@ -113,7 +113,7 @@ def test_at_a_question_a_dry_run_is_made_again_applied_or_run_anew(workspace: Pa
 
 def test_another_terminal_applies_what_the_question_shows(workspace: Path) -> None:
     invoked = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *INVOKE, "--dry-run", "--apply", "--approvals", "mailbox"],
+        [sys.executable, "-m", "surehand", *INVOKE, "--dry-run", "--apply", "--approvals", "mailbox"],
         cwd=workspace,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -122,11 +122,11 @@ def test_another_terminal_applies_what_the_question_shows(workspace: Path) -> No
     )
     try:
         deadline = time.monotonic() + 30
-        while not (waiting := holdfast(workspace, "approvals", "list")[1]) and time.monotonic() < deadline:
+        while not (waiting := surehand(workspace, "approvals", "list")[1]) and time.monotonic() < deadline:
             time.sleep(0.05)
         (row,) = waiting
         assert "stamp" in row["text"]
-        assert holdfast(workspace, "approvals", "allow", row["id"])[0] == 0
+        assert surehand(workspace, "approvals", "allow", row["id"])[0] == 0
         out, _ = invoked.communicate(timeout=30)
     finally:
         invoked.kill()
@@ -138,16 +138,16 @@ def test_another_terminal_applies_what_the_question_shows(workspace: Path) -> No
 
 
 def test_trials_and_what_became_of_them_are_in_the_audit_and_the_session(workspace: Path) -> None:
-    holdfast(workspace, "--allow", "Bash", "--session", "work", *INVOKE, "--dry-run", "--apply")
-    holdfast(
+    surehand(workspace, "--allow", "Bash", "--session", "work", *INVOKE, "--dry-run", "--apply")
+    surehand(
         workspace, "--session", "work", "tools", "invoke", "Bash", "--args", '{"command": "rm stamp"}', "--dry-run"
     )
-    _, rows = holdfast(workspace, "audit", "show")
+    _, rows = surehand(workspace, "audit", "show")
     trials = [row for row in rows if row["kind"] == "trial"]
     calls = [row for row in rows if row["kind"] == "call"]
     assert [row["args"]["command"] for row in trials] == [json.loads(COMMAND)["command"], "rm stamp"]
     assert [row["call"] for row in calls] == [trials[0]["call"]]
-    assert holdfast(workspace, "audit", "verify")[0] == 0
-    _, session = holdfast(workspace, "sessions", "show", "work")
+    assert surehand(workspace, "audit", "verify")[0] == 0
+    _, session = surehand(workspace, "sessions", "show", "work")
     kinds = [record["kind"] for record in session if record["kind"].startswith("trial")]
     assert kinds == ["trial_made", "trial_applied", "trial_made", "trial_dropped"]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from holdfast.core.frozen import changed, field, frozen, names_of
+from surehand.core.frozen import changed, field, frozen, names_of
 
 T = TypeVar("T")
 

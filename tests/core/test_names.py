@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.names import full_name, name_problems, provider_map, provider_safe, split_full_name
+from surehand.core.names import full_name, name_problems, provider_map, provider_safe, split_full_name
 
 SAFE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 

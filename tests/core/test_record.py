@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.core.record import Field, Record, _plain
+from surehand.core.record import Field, Record, _plain
 
 
 class Inner(Record):
@@ -149,7 +149,7 @@ def test_the_schema_of_a_record_is_its_models() -> None:
 
 def test_plain_arguments_and_default_settings_import_no_pydantic() -> None:
     code = (
-        "import sys; from holdfast.core.settings import Settings; from holdfast.tools.basics import TOOLS;"
+        "import sys; from surehand.core.settings import Settings; from surehand.tools.basics import TOOLS;"
         "Settings(); TOOLS[1].arguments.parse({'text': 'x'}); print('pydantic' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.repair import repair
+from surehand.core.repair import repair
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from holdfast import Tool, ToolContext, tool
-from holdfast.core.docstrings import docstring_text, parameter_texts
-from holdfast.core.schema import InvalidArguments, schema_problems
+from surehand import Tool, ToolContext, tool
+from surehand.core.docstrings import docstring_text, parameter_texts
+from surehand.core.schema import InvalidArguments, schema_problems
 
 
 class Address(BaseModel):
@@ -147,7 +147,7 @@ def test_foreign_schemas_are_validated_all_the_same(schema: dict[str, object], g
 
 
 def test_a_foreign_schema_is_never_fetched() -> None:
-    from holdfast import ToolFailure
+    from surehand import ToolFailure
 
     with pytest.raises(ToolFailure, match="never fetched"):
         foreign({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x.json"}}}).arguments.parse(

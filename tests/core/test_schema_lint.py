@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.schema_lint import lint, tokens
-from holdfast.core.tool import ToolInfo
+from surehand.core.schema_lint import lint, tokens
+from surehand.core.tool import ToolInfo
 
 
 def info(schema: dict[str, Any], description: str = "Does something.", name: str = "t") -> ToolInfo:
@@ -55,7 +55,7 @@ def test_strange_schemas_are_looked_at_without_harm() -> None:
 
 
 def test_every_built_in_tool_is_taken_by_every_provider() -> None:
-    from holdfast.catalog import rows
+    from surehand.catalog import rows
 
     for row in rows():
         refused = [each for each in lint(ToolInfo.from_dict(row)) if each.weight == "refused"]

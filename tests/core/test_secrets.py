@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.secrets import SECRET_PATTERNS, is_secret
+from surehand.core.secrets import SECRET_PATTERNS, is_secret
 
 SECRET = [
     ".env",
@@ -26,7 +26,7 @@ SECRET = [
     "infra/terraform.tfstate",
     "/etc/shadow",
     "/etc/sudoers.d/90-cloud",
-    "/home/ann/.local/state/holdfast/audit.jsonl",
+    "/home/ann/.local/state/surehand/audit.jsonl",
     "odd\nname/.env",
 ]
 OPEN = [

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from holdfast.core.call import BROKEN_ARGUMENTS, Foreign, Image, Text, ToolCall, ToolError, ToolResult, Undo
-from holdfast.core.names import provider_map
-from holdfast.core.shapes import (
+from surehand.core.call import BROKEN_ARGUMENTS, Foreign, Image, Text, ToolCall, ToolError, ToolResult, Undo
+from surehand.core.names import provider_map
+from surehand.core.shapes import (
     call_from_anthropic,
     call_from_mcp,
     call_from_openai,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.events import Event
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.core.tool import Tool
-from holdfast.core.view import CORE_TOOLS, Selection
-from holdfast.registry.registry import Registry
-from holdfast.registry.search import SearchIndex
+from surehand.core.events import Event
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.core.tool import Tool
+from surehand.core.view import CORE_TOOLS, Selection
+from surehand.registry.registry import Registry
+from surehand.registry.search import SearchIndex
 
 OTHERS = (
     "WebFetch",

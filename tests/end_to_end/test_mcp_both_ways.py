@@ -1,4 +1,4 @@
-"""Holdfast as the client of a Holdfast server over HTTP: token, permission, errors, and a server that restarts."""
+"""Surehand as the client of a Surehand server over HTTP: token, permission, errors, and a server that restarts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Settings
-from holdfast.core.settings import McpServerSettings
-from holdfast.mcp.http import Door, serve_http
-from holdfast.mcp.server import Serving
-from holdfast.testing import Says
+from surehand import Settings, Surehand
+from surehand.core.settings import McpServerSettings
+from surehand.mcp.http import Door, serve_http
+from surehand.mcp.server import Serving
+from surehand.testing import Says
 
 TOKEN = "correct horse battery staple"
 
 
 @asynccontextmanager
 async def served(workspace: Path, port: int = 0) -> AsyncIterator[str]:
-    def open_app(approver: Any, root: str | None) -> Holdfast:
-        return Holdfast(root or workspace, settings=Settings(), approver=approver, keep_state=False)
+    def open_app(approver: Any, root: str | None) -> Surehand:
+        return Surehand(root or workspace, settings=Settings(), approver=approver, keep_state=False)
 
     serving = Serving(open_app, name="far")
     urls: asyncio.Queue[str] = asyncio.Queue()
@@ -49,9 +49,9 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def client(workspace: Path, url: str, header: str = "Bearer ${FAR_SECRET}") -> AsyncIterator[Holdfast]:
+async def client(workspace: Path, url: str, header: str = "Bearer ${FAR_SECRET}") -> AsyncIterator[Surehand]:
     servers = {"far": McpServerSettings(url=url, headers={"Authorization": header}, timeout=20)}
-    async with Holdfast(workspace, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
+    async with Surehand(workspace, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
         app.servers.get("far")._pauses_s = (0.1, 0.2)  # pyright: ignore[reportPrivateUsage]
         yield app
 

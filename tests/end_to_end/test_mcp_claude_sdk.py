@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Settings, ToolFailure, tool
-from holdfast.core.settings import McpServerSettings, PermissionSettings
-from holdfast.mcp.claude_sdk import Application
-from holdfast.testing import Says
+from surehand import Settings, Surehand, ToolFailure, tool
+from surehand.core.settings import McpServerSettings, PermissionSettings
+from surehand.mcp.claude_sdk import Application
+from surehand.testing import Says
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "mcp"))
 from messages_stub import messages_stub
@@ -62,7 +62,7 @@ async def test_the_sdk_calls_is_denied_fails_and_streams(tmp_path: Path) -> None
     approver = Says("no", "not today")
     async with (
         messages_stub() as (stub, url),
-        Holdfast(workspace, settings=settings, approver=approver, keep_state=False) as app,
+        Surehand(workspace, settings=settings, approver=approver, keep_state=False) as app,
     ):
         application = Application(app, modules={"numbers": [add, wipe, broken, crashes]}).initialize()
         assert set(application.mcp_servers()) == {"rough", "numbers", "calculator"}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Settings
-from holdfast.core.settings import WebSettings
 from loopback import Site, page, redirect
+from surehand import Settings, Surehand
+from surehand.core.settings import WebSettings
 
 OPEN = Settings(web=WebSettings(allowed_hosts=("127.0.0.1",)))
 
@@ -29,7 +29,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_page_of_an_allowed_host_is_fetched_and_marks_the_session(tmp_path: Path, hosts: None) -> None:
-    app = Holdfast(tmp_path, settings=OPEN, allow=["WebFetch(domain:allowed.test)"])
+    app = Surehand(tmp_path, settings=OPEN, allow=["WebFetch(domain:allowed.test)"])
     async with Site({"/": page("<title>T</title><p>Words</p>")}) as site, app:
         result = await app.call("WebFetch", {"url": site.url(host="allowed.test")})
         assert (result.ok, result.output, result.meta["origin"]) == (True, "T\n\nWords", "web")
@@ -37,7 +37,7 @@ async def test_a_page_of_an_allowed_host_is_fetched_and_marks_the_session(tmp_pa
 
 
 async def test_a_host_without_a_rule_needs_somebody_to_ask(tmp_path: Path, hosts: None) -> None:
-    async with Site(default=page("x")) as site, Holdfast(tmp_path, settings=OPEN) as app:
+    async with Site(default=page("x")) as site, Surehand(tmp_path, settings=OPEN) as app:
         result = await app.call("WebFetch", {"url": site.url(host="other.test")})
     assert result.error is not None
     assert result.error.code == "permission_denied"
@@ -50,7 +50,7 @@ async def test_a_redirect_goes_only_where_a_rule_allows(tmp_path: Path, hosts: N
         here.answers["/no"] = redirect(there.url(host="elsewhere.test"))
         here.answers["/yes"] = redirect(there.url(host="www.also.test"))
         here.answers["/metadata"] = redirect("http://169.254.169.254/latest/meta-data/")
-        async with Holdfast(tmp_path, settings=OPEN, allow=rules) as app:
+        async with Surehand(tmp_path, settings=OPEN, allow=rules) as app:
             for path in ("/no", "/metadata"):
                 refused = await app.call("WebFetch", {"url": here.url(path, host="allowed.test")})
                 assert refused.error is not None
@@ -74,7 +74,7 @@ async def test_bombs_drips_and_headers_end_as_errors_or_cut(tmp_path: Path, host
         "/headers": b"HTTP/1.1 200 OK\r\n" + b"X: " + b"a" * 300_000 + b"\r\n\r\n",
         "/drip": drips,
     }
-    async with Site(answers) as site, Holdfast(tmp_path, settings=OPEN, allow=["WebFetch(domain:allowed.test)"]) as app:
+    async with Site(answers) as site, Surehand(tmp_path, settings=OPEN, allow=["WebFetch(domain:allowed.test)"]) as app:
         bomb = await app.call("WebFetch", {"url": site.url("/bomb", host="allowed.test")})
         assert bomb.meta["truncated"]
         assert "the rest was cut off" in bomb.output
@@ -87,7 +87,7 @@ async def test_bombs_drips_and_headers_end_as_errors_or_cut(tmp_path: Path, host
 
 
 async def test_a_search_without_an_engine_says_how_to_set_one_up(tmp_path: Path) -> None:
-    async with Holdfast(tmp_path, settings=Settings()) as app:
+    async with Surehand(tmp_path, settings=Settings()) as app:
         result = await app.call("WebSearch", {"query": "tides"})
     assert result.error is not None
     assert result.error.code == "tool_unavailable"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.call import ToolCall, ToolError, ToolResult
-from holdfast.core.events import Event
-from holdfast.engine.audit import Audit, records, segments, verify
-from holdfast.policy.policy import Decision
+from surehand.core.call import ToolCall, ToolError, ToolResult
+from surehand.core.events import Event
+from surehand.engine.audit import Audit, records, segments, verify
+from surehand.policy.policy import Decision
 
 
 def filled(folder: Path, count: int = 5, **options: int) -> Path:
@@ -76,7 +76,7 @@ def changed(lines: list[str]) -> list[str]:
 
 def rehashed(lines: list[str]) -> list[str]:
     """A forger who makes the changed line whole again breaks the next one."""
-    from holdfast.engine.audit import line_hash
+    from surehand.engine.audit import line_hash
 
     record = json.loads(lines[2])
     record.pop("hash")
@@ -140,7 +140,7 @@ def test_an_empty_audit_is_whole(tmp_path: Path) -> None:
 
 APPENDING = """
 import sys
-from holdfast.engine.audit import Audit
+from surehand.engine.audit import Audit
 audit = Audit(sys.argv[1], limit_bytes=20_000)
 for number in range(100):
     audit.append({"kind": "call", "who": sys.argv[2], "number": number})

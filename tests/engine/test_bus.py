@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from holdfast.core.events import Event
-from holdfast.engine.bus import Bus
+from surehand.core.events import Event
+from surehand.engine.bus import Bus
 
 
 def test_a_listener_that_fails_is_reported_and_the_others_hear(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.call import ToolResult
-from holdfast.core.effects import ReadPath
-from holdfast.core.errors import ToolFailure
-from holdfast.core.settings import EngineSettings, Settings
-from holdfast.core.tool import Tool
-from holdfast.engine.cache import CACHE, ResultCache
-from holdfast.testing import scratch_app
+from surehand.core.call import ToolResult
+from surehand.core.effects import ReadPath
+from surehand.core.errors import ToolFailure
+from surehand.core.settings import EngineSettings, Settings
+from surehand.core.tool import Tool
+from surehand.engine.cache import CACHE, ResultCache
+from surehand.testing import scratch_app
 
 CACHED = Settings(engine=EngineSettings(cache=True))
 

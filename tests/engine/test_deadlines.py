@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from holdfast.core.tool import tool
-from holdfast.engine import deadlines
-from holdfast.engine.deadlines import DEADLINE, Deadlines
-from holdfast.testing import scratch_app
+from surehand.core.tool import tool
+from surehand.engine import deadlines
+from surehand.engine.deadlines import DEADLINE, Deadlines
+from surehand.testing import scratch_app
 
 
 @pytest.fixture(params=["one timer for all", "a timer each"])

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from surehand import (
     Event,
-    Holdfast,
     Progress,
     ReadPath,
     Settings,
+    Surehand,
     Tool,
     ToolCall,
     ToolContext,
@@ -23,10 +23,10 @@ from holdfast import (
     WritePath,
     tool,
 )
-from holdfast.core.names import provider_map, provider_safe
-from holdfast.core.shapes import call_from_openai
-from holdfast.engine.metrics_report import to_json
-from holdfast.testing import Says, run_tool, scratch_app
+from surehand.core.names import provider_map, provider_safe
+from surehand.core.shapes import call_from_openai
+from surehand.engine.metrics_report import to_json
+from surehand.testing import Says, run_tool, scratch_app
 
 
 @tool(read_only=True)
@@ -566,10 +566,10 @@ async def test_a_plain_result_record_is_passed_on_whole() -> None:
 
 
 async def test_a_workspace_that_is_no_folder_is_named(tmp_path: Any) -> None:
-    from holdfast import HoldfastError
+    from surehand import SurehandError
 
-    with pytest.raises(HoldfastError, match="not a folder"):
-        Holdfast(tmp_path / "nowhere")
+    with pytest.raises(SurehandError, match="not a folder"):
+        Surehand(tmp_path / "nowhere")
 
 
 async def test_what_takes_no_waiting_runs_without_a_thread() -> None:

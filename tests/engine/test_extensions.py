@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
-from holdfast.core.call import ToolCall, ToolResult
-from holdfast.core.effects import WritePath
-from holdfast.core.errors import HoldfastError, ToolFailure
-from holdfast.core.events import Event
-from holdfast.core.settings import HookSettings, Settings
-from holdfast.core.tool import Tool, ToolInfo, tool
-from holdfast.engine.extensions import Extension
-from holdfast.testing import scratch_app
+from surehand.app import Surehand
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.effects import WritePath
+from surehand.core.errors import SurehandError, ToolFailure
+from surehand.core.events import Event
+from surehand.core.settings import HookSettings, Settings
+from surehand.core.tool import Tool, ToolInfo, tool
+from surehand.engine.extensions import Extension
+from surehand.testing import scratch_app
 
 
 @tool(read_only=True)
@@ -47,7 +47,7 @@ class Named(Extension):
 
 def opened(*extensions: Extension, **options: Any) -> Any:
     class Opened:
-        async def __aenter__(self) -> Holdfast:
+        async def __aenter__(self) -> Surehand:
             self.scratch = scratch_app(tools=[echo, other], builtin=False, **options)
             app = await self.scratch.__aenter__()
             for extension in extensions:
@@ -60,7 +60,7 @@ def opened(*extensions: Extension, **options: Any) -> Any:
     return Opened()
 
 
-def failures(app: Holdfast) -> list[Event]:
+def failures(app: Surehand) -> list[Event]:
     found: list[Event] = []
     app.bus.subscribe(lambda event: found.append(event) if event.kind == "extension_failed" else None)
     return found
@@ -89,9 +89,9 @@ async def test_registering_one_is_an_event_and_its_name_must_be_new() -> None:
         app.bus.subscribe(heard.append)
         app.extend(Shouting())
         assert [event.data["name"] for event in heard if event.kind == "extension_registered"] == ["shouting"]
-        with pytest.raises(HoldfastError, match="already registered"):
+        with pytest.raises(SurehandError, match="already registered"):
             app.extend(Shouting())
-        with pytest.raises(HoldfastError, match="needs a name"):
+        with pytest.raises(SurehandError, match="needs a name"):
             app.extend(Extension())
 
 
@@ -264,7 +264,7 @@ async def test_the_calls_own_failure_passes_through_a_layer_unreported() -> None
 async def test_one_that_calls_tools_itself_does_not_recurse() -> None:
     class Curious(Extension):
         name = "curious"
-        app: Holdfast
+        app: Surehand
         calls = 0
 
         async def before(self, tool: Tool, call: ToolCall) -> None:
@@ -331,7 +331,7 @@ async def test_each_has_its_own_configuration_and_refuses_a_wrong_one() -> None:
         app.extend(extension)
         assert extension.level == 3
         app.extensions.unregister("configured")
-        with pytest.raises(HoldfastError, match="level is at most 9"):
+        with pytest.raises(SurehandError, match="level is at most 9"):
             app.extensions.register(Configured(), {"level": 10})
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.session import Session
-from holdfast.core.tool import Health, Tool, tool
-from holdfast.engine.health import UNHEALTHY_LIMIT, HealthMonitor
-from holdfast.registry.registry import Registry
-from holdfast.testing import scratch_app
+from surehand.core.session import Session
+from surehand.core.tool import Health, Tool, tool
+from surehand.engine.health import UNHEALTHY_LIMIT, HealthMonitor
+from surehand.registry.registry import Registry
+from surehand.testing import scratch_app
 
 
 def make(name: str = "t", check: Any = None, **options: Any) -> Tool:
@@ -166,7 +166,7 @@ async def test_a_call_brings_back_a_tripped_tool_once_it_has_rested_and_is_well(
 
 
 async def test_expected_failures_never_trip_the_breaker() -> None:
-    from holdfast.core.errors import ToolFailure
+    from surehand.core.errors import ToolFailure
 
     @tool(read_only=True)
     async def picky() -> str:
@@ -216,7 +216,7 @@ async def test_a_failed_initialisation_is_said_once_and_clearly() -> None:
 
 
 async def test_checks_on_an_interval_are_a_setting_and_end_with_the_application() -> None:
-    from holdfast.core.settings import EngineSettings, Settings
+    from surehand.core.settings import EngineSettings, Settings
 
     checked = asyncio.Event()
 
@@ -231,7 +231,7 @@ async def test_checks_on_an_interval_are_a_setting_and_end_with_the_application(
 
 
 async def test_the_breaker_s_patience_is_a_setting() -> None:
-    from holdfast.core.settings import EngineSettings, Settings
+    from surehand.core.settings import EngineSettings, Settings
 
     @tool(read_only=True)
     async def broken() -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import DeletePath, Effect, Event, Tool, ToolContext, ToolFailure, WritePath, tool
-from holdfast.engine import keeping
-from holdfast.testing import scratch_app
+from surehand import DeletePath, Effect, Event, Tool, ToolContext, ToolFailure, WritePath, tool
+from surehand.engine import keeping
+from surehand.testing import scratch_app
 
 
 def note(**options: Any) -> Tool:

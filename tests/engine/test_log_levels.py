@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from holdfast.core.settings import MonitoringSettings, Settings, ToolSettings
-from holdfast.core.tool import tool
-from holdfast.testing import scratch_app
+from surehand.core.settings import MonitoringSettings, Settings, ToolSettings
+from surehand.core.tool import tool
+from surehand.testing import scratch_app
 
 
 @tool(read_only=True)
@@ -27,7 +27,7 @@ async def quiet(fail: bool = False) -> str:
 
 async def test_a_tool_is_logged_from_its_own_level_on(caplog: pytest.LogCaptureFixture) -> None:
     own = ToolSettings(monitoring=MonitoringSettings(log_level="error"))
-    with caplog.at_level(logging.INFO, logger="holdfast"):
+    with caplog.at_level(logging.INFO, logger="surehand"):
         async with scratch_app(tools=[chatty, quiet], builtin=False, settings=Settings(tools={"quiet": own})) as app:
             await app.call("chatty")
             await app.call("quiet")
@@ -47,7 +47,7 @@ async def test_a_time_out_is_logged_also_where_ordinary_calls_are_not(caplog: py
         await asyncio.Event().wait()
         return ""
 
-    with caplog.at_level(logging.WARNING, logger="holdfast"):
+    with caplog.at_level(logging.WARNING, logger="surehand"):
         async with scratch_app(tools=[hangs, chatty], builtin=False) as app:
             await app.call("chatty")
             await app.call("hangs")

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import ToolFailure
-from holdfast.core.events import Event
-from holdfast.core.settings import MonitoringSettings, Settings, ToolSettings
-from holdfast.core.tool import tool
-from holdfast.engine.metrics import UNKNOWN, Metrics, Record
-from holdfast.engine.metrics_report import to_json, to_prometheus
-from holdfast.engine.metrics_store import RUNS_LIMIT, MetricsStore
-from holdfast.engine.sketch import Sketch
-from holdfast.testing import scratch_app
+from surehand.core.errors import ToolFailure
+from surehand.core.events import Event
+from surehand.core.settings import MonitoringSettings, Settings, ToolSettings
+from surehand.core.tool import tool
+from surehand.engine.metrics import UNKNOWN, Metrics, Record
+from surehand.engine.metrics_report import to_json, to_prometheus
+from surehand.engine.metrics_store import RUNS_LIMIT, MetricsStore
+from surehand.engine.sketch import Sketch
+from surehand.testing import scratch_app
 
 
 def counted(*durations: float, error: str | None = None) -> Metrics:
@@ -150,7 +150,7 @@ async def test_calls_through_the_door_are_counted_with_their_outcome_and_overlap
 
 
 async def test_what_a_call_in_a_process_used_is_added() -> None:
-    from holdfast.core.call import ToolResult
+    from surehand.core.call import ToolResult
 
     @tool(read_only=True)
     async def measured() -> Any:
@@ -185,8 +185,8 @@ def test_prometheus_text_is_well_formed_and_escapes_names() -> None:
     line = re.compile(r'^[a-z_]+\{[a-z_]+="(?:[^"\\\n]|\\.)*"(?:,[a-z_]+="(?:[^"\\\n]|\\.)*")*\} [0-9.e+-]+$')
     for each in text.splitlines():
         assert each.startswith("# ") or line.match(each), each
-    assert 'holdfast_tool_calls_total{tool="t",outcome="success"} 1' in text
-    assert 'holdfast_tool_duration_seconds_count{tool="t"} 1' in text
+    assert 'surehand_tool_calls_total{tool="t",outcome="success"} 1' in text
+    assert 'surehand_tool_duration_seconds_count{tool="t"} 1' in text
     assert to_prometheus([]) == ""
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
-from holdfast.core.call import ToolCall, ToolResult
-from holdfast.core.context import ToolContext
-from holdfast.core.errors import ToolFailure
-from holdfast.core.settings import ConcurrencySettings, EngineSettings, Settings, ToolSettings
-from holdfast.core.tool import Tool, tool
-from holdfast.engine.orchestrator import batches, run_all
-from holdfast.testing import scratch_app
+from surehand.app import Surehand
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.errors import ToolFailure
+from surehand.core.settings import ConcurrencySettings, EngineSettings, Settings, ToolSettings
+from surehand.core.tool import Tool, tool
+from surehand.engine.orchestrator import batches, run_all
+from surehand.testing import scratch_app
 
 
 class Scene:
@@ -66,7 +66,7 @@ def call(name: str, **args: Any) -> ToolCall:
     return ToolCall(name, args)
 
 
-def positions(app: Holdfast, calls: list[ToolCall]) -> list[list[int]]:
+def positions(app: Surehand, calls: list[ToolCall]) -> list[list[int]]:
     return [list(batch.positions) for batch in batches(calls, app.selection, app.session)]
 
 

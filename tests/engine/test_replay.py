@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
-from holdfast.core.call import ToolResult
-from holdfast.core.effects import ReadPath
-from holdfast.core.errors import StateError
-from holdfast.core.settings import Settings, ToolSettings
-from holdfast.core.tool import Tool, tool
-from holdfast.engine.replay import Replayed, differences, judge, read, replay
-from holdfast.testing import Faults, Playback, scratch_app
+from surehand.app import Surehand
+from surehand.core.call import ToolResult
+from surehand.core.effects import ReadPath
+from surehand.core.errors import StateError
+from surehand.core.settings import Settings, ToolSettings
+from surehand.core.tool import Tool, tool
+from surehand.engine.replay import Replayed, differences, judge, read, replay
+from surehand.testing import Faults, Playback, scratch_app
 
 
 @tool(read_only=True)
@@ -53,7 +53,7 @@ async def recorded(folder: Path, file: Path) -> None:
         await app.call("nobody")
 
 
-async def again(app: Holdfast, file: Path, **options: Any) -> list[Replayed]:
+async def again(app: Surehand, file: Path, **options: Any) -> list[Replayed]:
     return [each async for each in replay(read(str(file)), app.executor, app.session, app.selection, **options)]
 
 
@@ -115,7 +115,7 @@ async def test_the_journal_of_a_session_can_be_replayed(tmp_path: Path) -> None:
 async def test_a_recording_is_judged_against_changed_rules_without_running(tmp_path: Path) -> None:
     file = tmp_path / "calls.jsonl"
     await recorded(tmp_path, file)
-    from holdfast.core.settings import PermissionSettings
+    from surehand.core.settings import PermissionSettings
 
     stricter = Settings(permissions=PermissionSettings(deny=("show",)))
     async with opened(tmp_path, settings=stricter) as app:
@@ -181,14 +181,14 @@ async def test_retries_and_the_breaker_meet_injected_faults(tmp_path: Path) -> N
 
 
 async def test_the_fixture_injects_into_the_application_of_the_test(
-    holdfast_app: Holdfast, holdfast_faults: Faults
+    surehand_app: Surehand, surehand_faults: Faults
 ) -> None:
-    holdfast_faults.inject("tools.echo", "fail", message="no network")
-    result = await holdfast_app.call("tools.echo", {"text": "a"})
+    surehand_faults.inject("tools.echo", "fail", message="no network")
+    result = await surehand_app.call("tools.echo", {"text": "a"})
     assert result.error is not None
     assert result.error.message == "no network"
-    holdfast_faults.clear()
-    assert (await holdfast_app.call("tools.echo", {"text": "a"})).output == "a"
+    surehand_faults.clear()
+    assert (await surehand_app.call("tools.echo", {"text": "a"})).output == "a"
 
 
 async def test_playback_answers_from_a_recording_and_runs_nothing(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from holdfast.core.errors import ToolFailure
-from holdfast.engine.slots import Resources, Slot, Waiters, ordered
+from surehand.core.errors import ToolFailure
+from surehand.engine.slots import Resources, Slot, Waiters, ordered
 
 
 @pytest.mark.parametrize("seed", range(20))

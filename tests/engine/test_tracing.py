@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from opentelemetry import metrics, trace
 
-from holdfast.core.errors import ToolFailure
-from holdfast.core.settings import MonitoringSettings, Settings, ToolSettings
-from holdfast.core.tool import tool
-from holdfast.engine.tracing import DURATION
-from holdfast.testing import scratch_app
+from surehand.core.errors import ToolFailure
+from surehand.core.settings import MonitoringSettings, Settings, ToolSettings
+from surehand.core.tool import tool
+from surehand.engine.tracing import DURATION
+from surehand.testing import scratch_app
 
 
 class Span(trace.NonRecordingSpan):

@@ -25,8 +25,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast import Holdfast, Settings, ToolFailure, tool
-from holdfast.core.call import ToolCall
+from surehand import Surehand, Settings, ToolFailure, tool
+from surehand.core.call import ToolCall
 
 spans, reader, provider = InMemorySpanExporter(), InMemoryMetricReader(), TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(spans))
@@ -55,7 +55,7 @@ async def fails() -> str:
 
 
 async def main():
-    async with Holdfast(".", settings=Settings(), tools=[works, threaded, fails], builtin=False) as app:
+    async with Surehand(".", settings=Settings(), tools=[works, threaded, fails], builtin=False) as app:
         with trace.get_tracer("mine").start_as_current_span("outer"):
             await app.call("works", {"text": "secret words"}, id="call_1")
             await app.call("threaded")
@@ -126,10 +126,10 @@ def test_the_sdk_gets_a_span_and_a_duration_of_every_call_within_the_callers_tra
 
 CALL = """
 import asyncio
-from holdfast import Holdfast, Settings
+from surehand import Surehand, Settings
 
 async def main():
-    async with Holdfast(".", settings=Settings()) as app:
+    async with Surehand(".", settings=Settings()) as app:
         await app.call("tools.echo", {"text": "hi"})
 
 asyncio.run(main())
@@ -179,7 +179,7 @@ def test_the_variables_alone_send_spans_and_durations_to_a_collector(tmp_path: P
     with collector() as (url, taken):
         run(CALL, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_EXPORTER_OTLP_COMPRESSION="none")
         assert b"execute_tool tools.echo" in taken["/v1/traces"]
-        assert b"holdfast" in taken["/v1/traces"]
+        assert b"surehand" in taken["/v1/traces"]
         assert b"gen_ai.client.operation.duration" in taken["/v1/metrics"]
     with collector() as (url, taken):
         run(CALL, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_TRACES_EXPORTER="none", OTEL_METRICS_EXPORTER="none")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.events import Event
-from holdfast.core.settings import EngineSettings, Settings
-from holdfast.core.tool import tool
-from holdfast.engine.figures import ToolMetrics
-from holdfast.engine.metrics import Metrics
-from holdfast.engine.tuning import MOST_AT_ONCE, advise_caching, advise_concurrency, advise_timeout
-from holdfast.testing import scratch_app
+from surehand.core.events import Event
+from surehand.core.settings import EngineSettings, Settings
+from surehand.core.tool import tool
+from surehand.engine.figures import ToolMetrics
+from surehand.engine.metrics import Metrics
+from surehand.engine.tuning import MOST_AT_ONCE, advise_caching, advise_concurrency, advise_timeout
+from surehand.testing import scratch_app
 
 
 def measured(seconds: float, calls: int = 50, waited: int = 0) -> ToolMetrics:

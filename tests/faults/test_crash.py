@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 import killing
 from workbench import Workbench, failure
 
-from holdfast.host.history.history import Who
-from holdfast.host.tree_copy import TreeCopy
-from holdfast.host.trial_changes import Applying, remember
+from surehand.host.history.history import Who
+from surehand.host.tree_copy import TreeCopy
+from surehand.host.trial_changes import Applying, remember
 
 pytestmark = pytest.mark.skipif(not killing.available(), reason="no child can be traced here")
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 from workbench import Workbench, failure
 
-from holdfast.core.errors import ToolFailure
+from surehand.core.errors import ToolFailure
 
 _NEWNS, _NEWUSER, _RDONLY, _REMOUNT, _REC_PRIVATE = 0x20000, 0x10000000, 1, 32, 0x44000
 

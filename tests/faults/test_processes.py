@@ -16,14 +16,14 @@ from subprocess import PIPE
 import pytest
 
 import users
-from holdfast.core.call import ToolCall
-from holdfast.core.context import ToolContext
-from holdfast.core.session import Session
-from holdfast.core.settings import SandboxSettings, Settings
-from holdfast.host import leftovers
-from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.records import Record, records, started_at
-from holdfast.tools.bash import BASH
+from surehand.core.call import ToolCall
+from surehand.core.context import ToolContext
+from surehand.core.session import Session
+from surehand.core.settings import SandboxSettings, Settings
+from surehand.host import leftovers
+from surehand.host.sandbox import probe
+from surehand.host.sandbox.records import Record, records, started_at
+from surehand.tools.bash import BASH
 from users import User, somebody
 
 RUNAWAY = (
@@ -33,11 +33,11 @@ MODES = ["off", *(["preferred"] if probe.available() else [])]
 
 VICTIM = """
 import asyncio, sys
-from holdfast.core.call import ToolCall
-from holdfast.core.context import ToolContext
-from holdfast.core.session import Session
-from holdfast.core.settings import SandboxSettings, Settings
-from holdfast.tools.bash import BASH
+from surehand.core.call import ToolCall
+from surehand.core.context import ToolContext
+from surehand.core.session import Session
+from surehand.core.settings import SandboxSettings, Settings
+from surehand.tools.bash import BASH
 
 async def main(workspace, mode, state, command):
     settings = Settings(sandbox=SandboxSettings(mode=mode))
@@ -51,7 +51,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 def alive(session_id: str) -> list[int]:
     """The processes whose environment names a session, and their launchers."""
-    marker = f"HOLDFAST_SESSION={session_id}\0".encode()
+    marker = f"SUREHAND_SESSION={session_id}\0".encode()
     return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if marker in _environment(pid)]
 
 
@@ -95,7 +95,7 @@ async def run_away(workspace: Path, mode: str, *, cancel: bool) -> str:
 async def test_nothing_is_alive_after_a_time_out_or_a_cancellation(
     tmp_path: Path, mode: str, cancel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.host.process.Run.stop.__defaults__", (0.2,))
+    monkeypatch.setattr("surehand.host.process.Run.stop.__defaults__", (0.2,))
     await run_away(tmp_path, mode, cancel=cancel)
 
 
@@ -105,7 +105,7 @@ async def test_nothing_is_alive_after_a_time_out_or_a_cancellation(
 async def test_nothing_is_alive_a_hundred_times_out_of_a_hundred(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.host.process.Run.stop.__defaults__", (0.2,))
+    monkeypatch.setattr("surehand.host.process.Run.stop.__defaults__", (0.2,))
     for number in range(100):
         await run_away(tmp_path, mode, cancel=number % 2 == 0)
 
@@ -113,7 +113,7 @@ async def test_nothing_is_alive_a_hundred_times_out_of_a_hundred(
 RUNNER = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.host.run import Run
+from surehand.host.run import Run
 from test_processes import run_away
 
 async def main(workspace, mode, times):
@@ -180,8 +180,8 @@ def test_nothing_outlives_an_ordinary_users_process_a_hundred_times_out_of_a_hun
 
 NO_FORK = """
 import asyncio, json, resource, sys
-from holdfast.core.settings import Settings
-from holdfast.testing import scratch_app
+from surehand.core.settings import Settings
+from surehand.testing import scratch_app
 
 async def main(workspace, first):
     results = []
@@ -254,7 +254,7 @@ def test_ps_lists_what_a_session_runs_and_its_record_goes_with_it(tmp_path: Path
     assert record.owner_alive
     assert within(2, lambda: "sleep 600" in [each.command for each in leftovers.running(record) if not each.ours])
     assert leftovers.reap() == []
-    shown = subprocess.run([sys.executable, "-m", "holdfast", "ps", "--json"], capture_output=True, check=True)
+    shown = subprocess.run([sys.executable, "-m", "surehand", "ps", "--json"], capture_output=True, check=True)
     rows = json.loads(shown.stdout)
     assert any(row["session_id"] == "session_victim" and "sleep 600" in row["command"] for row in rows)
     kill(victim)

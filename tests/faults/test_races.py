@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 from workbench import Workbench
 
-from holdfast.core.errors import ToolFailure
+from surehand.core.errors import ToolFailure
 
 
 def edit_together(folder: Path, processes: int, edits: int) -> tuple[int, int]:
@@ -120,10 +120,10 @@ def test_a_link_swapped_while_writing_never_leads_out_in_100_000_tries(tmp_path:
 
 def test_a_live_process_is_not_recovered_by_another(tmp_path: Path) -> None:
     """A change under way, its folder locked, is left alone by whoever opens the history meanwhile."""
-    from holdfast.host.history.history import Who
-    from holdfast.host.history.recovery import recover
-    from holdfast.host.history.words import ABSENT, FileChange
-    from holdfast.host.locks import locked_now
+    from surehand.host.history.history import Who
+    from surehand.host.history.recovery import recover
+    from surehand.host.history.words import ABSENT, FileChange
+    from surehand.host.locks import locked_now
 
     bench = Workbench(tmp_path)
     folder = os.open(bench.root, os.O_RDONLY | os.O_DIRECTORY)

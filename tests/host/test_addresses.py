@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import ToolFailure
-from holdfast.host.addresses import address_problem, is_allowed, literal_problem, normal_host, read_url
+from surehand.core.errors import ToolFailure
+from surehand.host.addresses import address_problem, is_allowed, literal_problem, normal_host, read_url
 
 NOT_PUBLIC = [
     "hTTp://LOCALHOST/",

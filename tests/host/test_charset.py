@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.host.charset import decode
+from surehand.host.charset import decode
 
 SAMPLES = {
     "chinese": (

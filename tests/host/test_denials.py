@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.settings import SandboxSettings
-from holdfast.host.sandbox.denials import explain
-from holdfast.host.sandbox.plan import Plan, closed_plan
+from surehand.core.settings import SandboxSettings
+from surehand.host.sandbox.denials import explain
+from surehand.host.sandbox.plan import Plan, closed_plan
 
 
 @pytest.fixture

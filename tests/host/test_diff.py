@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
-from holdfast.host.text import UTF8, Encoding, Splice, detect, find, replacement, spliced
+from surehand.host.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
+from surehand.host.text import UTF8, Encoding, Splice, detect, find, replacement, spliced
 
 
 def patched(folder: Path, before: bytes, diff: str) -> bytes:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import ToolFailure
-from holdfast.host.git import add_worktree
+from surehand.core.errors import ToolFailure
+from surehand.host.git import add_worktree
 
 
 async def test_a_machine_without_git_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.git_programs import configured_programs
+from surehand.host.git_programs import configured_programs
 
 
 def repository(folder: Path, text: str, name: str = "config") -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from repositories import ATOMS, git, put, random_tree, repository
 
-from holdfast.core.errors import ToolFailure
-from holdfast.host.globbing import compile_glob, expand, split_pattern
+from surehand.core.errors import ToolFailure
+from surehand.host.globbing import compile_glob, expand, split_pattern
 
 FILES = [
     *("a.py", "a.txt", "ab", "aXb", ".hidden", ".github/x.yml", "docs/a/b/c.md"),

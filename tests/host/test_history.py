@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import ToolFailure
-from holdfast.core.read_state import digest_of
-from holdfast.host.history import limit
-from holdfast.host.history.contents import DELTA_DEPTH, digest_parts
-from holdfast.host.history.history import History, Who
-from holdfast.host.history.recovery import recover, recovered
-from holdfast.host.history.words import ABSENT, FileChange, FileState
-from holdfast.host.text import Splice, spliced
+from surehand.core.errors import ToolFailure
+from surehand.core.read_state import digest_of
+from surehand.host.history import limit
+from surehand.host.history.contents import DELTA_DEPTH, digest_parts
+from surehand.host.history.history import History, Who
+from surehand.host.history.recovery import recover, recovered
+from surehand.host.history.words import ABSENT, FileChange, FileState
+from surehand.host.text import Splice, spliced
 
 MB = 1024 * 1024
 

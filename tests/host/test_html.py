@@ -14,8 +14,8 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.converting import Converter
-from holdfast.host.html import html_page, is_quick, title_of, words_page
+from surehand.host.converting import Converter
+from surehand.host.html import html_page, is_quick, title_of, words_page
 
 PAGE = """<!doctype html><html lang=en><head><title>
   Tides &amp; Moons &mdash; a guide </title><meta charset=utf-8>
@@ -279,8 +279,8 @@ UNFINISHED += ["<link ", "&amp", "<table>", "<table><h1>", "> ", "\xa0"]
 
 @pytest.mark.parametrize("piece", UNFINISHED)
 def test_no_pattern_of_ours_takes_more_than_linear_time(piece: str) -> None:
-    from holdfast.host.charset import decode
-    from holdfast.host.pages import make
+    from surehand.host.charset import decode
+    from surehand.host.pages import make
 
     text = "<rss>" + piece * (60_000 // len(piece))
     began = time.perf_counter()

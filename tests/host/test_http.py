@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import ToolFailure
-from holdfast.host import http, http_body
-from holdfast.host.addresses import read_url
-from holdfast.host.http import BODY_BYTES, Reach, Reply, Wish, get
 from loopback import Site, page, redirect
+from surehand.core.errors import ToolFailure
+from surehand.host import http, http_body
+from surehand.host.addresses import read_url
+from surehand.host.http import BODY_BYTES, Reach, Reply, Wish, get
 
 LOCAL = Reach(allowed_hosts=("127.0.0.1",))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from repositories import git, put, random_pattern, random_tree, repository
 
-from holdfast.host.ignore import Rules, parse, rg_agrees
-from holdfast.host.ignore_chain import Folder, explain
-from holdfast.host.walk import Walk
+from surehand.host.ignore import Rules, parse, rg_agrees
+from surehand.host.ignore_chain import Folder, explain
+from surehand.host.walk import Walk
 
 
 def asked_git(top: Path, paths: list[str]) -> dict[str, tuple[str, str, str]]:

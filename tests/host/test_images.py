@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from PIL import Image, ImageChops
 
-from holdfast.core.errors import ToolFailure
-from holdfast.host.images import LONGEST_SIDE, OUTPUT_BYTES, Picture, prepared
-from holdfast.host.sniff import sniff
 from pictures import HEIC_TURNED
+from surehand.core.errors import ToolFailure
+from surehand.host.images import LONGEST_SIDE, OUTPUT_BYTES, Picture, prepared
+from surehand.host.sniff import sniff
 
 
 def encoded(
@@ -305,8 +305,8 @@ def test_a_long_jpeg_is_decoded_at_the_size_it_is_shown_in() -> None:
 MEASURED = """
 import io, resource, sys
 from PIL import Image
-from holdfast.core.errors import ToolFailure
-from holdfast.host.images import prepared
+from surehand.core.errors import ToolFailure
+from surehand.host.images import prepared
 
 path, kind = sys.argv[1:]
 small = io.BytesIO()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import lines
-from holdfast.host.lines import BLOCK, LINE_BYTES, FileBytes, HeldBytes, LineIndex, LineIndexes
+from surehand.host import lines
+from surehand.host.lines import BLOCK, LINE_BYTES, FileBytes, HeldBytes, LineIndex, LineIndexes
 
 
 def whole_lines(content: bytes) -> list[bytes]:

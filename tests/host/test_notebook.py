@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import ToolFailure
-from holdfast.host.notebook import OUTPUT_CHARACTERS, PICTURE_LIMIT, as_data, parsed, rendered
+from surehand.core.errors import ToolFailure
+from surehand.host.notebook import OUTPUT_CHARACTERS, PICTURE_LIMIT, as_data, parsed, rendered
 
 
 def book(*cells: Any, **more: Any) -> bytes:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, marked, width
-from holdfast.host.output_text import binary_kind
+from surehand.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, marked, width
+from surehand.host.output_text import binary_kind
 
 
 def printed(*parts: bytes, limit: int = 1000, file: Path | None = None) -> Stream:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.host import trials
-from holdfast.host.overlay import Layers
-from holdfast.host.process import Command
-from holdfast.host.sandbox import probe
-from holdfast.host.shells import SHELLS
-from holdfast.testing import scratch_app
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.host import trials
+from surehand.host.overlay import Layers
+from surehand.host.process import Command
+from surehand.host.sandbox import probe
+from surehand.host.shells import SHELLS
+from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(
     not probe.abilities().overlay, reason=f"no overlay in namespaces here: {probe.abilities().why_not}"

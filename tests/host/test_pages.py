@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.host.converting import Converter
-from holdfast.host.pages import make
+from surehand.host.converting import Converter
+from surehand.host.pages import make
 
 RSS = """<?xml version="1.0"?><rss version="2.0"><channel><title>Sea &amp; Sky</title><link>https://s.example/</link>
 <description>News of the sea</description>

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.call import ToolCall
-from holdfast.core.context import ToolContext
-from holdfast.core.errors import ToolFailure
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.host import openat2, paths
-from holdfast.host.paths import (
+from surehand.core.call import ToolCall
+from surehand.core.context import ToolContext
+from surehand.core.errors import ToolFailure
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.host import openat2, paths
+from surehand.host.paths import (
     OutsideRoots,
     missing_failure,
     near_names,

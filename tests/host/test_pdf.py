@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.call import ToolCall
-from holdfast.core.context import ToolContext
-from holdfast.core.errors import ToolFailure
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.host.pdf import ALL, PdfText, page_range, read_pdf
-from holdfast.tools import read
+from surehand.core.call import ToolCall
+from surehand.core.context import ToolContext
+from surehand.core.errors import ToolFailure
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.host.pdf import ALL, PdfText, page_range, read_pdf
+from surehand.tools import read
 
 
 def drawn(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""A session's private temp goes with it: at its end, and after a kill with the next session or `holdfast reap`."""
+"""A session's private temp goes with it: at its end, and after a kill with the next session or `surehand reap`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.main import main
-from holdfast.host.private_folder import PrivateFolder, abandoned
-from holdfast.testing import scratch_app
+from surehand.cli.main import main
+from surehand.host.private_folder import PrivateFolder, abandoned
+from surehand.testing import scratch_app
 
 PROGRAM = """
 import asyncio, sys
-from holdfast import Holdfast
+from surehand import Surehand
 async def main():
-    async with Holdfast(sys.argv[1], allow=["Bash"], keep_state=False) as app:
+    async with Surehand(sys.argv[1], allow=["Bash"], keep_state=False) as app:
         done = await app.call("Bash", {"command": "ls"})
         assert done.ok, done.output
         print("ready", flush=True)
@@ -38,7 +38,7 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def folders(temp: Path) -> list[str]:
-    return [each.name for each in temp.iterdir() if each.name.startswith("holdfast-")]
+    return [each.name for each in temp.iterdir() if each.name.startswith("surehand-")]
 
 
 def killed_session(tmp_path: Path, *, launcher_too: bool = True, **environment: str) -> None:
@@ -73,7 +73,7 @@ async def test_nothing_is_left_when_a_session_closes(tmp_path: Path, temp: Path)
 
 @pytest.mark.parametrize("mode", ["preferred", "off"])
 def test_the_launcher_of_a_killed_session_removes_what_it_left(mode: str, tmp_path: Path, temp: Path) -> None:
-    killed_session(tmp_path, launcher_too=False, HOLDFAST_SANDBOX__MODE=mode)
+    killed_session(tmp_path, launcher_too=False, SUREHAND_SANDBOX__MODE=mode)
     assert gone(temp)
 
 
@@ -102,13 +102,13 @@ def test_only_folders_of_ours_that_nobody_uses_are_taken(tmp_path: Path, temp: P
     used = PrivateFolder.make()
     outside = tmp_path / "outside"
     (outside / ".scratch").mkdir(parents=True)
-    (temp / "holdfast-0123456789ab").symlink_to(outside)
-    (temp / "holdfast-worktree-x" / ".scratch").mkdir(parents=True)
-    (temp / "holdfast-aaaaaaaaaaaa").mkdir()  # being made just now
-    (temp / "holdfast-bbbbbbbbbbbb").write_text("a file")
-    left = temp / "holdfast-cccccccccccc"
+    (temp / "surehand-0123456789ab").symlink_to(outside)
+    (temp / "surehand-worktree-x" / ".scratch").mkdir(parents=True)
+    (temp / "surehand-aaaaaaaaaaaa").mkdir()  # being made just now
+    (temp / "surehand-bbbbbbbbbbbb").write_text("a file")
+    left = temp / "surehand-cccccccccccc"
     (left / ".scratch").mkdir(parents=True)
-    old = temp / "holdfast-dddddddddddd"
+    old = temp / "surehand-dddddddddddd"
     old.mkdir()
     os.utime(old, (0, 0))
     assert sorted(abandoned()) == [str(left), str(old)]

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.settings import SandboxSettings
-from holdfast.host.environment import cleaned, is_secret_name
-from holdfast.host.process import Command, Ended, Launcher, LauncherFailure
-from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.plan import closed_plan, open_plan
+from surehand.core.settings import SandboxSettings
+from surehand.host.environment import cleaned, is_secret_name
+from surehand.host.process import Command, Ended, Launcher, LauncherFailure
+from surehand.host.sandbox import probe
+from surehand.host.sandbox.plan import closed_plan, open_plan
 
 
 @pytest.fixture(params=["open", "closed", "landlock alone"])
@@ -218,7 +218,7 @@ async def test_a_flood_is_taken_in_large_pieces_and_not_page_by_page(launcher: L
 
 async def test_a_killed_launcher_fails_its_runs_and_takes_them_along(launcher: Launcher) -> None:
     if not launcher.plan.namespaces:
-        pytest.skip("without namespaces `holdfast reap` ends what a killed launcher leaves")
+        pytest.skip("without namespaces `surehand reap` ends what a killed launcher leaves")
     task = asyncio.create_task(sh(launcher, "touch started; sleep 600", MARK="orphan-4714"))
     assert await eventually((Path(launcher.plan.workspace) / "started").exists)
     os.kill(launcher.pid, signal.SIGKILL)

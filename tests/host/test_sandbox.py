@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.sandbox import probe
-from holdfast.host.sandbox.finding import homes
+from surehand.host.sandbox import probe
+from surehand.host.sandbox.finding import homes
 from users import USERS, User, somebody
 
 pytestmark = pytest.mark.skipif(
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.skipif(
 
 DRIVER = """
 import asyncio, json, subprocess, sys
-from holdfast.core.call import ToolCall
-from holdfast.core.context import ToolContext
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.policy.policy import Policy
-from holdfast.testing import scratch_app
-from holdfast.tools.bash import BASH
+from surehand.core.call import ToolCall
+from surehand.core.context import ToolContext
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.policy.policy import Policy
+from surehand.testing import scratch_app
+from surehand.tools.bash import BASH
 
 async def past_the_door(given, settings):
     session = Session(given["workspace"], settings=settings, state_dir=given["state"])
@@ -139,7 +139,7 @@ def test_the_disk_is_readable_and_only_the_workspace_and_a_private_temp_are_writ
         "touch ~/canary",
         "chmod 777 ~/notes.txt",
         "echo x >> ~/.bashrc",
-        "touch $HOLDFAST_HOME/canary; touch ~/holdfast/canary",
+        "touch $SUREHAND_HOME/canary; touch ~/surehand/canary",
         "rm -f ~/notes.txt",
         "ln ~/notes.txt stolen",
         "echo x > /proc/sys/kernel/core_pattern",
@@ -296,13 +296,13 @@ def test_protected_places_that_did_not_exist_are_taken_away_again(box: Box) -> N
     shutil.rmtree(box.workspace / ".git" / "hooks")
     results = box.run(
         "mkdir .git/hooks && echo evil > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit",
-        "mkdir .holdfast && echo evil > .holdfast/config.toml",
+        "mkdir .surehand && echo evil > .surehand/config.toml",
     )
     assert [result["ok"] for result in results] == [False, False]
     assert ".git/hooks" in results[0]["error"]["message"]
-    assert results[1]["data"]["put_back"] == [str(box.workspace / ".holdfast")]
+    assert results[1]["data"]["put_back"] == [str(box.workspace / ".surehand")]
     assert not (box.workspace / ".git" / "hooks").exists()
-    assert not (box.workspace / ".holdfast").exists()
+    assert not (box.workspace / ".surehand").exists()
 
 
 def writes(*paths: str) -> str:
@@ -398,15 +398,15 @@ def test_what_is_covered_or_kept_stays_so_when_its_owner_saves_it_meanwhile(box:
     assert "evil" not in (box.workspace / ".git/config").read_text()
 
 
-def test_settings_of_holdfast_and_the_file_of_a_worktree_stay_as_they_are(box: Box) -> None:
-    (box.workspace / "holdfast.toml").write_text("[sandbox]\n")
+def test_settings_of_surehand_and_the_file_of_a_worktree_stay_as_they_are(box: Box) -> None:
+    (box.workspace / "surehand.toml").write_text("[sandbox]\n")
     main = box.base / "main"
     (box.workspace / ".git").rename(main)
     (box.workspace / ".git").write_text(f"gitdir: {main}\n")
     box.user.give()
-    result = box.one(writes("holdfast.toml", ".git") + "; rm -f .git holdfast.toml")
+    result = box.one(writes("surehand.toml", ".git") + "; rm -f .git surehand.toml")
     assert not result["ok"]
-    assert (box.workspace / "holdfast.toml").read_text() == "[sandbox]\n"
+    assert (box.workspace / "surehand.toml").read_text() == "[sandbox]\n"
     assert (box.workspace / ".git").read_text() == f"gitdir: {main}\n"
 
 

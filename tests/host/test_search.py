@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from repositories import put, random_pattern, random_tree, repository
 
-from holdfast.core.errors import ToolFailure
-from holdfast.host import plain_search, rg, search
-from holdfast.host.file_filter import file_filter
-from holdfast.host.held import Held, Root
-from holdfast.host.ignore import rg_agrees
-from holdfast.host.rg_rules import walk_options
-from holdfast.host.search import Search
-from holdfast.host.walk import Walk
+from surehand.core.errors import ToolFailure
+from surehand.host import plain_search, rg, search
+from surehand.host.file_filter import file_filter
+from surehand.host.held import Held, Root
+from surehand.host.ignore import rg_agrees
+from surehand.host.rg_rules import walk_options
+from surehand.host.search import Search
+from surehand.host.walk import Walk
 
 PATTERNS = [
     "import",

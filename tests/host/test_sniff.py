@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.sniff import signature, sniff, wide_encoding
+from surehand.host.sniff import signature, sniff, wide_encoding
 
 
 def packed(kind: str) -> bytes:

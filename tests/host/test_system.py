@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent.parent / "src"
 PROGRAM = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from holdfast.host.sandbox import system
+from surehand.host.sandbox import system
 try:
     system.clone(0x10000)  # CLONE_THREAD alone: refused
 except OSError as problem:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from holdfast.host.text import (
+from surehand.host.text import (
     HEAD_BYTES,
     Encoding,
     Splice,

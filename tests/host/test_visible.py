@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from holdfast.host.visible import MASK, mask, mask_data, visible
+from surehand.host.visible import MASK, mask, mask_data, visible
 
 RAW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"

@@ -1,4 +1,4 @@
-"""The client the official conformance suite watches: Holdfast, with the suite's server as one of its MCP servers.
+"""The client the official conformance suite watches: Surehand, with the suite's server as one of its MCP servers.
 
     python tests/mcp/conformance_client.py URL
 
@@ -16,10 +16,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from holdfast import Holdfast, Settings
-from holdfast.core.names import full_name
-from holdfast.core.settings import McpServerSettings
-from holdfast.testing import Says
+from surehand import Settings, Surehand
+from surehand.core.names import full_name
+from surehand.core.settings import McpServerSettings
+from surehand.testing import Says
 
 SERVER = "suite"
 SCHEMA_HOLDER = "json_schema_2020_12_tool"
@@ -34,7 +34,7 @@ def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"action": "accept", "content": content}
 
 
-def wanted(app: Holdfast) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def wanted(app: Surehand) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the calls to make: those the suite names, otherwise one of every tool."""
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     if asked := context.get("toolCalls"):
@@ -46,7 +46,7 @@ def wanted(app: Holdfast) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield name, arguments(app, name)
 
 
-def arguments(app: Holdfast, name: str) -> dict[str, Any]:
+def arguments(app: Surehand, name: str) -> dict[str, Any]:
     """Return arguments that a tool's schema takes."""
     schema = schema_of(app, name)
     if "schema" in schema.get("required", ()):
@@ -55,16 +55,16 @@ def arguments(app: Holdfast, name: str) -> dict[str, Any]:
     return {field: SAMPLES[kind] for field, kind in kinds.items()}
 
 
-def schema_of(app: Holdfast, name: str) -> Mapping[str, Any]:
+def schema_of(app: Surehand, name: str) -> Mapping[str, Any]:
     info = app.registry.info(name)
     return info.input_schema if info is not None else {}
 
 
 async def main(url: str) -> int:
     with tempfile.TemporaryDirectory() as workspace:
-        os.environ["HOLDFAST_HOME"] = os.path.join(workspace, "home")
+        os.environ["SUREHAND_HOME"] = os.path.join(workspace, "home")
         servers = {SERVER: McpServerSettings(url=url)}
-        async with Holdfast(workspace, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
+        async with Surehand(workspace, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
             app.servers.elicit = fill_in
             await app.servers.ready(SERVER)
             results = [(name, await app.call(name, args)) for name, args in wanted(app)]

@@ -1,4 +1,4 @@
-"""The server the official conformance suite talks to, built on Holdfast's public API.
+"""The server the official conformance suite talks to, built on Surehand's public API.
 
     python tests/mcp/conformance_server.py PORT
 
@@ -15,13 +15,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast import Holdfast, Settings, Tool, ToolContext, ToolResult, tool
-from holdfast.core.call import Foreign, Image, Text
-from holdfast.core.errors import ToolFailure
-from holdfast.mcp.calls import ClientCall, current
-from holdfast.mcp.extras import Extras, Message, Prompt, Resource
-from holdfast.mcp.http import Door, serve_http
-from holdfast.mcp.server import Serving
+from surehand import Settings, Surehand, Tool, ToolContext, ToolResult, tool
+from surehand.core.call import Foreign, Image, Text
+from surehand.core.errors import ToolFailure
+from surehand.mcp.calls import ClientCall, current
+from surehand.mcp.extras import Extras, Message, Prompt, Resource
+from surehand.mcp.http import Door, serve_http
+from surehand.mcp.server import Serving
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAVE = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
@@ -377,22 +377,22 @@ def serving(workspace: str) -> Serving:
         await served[0].prompts_changed()
         return "changed"
 
-    apps: list[Holdfast] = []
+    apps: list[Surehand] = []
 
-    def open_app(approver: Any, root: str | None) -> Holdfast:
+    def open_app(approver: Any, root: str | None) -> Surehand:
         tools = [*TOOLS, test_trigger_tool_change, test_trigger_prompt_change]
-        app = Holdfast(root or workspace, settings=Settings(), approver=approver, builtin=False, tools=tools)
+        app = Surehand(root or workspace, settings=Settings(), approver=approver, builtin=False, tools=tools)
         apps.append(app)
         return app
 
     extras = Extras(RESOURCES, PROMPTS, complete)
-    served.append(Serving(open_app, name="holdfast-conformance", version="1.0.0", extras=extras, follow_roots=False))
+    served.append(Serving(open_app, name="surehand-conformance", version="1.0.0", extras=extras, follow_roots=False))
     return served[0]
 
 
 async def main(port: int) -> None:
     with tempfile.TemporaryDirectory() as workspace:
-        os.environ["HOLDFAST_HOME"] = os.path.join(workspace, "home")
+        os.environ["SUREHAND_HOME"] = os.path.join(workspace, "home")
         door = Door("127.0.0.1", (), None)
         await serve_http(serving(workspace), door, port, lambda url: print(url, file=sys.stderr, flush=True))
 

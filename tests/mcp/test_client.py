@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Settings
-from holdfast.core.settings import McpServerSettings, PermissionSettings
-from holdfast.policy.trust import give as trust
-from holdfast.testing import Says
+from surehand import Settings, Surehand
+from surehand.core.settings import McpServerSettings, PermissionSettings
+from surehand.policy.trust import give as trust
+from surehand.testing import Says
 
 ROUGH = str(Path(__file__).with_name("rough_server.py"))
 
@@ -29,9 +29,9 @@ def rough(*words: str, **more: Any) -> McpServerSettings:
 @asynccontextmanager
 async def opened(
     workspace: Path, *, says: str = "once", rules: tuple[str, ...] = (), **servers: Any
-) -> AsyncIterator[Holdfast]:
+) -> AsyncIterator[Surehand]:
     settings = Settings(permissions=PermissionSettings(allow=rules))
-    async with Holdfast(workspace, settings=settings, approver=Says(says), mcp_servers=servers) as app:
+    async with Surehand(workspace, settings=settings, approver=Says(says), mcp_servers=servers) as app:
         app.servers._pauses_s = (0.05, 0.1)  # pyright: ignore[reportPrivateUsage]
         for name in app.servers.names():
             app.servers.get(name)._pauses_s = (0.05, 0.1)  # pyright: ignore[reportPrivateUsage]
@@ -271,11 +271,11 @@ async def test_a_server_does_not_outlive_us_when_we_are_killed(tmp_path: Path) -
     mark = f"mark{5000 + os.getpid()}"
     code = (
         "import asyncio, sys\n"
-        "from holdfast import Holdfast, Settings\n"
-        "from holdfast.core.settings import McpServerSettings\n"
+        "from surehand import Surehand, Settings\n"
+        "from surehand.core.settings import McpServerSettings\n"
         "async def main():\n"
         f"    own = McpServerSettings(command=sys.executable, args=('-S', {ROUGH!r}, '', {mark!r}))\n"
-        "    async with Holdfast('.', settings=Settings(), mcp_servers={'rough': own}, allow=['mcp__rough']) as app:\n"
+        "    async with Surehand('.', settings=Settings(), mcp_servers={'rough': own}, allow=['mcp__rough']) as app:\n"
         "        await app.servers.ready('rough')\n"
         "        print('ready', flush=True)\n"
         "        await app.call('rough:hang')\n"
@@ -375,19 +375,19 @@ async def test_a_folders_own_servers_start_only_once_it_is_trusted(tmp_path: Pat
     code = f"open({str(marker)!r}, 'w').close(); import runpy; runpy.run_path({ROUGH!r}, run_name='__main__')"
     server = {"command": sys.executable, "args": ["-c", code]}
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"rough": server}}))
-    async with Holdfast(folder, approver=Says("once")) as app:
+    async with Surehand(folder, approver=Says("once")) as app:
         result = await app.call("mcp__rough__echo", {"text": "x"})
         assert result.error is not None
         assert result.error.message == "MCP server not found: rough"
         assert any("not trusted" in warning for warning in app.warnings)
     assert not marker.exists()
     trust(str(folder))
-    async with Holdfast(folder, approver=Says("once")) as app:
+    async with Surehand(folder, approver=Says("once")) as app:
         assert (await app.call("mcp__rough__echo", {"text": "x"})).output == "x"
     assert marker.exists()
     marker.unlink()
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"rough": server | {"env": {"A": "b"}}}}))
-    async with Holdfast(folder, approver=Says("once")) as app:  # changed since it was trusted
+    async with Surehand(folder, approver=Says("once")) as app:  # changed since it was trusted
         assert (await app.call("mcp__rough__echo", {"text": "x"})).error is not None
     assert not marker.exists()
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from holdfast import Holdfast, Settings, ToolFailure, tool
-from holdfast.core.errors import SettingsError
-from holdfast.core.settings import McpServerSettings, PermissionSettings
-from holdfast.mcp.claude_sdk import Application, stream_of
-from holdfast.mcp.modules import create_mcp_servers
-from holdfast.testing import Says
 from mcp import Client
+from surehand import Settings, Surehand, ToolFailure, tool
+from surehand.core.errors import SettingsError
+from surehand.core.settings import McpServerSettings, PermissionSettings
+from surehand.mcp.claude_sdk import Application, stream_of
+from surehand.mcp.modules import create_mcp_servers
+from surehand.testing import Says
 
 
 @tool(version="2.1.0", read_only=True)
@@ -43,16 +43,16 @@ def whisper(text: str) -> str:
 
 
 @pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[Holdfast]:
+async def app(tmp_path: Path) -> AsyncIterator[Surehand]:
     modules = {"voice": [shout, fails, drops], "quiet": [whisper]}
     settings = Settings(permissions=PermissionSettings(deny=("mcp__voice__drops",)))
-    async with Holdfast(
+    async with Surehand(
         tmp_path, settings=settings, approver=Says("no", "not now"), builtin=False, modules=modules, keep_state=False
     ) as opened:
         yield opened
 
 
-async def test_each_module_becomes_one_server_with_name_version_and_tools(app: Holdfast) -> None:
+async def test_each_module_becomes_one_server_with_name_version_and_tools(app: Surehand) -> None:
     servers = create_mcp_servers(app)
     assert list(servers) == ["voice", "quiet"]
     assert servers["voice"].version == "2.1.0"
@@ -63,7 +63,7 @@ async def test_each_module_becomes_one_server_with_name_version_and_tools(app: H
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
-async def test_a_module_server_answers_with_content_lists(app: Holdfast, era: str) -> None:
+async def test_a_module_server_answers_with_content_lists(app: Surehand, era: str) -> None:
     servers = create_mcp_servers(app)
     async with Client(servers["voice"].instance, mode=era, cache=None) as client:
         assert [each.name for each in (await client.list_tools()).tools] == ["shout", "fails", "drops"]
@@ -80,7 +80,7 @@ async def test_a_module_server_answers_with_content_lists(app: Holdfast, era: st
             await client.call_tool("whisper", {"text": "x"})
 
 
-async def test_the_application_merges_servers_and_judges_every_call(app: Holdfast) -> None:
+async def test_the_application_merges_servers_and_judges_every_call(app: Surehand) -> None:
     external = {
         "clock": McpServerSettings(command=sys.executable, args=("-V",)),
         "off": McpServerSettings(url="x", enabled=False),
@@ -99,7 +99,7 @@ async def test_the_application_merges_servers_and_judges_every_call(app: Holdfas
     assert hook["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-async def test_a_module_and_a_server_cannot_have_one_name(app: Holdfast) -> None:
+async def test_a_module_and_a_server_cannot_have_one_name(app: Surehand) -> None:
     application = Application(app, external={"voice": McpServerSettings(url="http://127.0.0.1:1")}).initialize()
     with pytest.raises(SettingsError, match="voice"):
         application.mcp_servers()

@@ -17,13 +17,13 @@ import anyio
 import pytest
 from mcp_types import JSONRPCError
 
-from holdfast import Holdfast, Settings
-from holdfast.core.settings import McpServerSettings
-from holdfast.mcp import lines as lines_module
-from holdfast.mcp.lines import LINE_LIMIT, TOO_LONG, Lines
-from holdfast.mcp.overlong import Overlong
-from holdfast.testing import Says
 from loopback import Site, page
+from surehand import Settings, Surehand
+from surehand.core.settings import McpServerSettings
+from surehand.mcp import lines as lines_module
+from surehand.mcp.lines import LINE_LIMIT, TOO_LONG, Lines
+from surehand.mcp.overlong import Overlong
+from surehand.testing import Says
 
 LONG = "w" * (LINE_LIMIT + 1)
 
@@ -181,7 +181,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 async def test_an_answer_too_long_over_http_fails_its_call_alone(tmp_path: Path, way: str) -> None:
     async with Site(default=answer) as site:
         servers = {"far": McpServerSettings(url=site.url("/mcp"))}
-        async with Holdfast(tmp_path, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
+        async with Surehand(tmp_path, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
             long = await app.call(f"far:{way}", {"long": True})
             assert long.error is not None
             assert long.error.code == "execution_error"

@@ -15,11 +15,11 @@ import pytest
 from benchmarks.harness import SCRATCH, peers
 from mcp.client.stdio import stdio_client
 
-from holdfast import Holdfast, Settings
-from holdfast.core.settings import McpServerSettings
-from holdfast.core.shapes import result_to_mcp
-from holdfast.testing import Says
 from mcp import Client, StdioServerParameters
+from surehand import Settings, Surehand
+from surehand.core.settings import McpServerSettings
+from surehand.core.shapes import result_to_mcp
+from surehand.testing import Says
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PYTHON = ["mcp-server-time", "mcp-server-git", "mcp-server-fetch"]
@@ -99,7 +99,7 @@ async def test_a_real_server_answers_us_as_it_answers_the_sdk(name: str, tmp_pat
     parameters = StdioServerParameters(command=words[0], args=words[1:])
     async with (
         Client(stdio_client(parameters), cache=None) as theirs,
-        Holdfast(tmp_path, settings=Settings(), approver=Says("once"), mcp_servers=servers) as ours,
+        Surehand(tmp_path, settings=Settings(), approver=Says("once"), mcp_servers=servers) as ours,
     ):
         await ours.servers.ready(name)
         listed = [f"mcp__{name}__{tool.name}" for tool in (await theirs.list_tools()).tools]

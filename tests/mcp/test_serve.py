@@ -1,4 +1,4 @@
-"""`holdfast serve` as clients start it: a process on standard input and output, and a port on this machine."""
+"""`surehand serve` as clients start it: a process on standard input and output, and a port on this machine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import httpx2
 import mcp_types as types
 import pytest
 
-from holdfast import Holdfast, Settings
-from holdfast.core.errors import SettingsError
-from holdfast.host import locations
-from holdfast.mcp.http import Door, Remembered, serve_http
-from holdfast.mcp.server import Serving
-from holdfast.policy import trust
+from surehand import Settings, Surehand
+from surehand.core.errors import SettingsError
+from surehand.host import locations
+from surehand.mcp.http import Door, Remembered, serve_http
+from surehand.mcp.server import Serving
+from surehand.policy import trust
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
@@ -31,7 +31,7 @@ class Client:
     """Writes lines to a server and reads lines from it."""
 
     def __init__(self, workspace: Path, *more: str) -> None:
-        words = [sys.executable, "-m", "holdfast", "serve", "--stdio", "--cwd", str(workspace), *more]
+        words = [sys.executable, "-m", "surehand", "serve", "--stdio", "--cwd", str(workspace), *more]
         self.process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -59,7 +59,7 @@ class Client:
 
 NOISY = """
 import os
-from holdfast import tool
+from surehand import tool
 
 @tool(read_only=True)
 def noisy() -> str:
@@ -86,7 +86,7 @@ def started(workspace: Path, *more: str) -> Iterator[Client]:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    folder = tmp_path / ".holdfast" / "tools"
+    folder = tmp_path / ".surehand" / "tools"
     folder.mkdir(parents=True)
     (folder / "noisy.py").write_text(NOISY)
     trust.give(str(tmp_path))
@@ -153,7 +153,7 @@ def test_answers_arrive_though_the_client_closes_its_side_early(tmp_path: Path) 
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
     ]
-    words = [sys.executable, "-m", "holdfast", "serve", "--cwd", str(tmp_path)]
+    words = [sys.executable, "-m", "surehand", "serve", "--cwd", str(tmp_path)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     ran = subprocess.run(words, input=text, capture_output=True, text=True, timeout=60, check=True)
     answers = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -196,15 +196,15 @@ def test_other_servers_tools_are_served_when_asked_for_and_judged_like_our_own(t
         assert called(client, "mcp__rough__echo", text="hello")["result"]["content"][0]["text"] == "hello"
         asked = called(client, "mcp__rough__fail")["result"]
         assert asked["isError"] is True
-        assert asked["_meta"]["holdfast"]["error"]["code"] == "permission_denied"
+        assert asked["_meta"]["surehand"]["error"]["code"] == "permission_denied"
         wrong = called(client, "mcp__rough__echo", text=7)["result"]
-        assert wrong["_meta"]["holdfast"]["error"]["code"] == "invalid_args"
+        assert wrong["_meta"]["surehand"]["error"]["code"] == "invalid_args"
         assert called(client, "mcp__gone__x")["error"]["code"] == -32602
-        assert called(client, "mcp__rough__die")["result"]["_meta"]["holdfast"]["error"]["code"] == "permission_denied"
+        assert called(client, "mcp__rough__die")["result"]["_meta"]["surehand"]["error"]["code"] == "permission_denied"
     with started(tmp_path, "--servers", "rough", "--allow", "mcp__rough") as client:
         wait_for(lambda: "mcp__rough__echo" in names(client))
         lost = called(client, "mcp__rough__die")["result"]
-        assert lost["_meta"]["holdfast"]["error"]["code"] == "tool_unavailable"
+        assert lost["_meta"]["surehand"]["error"]["code"] == "tool_unavailable"
         wait_for(lambda: "mcp__rough__echo" in names(client))  # it is brought back
         wait_for(lambda: "result" in called(client, "mcp__rough__echo", text="again"))
     with started(tmp_path, "--servers", "gone,nosuch") as client:
@@ -212,7 +212,7 @@ def test_other_servers_tools_are_served_when_asked_for_and_judged_like_our_own(t
 
 
 def test_two_gateways_that_name_each_other_do_not_go_round_in_circles(tmp_path: Path) -> None:
-    ourselves = [sys.executable, "-m", "holdfast", "serve", "--servers", "*", "--cwd", str(tmp_path)]
+    ourselves = [sys.executable, "-m", "surehand", "serve", "--servers", "*", "--cwd", str(tmp_path)]
     configure(rough=[sys.executable, "-S", ROUGH], again=ourselves)
     with started(tmp_path, "--servers", "*") as client:
         wait_for(lambda: {"mcp__again__Read", "mcp__rough__echo"} <= names(client), 60)
@@ -226,10 +226,10 @@ def test_two_gateways_that_name_each_other_do_not_go_round_in_circles(tmp_path: 
 async def listening(
     workspace: Path, token: str | None = "correct horse battery"
 ) -> AsyncIterator[tuple[str, list[Any]]]:
-    apps: list[Holdfast] = []
+    apps: list[Surehand] = []
 
-    def open_app(approver: Any, root: str | None) -> Holdfast:
-        apps.append(Holdfast(root or workspace, settings=Settings(), approver=approver, keep_state=False))
+    def open_app(approver: Any, root: str | None) -> Surehand:
+        apps.append(Surehand(root or workspace, settings=Settings(), approver=approver, keep_state=False))
         return apps[-1]
 
     serving = Serving(open_app)

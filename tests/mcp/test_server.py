@@ -14,10 +14,10 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from holdfast import Holdfast, Settings, ToolContext, ToolResult, tool
-from holdfast.mcp.own import own_extras
-from holdfast.mcp.server import Serving
 from mcp import Client
+from surehand import Settings, Surehand, ToolContext, ToolResult, tool
+from surehand.mcp.own import own_extras
+from surehand.mcp.server import Serving
 
 ERAS = ["legacy", "2026-07-28"]
 Connect = Callable[..., Any]
@@ -60,7 +60,7 @@ async def sleeps(ctx: ToolContext) -> str:
 
 @pytest.fixture
 def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SUREHAND_HOME", str(tmp_path / "home"))
     workspace = tmp_path / "project"
     workspace.mkdir()
 
@@ -68,10 +68,10 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
     async def connected(
         era: str, *, page_size: int = 200, follow_roots: bool = False, **client: Any
     ) -> AsyncIterator[Any]:
-        apps: list[Holdfast] = []
+        apps: list[Surehand] = []
 
-        def open_app(approver: Any, root: str | None) -> Holdfast:
-            app = Holdfast(
+        def open_app(approver: Any, root: str | None) -> Surehand:
+            app = Surehand(
                 root or workspace,
                 settings=Settings(),
                 approver=approver,
@@ -259,7 +259,7 @@ async def test_workspace_files_and_the_session_log_are_resources(connect: Connec
         for uri in ("workspace:///.env", "workspace:///../outside", "workspace:///etc/passwd", "other://x"):
             with pytest.raises(MCPError):
                 await client.read_resource(uri)
-        log = (await client.read_resource("holdfast://session/log")).contents[0].text
+        log = (await client.read_resource("surehand://session/log")).contents[0].text
         kinds = [json.loads(line)["kind"] for line in log.splitlines()]
         assert "call_finished" in kinds
         prompt = await client.get_prompt("use-tools", {"task": "tidy up"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.effects import Effect
-from holdfast.policy.policy import Decision, Policy, Request
-from holdfast.policy.rules import parse_line
+from surehand.core.effects import Effect
+from surehand.policy.policy import Decision, Policy, Request
+from surehand.policy.rules import parse_line
 
 
 def request(workspace: object, *effects: Effect, tool: str = "Tool", **facts: Any) -> Request:

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from policy_requests import judge
 
-from holdfast.core.call import ToolCall
-from holdfast.core.effects import RunCommand, WritePath
-from holdfast.core.errors import HoldfastError, StateError
-from holdfast.core.tool import Preview
-from holdfast.host import locations
-from holdfast.policy.approval import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, digest, settled
-from holdfast.policy.remembering import remember
+from surehand.core.call import ToolCall
+from surehand.core.effects import RunCommand, WritePath
+from surehand.core.errors import StateError, SurehandError
+from surehand.core.tool import Preview
+from surehand.host import locations
+from surehand.policy.approval import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, digest, settled
+from surehand.policy.remembering import remember
 
 RAW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
@@ -122,7 +122,7 @@ async def test_a_callback_may_answer_plainly_and_nonsense_means_no(tmp_path: Pat
 
 
 async def test_an_application_takes_a_function_for_its_approver(tmp_path: Path) -> None:
-    from holdfast.testing import scratch_app
+    from surehand.testing import scratch_app
 
     asked: list[str] = []
 
@@ -206,7 +206,7 @@ async def test_a_question_mark_explains_every_choice_there_is_and_asks_again(tmp
 
 
 def test_what_is_explained_is_what_may_be_answered() -> None:
-    from holdfast.policy.terminal import choices, explained
+    from surehand.policy.terminal import choices, explained
 
     for rules in (None, "Bash(make)"):
         for can_try, tried in ((False, False), (True, False), (True, True)):
@@ -235,8 +235,8 @@ async def test_a_closed_terminal_means_no(tmp_path: Path) -> None:
 
 ANSWERING = """
 import sys, time
-from holdfast.policy.mailbox import Mailbox
-from holdfast.policy.question import Answer
+from surehand.policy.mailbox import Mailbox
+from surehand.policy.question import Answer
 box = Mailbox(sys.argv[1])
 while not (found := box.pending()):
     time.sleep(0.02)
@@ -321,13 +321,13 @@ def test_a_settings_file_that_is_broken_is_left_as_it_is(tmp_path: Path) -> None
     file.parent.mkdir(parents=True)
     for broken in ("[permissions\n", "permissions = 3\n", "[permissions]\nrules = 3\n"):
         file.write_text(broken)
-        with pytest.raises(HoldfastError, match="nothing was added"):
+        with pytest.raises(SurehandError, match="nothing was added"):
             remember("Bash(git commit:*)")
         assert file.read_text() == broken
 
 
 def test_many_processes_remember_without_losing_a_rule(tmp_path: Path) -> None:
-    code = "import sys; from holdfast.policy.remembering import remember; remember(f'Bash(x{sys.argv[1]}:*)')"
+    code = "import sys; from surehand.policy.remembering import remember; remember(f'Bash(x{sys.argv[1]}:*)')"
     running = [subprocess.Popen([sys.executable, "-c", code, str(number)]) for number in range(6)]
     assert [process.wait(30) for process in running] == [0] * 6
     rules = tomllib.loads(Path(locations.user_settings()).read_text())["permissions"]["rules"]
@@ -335,8 +335,8 @@ def test_many_processes_remember_without_losing_a_rule(tmp_path: Path) -> None:
 
 
 async def test_a_command_can_be_tried_from_the_question_before_it_is_answered(tmp_path: Path) -> None:
-    from holdfast.host.sandbox.probe import abilities
-    from holdfast.testing import scratch_app
+    from surehand.host.sandbox.probe import abilities
+    from surehand.testing import scratch_app
 
     if not abilities().enough:
         pytest.skip(f"commands cannot be tried on this system: {abilities().why_not}")
@@ -357,9 +357,9 @@ async def test_a_command_can_be_tried_from_the_question_before_it_is_answered(tm
 
 
 async def test_settings_may_want_a_class_of_commands_tried_before_every_question(tmp_path: Path) -> None:
-    from holdfast import Settings
-    from holdfast.host.sandbox.probe import abilities
-    from holdfast.testing import Says, scratch_app
+    from surehand import Settings
+    from surehand.host.sandbox.probe import abilities
+    from surehand.testing import Says, scratch_app
 
     if not abilities().enough:
         pytest.skip(f"commands cannot be tried on this system: {abilities().why_not}")

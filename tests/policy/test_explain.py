@@ -6,9 +6,9 @@ from pathlib import Path
 
 from policy_requests import judge
 
-from holdfast.core.effects import Connect, RunCommand, WritePath
-from holdfast.policy.explain import explained, warnings
-from holdfast.policy.rules import Origin, Rule, parse_rule
+from surehand.core.effects import Connect, RunCommand, WritePath
+from surehand.policy.explain import explained, warnings
+from surehand.policy.rules import Origin, Rule, parse_rule
 
 
 def rule(verdict: str, text: str, line: int) -> Rule:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from policy_requests import judge, verdict
 
-from holdfast.core.effects import DeletePath, ReadPath, RunCommand, WritePath
-from holdfast.host import locations
+from surehand.core.effects import DeletePath, ReadPath, RunCommand, WritePath
+from surehand.host import locations
 
 ALLOW = ["allow Bash", "allow Bash(*)", "allow Edit", "allow Read", "allow Tool"]
 MODES = ["default", "accept-edits", "bypass"]
@@ -27,9 +27,9 @@ def mode(request: pytest.FixtureRequest) -> str:
         "{ws}/.git",
         "{ws}/sub/.GIT/hooks/pre-commit",
         "{ws}/.g\u200cit/config",
-        "{ws}/.holdfast/tools/x.py",
-        "{ws}/.Holdfast/Settings.json",
-        "{ws}/holdfast.toml",
+        "{ws}/.surehand/tools/x.py",
+        "{ws}/.Surehand/Settings.json",
+        "{ws}/surehand.toml",
         "{ws}/a/../.git/config",
         "{home}/.bashrc",
         "{home}/.zshenv",
@@ -45,7 +45,7 @@ def mode(request: pytest.FixtureRequest) -> str:
     ],
 )
 def test_the_floor_forbids_writing_and_deleting(tmp_path: Path, path: str, mode: str) -> None:
-    state = os.environ["HOLDFAST_HOME"]
+    state = os.environ["SUREHAND_HOME"]
     path = path.replace("{ws}", str(tmp_path)).replace("{home}", os.environ["HOME"]).replace("{state}", state)
     for effect in (WritePath(path), DeletePath(path)):
         decision = judge(ALLOW, tmp_path, effect, mode=mode)
@@ -134,14 +134,14 @@ def test_a_chosen_delete_below_the_workspace_is_no_delete_of_the_workspace(tmp_p
 
 
 def test_work_goes_on_in_a_worktree_below_the_state_folder() -> None:
-    worktree = Path(os.environ["HOLDFAST_HOME"]) / "workspaces" / "x" / "worktrees" / "y"
+    worktree = Path(os.environ["SUREHAND_HOME"]) / "workspaces" / "x" / "worktrees" / "y"
     worktree.mkdir(parents=True)
     assert verdict([], worktree, WritePath(str(worktree / "a")), mode="accept-edits") == "allow"
     assert verdict([], worktree, WritePath(str(worktree.parent / "a")), mode="accept-edits") == "deny"
 
 
 def test_lookalike_names_are_no_floor(tmp_path: Path) -> None:
-    for name in (".gitignore", ".github/CODEOWNERS", "src/git/x", "holdfast/x", "sub/holdfast.toml.md", "dev/sda"):
+    for name in (".gitignore", ".github/CODEOWNERS", "src/git/x", "surehand/x", "sub/surehand.toml.md", "dev/sda"):
         assert verdict([], tmp_path, WritePath(str(tmp_path / name)), mode="accept-edits") == "allow"
 
 

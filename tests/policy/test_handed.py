@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
-from holdfast.engine.checking import Checker
-from holdfast.policy.policy import Policy
+from surehand import Surehand
+from surehand.engine.checking import Checker
+from surehand.policy.policy import Policy
 
 ALLOWED = ("allow Bash(*)", "allow Bash", "allow Read", "allow Edit")
 
 
 def _decision(workspace: Path, command: str, *rules: str, mode: str | None = None) -> str:
-    app = Holdfast(workspace, keep_state=False)
+    app = Surehand(workspace, keep_state=False)
     policy = Policy.from_settings(app.settings, str(workspace), command_line=(*rules, *ALLOWED))
     return Checker(policy, app.session, app.registry).check("Bash", {"command": command}, mode)["decision"]
 
@@ -107,7 +107,7 @@ def test_removing_a_secret_is_a_question_and_no_read(tmp_path: Path) -> None:
 def test_a_variable_that_chooses_a_program_is_not_covered_by_the_rule_for_the_command(
     tmp_path: Path, command: str
 ) -> None:
-    app = Holdfast(tmp_path, keep_state=False)
+    app = Surehand(tmp_path, keep_state=False)
     rules = ("allow Bash(make:*)", "allow Bash(lua:*)", "allow Bash(rsync:*)")
     checker = Checker(Policy.from_settings(app.settings, str(tmp_path), command_line=rules), app.session, app.registry)
     assert checker.check("Bash", {"command": command})["decision"] == "ask"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from policy_requests import judge, policy, request, verdict
 
-from holdfast.core.effects import (
+from surehand.core.effects import (
     Connect,
     DeletePath,
     ReadPath,
@@ -17,9 +17,9 @@ from holdfast.core.effects import (
     Unreadable,
     WritePath,
 )
-from holdfast.core.settings import Mode, ToolPermissionSettings
-from holdfast.policy.policy import Both, Policy, bypass_problem, narrower_mode
-from holdfast.policy.rules import parse_rule
+from surehand.core.settings import Mode, ToolPermissionSettings
+from surehand.policy.policy import Both, Policy, bypass_problem, narrower_mode
+from surehand.policy.rules import parse_rule
 
 MODES: tuple[Mode, ...] = ("default", "accept-edits", "plan", "bypass")
 

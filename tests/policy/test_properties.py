@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from policy_requests import request
 
-from holdfast.app import Holdfast
-from holdfast.core.effects import ReadPath, RunCommand, WritePath
-from holdfast.engine.checking import Checker
-from holdfast.policy.policy import Policy
-from holdfast.policy.rules import parse_line
+from surehand.app import Surehand
+from surehand.core.effects import ReadPath, RunCommand, WritePath
+from surehand.engine.checking import Checker
+from surehand.policy.policy import Policy
+from surehand.policy.rules import parse_line
 
 QUOTINGS = [
     "rm",
@@ -114,7 +114,7 @@ def composed(chance: random.Random) -> str:
 
 def check_compositions(workspace: Path, count: int, seed: int) -> None:
     chance = random.Random(seed)
-    app = Holdfast(workspace, keep_state=False)
+    app = Surehand(workspace, keep_state=False)
     rules = [
         parse_line(line) for line in ("deny Bash(rm:*)", "allow Bash", "allow Bash(*)", "allow Edit", "allow Read")
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from policy_requests import judge
 
-from holdfast.host.shell import understand
+from surehand.host.shell import understand
 
 
 def verdict(workspace: Path, command: str) -> str:

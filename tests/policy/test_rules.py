@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from policy_requests import judge, policy, request, verdict
 
-from holdfast.core.effects import Connect, DeletePath, ReadPath, RemoteCall, RunCommand, StartAgent, WritePath
-from holdfast.core.errors import RuleError
-from holdfast.policy.book import DEFAULT_RULES
-from holdfast.policy.files import read_rules
-from holdfast.policy.rules import Origin, parse_line, parse_rule
+from surehand.core.effects import Connect, DeletePath, ReadPath, RemoteCall, RunCommand, StartAgent, WritePath
+from surehand.core.errors import RuleError
+from surehand.policy.book import DEFAULT_RULES
+from surehand.policy.files import read_rules
+from surehand.policy.rules import Origin, parse_line, parse_rule
 
 
 def run(*words: str, read_only: bool = False) -> RunCommand:

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from policy_requests import request
 
-from holdfast import config
-from holdfast.core.effects import RunCommand
-from holdfast.core.errors import RuleError
-from holdfast.core.settings import PermissionSettings, RuleSettings, Settings
-from holdfast.host import locations
-from holdfast.policy.examples import example_matches
-from holdfast.policy.policy import Policy
-from holdfast.policy.remembering import remember
-from holdfast.policy.rules import parse_line
+from surehand import config
+from surehand.core.effects import RunCommand
+from surehand.core.errors import RuleError
+from surehand.core.settings import PermissionSettings, RuleSettings, Settings
+from surehand.host import locations
+from surehand.policy.examples import example_matches
+from surehand.policy.policy import Policy
+from surehand.policy.remembering import remember
+from surehand.policy.rules import parse_line
 
 
 def user_file(text: str) -> Path:
@@ -29,7 +29,7 @@ def test_rules_of_the_user_carry_file_and_line_and_those_of_the_environment_thei
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = user_file('[permissions]\nallow = ["Bash(make:*)"]\n\n[[permissions.rules]]\nask = "Bash(git push:*)"\n')
-    monkeypatch.setenv("HOLDFAST_PERMISSIONS__DENY", '["Bash(curl:*)"]')
+    monkeypatch.setenv("SUREHAND_PERMISSIONS__DENY", '["Bash(curl:*)"]')
     found = Policy.from_settings(config.load(str(tmp_path)).settings, str(tmp_path), command_line=["allow Bash(ls:*)"])
     origins = {rule.text: str(rule.origin) for rule in found.own_rules}
     assert origins == {

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from policy_requests import request
 
-from holdfast.core.effects import RunCommand
-from holdfast.core.errors import RuleError, StateError
-from holdfast.core.settings import Settings
-from holdfast.policy import trust
-from holdfast.policy.policy import Policy
+from surehand.core.effects import RunCommand
+from surehand.core.errors import RuleError, StateError
+from surehand.core.settings import Settings
+from surehand.policy import trust
+from surehand.policy.policy import Policy
 
 
 def test_a_folder_with_nothing_of_its_own_has_nothing_to_trust(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_folder_with_nothing_of_its_own_has_nothing_to_trust(tmp_path: Path) -
     assert not trust.is_trusted(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["holdfast.toml", ".mcp.json", ".holdfast/tools/x.py", ".holdfast/agents/a.md"])
+@pytest.mark.parametrize("name", ["surehand.toml", ".mcp.json", ".surehand/tools/x.py", ".surehand/agents/a.md"])
 def test_a_change_in_any_file_that_counts_asks_again(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def test_a_file_that_appears_later_asks_again(tmp_path: Path) -> None:
 def test_a_link_is_trusted_by_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("same")
     (tmp_path / "b").write_text("same")
-    folder = tmp_path / ".holdfast"
+    folder = tmp_path / ".surehand"
     folder.mkdir()
     (folder / "x.py").symlink_to(tmp_path / "a")
     trust.give(str(tmp_path))
@@ -60,16 +60,16 @@ def test_a_link_is_trusted_by_where_it_leads(tmp_path: Path) -> None:
 def test_trust_is_for_one_folder_and_not_for_those_inside_it(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
-    (inner / "holdfast.toml").write_text("")
+    (inner / "surehand.toml").write_text("")
     trust.give(str(tmp_path))
     assert not trust.is_trusted(str(inner))
 
 
 def test_trust_can_be_taken_back_and_is_kept_outside_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "holdfast.toml").write_text("")
+    (tmp_path / "surehand.toml").write_text("")
     trust.give(str(tmp_path))
     assert trust.trusted_folders() == [str(tmp_path)]
-    assert sorted(os.listdir(tmp_path)) == ["holdfast.toml"]
+    assert sorted(os.listdir(tmp_path)) == ["surehand.toml"]
     assert trust.take(str(tmp_path))
     assert not trust.take(str(tmp_path))
     assert not trust.is_trusted(str(tmp_path))
@@ -77,14 +77,14 @@ def test_trust_can_be_taken_back_and_is_kept_outside_the_folder(tmp_path: Path) 
 
 def test_a_broken_store_trusts_nothing(tmp_path: Path) -> None:
     trust.give(str(tmp_path))
-    store = Path(os.environ["HOLDFAST_HOME"]) / "trust.json"
+    store = Path(os.environ["SUREHAND_HOME"]) / "trust.json"
     store.write_text("{")
     with pytest.raises(StateError, match="nothing is trusted"):
         trust.is_trusted(str(tmp_path))
 
 
 def test_a_projects_rules_narrow_always_and_widen_never(tmp_path: Path) -> None:
-    (tmp_path / "holdfast.toml").write_text(
+    (tmp_path / "surehand.toml").write_text(
         '[permissions]\nallow = ["Bash(make:*)"]\ndeny = ["Bash(curl:*)"]\n'
         '[[permissions.rules]]\nallow = "Bash(touch:*)"\n[[permissions.rules]]\nask = "Bash(ls:*)"\n'
     )
@@ -103,7 +103,7 @@ def test_a_projects_rules_narrow_always_and_widen_never(tmp_path: Path) -> None:
 
 
 def test_a_projects_rule_is_reported_with_its_file_and_line(tmp_path: Path) -> None:
-    file = tmp_path / "holdfast.toml"
+    file = tmp_path / "surehand.toml"
     file.write_text('[permissions]\ndeny = [\n    "Bash(curl:*)",\n]\n')
     found = Policy.from_settings(Settings(), str(tmp_path))
     decision = found.judge(request(tmp_path, RunCommand(("curl",), False), tool="Bash"))
@@ -119,10 +119,10 @@ def test_a_projects_rule_is_reported_with_its_file_and_line(tmp_path: Path) -> N
 
 def test_a_project_file_that_is_a_link_or_wrong_closes_the_door(tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text("")
-    (tmp_path / "holdfast.toml").symlink_to(tmp_path / "other.toml")
+    (tmp_path / "surehand.toml").symlink_to(tmp_path / "other.toml")
     with pytest.raises(RuleError, match="is a link"):
         Policy.from_settings(Settings(), str(tmp_path))
-    (tmp_path / "holdfast.toml").unlink()
-    (tmp_path / "holdfast.toml").write_text('[permissions]\ndeny = ["Bash("]\n')
-    with pytest.raises(RuleError, match=r"holdfast.toml:2: the rule 'Bash\('"):
+    (tmp_path / "surehand.toml").unlink()
+    (tmp_path / "surehand.toml").write_text('[permissions]\ndeny = ["Bash("]\n')
+    with pytest.raises(RuleError, match=r"surehand.toml:2: the rule 'Bash\('"):
         Policy.from_settings(Settings(), str(tmp_path))

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from model_stub import Stub
 
-from holdfast import Holdfast, Image, Settings, Text, ToolResult, tool
-from holdfast.core.model import Message, Model, ModelError, ModelRequest, Turn
-from holdfast.core.names import provider_safe
-from holdfast.testing import Says, scratch_app
+from surehand import Image, Settings, Surehand, Text, ToolResult, tool
+from surehand.core.model import Message, Model, ModelError, ModelRequest, Turn
+from surehand.core.names import provider_safe
+from surehand.testing import Says, scratch_app
 
 
 @pytest.fixture(params=["anthropic", "openai"])
 def model(request: pytest.FixtureRequest, stub: Stub) -> Model:
     if request.param == "anthropic":
-        from holdfast.providers.anthropic import AnthropicModel
+        from surehand.providers.anthropic import AnthropicModel
 
         return AnthropicModel("claude-test", "dummy-key", stub.address)
-    from holdfast.providers.openai import OpenAIModel
+    from surehand.providers.openai import OpenAIModel
 
     return OpenAIModel("gpt-test", "dummy-key", f"{stub.address}/v1")
 
@@ -106,7 +106,7 @@ async def test_arguments_that_are_no_object_are_told(model: Model, stub: Stub, t
 async def test_a_server_that_streams_on_for_ever_is_left(
     model: Model, stub: Stub, step: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.core.model.TURN_LIMIT", 8000)
+    monkeypatch.setattr("surehand.core.model.TURN_LIMIT", 8000)
     stub.script = [step]
     async with scratch_app(tools=[double], builtin=False) as app:
         with pytest.raises(ModelError, match="more than 8,000 characters"):
@@ -140,7 +140,7 @@ async def test_a_picture_reaches_the_model(model: Model, stub: Stub) -> None:
 
 
 async def test_an_overloaded_server_is_tried_again(model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0, 0.0))
     stub.script = [{"status": 529 if model.provider == "anthropic" else 503}, {"status": 429}, {"text": "here"}]
     async with scratch_app() as app:
         assert (await app.conversation(model).ask("go")).text == "here"
@@ -149,7 +149,7 @@ async def test_an_overloaded_server_is_tried_again(model: Model, stub: Stub, mon
 async def test_a_server_that_says_how_long_to_wait_is_left_alone_so_long(
     model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0,))
+    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0,))
     notes: list[str] = []
     stub.script = [{"status": 429, "after": "0.2"}, {"text": "here"}, {"status": 429, "after": "3600"}]
     async with scratch_app() as app:
@@ -195,7 +195,7 @@ async def test_a_connection_that_dies_within_an_answer_is_an_error_and_what_was_
 async def test_a_connection_that_dies_before_an_answer_is_tried_again(
     model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0,))
+    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0,))
     stub.script = [{"torn": True}, {"text": "here"}]
     async with scratch_app() as app:
         assert (await app.conversation(model).ask("go")).text == "here"
@@ -204,7 +204,7 @@ async def test_a_connection_that_dies_before_an_answer_is_tried_again(
 async def test_an_overload_told_within_the_stream_is_tried_again(
     model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", (0.0,))
+    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0,))
     told = '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
     stub.script = [{"raw": [f"event: error\ndata: {told}\n\n"]}, {"text": "here"}]
     async with scratch_app() as app:
@@ -250,7 +250,7 @@ async def test_repeated_ids_are_told_apart_when_the_conversation_is_sent_back(mo
 
 
 async def test_calls_that_all_have_the_same_index_are_told_apart_by_their_ids(stub: Stub) -> None:
-    from holdfast.providers.openai import OpenAIModel
+    from surehand.providers.openai import OpenAIModel
 
     def chunk(delta: str, finish: str = "null") -> str:
         return f'data: {{"id": "c", "choices": [{{"index": 0, "delta": {delta}, "finish_reason": {finish}}}]}}\n\n'
@@ -267,11 +267,11 @@ async def test_calls_that_all_have_the_same_index_are_told_apart_by_their_ids(st
 
 
 async def test_a_conversation_goes_on_with_a_model_of_another_vendor(tmp_path: Path, stub: Stub) -> None:
-    from holdfast.providers.anthropic import AnthropicModel
-    from holdfast.providers.openai import OpenAIModel
+    from surehand.providers.anthropic import AnthropicModel
+    from surehand.providers.openai import OpenAIModel
 
     stub.script = [{"calls": [("functions.double:0", SAFE, '{"n": 1}')]}, {"text": "two"}, {"text": "As it said."}]
-    async with Holdfast(tmp_path, tools=[double], session="s") as app:
+    async with Surehand(tmp_path, tools=[double], session="s") as app:
         await app.conversation(OpenAIModel("gpt-test", "dummy-key", f"{stub.address}/v1")).ask("go")
         claude = AnthropicModel("claude-test", "dummy-key", stub.address)
         assert (await app.conversation(claude).ask("is that right?")).text == "As it said."
@@ -281,7 +281,7 @@ async def test_a_conversation_goes_on_with_a_model_of_another_vendor(tmp_path: P
 
 
 async def test_a_refusal_in_words_of_its_own_is_one(stub: Stub) -> None:
-    from holdfast.providers.openai import OpenAIModel
+    from surehand.providers.openai import OpenAIModel
 
     delta = 'data: {"id": "c", "choices": [{"index": 0, "delta": {"refusal": "No."}, "finish_reason": "stop"}]}\n\n'
     stub.script = [{"raw": [delta]}]
@@ -318,7 +318,7 @@ async def test_an_interrupted_conversation_goes_on_and_is_taken_up_again(
 
     waits = {"text": "Let me see.", "calls": [("a", SAFE, '{"n": 1}'), ("b", "wait_for_ever", "{}")]}
     stub.script = [waits, {"text": "As you wish."}, {"text": "We spoke of that."}]
-    async with Holdfast(tmp_path, tools=[double, wait_for_ever], session="s") as app:
+    async with Surehand(tmp_path, tools=[double, wait_for_ever], session="s") as app:
         loop = app.conversation(model)
         asking = asyncio.ensure_future(loop.ask("go"))
         await begun.wait()
@@ -326,7 +326,7 @@ async def test_an_interrupted_conversation_goes_on_and_is_taken_up_again(
         with pytest.raises(asyncio.CancelledError):
             await asking
         assert (await loop.ask("something else")).text == "As you wish."
-    async with Holdfast(tmp_path, tools=[double, wait_for_ever], session="s") as app:
+    async with Surehand(tmp_path, tools=[double, wait_for_ever], session="s") as app:
         assert (await app.conversation(model).ask("what was it?")).text == "We spoke of that."
     sent = stub.requests[2]["messages"]
     told = str(sent)
@@ -335,7 +335,7 @@ async def test_an_interrupted_conversation_goes_on_and_is_taken_up_again(
 
 
 async def test_a_server_that_is_not_there_is_named(stub: Stub, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.agent.speaking.RETRY_WAITS_S", ())
+    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", ())
     stub.close()
     async with scratch_app() as app:
         with pytest.raises(ModelError, match="cannot be reached"):
@@ -343,7 +343,7 @@ async def test_a_server_that_is_not_there_is_named(stub: Stub, model: Model, mon
 
 
 async def test_signed_thoughts_go_back_as_they_came(stub: Stub) -> None:
-    from holdfast.providers.anthropic import AnthropicModel
+    from surehand.providers.anthropic import AnthropicModel
 
     stub.script = [{"thinking": "hm", "calls": [("a", SAFE, '{"n": 2}')]}, {"text": "4"}]
     async with scratch_app(tools=[double], builtin=False) as app:
@@ -353,7 +353,7 @@ async def test_signed_thoughts_go_back_as_they_came(stub: Stub) -> None:
 
 
 async def test_prompt_and_tools_are_marked_for_the_cache(stub: Stub) -> None:
-    from holdfast.providers.anthropic import AnthropicModel
+    from surehand.providers.anthropic import AnthropicModel
 
     stub.script = [{"text": "x"}]
     async with scratch_app(tools=[double], builtin=False) as app:
@@ -375,7 +375,7 @@ async def test_a_message_without_words_is_still_one(model: Model, stub: Stub) ->
 def ask(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("ANTHROPIC", "OPENAI"))}
     return subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
+        [sys.executable, "-m", "surehand", *words],
         cwd=cwd,
         env={**clean, **environment},
         capture_output=True,
@@ -391,8 +391,8 @@ def test_ask_speaks_with_the_configured_model_and_keeps_the_session(tmp_path: Pa
     stub.script = [{"calls": [("a", provider_safe("time.now"), "{}")]}, {"text": "late"}, {"text": "again"}]
     environment = {
         "ANTHROPIC_API_KEY": "dummy",
-        "HOLDFAST_MODEL__BASE_URL": stub.address,
-        "HOLDFAST_MODEL__PROVIDER": "anthropic",
+        "SUREHAND_MODEL__BASE_URL": stub.address,
+        "SUREHAND_MODEL__PROVIDER": "anthropic",
     }
     first = json.loads(ask("ask", "time?", "--session", "t", cwd=tmp_path, **environment).stdout)
     assert (first["answer"], first["toolError"], first["sessionContextUpdated"]) == ("late", None, True)
@@ -401,7 +401,7 @@ def test_ask_speaks_with_the_configured_model_and_keeps_the_session(tmp_path: Pa
     assert second["answer"] == "again"
     assert len(stub.requests[2]["messages"]) == 5
     assert "dummy" not in "".join(
-        path.read_text(errors="replace") for path in Path(os.environ["HOLDFAST_HOME"]).rglob("*.jsonl")
+        path.read_text(errors="replace") for path in Path(os.environ["SUREHAND_HOME"]).rglob("*.jsonl")
     )
 
 
@@ -452,13 +452,13 @@ def test_models_says_which_and_why(tmp_path: Path) -> None:
 
 
 def test_a_key_is_kept_privately_and_never_shown(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "holdfast", "auth"]
+    words = [sys.executable, "-m", "surehand", "auth"]
 
     def auth(*more: str, stdin: str = "") -> Any:
         return subprocess.run([*words, *more], input=stdin, capture_output=True, text=True, cwd=tmp_path, check=False)
 
     assert auth("set", "anthropic", stdin="sk-dummy-123\n").returncode == 0
-    path = Path(os.environ["HOLDFAST_HOME"]) / "keys.json"
+    path = Path(os.environ["SUREHAND_HOME"]) / "keys.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert "private file" in auth("status").stdout
     assert "sk-dummy" not in auth("status").stdout
@@ -477,14 +477,14 @@ def test_a_key_in_a_variable_is_the_users_to_unset(tmp_path: Path) -> None:
 
 
 def test_the_window_of_a_model_may_be_set() -> None:
-    from holdfast.models import choose, open_model
+    from surehand.models import choose, open_model
 
     settings = Settings.parse({"model": {"base_url": "http://127.0.0.1:1/v1", "name": "small", "context_tokens": 8000}})
     assert open_model(settings, choose(settings)).context_tokens == 8000
 
 
 def test_settings_without_a_key_may_name_a_local_server() -> None:
-    from holdfast.models import choose
+    from surehand.models import choose
 
     choice = choose(Settings.parse({"model": {"base_url": "http://127.0.0.1:11434/v1", "name": "llama3"}}))
     assert (choice.provider, choice.name) == ("openai", "llama3")

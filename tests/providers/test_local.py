@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Settings
-from holdfast.core.model import Message, ModelError, ModelRequest, TextDelta, Turn
-from holdfast.models import choose, open_model
+from surehand import Settings
+from surehand.core.model import Message, ModelError, ModelRequest, TextDelta, Turn
+from surehand.models import choose, open_model
 
 GGUF = os.environ.get("TEST_GGUF", "")
 NO_LLAMA = importlib.util.find_spec("xllamacpp") is None
@@ -28,7 +28,7 @@ def test_a_missing_library_says_how_to_get_it(tmp_path: Path) -> None:
     settings = Settings.parse({"model": {"path": str(tmp_path / "some.gguf")}})
     with pytest.raises(ModelError) as raised:
         open_model(settings, choose(settings))
-    assert "holdfast[local]" in raised.value.hint
+    assert "surehand[local]" in raised.value.hint
 
 
 @pytest.mark.skipif(NO_LLAMA or not GGUF, reason="xllamacpp is not installed, or TEST_GGUF names no model file")

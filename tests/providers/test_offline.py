@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.providers.offline import HELP, NO_TOOLS, NOT_UNDERSTOOD, OfflineModel
-from holdfast.providers.phrases import planned
-from holdfast.testing import scratch_app
+from surehand.providers.offline import HELP, NO_TOOLS, NOT_UNDERSTOOD, OfflineModel
+from surehand.providers.phrases import planned
+from surehand.testing import scratch_app
 
 READ = {"file_path": "README.md"}
 UNDERSTOOD: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Tool, ToolCall, tool
-from holdfast.core.tool import ToolInfo
-from holdfast.testing import scratch_app
+from surehand import Tool, ToolCall, tool
+from surehand.core.tool import ToolInfo
+from surehand.testing import scratch_app
 
 
 @tool(read_only=True)

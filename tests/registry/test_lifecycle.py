@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.errors import HoldfastError
-from holdfast.registry.lifecycle import HISTORY_LIMIT, TRANSITIONS, IllegalTransition, Lifecycle, State, Transition
+from surehand.core.errors import SurehandError
+from surehand.registry.lifecycle import HISTORY_LIMIT, TRANSITIONS, IllegalTransition, Lifecycle, State, Transition
 
 ALLOWED = {
     ("registered", "initializing"),
@@ -62,7 +62,7 @@ def test_exactly_the_moves_of_the_diagram_are_legal(before: State, after: State)
         lifecycle.move("t", after)
         assert lifecycle.state("t") == after
     else:
-        with pytest.raises(HoldfastError, match=f"{before} -> {after} for tool t"):
+        with pytest.raises(SurehandError, match=f"{before} -> {after} for tool t"):
             lifecycle.move("t", after)
         assert lifecycle.state("t") == before
 
@@ -221,8 +221,8 @@ def test_hooks_run_before_and_after_with_the_state_they_expect() -> None:
 
 
 def test_a_hook_that_refuses_keeps_the_tool_in_the_registry() -> None:
-    from holdfast.core.tool import Tool
-    from holdfast.registry.registry import Registry
+    from surehand.core.tool import Tool
+    from surehand.registry.registry import Registry
 
     registry = Registry()
     registry.register(Tool(name="t", description="t", run=print, args={"type": "object"}, aliases=("other",)))

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.tool import Tool
-from holdfast.policy import trust
-from holdfast.policy.approval import Answer, Question
-from holdfast.registry.loading import Loaded, Loader, entry_points
-from holdfast.registry.registry import Registry
-from holdfast.testing import scratch_app
+from surehand.core.tool import Tool
+from surehand.policy import trust
+from surehand.policy.approval import Answer, Question
+from surehand.registry.loading import Loaded, Loader, entry_points
+from surehand.registry.registry import Registry
+from surehand.testing import scratch_app
 
 GREET = """
-from holdfast.core.tool import tool
+from surehand.core.tool import tool
 
 @tool(read_only=True)
 def greet(name: str) -> str:
@@ -158,10 +158,10 @@ def test_installed_packages_offer_tools_by_entry_point(tmp_path: Path, monkeypat
     info = tmp_path / "sample_plugin-1.0.dist-info"
     info.mkdir()
     (info / "entry_points.txt").write_text(
-        "[console_scripts]\nx = y:z\n\n[holdfast.tools]\n# remark\nsample = sample_plugin\nbroken = no_such_module:x\n"
+        "[console_scripts]\nx = y:z\n\n[surehand.tools]\n# remark\nsample = sample_plugin\nbroken = no_such_module:x\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    assert list(entry_points("holdfast.tools")) == [("sample", "sample_plugin"), ("broken", "no_such_module:x")]
+    assert list(entry_points("surehand.tools")) == [("sample", "sample_plugin"), ("broken", "no_such_module:x")]
     load, registry, _ = loader()
     good, bad = load.load_entry_points()
     assert good.tools == ("greet",)
@@ -173,7 +173,7 @@ async def test_calls_under_way_finish_on_the_tool_they_started_with(tmp_path: Pa
     path = tmp_path / "slow.py"
     source = """
 import asyncio
-from holdfast.core.tool import tool
+from surehand.core.tool import tool
 BEGAN, GO = asyncio.Event(), asyncio.Event()
 
 @tool(read_only=True)
@@ -207,7 +207,7 @@ async def test_a_call_that_waits_for_an_answer_runs_on_the_tool_it_started_with(
             await answer.wait()
             return Answer("once")
 
-    source = "from holdfast.core.tool import tool\n\n@tool\ndef act() -> str:\n    'Acts.'\n    return 'old'\n"
+    source = "from surehand.core.tool import tool\n\n@tool\ndef act() -> str:\n    'Acts.'\n    return 'old'\n"
     (tmp_path / "act.py").write_text(source)
     async with scratch_app(builtin=False, approver=Slow()) as app:
         app.loader.load_folder(str(tmp_path))
@@ -239,7 +239,7 @@ async def test_a_watched_folder_is_reloaded_on_the_fly(tmp_path: Path) -> None:
 
 
 async def test_a_workspace_s_own_tools_load_only_once_it_is_trusted(tmp_path: Path) -> None:
-    folder = tmp_path / ".holdfast" / "tools"
+    folder = tmp_path / ".surehand" / "tools"
     folder.mkdir(parents=True)
     (folder / "greet.py").write_text(greeting("hello"))
     async with scratch_app(tmp_path, builtin=False) as app:
@@ -253,7 +253,7 @@ async def test_a_workspace_s_own_tools_load_only_once_it_is_trusted(tmp_path: Pa
 
 
 async def test_a_broken_tool_of_a_trusted_workspace_is_a_warning_and_no_end(tmp_path: Path) -> None:
-    folder = tmp_path / ".holdfast" / "tools"
+    folder = tmp_path / ".surehand" / "tools"
     folder.mkdir(parents=True)
     (folder / "broken.py").write_text("def x(:\n")
     (folder / "greet.py").write_text(greeting("hello"))
@@ -266,7 +266,7 @@ async def test_a_broken_tool_of_a_trusted_workspace_is_a_warning_and_no_end(tmp_
 
 async def test_a_tool_of_a_file_may_run_in_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "apart.py").write_text(
-        "import os\nfrom holdfast.core.tool import tool\n\n"
+        "import os\nfrom surehand.core.tool import tool\n\n"
         '@tool(read_only=True, where="process")\ndef apart() -> int:\n    "Says its process."\n    return os.getpid()\n'
     )
     async with scratch_app(builtin=False) as app:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import RegistrationError, Registry, Tool, ToolFailure, tool
-from holdfast.core.tool import ToolInfo
-from holdfast.registry.validate import problems
+from surehand import RegistrationError, Registry, Tool, ToolFailure, tool
+from surehand.core.tool import ToolInfo
+from surehand.registry.validate import problems
 
 
 def make(name: str, **options: Any) -> Tool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.errors import RegistrationError
-from holdfast.core.tool import Tool
-from holdfast.registry.registry import Registry
-from holdfast.registry.resolve import order, problems, split_requirement
+from surehand.core.errors import RegistrationError
+from surehand.core.tool import Tool
+from surehand.registry.registry import Registry
+from surehand.registry.resolve import order, problems, split_requirement
 
 SCHEMA = {"type": "object"}
 

@@ -8,8 +8,8 @@ from time import process_time
 
 import pytest
 
-from holdfast.core.tool import ToolInfo
-from holdfast.registry.search import SearchIndex, words
+from surehand.core.tool import ToolInfo
+from surehand.registry.search import SearchIndex, words
 
 
 class Cards:

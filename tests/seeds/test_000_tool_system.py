@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import RegistrationError, Registry, Tool, tool
-from holdfast.providers.scripted import ScriptedModel
-from holdfast.testing import Says, scratch_app
+from surehand import RegistrationError, Registry, Tool, tool
+from surehand.providers.scripted import ScriptedModel
+from surehand.testing import Says, scratch_app
 
 
 def make(name: str) -> Tool:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from holdfast import Holdfast, Registry, Settings, Tool, ToolResult, tool
-from holdfast.core.shapes import result_to_mcp
-from holdfast.providers.scripted import ScriptedModel
-from holdfast.registry.validate import problems
-from holdfast.testing import run_tool, scratch_app
-from holdfast.tools.calculator import TOOLS as CALCULATOR
+from surehand import Registry, Settings, Surehand, Tool, ToolResult, tool
+from surehand.core.shapes import result_to_mcp
+from surehand.providers.scripted import ScriptedModel
+from surehand.registry.validate import problems
+from surehand.testing import run_tool, scratch_app
+from surehand.tools.calculator import TOOLS as CALCULATOR
 
 
 @tool(read_only=True)
@@ -113,7 +113,7 @@ async def test_tool_execution_logging(caplog: pytest.LogCaptureFixture) -> None:
         "Breaks."
         raise RuntimeError("out of paper")
 
-    with caplog.at_level(logging.INFO, "holdfast"):
+    with caplog.at_level(logging.INFO, "surehand"):
         await run_tool(shout, {"text": "hello"})
         await run_tool(broken)
     logged = caplog.text
@@ -181,14 +181,14 @@ async def test_handle_invalid_expressions(expression: str) -> None:
 
 
 async def test_application_initialisation(tmp_path: Path) -> None:
-    async with Holdfast(tmp_path, modules={"voice": [shout, whisper]}) as app:
+    async with Surehand(tmp_path, modules={"voice": [shout, whisper]}) as app:
         assert "voice" in app.registry.modules()
         assert (await app.call("shout", {"text": "a"})).ok
 
 
 async def test_tool_integration(tmp_path: Path) -> None:
     model = ScriptedModel([("mcp__voice__shout", {"text": "hey"})], "HEY it is")
-    async with Holdfast(tmp_path, modules={"voice": [shout]}) as app:
+    async with Surehand(tmp_path, modules={"voice": [shout]}) as app:
         outcome = await app.conversation(model).ask("shout hey")
     assert outcome.results[0].output == "HEY"
 
@@ -200,11 +200,11 @@ def test_readme_has_a_whole_example() -> None:
 
 
 def test_every_public_name_has_a_docstring() -> None:
-    import holdfast
+    import surehand
 
-    for name in holdfast.__all__:
-        value = getattr(holdfast, name)
-        if callable(value) and getattr(value, "__module__", "").startswith("holdfast"):
+    for name in surehand.__all__:
+        value = getattr(surehand, name)
+        if callable(value) and getattr(value, "__module__", "").startswith("surehand"):
             assert value.__doc__, name
 
 

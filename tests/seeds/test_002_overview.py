@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Progress, Settings, ToolCall, ToolFailure, ToolResult, tool
-from holdfast.core.settings import McpServerSettings
-from holdfast.core.shapes import call_to_mcp, result_from_mcp
-from holdfast.engine.orchestrator import batches
-from holdfast.testing import Says, run_tool, scratch_app
+from surehand import Progress, Settings, Surehand, ToolCall, ToolFailure, ToolResult, tool
+from surehand.core.settings import McpServerSettings
+from surehand.core.shapes import call_to_mcp, result_from_mcp
+from surehand.engine.orchestrator import batches
+from surehand.testing import Says, run_tool, scratch_app
 
 ROUGH = str(Path(__file__).parents[1] / "mcp" / "rough_server.py")
 
@@ -35,7 +35,7 @@ async def alone() -> str:
 # -- the nine layers ---------------------------------------------------------------------------------------------------
 
 
-async def refusal(app: Holdfast, **args: Any) -> Mapping[str, Any]:
+async def refusal(app: Surehand, **args: Any) -> Mapping[str, Any]:
     """Return code, message and details of a refused Edit."""
     result = await app.call("Edit", args)
     assert result.error is not None
@@ -244,7 +244,7 @@ def test_an_mcp_answer_becomes_a_result() -> None:
 
 async def test_tools_of_an_mcp_server_are_registered_under_its_name(tmp_path: Path) -> None:
     server = McpServerSettings(command=sys.executable, args=("-S", ROUGH))
-    async with Holdfast(tmp_path, settings=Settings(), approver=Says("once"), mcp_servers={"rough": server}) as app:
+    async with Surehand(tmp_path, settings=Settings(), approver=Says("once"), mcp_servers={"rough": server}) as app:
         for name in ("rough:echo", "mcp__rough__echo"):
             result = await app.call(name, {"text": "hi"})
             assert (result.ok, result.output) == (True, "hi")

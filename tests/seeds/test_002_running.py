@@ -10,14 +10,14 @@ from typing import Any, Literal, get_args
 
 import pytest
 
-from holdfast import Event, Health, Settings, Tool, ToolCall, ToolFailure, ToolResult, tool
-from holdfast.engine.extensions import Extension
-from holdfast.engine.figures import ToolMetrics
-from holdfast.engine.metrics import Metrics
-from holdfast.engine.metrics_report import to_json
-from holdfast.engine.tuning import advise_caching, advise_concurrency, advise_timeout
-from holdfast.registry.lifecycle import IllegalTransition, Lifecycle, State, Transition
-from holdfast.testing import scratch_app
+from surehand import Event, Health, Settings, Tool, ToolCall, ToolFailure, ToolResult, tool
+from surehand.engine.extensions import Extension
+from surehand.engine.figures import ToolMetrics
+from surehand.engine.metrics import Metrics
+from surehand.engine.metrics_report import to_json
+from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
+from surehand.registry.lifecycle import IllegalTransition, Lifecycle, State, Transition
+from surehand.testing import scratch_app
 
 
 @tool(read_only=True, concurrency_safe=True)

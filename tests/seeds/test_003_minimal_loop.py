@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import ToolCall, ToolResult
-from holdfast.agent.ask import answer
-from holdfast.providers.scripted import ScriptedModel
-from holdfast.testing import scratch_app
+from surehand import ToolCall, ToolResult
+from surehand.agent.ask import answer
+from surehand.providers.scripted import ScriptedModel
+from surehand.testing import scratch_app
 
 
-def holdfast(*words: str, cwd: Path) -> Any:
+def surehand(*words: str, cwd: Path) -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "surehand", *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
     )
     return json.loads(done.stdout)
 
@@ -89,10 +89,10 @@ async def test_the_three_fixed_error_codes(tmp_path: Path, name: str, args: Any,
 
 
 def test_the_three_commands(tmp_path: Path) -> None:
-    rows = holdfast("tools", "list", cwd=tmp_path)
+    rows = surehand("tools", "list", cwd=tmp_path)
     assert {"name", "description", "inputSchema"} <= set(rows[0])
-    assert holdfast("tools", "info", "time.now", cwd=tmp_path)["inputSchema"]
-    assert holdfast("tools", "invoke", "tools.echo", "--args", '{"text": "x"}', cwd=tmp_path)["ok"] is True
+    assert surehand("tools", "info", "time.now", cwd=tmp_path)["inputSchema"]
+    assert surehand("tools", "invoke", "tools.echo", "--args", '{"text": "x"}', cwd=tmp_path)["ok"] is True
 
 
 async def test_the_loop_runs_calls_and_gives_the_model_their_results() -> None:
@@ -107,14 +107,14 @@ async def test_the_loop_runs_calls_and_gives_the_model_their_results() -> None:
 
 
 def test_ask_has_tools_unless_told_otherwise(tmp_path: Path) -> None:
-    assert holdfast("ask", "what time is it", cwd=tmp_path)["toolCalls"]
-    assert not holdfast("ask", "what time is it", "--with-tools=false", cwd=tmp_path)["toolCalls"]
-    limited = holdfast("ask", "where am i", "--tool-allow=time.now", cwd=tmp_path)
+    assert surehand("ask", "what time is it", cwd=tmp_path)["toolCalls"]
+    assert not surehand("ask", "what time is it", "--with-tools=false", cwd=tmp_path)["toolCalls"]
+    limited = surehand("ask", "where am i", "--tool-allow=time.now", cwd=tmp_path)
     assert limited["toolError"]["code"] == "tool_unavailable"
 
 
 async def test_results_are_reused_within_a_session(tmp_path: Path) -> None:
-    from holdfast import Settings
+    from surehand import Settings
 
     (tmp_path / "a.txt").write_text("one\n")
     settings = Settings.parse({"engine": {"cache": True}})

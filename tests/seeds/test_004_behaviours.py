@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Event, Settings, ToolResult
-from holdfast.host.shell.report import understand
-from holdfast.providers.scripted import ScriptedModel
-from holdfast.testing import scratch_app
 from loopback import Site, page
 from pictures import HEIC_TURNED
+from surehand import Event, Settings, ToolResult
+from surehand.host.shell.report import understand
+from surehand.providers.scripted import ScriptedModel
+from surehand.testing import scratch_app
 
 # -- Bash -------------------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Settings, Tool, ToolCall, ToolContext, ToolResult, tool
-from holdfast.core.view import CORE_TOOLS
-from holdfast.engine.orchestrator import batches
-from holdfast.testing import Says, run_tool, scratch_app
+from surehand import Settings, Tool, ToolCall, ToolContext, ToolResult, tool
+from surehand.core.view import CORE_TOOLS
+from surehand.engine.orchestrator import batches
+from surehand.testing import Says, run_tool, scratch_app
 
 # -- what each tool says of itself ------------------------------------------------------------------------------------
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.app import Holdfast
-from holdfast.core.call import ToolResult
-from holdfast.testing import scratch_app
+from surehand.app import Surehand
+from surehand.core.call import ToolResult
+from surehand.testing import scratch_app
 
 LARGEST_BYTES = 1_000_000
 FILES_AT_ONCE = 200
@@ -186,7 +186,7 @@ def _unique(text: str, start: int, end: int) -> bool:
 class Replay:
     """One commit's files in a workspace, changed through the door of an application over it."""
 
-    def __init__(self, app: Holdfast, root: Path, way: str, tally: Tally) -> None:
+    def __init__(self, app: Surehand, root: Path, way: str, tally: Tally) -> None:
         self.app, self.root, self.way, self.tally = app, root, way, tally
         self.changed: list[Revision] = []
 
@@ -354,7 +354,7 @@ def main() -> int:
     options = parser.parse_args()
     whole = Tally()
     with tempfile.TemporaryDirectory(prefix="replay-home-") as home:
-        os.environ["HOLDFAST_HOME"] = home
+        os.environ["SUREHAND_HOME"] = home
         for repository in options.repositories:
             for ways in [[way] for way in options.way] if options.way else [WAYS]:
                 tally = replay_repository(repository, options.most, ways, options.how)

@@ -6,13 +6,13 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.call import ToolCall, ToolResult
-from holdfast.core.context import ToolContext
-from holdfast.core.effects import Effect
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.core.tool import Preview, Tool
-from holdfast.tools import gitignore, glob, grep
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.effects import Effect
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.core.tool import Preview, Tool
+from surehand.tools import gitignore, glob, grep
 
 TOOLS: dict[str, Tool] = {tool.name: tool for module in (grep, glob, gitignore) for tool in module.TOOLS}
 

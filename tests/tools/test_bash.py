@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.call import ToolCall, ToolResult
-from holdfast.core.context import ToolContext
-from holdfast.core.effects import Unreadable
-from holdfast.core.errors import ToolFailure
-from holdfast.core.events import Progress
-from holdfast.core.schema import InvalidArguments
-from holdfast.core.session import Session
-from holdfast.core.settings import SandboxSettings, Settings, ToolSettings
-from holdfast.host.history.history import HISTORY
-from holdfast.host.sandbox import probe
-from holdfast.tools import background, tasks
-from holdfast.tools.bash import BASH
-from holdfast.tools.tasks import BOARD
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.effects import Unreadable
+from surehand.core.errors import ToolFailure
+from surehand.core.events import Progress
+from surehand.core.schema import InvalidArguments
+from surehand.core.session import Session
+from surehand.core.settings import SandboxSettings, Settings, ToolSettings
+from surehand.host.history.history import HISTORY
+from surehand.host.sandbox import probe
+from surehand.tools import background, tasks
+from surehand.tools.bash import BASH
+from surehand.tools.tasks import BOARD
 
 
 class Bench:
@@ -149,7 +149,7 @@ async def test_a_time_out_says_so_and_keeps_what_was_printed(sh: Bench) -> None:
 
 
 async def test_a_slow_command_reports_its_time(sh: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.tools.bash_result.SLOW_S", 0.05)
+    monkeypatch.setattr("surehand.tools.bash_result.SLOW_S", 0.05)
     assert "[took 0." in (await sh("sleep 0.1")).output
 
 
@@ -319,7 +319,7 @@ async def test_nothing_runs_on_when_the_session_closes(sh: Bench) -> None:
     while not Path(sh.session.workspace, "up").exists():
         await asyncio.sleep(0.01)
     await sh.session.close()
-    marker = f"HOLDFAST_SESSION={sh.session.id}".encode()
+    marker = f"SUREHAND_SESSION={sh.session.id}".encode()
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and _has(pid, marker)]
 
 

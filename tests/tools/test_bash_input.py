@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Event, Holdfast
-from holdfast.core.call import ToolResult
-from holdfast.core.settings import Settings
-from holdfast.host.sandbox import probe
-from holdfast.testing import scratch_app
-from holdfast.tools.background import BACKGROUND
+from surehand import Event, Surehand
+from surehand.core.call import ToolResult
+from surehand.core.settings import Settings
+from surehand.host.sandbox import probe
+from surehand.testing import scratch_app
+from surehand.tools.background import BACKGROUND
 
 MODES = ["off", *(["required"] if probe.available() else [])]
 AT_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
@@ -38,7 +38,7 @@ NOT_ASKING = [
 ]
 
 
-async def run(app: Holdfast, command: str, timeout_s: float) -> ToolResult:
+async def run(app: Surehand, command: str, timeout_s: float) -> ToolResult:
     return await app.call("Bash", {"command": command, "timeout": int(timeout_s * 1000)})
 
 
@@ -115,7 +115,7 @@ async def test_an_input_that_is_empty_is_the_reason_given(tmp_path: Path, comman
 
 @pytest.mark.skipif("required" not in MODES, reason="no sandbox here")
 async def test_a_command_that_met_the_sandbox_too_is_told_both(tmp_path: Path) -> None:
-    asking = f"{sys.executable} -c \"import os\ntry: input()\nfinally: os.mkdir('/usr/holdfast-probe')\""
+    asking = f"{sys.executable} -c \"import os\ntry: input()\nfinally: os.mkdir('/usr/surehand-probe')\""
     async with scratch_app(tmp_path, settings=Settings.parse({"sandbox": {"mode": "required"}})) as app:
         result = await run(app, asking, 20)
     assert result.data["waiting_for_input"] is True

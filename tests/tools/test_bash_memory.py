@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Holdfast
-from holdfast.core.call import ToolResult
-from holdfast.core.settings import Settings
-from holdfast.host.shells import SHELLS
-from holdfast.testing import Says, scratch_app
+from surehand.app import Surehand
+from surehand.core.call import ToolResult
+from surehand.core.settings import Settings
+from surehand.host.shells import SHELLS
+from surehand.testing import Says, scratch_app
 
 PERSISTENT = {"tools": {"Bash": {"custom": {"persistent": True}}}}
 
@@ -21,7 +21,7 @@ PERSISTENT = {"tools": {"Bash": {"custom": {"persistent": True}}}}
 class Remembering:
     """A session with such a shell, in which every question is answered with yes."""
 
-    def __init__(self, app: Holdfast, says: Says) -> None:
+    def __init__(self, app: Surehand, says: Says) -> None:
         self.app = app
         self._says = says
 

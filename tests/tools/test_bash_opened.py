@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Settings
-from holdfast.host.sandbox import probe
-from holdfast.policy.opened import opened
-from holdfast.policy.paths import Roots
-from holdfast.policy.rules import Origin, parse_rule
-from holdfast.testing import scratch_app
+from surehand import Settings
+from surehand.host.sandbox import probe
+from surehand.policy.opened import opened
+from surehand.policy.paths import Roots
+from surehand.policy.rules import Origin, parse_rule
+from surehand.testing import scratch_app
 
 contained = pytest.mark.skipif(not probe.available(), reason="this system cannot contain commands")
 
@@ -67,7 +67,7 @@ def test_only_whole_folders_that_nothing_protects_are_opened(tmp_path: Path, mon
     for folder in (home / ".cache/uv", home / ".ssh", home / ".aws", work, tmp_path / "a", tmp_path / "b/deep"):
         folder.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("SUREHAND_HOME", str(tmp_path / "state"))
     (tmp_path / "state").mkdir()
     roots = Roots(str(work))
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Holdfast
-from holdfast.core.call import ToolResult
-from holdfast.host.sandbox import denials, probe
-from holdfast.host.sandbox.plan import Plan
-from holdfast.testing import scratch_app
+from surehand.app import Surehand
+from surehand.core.call import ToolResult
+from surehand.host.sandbox import denials, probe
+from surehand.host.sandbox.plan import Plan
+from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(not probe.abilities().namespaces, reason="needs namespaces")
 
@@ -23,13 +23,13 @@ mkdir -p "$place" && printf '#!/bin/sh\ntouch ran\n' > "$place/pre-commit" && ch
 
 
 @pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[Holdfast]:
+async def app(tmp_path: Path) -> AsyncIterator[Surehand]:
     (tmp_path / "plant.sh").write_text(PLANT)
     async with scratch_app(tmp_path) as app:
         yield app
 
 
-async def sh(app: Holdfast, command: str) -> ToolResult:
+async def sh(app: Surehand, command: str) -> ToolResult:
     return await app.call("Bash", {"command": command})
 
 
@@ -37,7 +37,7 @@ def make_repository(folder: Path) -> None:
     subprocess.run(["git", "init", "-q", folder], check=True)
 
 
-async def test_a_hook_in_a_repository_a_command_makes_is_taken_away(app: Holdfast, tmp_path: Path) -> None:
+async def test_a_hook_in_a_repository_a_command_makes_is_taken_away(app: Surehand, tmp_path: Path) -> None:
     result = await sh(app, "git init -q . && sh plant.sh .")
     assert result.error is not None
     assert result.data["put_back"] == [f"{tmp_path}/.git/hooks/pre-commit"]
@@ -46,7 +46,7 @@ async def test_a_hook_in_a_repository_a_command_makes_is_taken_away(app: Holdfas
 
 
 async def test_a_hook_that_comes_before_its_repository_or_by_a_rename_is_taken_away_too(
-    app: Holdfast, tmp_path: Path
+    app: Surehand, tmp_path: Path
 ) -> None:
     assert not (await sh(app, "sh plant.sh .")).ok
     await sh(app, "mkdir -p deep/x && sh plant.sh deep/x && mv deep/x/.g?t deep/x/moved && git init -q deep/x")
@@ -55,7 +55,7 @@ async def test_a_hook_that_comes_before_its_repository_or_by_a_rename_is_taken_a
 
 
 async def test_later_commands_cannot_make_a_hook_in_it_either_and_still_set_it_up(
-    app: Holdfast, tmp_path: Path
+    app: Surehand, tmp_path: Path
 ) -> None:
     assert (await sh(app, "mkdir -p a/b/c && git init -q a/b/c")).ok
     planted = await sh(app, "sh plant.sh a/b/c")
@@ -66,7 +66,7 @@ async def test_later_commands_cannot_make_a_hook_in_it_either_and_still_set_it_u
     assert (await sh(app, f"{set_up} && git log --oneline")).ok
 
 
-async def test_settings_that_name_programs_are_taken_away_from_it(app: Holdfast, tmp_path: Path) -> None:
+async def test_settings_that_name_programs_are_taken_away_from_it(app: Surehand, tmp_path: Path) -> None:
     await sh(app, "git init -q .")
     result = await sh(app, "git config core.fsmonitor ./spy.sh")
     assert result.data["put_back"] == [f"{tmp_path}/.git/config"]
@@ -89,7 +89,7 @@ async def test_repositories_deep_in_the_workspace_and_submodules_are_kept(tmp_pa
     assert "x\n" not in (tmp_path / ".git/modules/s/config").read_text()
 
 
-async def test_no_trial_brings_a_hook_in(app: Holdfast, tmp_path: Path) -> None:
+async def test_no_trial_brings_a_hook_in(app: Surehand, tmp_path: Path) -> None:
     shown = await app.dry_run("Bash", {"command": "git init -q . && sh plant.sh ."})
     assert "pre-commit" in shown.data["diff"]
     assert not (tmp_path / ".git").exists()

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from changing import COMMANDS, furnish, snapshot
 
-from holdfast import Holdfast, Settings
-from holdfast.core.events import Event
-from holdfast.host.sandbox import probe
-from holdfast.host.shells import SHELLS
-from holdfast.policy.approval import Answer, Nobody, Question
-from holdfast.testing import Says, scratch_app
+from surehand import Settings, Surehand
+from surehand.core.events import Event
+from surehand.host.sandbox import probe
+from surehand.host.shells import SHELLS
+from surehand.policy.approval import Answer, Nobody, Question
+from surehand.testing import Says, scratch_app
 from users import somebody
 
 PLACES = ("layer", "copy", "copy beside")
@@ -75,7 +75,7 @@ class Applies:
 
 
 @asynccontextmanager
-async def opened(workspace: Path, approver: Any = None, **options: Any) -> AsyncGenerator[tuple[Holdfast, list[Event]]]:
+async def opened(workspace: Path, approver: Any = None, **options: Any) -> AsyncGenerator[tuple[Surehand, list[Event]]]:
     events: list[Event] = []
     async with scratch_app(workspace, approver=approver or Applies(), **options) as app:
         app.bus.subscribe(events.append)
@@ -377,7 +377,7 @@ async def test_where_nothing_contains_a_command_none_is_tried(workspace: Path, m
 async def test_a_workspace_too_large_for_a_plain_copy_is_refused_by_the_limit(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str, told: str
 ) -> None:
-    from holdfast.host import tree_copy
+    from surehand.host import tree_copy
 
     force("copy", monkeypatch)
     small = tree_copy.Limits(**{limit: 5})
@@ -500,9 +500,9 @@ import asyncio, json, os, sys
 from dataclasses import replace
 from pathlib import Path
 from changing import COMMANDS, furnish, snapshot
-from holdfast.host.sandbox import probe
-from holdfast.policy.approval import Nobody
-from holdfast.testing import scratch_app
+from surehand.host.sandbox import probe
+from surehand.policy.approval import Nobody
+from surehand.testing import scratch_app
 
 real = probe.abilities()
 places = {

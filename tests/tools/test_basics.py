@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.call import ToolCall, ToolResult
-from holdfast.core.context import ToolContext
-from holdfast.core.effects import ReadPath
-from holdfast.core.errors import ToolFailure
-from holdfast.core.schema import InvalidArguments
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.tools.basics import TOOLS
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.effects import ReadPath
+from surehand.core.errors import ToolFailure
+from surehand.core.schema import InvalidArguments
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.tools.basics import TOOLS
 
 BY_NAME = {tool.name: tool for tool in TOOLS}
 

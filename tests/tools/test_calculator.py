@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import ToolFailure
-from holdfast.core.schema import InvalidArguments
-from holdfast.tools.calculator import TOOLS, calculate
+from surehand.core.errors import ToolFailure
+from surehand.core.schema import InvalidArguments
+from surehand.tools.calculator import TOOLS, calculate
 
 (TOOL,) = TOOLS
 CONTEXT: Any = None  # the calculator knows nothing of its session

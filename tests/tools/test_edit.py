@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from workbench import TOOLS, Workbench, failure
 
-from holdfast.core.call import ToolResult
-from holdfast.core.effects import WritePath
-from holdfast.core.read_state import digest_of
-from holdfast.testing import scratch_app
+from surehand.core.call import ToolResult
+from surehand.core.effects import WritePath
+from surehand.core.read_state import digest_of
+from surehand.testing import scratch_app
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from searching import TOOLS, Desk
 
-from holdfast.core.effects import ReadPath, WritePath
-from holdfast.core.errors import ToolFailure
+from surehand.core.effects import ReadPath, WritePath
+from surehand.core.errors import ToolFailure
 
 
 @pytest.fixture

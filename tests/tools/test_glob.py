@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from searching import TOOLS, Desk
 
-from holdfast.core.effects import ReadPath
-from holdfast.core.errors import ToolFailure
-from holdfast.host.walk import DEPTH_LIMIT
-from holdfast.tools import glob as glob_tool
+from surehand.core.effects import ReadPath
+from surehand.core.errors import ToolFailure
+from surehand.host.walk import DEPTH_LIMIT
+from surehand.tools import glob as glob_tool
 
 
 @pytest.fixture

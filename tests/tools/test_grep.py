@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from searching import TOOLS, Desk
 
-from holdfast.core.effects import ReadPath
-from holdfast.core.errors import ToolFailure
-from holdfast.host import search
+from surehand.core.effects import ReadPath
+from surehand.core.errors import ToolFailure
+from surehand.host import search
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ async def test_special_files_are_refused_at_once(desk: Desk) -> None:
 
 _BEATING = """
 import asyncio, sys, time
-from holdfast import Holdfast
+from surehand import Surehand
 
 async def main():
     widest = 0.0
@@ -320,7 +320,7 @@ async def main():
             # What others do on the machine is not ours: where this process did nothing, nothing held the loop.
             widest = max(widest, min(time.perf_counter() - before, time.process_time() - worked))
 
-    async with Holdfast(sys.argv[1], keep_state=False) as app:
+    async with Surehand(sys.argv[1], keep_state=False) as app:
         await app.call("Grep", {"pattern": "warm"})
         beating = asyncio.create_task(beat())
         for args in ({"pattern": "zebra"}, {"pattern": r"wor\\w+ in", "output_mode": "count"}):
@@ -337,7 +337,7 @@ def test_the_event_loop_goes_on_while_a_search_runs(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     for number in range(200):
         (tmp_path / f"work/{number}.txt").write_text("some words in a line\n" * 1000)
-    variables = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}
+    variables = {**os.environ, "SUREHAND_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", _BEATING, str(tmp_path / "work")]
     ran = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from workbench import Workbench, failure
 
-from holdfast.host.pieces import Pieces
-from holdfast.host.text import Splice, spliced
+from surehand.host.pieces import Pieces
+from surehand.host.text import Splice, spliced
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
-from holdfast.core.call import Image, Text, ToolCall, ToolResult
-from holdfast.core.context import ToolContext
-from holdfast.core.effects import ReadPath
-from holdfast.core.errors import ToolFailure
-from holdfast.core.read_state import Seen
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.tools.read import TOOLS
+from surehand.core.call import Image, Text, ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.effects import ReadPath
+from surehand.core.errors import ToolFailure
+from surehand.core.read_state import Seen
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.tools.read import TOOLS
 
 (READ,) = TOOLS
 
@@ -556,7 +556,7 @@ def test_everything_but_a_plain_text_is_left_to_the_thorough_way(tmp_path: Path,
 
 
 async def test_a_file_whose_name_is_no_utf_8_is_read_and_an_empty_name_refused(tmp_path: Path) -> None:
-    from holdfast.testing import scratch_app
+    from surehand.testing import scratch_app
 
     with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.txt"), "w") as file:
         file.write("hi\n")

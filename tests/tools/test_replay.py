@@ -13,7 +13,7 @@ import pytest
 from replaying import Hunk, by_characters, by_lines, lines, replay_repository, steps
 from workbench import Workbench
 
-from holdfast.host.text import detect
+from surehand.host.text import detect
 
 REPOSITORY = str(Path(__file__).parent.parent.parent)
 OTHERS = [place for place in os.environ.get("REPLAY_REPOSITORIES", "").split(os.pathsep) if place]

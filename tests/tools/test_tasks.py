@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Settings
-from holdfast.core.tasks import Status
-from holdfast.testing import scratch_app
-from holdfast.tools.tasks import BOARD
+from surehand import Settings, Surehand
+from surehand.core.tasks import Status
+from surehand.testing import scratch_app
+from surehand.tools.tasks import BOARD
 
 
 async def test_a_todo_is_created_listed_and_moved() -> None:
@@ -96,10 +96,10 @@ async def test_a_todo_has_no_output() -> None:
 @pytest.mark.parametrize("keep", [True, False])
 async def test_tasks_are_kept_across_sessions_where_asked(tmp_path: Path, keep: bool) -> None:
     settings = Settings.parse({"toolset": {"keep_tasks": keep}})
-    async with Holdfast(tmp_path, settings=settings) as app:
+    async with Surehand(tmp_path, settings=settings) as app:
         await app.call("TaskCreate", {"title": "later"})
         app.session.keep(BOARD).join("clock_1", "a clock", "agent", Clock())
-    async with Holdfast(tmp_path, settings=settings) as app:
+    async with Surehand(tmp_path, settings=settings) as app:
         tasks: list[dict[str, Any]] = (await app.call("TaskList")).data["tasks"]
         again = await app.call("TaskCreate", {"title": "next"})
     assert [(task["title"], task["status"]) for task in tasks] == (
@@ -110,10 +110,10 @@ async def test_tasks_are_kept_across_sessions_where_asked(tmp_path: Path, keep: 
 
 async def test_a_damaged_task_file_is_set_aside(tmp_path: Path) -> None:
     settings = Settings.parse({"toolset": {"keep_tasks": True}})
-    async with Holdfast(tmp_path, settings=settings) as app:
+    async with Surehand(tmp_path, settings=settings) as app:
         await app.call("TaskCreate", {"title": "later"})
         path = Path(str(app.session.state_dir)) / "tasks.json"
     path.write_text(json.dumps(["nonsense"]))
-    async with Holdfast(tmp_path, settings=settings) as app:
+    async with Surehand(tmp_path, settings=settings) as app:
         assert (await app.call("TaskList")).data == {"tasks": []}
     assert (path.parent / "tasks.json.damaged").exists()

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
-from holdfast.core.call import ToolResult
-from holdfast.core.settings import Settings
-from holdfast.core.tool import Tool
-from holdfast.host.history.history import HISTORY
-from holdfast.testing import Says, scratch_app
-from holdfast.tools.tool_create import TOOLS
+from surehand.app import Surehand
+from surehand.core.call import ToolResult
+from surehand.core.settings import Settings
+from surehand.core.tool import Tool
+from surehand.host.history.history import HISTORY
+from surehand.testing import Says, scratch_app
+from surehand.tools.tool_create import TOOLS
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 COUNT = "def run(text):\n    return {'words': len(text.split())}\n"
@@ -23,7 +23,7 @@ COUNT = "def run(text):\n    return {'words': len(text.split())}\n"
 READ = Tool(name="Read", description="A tool nobody made", run=lambda args, ctx: "", args={"type": "object"})
 
 
-def opened(workspace: Path | None = None, **options: Any) -> AbstractAsyncContextManager[Holdfast]:
+def opened(workspace: Path | None = None, **options: Any) -> AbstractAsyncContextManager[Surehand]:
     return scratch_app(workspace, tools=[*TOOLS, READ], builtin=False, **options)
 
 
@@ -32,7 +32,7 @@ def definition(**changes: Any) -> dict[str, Any]:
     return {**made, **changes}
 
 
-async def create(app: Holdfast, **changes: Any) -> ToolResult:
+async def create(app: Surehand, **changes: Any) -> ToolResult:
     return await app.call("ToolCreate", definition(**changes))
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.call import ToolCall, ToolResult
-from holdfast.core.context import ToolContext
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings
-from holdfast.core.tool import Tool
-from holdfast.core.view import CORE_TOOLS, Selection
-from holdfast.registry.registry import Registry
-from holdfast.registry.search import SearchIndex
-from holdfast.testing import scratch_app
-from holdfast.tools.tool_search import TOOLS, ToolSearchArgs
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.core.tool import Tool
+from surehand.core.view import CORE_TOOLS, Selection
+from surehand.registry.registry import Registry
+from surehand.registry.search import SearchIndex
+from surehand.testing import scratch_app
+from surehand.tools.tool_search import TOOLS, ToolSearchArgs
 
 (TOOL,) = TOOLS
 OTHERS = {

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from workbench import TOOLS, Workbench, failure
 
-from holdfast.core.effects import DeletePath, WritePath
-from holdfast.host.history.words import ABSENT, FileChange
+from surehand.core.effects import DeletePath, WritePath
+from surehand.host.history.words import ABSENT, FileChange
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from changing import COMMANDS, furnish, snapshot
 
-from holdfast.testing import scratch_app
+from surehand.testing import scratch_app
 
 
 @pytest.mark.parametrize("case", COMMANDS)

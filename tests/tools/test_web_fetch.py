@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast.core.call import Image, Text, ToolCall, ToolResult
-from holdfast.core.context import ToolContext
-from holdfast.core.effects import Connect, Effect
-from holdfast.core.errors import ToolFailure
-from holdfast.core.events import Progress
-from holdfast.core.schema import InvalidArguments
-from holdfast.core.session import Session
-from holdfast.core.settings import EngineSettings, Settings, WebSettings
-from holdfast.host import http_body
-from holdfast.tools import web_fetch as module
-from holdfast.tools.web_fetch import TOOLS, web_fetch
 from loopback import Site, page, redirect
+from surehand.core.call import Image, Text, ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.effects import Connect, Effect
+from surehand.core.errors import ToolFailure
+from surehand.core.events import Progress
+from surehand.core.schema import InvalidArguments
+from surehand.core.session import Session
+from surehand.core.settings import EngineSettings, Settings, WebSettings
+from surehand.host import http_body
+from surehand.tools import web_fetch as module
+from surehand.tools.web_fetch import TOOLS, web_fetch
 
 WEB_FETCH = TOOLS[0]
 ARTICLE = "<html><head><title>A &amp; B</title></head><body><h1>Head</h1><p>Words of the article.</p></body></html>"

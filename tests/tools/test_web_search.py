@@ -16,20 +16,20 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
-from holdfast.core.call import ToolCall, ToolResult
-from holdfast.core.context import ToolContext
-from holdfast.core.effects import Connect, Effect
-from holdfast.core.errors import ToolFailure
-from holdfast.core.schema import InvalidArguments
-from holdfast.core.session import Session
-from holdfast.core.settings import Settings, WebSettings
-from holdfast.core.tool import Tool
-from holdfast.host.search_engines import Engine, choose
-from holdfast.host.search_engines.brave import brave
-from holdfast.host.search_engines.google import google
-from holdfast.host.search_engines.keyless import keyless
-from holdfast.tools.web_search import TOOLS, web_search
 from loopback import Answer, Site, page
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.effects import Connect, Effect
+from surehand.core.errors import ToolFailure
+from surehand.core.schema import InvalidArguments
+from surehand.core.session import Session
+from surehand.core.settings import Settings, WebSettings
+from surehand.core.tool import Tool
+from surehand.host.search_engines import Engine, choose
+from surehand.host.search_engines.brave import brave
+from surehand.host.search_engines.google import google
+from surehand.host.search_engines.keyless import keyless
+from surehand.tools.web_search import TOOLS, web_search
 
 WEB_SEARCH = TOOLS[0]
 
@@ -124,7 +124,7 @@ def test_the_effect_shows_where_the_query_goes_and_never_the_key(monkeypatch: py
 async def test_without_an_engine_the_error_says_how_to_set_one_up() -> None:
     failed = await failure("x", context())
     assert failed.code == "tool_unavailable"
-    for word in ("searxng_url", "BRAVE_API_KEY", "google_engine", "keyless", "holdfast auth set"):
+    for word in ("searxng_url", "BRAVE_API_KEY", "google_engine", "keyless", "surehand auth set"):
         assert word in failed.hint
 
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.call import ToolCall, ToolResult
-from holdfast.core.context import ToolContext
-from holdfast.core.errors import ToolFailure
-from holdfast.core.read_state import Seen, digest_of
-from holdfast.core.session import Session
-from holdfast.core.settings import HistorySettings, Settings
-from holdfast.core.tool import Preview, Tool
-from holdfast.host.history.history import HISTORY, History
-from holdfast.host.seen import SEEN
-from holdfast.tools import edit, multi_edit, write
-from holdfast.tools import history as history_tools
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.errors import ToolFailure
+from surehand.core.read_state import Seen, digest_of
+from surehand.core.session import Session
+from surehand.core.settings import HistorySettings, Settings
+from surehand.core.tool import Preview, Tool
+from surehand.host.history.history import HISTORY, History
+from surehand.host.seen import SEEN
+from surehand.tools import edit, multi_edit, write
+from surehand.tools import history as history_tools
 
 TOOLS: dict[str, Tool] = {
     tool.name: tool for module in (edit, multi_edit, write, history_tools) for tool in module.TOOLS

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from holdfast.core.effects import Unreadable
-from holdfast.host.shell import ShellReport, understand
+from surehand.core.effects import Unreadable
+from surehand.host.shell import ShellReport, understand
 
 CWD, HOME = "/work/space", "/home/user"
 

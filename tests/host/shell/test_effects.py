@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.effects import Connect, DeletePath, Effect, ReadPath, RunCommand, Unreadable, WritePath
-from holdfast.host.shell import understand
+from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, RunCommand, Unreadable, WritePath
+from surehand.host.shell import understand
 
 CWD, HOME = "/work/space", "/home/user"
 
@@ -108,7 +108,7 @@ CASES: list[tuple[str, Effect]] = [
     ("xxd a out", WritePath("/work/space/out")),
     ("sed -i s/a/b/ f", WritePath("/work/space/f")),
     ("sed -i.bak s/a/b/ f", WritePath("/work/space/f")),
-    ("sed 'w .holdfast/settings.json' f", WritePath("/work/space/.holdfast/settings.json")),
+    ("sed 'w .surehand/settings.json' f", WritePath("/work/space/.surehand/settings.json")),
     ("find . -maxdepth 0 -fprint /o", WritePath("/o")),
     ("tar xf a.tar -C /etc", WritePath("/etc")),
     ("tar -czf out.tgz src", WritePath("/work/space/out.tgz")),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.effects import ReadPath, RunCommand
-from holdfast.host.shell import understand
+from surehand.core.effects import ReadPath, RunCommand
+from surehand.host.shell import understand
 
 # Each writes, runs or shows something although its options look like those of a read.
 NO_READ = r"""

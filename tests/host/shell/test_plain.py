@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.shell.commands import Walk
-from holdfast.host.shell.found import Place
-from holdfast.host.shell.plain import parse_plain
-from holdfast.host.shell.scope import Scope
-from holdfast.host.shell.syntax import SyntaxFault, parse_full
-from holdfast.host.shell.word import Word
+from surehand.host.shell.commands import Walk
+from surehand.host.shell.found import Place
+from surehand.host.shell.plain import parse_plain
+from surehand.host.shell.scope import Scope
+from surehand.host.shell.syntax import SyntaxFault, parse_full
+from surehand.host.shell.word import Word
 
 
 def _spaced(text: str) -> list[str]:

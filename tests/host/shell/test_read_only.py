@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.host.shell import understand
+from surehand.host.shell import understand
 
 EVERYDAY = r"""
 ls -la

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.effects import ReadPath, RunCommand, Unreadable
-from holdfast.host.shell import ShellReport, understand
+from surehand.core.effects import ReadPath, RunCommand, Unreadable
+from surehand.host.shell import ShellReport, understand
 
 CWD, HOME = "/work/space", "/home/user"
 

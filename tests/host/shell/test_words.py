@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.shell import understand
+from surehand.host.shell import understand
 
 BASH = shutil.which("bash") or ""
 HOME = "/home/some one"

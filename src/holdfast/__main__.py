@@ -1,5 +1,0 @@
-"""`python -m holdfast` is `holdfast`."""
-
-from holdfast.cli.main import main
-
-raise SystemExit(main())

@@ -1,0 +1,97 @@
+"""Surehand: tools for AI agents, and the one door every call of them goes through.
+
+Importing this package does nothing and costs little: names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # importing `typing` for this constant would cost more than all the rest of this file
+if TYPE_CHECKING:
+    from typing import Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.core.args import Args, Field
+    from surehand.core.call import Image, Text, ToolCall, ToolError, ToolResult
+    from surehand.core.context import ToolContext
+    from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, RunCommand, WritePath
+    from surehand.core.errors import RegistrationError, SurehandError, ToolFailure
+    from surehand.core.events import Event, Progress
+    from surehand.core.settings import Settings
+    from surehand.core.tool import Health, Preview, Tool, tool
+    from surehand.registry.registry import Registry
+
+_WHERE = {
+    "Surehand": "surehand.app",
+    "Registry": "surehand.registry.registry",
+    "Settings": "surehand.core.settings",
+    "Tool": "surehand.core.tool",
+    "tool": "surehand.core.tool",
+    "Preview": "surehand.core.tool",
+    "Health": "surehand.core.tool",
+    "ToolContext": "surehand.core.context",
+    "ToolCall": "surehand.core.call",
+    "ToolResult": "surehand.core.call",
+    "ToolError": "surehand.core.call",
+    "Text": "surehand.core.call",
+    "Image": "surehand.core.call",
+    "Progress": "surehand.core.events",
+    "Event": "surehand.core.events",
+    "Effect": "surehand.core.effects",
+    "ReadPath": "surehand.core.effects",
+    "WritePath": "surehand.core.effects",
+    "DeletePath": "surehand.core.effects",
+    "RunCommand": "surehand.core.effects",
+    "Connect": "surehand.core.effects",
+    "Args": "surehand.core.args",
+    "Field": "surehand.core.args",
+    "SurehandError": "surehand.core.errors",
+    "ToolFailure": "surehand.core.errors",
+    "RegistrationError": "surehand.core.errors",
+}
+
+__all__ = [
+    "Args",
+    "Connect",
+    "DeletePath",
+    "Effect",
+    "Event",
+    "Field",
+    "Health",
+    "Image",
+    "Preview",
+    "Progress",
+    "ReadPath",
+    "RegistrationError",
+    "Registry",
+    "RunCommand",
+    "Settings",
+    "Surehand",
+    "SurehandError",
+    "Text",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
+    "ToolFailure",
+    "ToolResult",
+    "WritePath",
+    "__version__",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if (module := _WHERE.get(name)) is None:
+        raise AttributeError(f"module 'surehand' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

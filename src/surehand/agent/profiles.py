@@ -1,0 +1,90 @@
+"""Sub-agents as Markdown files with front matter: `.surehand/agents/*.md` in a trusted workspace, and the user's own.
+
+---
+name: reviewer
+description: Reads a change and says what is wrong with it.
+tools: Read, Grep, Glob, Bash
+model: claude-haiku-4-5
+---
+You review changes. ...
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from surehand.core.agents import Profile
+from surehand.core.errors import SettingsError
+from surehand.host import locations
+
+FOLDER: Final = os.path.join(".surehand", "agents")
+_FRONT: Final = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*\r?\n?(.*)\Z", re.DOTALL)
+_KNOWN: Final = ("name", "description", "tools", "model")
+BUILT_IN: Final = (
+    Profile("general", "Works on anything with all the tools you have."),
+    Profile(
+        "explorer",
+        "Looks around and reports; changes nothing.",
+        "You explore and report. You change nothing. Answer with facts and where you found them.",
+        ("Read", "Grep", "Glob", "fs.*", "WebFetch", "WebSearch", "ToolSearch"),
+    ),
+)
+
+
+def load(workspace: str, *, trusted: bool) -> tuple[list[Profile], list[str]]:
+    """Return the profiles that count here, later ones over earlier ones, and what is wrong with files that do not."""
+    found = {profile.name: profile for profile in BUILT_IN}
+    problems: list[str] = []
+    folders = [os.path.join(locations.home(), "agents")]
+    own = os.path.join(workspace, FOLDER)
+    if trusted:
+        folders.append(own)
+    else:
+        problems += [f"{path}: this folder is not trusted; `surehand trust` changes that" for path in _files(own)]
+    for path in (path for folder in folders for path in _files(folder)):
+        try:
+            with open(path, encoding="utf-8") as file:
+                profile = parsed(file.read(), path)
+            found[profile.name] = profile
+        except (OSError, UnicodeDecodeError, SettingsError) as problem:
+            problems.append(f"{path}: {problem}")
+    return list(found.values()), problems
+
+
+def _files(folder: str) -> Iterator[str]:
+    if os.path.isdir(folder):
+        yield from (os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".md"))
+
+
+def parsed(text: str, source: str) -> Profile:
+    """Return the profile a file describes; raise SettingsError that says what is missing or unknown."""
+    front = _FRONT.match(text.lstrip("\ufeff"))
+    if front is None:
+        raise SettingsError("no front matter; begin the file with --- and name, description")
+    values: dict[str, list[str]] = {}
+    key = ""
+    for number, line in enumerate(front[1].splitlines(), 2):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if line.lstrip().startswith("- ") and key:
+            values[key].append(_bare(line.lstrip()[2:]))
+            continue
+        key, colon, value = line.partition(":")
+        key = key.strip()
+        if not colon or key not in _KNOWN:
+            raise SettingsError(f"line {number}: {line.strip()!r} is not one of {', '.join(_KNOWN)}")
+        values[key] = (
+            [_bare(part) for part in value.strip().strip("[]").split(",")] if key == "tools" else [_bare(value)]
+        )
+    name, description = " ".join(values.get("name", [])), " ".join(values.get("description", []))
+    if not name or not description:
+        raise SettingsError("name and description must both be there")
+    tools = tuple(filter(None, values.get("tools", [])))
+    return Profile(name, description, front[2].strip(), tools, " ".join(values.get("model", [])) or None, source)
+
+
+def _bare(text: str) -> str:
+    return text.strip().strip("\"'").strip()

@@ -1,0 +1,258 @@
+"""Running sub-agents: a child session, a narrowed selection, the parent's rights, and a place in the registry.
+
+A child never has more than its parent by construction: its selection lies within the parent's, the same executor
+judges its calls with the same policy, mode and grants, and its roots are the parent's or a worktree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import time
+from typing import Any, Final
+
+from surehand.agent.attended import Agent, attended
+from surehand.agent.loop import Limits, Loop, Outcome
+from surehand.agent.outcome import Spent
+from surehand.agent.prompt import system_prompt
+from surehand.core.agents import AgentOrder, Profile
+from surehand.core.call import ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.counted import counted
+from surehand.core.errors import ToolFailure
+from surehand.core.events import Event
+from surehand.core.model import Model, ModelError
+from surehand.core.session import Kept, Session
+from surehand.core.tasks import Status, TaskBoard
+from surehand.core.view import Selection
+from surehand.engine.executor import Executor
+from surehand.host import git
+
+OpenModel = Callable[[str | None], Model]
+
+
+class AgentRegistry:
+    """All sub-agents of one application: who runs, and how many may."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.agents: dict[str, Agent] = {}
+        self._count = 0
+
+    def running(self) -> list[Agent]:
+        return [agent for agent in self.agents.values() if agent.state == "in_progress"]
+
+    def add(self, profile: str, description: str, depth: int) -> Agent:
+        if len(self.running()) >= self.limit:
+            raise ToolFailure(f"{self.limit} sub-agents run already", hint="Wait for one to end, or stop one.")
+        self._count += 1
+        agent = Agent(f"agent_{self._count}", profile, description, depth)
+        self.agents[agent.id] = agent
+        ended = [id for id, each in self.agents.items() if each.state != "in_progress"]
+        for id in ended[: max(0, len(self.agents) - 10 * self.limit)]:
+            del self.agents[id]
+        return agent
+
+    async def close(self) -> None:
+        for agent in self.running():
+            await agent.stop()
+
+
+AGENTS: Final[Kept[AgentRegistry]] = Kept(
+    "agents", make=lambda session: AgentRegistry(session.settings.agents.max_running), close=AgentRegistry.close
+)
+
+
+class Subagents:
+    """Runs sub-agents for one session; the session's `agents`."""
+
+    def __init__(
+        self,
+        *,
+        executor: Executor,
+        session: Session,
+        selection: Selection,
+        open_model: OpenModel,
+        profiles: Sequence[Profile],
+        board: Kept[TaskBoard],
+        limits: Limits | None = None,
+        depth: int = 0,
+        registry: AgentRegistry | None = None,
+    ) -> None:
+        self.executor = executor
+        self.session = session
+        self.selection = selection
+        self.open_model = open_model
+        self.board = board
+        self.limits = limits or Limits()
+        self.depth = depth
+        self.spent = Spent()
+        """What the question that is being answered has cost; set by whoever answers it."""
+        self.registry = registry or session.keep(AGENTS)
+        self._profiles = tuple(profiles)
+        if depth == 0:  # events of calls are made only where somebody cares for them; whoever watches an agent does
+            executor.bus.subscribe(lambda event: None, calls=lambda: bool(self.registry.running()))
+
+    def profiles(self) -> Sequence[Profile]:
+        return self._profiles
+
+    async def run(self, order: AgentOrder, ctx: ToolContext) -> ToolResult:
+        """Run a sub-agent as ordered: wait for its answer, leave it in the background, or give it a worktree."""
+        if self.depth >= self.session.settings.agents.max_depth:
+            raise ToolFailure(
+                f"sub-agents may be {self.session.settings.agents.max_depth} deep, not deeper", hint="Do it yourself."
+            )
+        profile = next((each for each in self._profiles if each.name == order.profile), self._profiles[0])
+        agent = self.registry.add(profile.name, order.description or order.prompt[:80], self.depth + 1)
+        work = self._in_worktree if order.mode == "worktree" else self._here
+        # Owned by the registry, which the session closes: it cannot outlive either.
+        agent.task = asyncio.get_running_loop().create_task(work(agent, profile, order))
+        agent.task.add_done_callback(lambda _: self._refresh(agent))
+        self.session.keep(self.board).join(agent.id, agent.description, "agent", agent)
+        return self._in_background(agent) if order.mode == "background" else await attended(agent)
+
+    async def _here(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
+        return await self._converse(agent, profile, order, self._child(agent, self.session.workspace))
+
+    def _refresh(self, agent: Agent) -> None:
+        if agent.state == "in_progress":  # stopped before it began
+            agent.state = "cancelled"
+        if (board := self.session.kept(self.board)) is not None:
+            board.refresh(agent.id)
+
+    def _in_background(self, agent: Agent) -> ToolResult:
+        assert agent.task is not None
+        agent.task.add_done_callback(lambda task: self._ended(agent, task))
+        text = f"{agent.id} works in the background. You get a notice when it ends; TaskStop ends it."
+        return ToolResult(data={"task_id": agent.id, "agent_id": agent.id, "status": "in_progress"}, output=text)
+
+    def _ended(self, agent: Agent, task: asyncio.Task[ToolResult]) -> None:
+        if task.cancelled():
+            agent.state = "cancelled"
+            said = "was stopped"
+        else:
+            problem = task.exception()
+            said = f"failed: {problem}" if problem else f"{agent.state}: {task.result().output}"
+        agent.hear(said)
+        self.session.notices.append(f"[notice] Background agent {agent.id} ({agent.description}) {said}")
+
+    async def _in_worktree(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
+        try:
+            worktree = await git.add_worktree(self.session.workspace, order.branch_name, f"{agent.id}-{int(time())}")
+        except ToolFailure:
+            agent.state = "failed"
+            raise
+        failure: ToolFailure | None = None
+        result = ToolResult()
+        try:
+            result = await self._converse(agent, profile, order, self._child(agent, worktree.path))
+        except ToolFailure as problem:
+            failure = problem
+        finally:
+            changed, commits = await git.changes(worktree)
+            if not changed and not commits:
+                await git.remove_worktree(worktree)
+        if failure is not None:
+            if changed or commits:
+                failure.hint = (
+                    f"{failure.hint} What it did so far is in {worktree.path}, branch {worktree.branch}.".strip()
+                )
+            raise failure
+        return _with_worktree(result, worktree, changed, commits)
+
+    def _child(self, agent: Agent, workspace: str) -> Session:
+        """Return the session of a sub-agent: its events reach the parent's stream, attributed."""
+        parent = self.session
+
+        def forward(event: Event) -> None:
+            agent.take(event)
+            parent.forward(event)
+            parent.emit("subagent_event", subagent_id=agent.id, event=event)
+
+        same = workspace == parent.workspace
+        child = Session(
+            workspace,
+            settings=parent.settings,
+            roots=parent.roots[1:] if same else (),
+            state_dir=parent.state_dir,
+            emit=forward,
+            parent=parent,
+            interactive=parent.interactive,
+        )
+        child.mode, child.grants = parent.mode, list(parent.grants)
+        # The same tools are shown as to the parent, so that a provider's prompt cache serves both.
+        child.activated = set(parent.activated)
+        child.origins, child.environment = set(parent.origins), dict(parent.environment)
+        self.executor.policy.bind(child)
+        if not same or parent.confined:
+            child.confined, child.opens = True, tuple
+        return child
+
+    async def _converse(self, agent: Agent, profile: Profile, order: AgentOrder, child: Session) -> ToolResult:
+        selection = self.selection.narrowed(profile.tools, session=child)
+        child.selection = selection
+        child.agents = Subagents(
+            executor=self.executor,
+            session=child,
+            selection=selection,
+            open_model=self.open_model,
+            profiles=self._profiles,
+            board=self.board,
+            limits=self.limits,
+            depth=self.depth + 1,
+            registry=self.registry,
+        )
+        told = {"subagent_id": agent.id, "profile": profile.name, "description": agent.description}
+        self.session.emit("subagent_start", **told, prompt=order.prompt, depth=agent.depth)
+        outcome = Outcome(stop="failed")
+        agent.state = "in_progress"
+        ended: Status = "failed"
+        try:
+            model = self.open_model(order.model or profile.model)
+            system = f"{profile.prompt}\n\n{system_prompt(child)}" if profile.prompt else system_prompt(child)
+            loop = Loop(model, self.executor, child, selection, system=system, limits=self.limits, spent=self.spent)
+            outcome = await loop.ask(order.prompt)
+            ended = "done" if outcome.answered else "failed"
+        except ModelError as problem:
+            raise ToolFailure(f"the sub-agent's model failed: {problem.message}", hint=problem.hint) from problem
+        except asyncio.CancelledError:
+            ended = "cancelled"
+            raise
+        finally:
+            agent.state = ended
+            self.session.origins |= child.origins
+            await child.close()
+            figures: dict[str, Any] = {
+                "tool_calls": agent.tool_calls,
+                "tokens": agent.tokens,
+                "usage": outcome.usage.to_dict(),
+            }
+            self.session.emit("subagent_end", **told, state=ended, **figures)
+        return _result(agent, outcome)
+
+
+def _result(agent: Agent, outcome: Outcome) -> ToolResult:
+    data = {
+        "agent_id": agent.id,
+        "state": agent.state,
+        "stop": outcome.stop,
+        "turns": outcome.turns,
+        "tool_calls": len(outcome.calls),
+        "usage": outcome.usage.to_dict(),
+    }
+    text = outcome.text or f"(the sub-agent ended without an answer: {outcome.stop})"
+    return ToolResult(data=data, output=text)
+
+
+def _with_worktree(result: ToolResult, worktree: git.Worktree, changed: Sequence[str], commits: int) -> ToolResult:
+    """Say where an agent's changes are, and what they could not build on."""
+    place: dict[str, Any] = {"branch": worktree.branch, "worktree": worktree.path}
+    where = f"branch {worktree.branch}, {counted(commits, 'commit')}, in {worktree.path}"
+    if not changed and not commits:
+        place, where = dict.fromkeys(place), "no changes; the worktree was removed"
+    said = [f"[{where}]", *(f"  {line}" for line in changed[:50])]
+    if worktree.uncommitted:
+        without = counted(worktree.uncommitted, "uncommitted change")
+        said.append(f"[it began at the last commit, without the {without} here]")
+    data = {**result.data, **place, "changes": list(changed), "commits": commits, "uncommitted": worktree.uncommitted}
+    return ToolResult(data=data, output="\n".join([result.output, "", *said]))

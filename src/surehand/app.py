@@ -1,0 +1,380 @@
+"""`Surehand`, the application: the one place where registry, policy, engine and session meet."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from surehand import config
+from surehand.catalog import builtin_tool, register_builtin
+from surehand.core.call import Source, ToolCall, ToolResult
+from surehand.core.errors import RegistrationError, SettingsError, ToolFailure
+from surehand.core.events import Event
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.core.tool import Tool
+from surehand.core.view import Selection
+from surehand.engine.asking import Asking
+from surehand.engine.bus import Bus
+from surehand.engine.executor import Executor
+from surehand.engine.extensions import Extension, Extensions
+from surehand.engine.log import at_levels, logs_calls
+from surehand.engine.metrics import Metrics
+from surehand.engine.middleware import Layers
+from surehand.host import locations
+from surehand.policy.approval import AnswerFunction, Approver, Nobody, approver_of, remember
+from surehand.policy.policy import Policy
+from surehand.policy.trust import is_trusted
+from surehand.registry.loading import FOLDER, Loaded, Loader
+from surehand.registry.registry import Registry
+from surehand.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from surehand.agent.history import Past
+    from surehand.agent.loop import Limits, Loop
+    from surehand.core.model import Model
+    from surehand.core.settings import McpServerSettings, Mode
+    from surehand.engine.health import HealthMonitor
+    from surehand.engine.tuning import Tuner
+    from surehand.mcp.client import Servers
+    from surehand.registry.lifecycle import Transition
+    from surehand.registry.search import SearchIndex
+
+__all__ = ["Surehand", "builtin_tool"]
+
+SESSION_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+class Surehand:
+    """Tools, a policy and a session over one workspace.
+
+        async with Surehand("path/to/project") as app:
+            result = await app.call("Read", {"file_path": "README.md"})
+
+    `approver` answers questions (a function will do: it gets the question, and returns yes, no or an `Answer`);
+    without one, what needs permission is refused. `allow` holds further allow rules,
+    `session` names a session that continues in later processes, `tool_allow` narrows which tools exist at all,
+    `record` names a file that every call is written to, for replay, `mcp_servers` adds to the servers of the settings.
+    """
+
+    def __init__(
+        self,
+        workspace: str | os.PathLike[str] = ".",
+        *,
+        settings: Settings | None = None,
+        approver: Approver | AnswerFunction | None = None,
+        tools: Iterable[Tool] = (),
+        modules: Mapping[str, Iterable[Tool]] | None = None,
+        allow: Sequence[str] = (),
+        mode: Mode | None = None,
+        timeout: tuple[str, float] | None = None,
+        tool_allow: Sequence[str] = (),
+        session: str | None = None,
+        builtin: bool = True,
+        interactive: bool = True,
+        keep_state: bool = True,
+        plugins: bool = True,
+        record: str | None = None,
+        mcp_servers: Mapping[str, McpServerSettings] | None = None,
+    ) -> None:
+        root = os.path.realpath(workspace)
+        if not os.path.isdir(root):
+            raise SettingsError(f"the workspace {os.fspath(workspace)} is not a folder")
+        if session is not None and not SESSION_NAME.fullmatch(session):
+            raise SettingsError(f"a session's name is letters, digits, '.', '_' and '-', at most 64; not {session!r}")
+        self.trusted = is_trusted(root)
+        self.warnings: list[str] = []
+        if settings is None:
+            loaded = config.load(root, flags=config.flags(mode=mode, timeout=timeout), trusted=self.trusted)
+            settings, self.warnings = loaded.settings, loaded.warnings
+        else:
+            settings = config.with_flags(settings, config.flags(mode=mode, timeout=timeout))
+        self.settings = settings
+        self.bus = Bus()
+        levels = {name: own.monitoring.log_level for name, own in settings.tools.items()}
+        self.bus.subscribe(at_levels(levels), calls=logs_calls)
+        self.registry = Registry(self.bus.emit)
+        if builtin:
+            register_builtin(self.registry)
+        for tool in tools:
+            self.registry.register(tool)
+        for module, members in (modules or {}).items():
+            self.registry.register_module(module, members)
+        if settings.permissions.mode == "bypass":
+            _refuse_bypass(settings)
+        self.policy = Policy.from_settings(
+            settings, root, command_line=[f"allow {rule}" for rule in allow], capable=self._capable
+        )
+        self.metrics = Metrics(
+            without=[name for name, own in settings.tools.items() if not own.monitoring.enable_metrics]
+        )
+        self.extensions = Extensions(self.bus, self.registry)
+        self.layers = Layers(settings, self.extensions, self.metrics)
+        self.executor = Executor(
+            policy=self.policy,
+            asking=Asking(self.policy, approver_of(approver) if approver else Nobody(), remember),
+            lifecycle=self.registry.lifecycle,
+            bus=self.bus,
+            meter=self.metrics,
+            middleware=self.layers,
+            extensions=self.extensions,
+        )
+        self._mcp_servers = {**settings.mcp_servers, **(mcp_servers or {})}
+        for name in settings.mcp_servers.keys() & (mcp_servers or {}).keys():
+            self.warnings.append(f"the MCP server {name} of the settings gives way to the one of the program")
+        self.executor.seek = self._seek
+        self.executor.readiness.revive = lambda tool: self.health.revive(tool)
+        self.registry.lifecycle.trip_after = settings.engine.trip_after
+        self.registry.lifecycle.listen(self._tell_state, calls=False)
+        state_dir = locations.workspace_state(root) if keep_state else None
+        self.session = Session(
+            root,
+            settings=settings,
+            id=f"session_{session}" if session else None,
+            name=session,
+            state_dir=state_dir,
+            emit=self.bus.emit,
+            interactive=interactive,
+        )
+        self.policy.bind(self.session)
+        self.selection = Selection(
+            self.registry,
+            self.session,
+            allow=tool_allow or settings.toolset.tool_allow,
+            threshold=settings.toolset.deferred_threshold,
+            search=self._search,
+            hide=self._is_off,
+        )
+        self.session.selection = self.selection
+        self.tuner: Tuner | None = None
+        self._stack = AsyncExitStack()
+        self._journal_path: str | None = None
+        around = Surroundings(self.bus, self.session, self._stack)
+        if session and state_dir:
+            self._journal_path = os.path.join(state_dir, "sessions", f"{session}.jsonl")
+            around.keep_journal(self._journal_path)
+            around.keep_metrics(os.path.join(state_dir, "metrics.sqlite"), self.metrics)
+        if record:
+            around.keep_recording(record)
+        if state_dir:
+            self.warnings += around.keep_audit(os.path.join(state_dir, "audit"))
+        self.executor.tracing = around.traces()
+        around.hook(self.extensions)
+        if settings.engine.tuning:
+            self.tuner = around.tuned(self.executor, self.metrics, self.layers, self.registry)
+        if plugins:
+            self._load_plugins()
+
+    def _capable(self, level: int) -> list[str]:
+        return [info.name for info in self.registry.infos() if info.level >= level]
+
+    def _load_plugins(self) -> None:
+        """Load tools of installed packages, and the workspace's own once the user trusts it."""
+        self.loader.load_entry_points()
+        made = os.path.join(self.session.state_dir or "", "made_tools")
+        if self.session.state_dir is not None and os.path.isdir(made):
+            self._take_up_made_tools(made)
+        if self.trusted:
+            self.loader.load_folder(os.path.join(self.session.workspace, FOLDER))
+
+    def _take_up_made_tools(self, folder: str) -> None:
+        """Register the tools that were made in this workspace before; the user agreed to each of them."""
+        from surehand.tools.made_tools import kept_in, tool_of
+
+        for made in kept_in(folder):
+            if made.version() is None or made.name in self.registry:
+                continue
+            try:
+                self.registry.register(tool_of(made))
+            except RegistrationError as problem:
+                self.warnings.append(str(problem))
+
+    def _tell_state(self, move: Transition) -> None:
+        self.bus.emit(Event("tool_state", self.session.id, tool=move.tool, data=move.to_dict()))
+
+    @cached_property
+    def loader(self) -> Loader:
+        """Loads tools from module paths and folders, and watches folders for change."""
+        return Loader(self.registry, self._loaded)
+
+    def _loaded(self, loaded: Loaded) -> None:
+        if loaded.problem:
+            self.warnings.append(loaded.problem)
+            self.session.emit("note", message=f"tools were not loaded: {loaded.problem}", **loaded.to_dict())
+
+    async def watch_tools(self) -> None:
+        """Keep the workspace's own tools up to date until cancelled; changed files count once they are trusted."""
+        workspace = self.session.workspace
+        await self.loader.watch(os.path.join(workspace, FOLDER), lambda: is_trusted(workspace))
+
+    @cached_property
+    def health(self) -> HealthMonitor:
+        """Checks tools, on demand or on an interval."""
+        from surehand.engine.health import HealthMonitor
+
+        return HealthMonitor(self.registry, self.registry.lifecycle)
+
+    @cached_property
+    def servers(self) -> Servers:
+        """The MCP servers of this workspace. Each is connected when one of its tools is first called."""
+        from surehand.mcp.client import Servers
+        from surehand.mcp.configured import all_servers
+
+        workspace = self.session.workspace
+        configured = all_servers(self._mcp_servers, workspace, trusted=self.trusted, warn=self.warnings)
+        servers = Servers(configured, self.registry, self.session)
+        self._stack.push_async_callback(servers.close)
+        return servers
+
+    async def connect_servers(self) -> dict[str, str]:
+        """Connect to every MCP server at once; return why those that failed did."""
+        return await self.servers.connect_all()
+
+    async def _seek(self, name: str) -> None:
+        """Connect to the server a tool's name speaks of (`mcp__server__tool`, `server:tool`)."""
+        if name.startswith("mcp__") or ":" in name:
+            await self.servers.seek(name)
+
+    def extend(self, extension: Extension) -> None:
+        """Add an extension, with its settings from `[extensions.NAME]`."""
+        self.extensions.register(extension, self.settings.extensions.get(extension.name))
+
+    @cached_property
+    def _index(self) -> SearchIndex:
+        from surehand.registry.search import SearchIndex
+
+        return SearchIndex(self.registry)
+
+    def _search(self, query: str, limit: int, keep: Callable[[str], bool]) -> list[str]:
+        return self._index.names(query, limit, keep)
+
+    def _is_off(self, name: str) -> bool:
+        own = self.settings.tools.get(name)
+        if (own is not None and not own.enabled) or self.registry.lifecycle.state(name) in ("disabled", "failed"):
+            return True
+        tool = self.registry.card(name)
+        enabled = tool.enabled if isinstance(tool, Tool) else True
+        return not (enabled if isinstance(enabled, bool) else enabled(self.session))
+
+    async def __aenter__(self) -> Self:
+        if interval := self.settings.engine.health_interval:
+            self._in_background(self.health.watch(interval))
+        folder = os.path.join(self.session.workspace, FOLDER)
+        if self.session.interactive and self.trusted and _is_folder(folder):
+            self._in_background(self.watch_tools())
+        return self
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the calls until the application closes."""
+        import asyncio
+
+        task = asyncio.create_task(work)
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        self._stack.push_async_callback(end)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End everything this application started."""
+        try:
+            await self.session.close()
+            cards = (self.registry.card(name) for name in self.registry)
+            await self.executor.readiness.close_all([card for card in cards if isinstance(card, Tool)])
+        finally:
+            await self._stack.aclose()
+
+    @property
+    def approver(self) -> Approver:
+        """Who answers questions; whoever needs the settings first to know may set it after opening."""
+        return self.executor.asking.approver
+
+    @approver.setter
+    def approver(self, approver: Approver | AnswerFunction) -> None:
+        self.executor.asking.approver = approver_of(approver)
+
+    def register(self, tool: Tool) -> Tool:
+        """Add a tool of your own."""
+        return self.registry.register(tool)
+
+    async def call(
+        self,
+        name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        source: Source = "user",
+        id: str | None = None,
+        shown_first: bool = False,
+    ) -> ToolResult:
+        """Make one call and return what it came to; failures are results, not exceptions.
+
+        With `shown_first` it is tried on a copy and the approver asked with what that showed, also where a rule
+        allows it; a yes makes exactly that real. Without an approver the rules decide.
+        """
+        call = ToolCall(name, args or {}, source=source) if id is None else ToolCall(name, args or {}, id, source)
+        return await self.executor.run(call, self.session, self.selection, shown_first=shown_first)
+
+    async def dry_run(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
+        """Return what a call would do, with its diff and the verdict; nothing is changed."""
+        return await self.executor.dry_run(ToolCall(name, args or {}), self.session, self.selection)
+
+    @property
+    def past(self) -> Past:
+        """The conversation so far, as this session's journal has it."""
+        from surehand.agent import history
+        from surehand.engine.journal import records
+
+        return history.read(records(self._journal_path)) if self._journal_path else history.Past()
+
+    def conversation(
+        self,
+        model: Model,
+        *,
+        system: str | None = None,
+        limits: Limits | None = None,
+        with_tools: bool = True,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Loop:
+        """Return the agent loop over this application's session, going on where its journal ends."""
+        from surehand.conversations import loop
+
+        return loop(self, model, system=system, limits=limits, with_tools=with_tools, on_text=on_text)
+
+    async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Make many calls, safe ones together, and return their results in the order of the calls."""
+        from surehand.engine.orchestrator import run_list
+
+        return await run_list(calls, self.executor, self.session, self.selection)
+
+    async def stream(self, calls: Sequence[ToolCall]) -> AsyncIterator[tuple[int, ToolResult]]:
+        """Make many calls and yield (position, result) as they finish."""
+        from surehand.engine.orchestrator import run_all
+
+        async for position, result in run_all(calls, self.executor, self.session, self.selection):
+            yield position, result
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def _refuse_bypass(settings: Settings) -> None:
+    """Raise ToolFailure unless bypass is confirmed and commands are contained."""
+    from surehand.host.sandbox.probe import available
+    from surehand.policy.policy import bypass_problem
+
+    sandboxed = settings.sandbox.mode != "off" and available()
+    if problem := bypass_problem(sandboxed=sandboxed, confirmed=settings.permissions.confirm_bypass):
+        hint = "To confirm it for good, set `permissions.confirm_bypass = true` in your own settings."
+        raise ToolFailure(problem, code="permission_denied", hint=hint)

@@ -1,0 +1,82 @@
+"""The built-in tools: one explicit list, and what is told of each without importing any.
+
+`catalog.json` beside this file holds name, text, flags and schema of every built-in tool, written from the tools
+themselves by `make docs` and held to them by a test. Listing tools costs one file; calling one imports one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from surehand.core.tool import Tool, ToolInfo
+from surehand.registry.registry import Registry
+
+MODULES: Final[tuple[str, ...]] = (
+    "surehand.tools.bash",
+    "surehand.tools.read",
+    "surehand.tools.edit",
+    "surehand.tools.write",
+    "surehand.tools.multi_edit",
+    "surehand.tools.glob",
+    "surehand.tools.grep",
+    "surehand.tools.gitignore",
+    "surehand.tools.history",
+    "surehand.tools.web_fetch",
+    "surehand.tools.web_search",
+    "surehand.tools.agent",
+    "surehand.tools.tasks",
+    "surehand.tools.tool_search",
+    "surehand.tools.tool_create",
+    "surehand.tools.basics",
+    "surehand.tools.calculator",
+)
+"""Where the built-in tools are written, in the order they are listed."""
+
+_FILE: Final = os.path.join(os.path.dirname(__file__), "catalog.json")
+
+
+def written() -> list[dict[str, Any]]:
+    """Return the catalogue as it should be, from the tools themselves."""
+    rows: list[dict[str, Any]] = []
+    for module in MODULES:
+        for tool in importlib.import_module(module).TOOLS:
+            rows.append({"from": module, **tool.info().to_dict()})
+    return rows
+
+
+def write() -> None:
+    """Write the catalogue anew."""
+    with open(_FILE, "w", encoding="utf-8") as file:
+        json.dump(written(), file, indent=1, ensure_ascii=False)
+        file.write("\n")
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return the catalogue as it is kept."""
+    with open(_FILE, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def register_builtin(registry: Registry) -> None:
+    """Register every built-in tool, to be loaded when it is first called."""
+    for row in rows():
+        registry.register_lazy(ToolInfo.from_dict(row), _loader(row["from"], row["name"]))
+
+
+def builtin_tool(name: str) -> Tool | None:
+    """Return a built-in tool by name or alias, without an application around it."""
+    for row in rows():
+        if name == row["name"] or name in row["aliases"]:
+            return _loader(row["from"], row["name"])()
+    return None
+
+
+def _loader(module: str, name: str) -> Callable[[], Tool]:
+    def load() -> Tool:
+        return next(tool for tool in importlib.import_module(module).TOOLS if tool.name == name)
+
+    return load

@@ -1,0 +1,103 @@
+"""`surehand approvals`: questions that wait for an answer, in whatever folder, and answering them from here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from surehand.cli import render
+from surehand.core.errors import StateError
+from surehand.policy.mailbox import FILE, Mailbox
+
+
+def configure(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="list | show | allow | deny")
+    commands.add_parser("list", help="what waits for an answer", allow_abbrev=False)
+    show = commands.add_parser("show", help="one question whole, with its diff", allow_abbrev=False)
+    allow = commands.add_parser("allow", help="let it run", allow_abbrev=False)
+    deny = commands.add_parser("deny", help="refuse it", allow_abbrev=False)
+    for command in (show, allow, deny):
+        command.add_argument("id", metavar="ID", help="a question's name, or enough of it")
+    kinds = ("once", "session", "always")
+    allow.add_argument("--for", dest="kind", choices=kinds, default="once", help="how long the answer holds")
+    allow.add_argument("--anew", action="store_true", help="run it again instead of applying the dry run shown")
+    deny.add_argument("--reason", default="", help="why not, for the model to read")
+
+
+def run(options: Namespace) -> int:
+    rows: list[dict[str, Any]] = [row | {"box": box} for box in _boxes() for row in box.pending()]
+    rows.sort(key=lambda row: row["asked"])
+    if options.action == "list":
+        render.facts(options, [_plain(row) for row in rows], lambda: _listed(rows))
+        return 0
+    row = _one(rows, options.id)
+    if options.action == "show":
+        render.facts(options, _plain(row), lambda: _shown(row))
+        return 0
+    return _answer(options, row)
+
+
+def _boxes() -> Iterator[Mailbox]:
+    from surehand.host import locations
+
+    folder = os.path.join(locations.home(), "workspaces")
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if os.path.exists(os.path.join(folder, name, FILE)):
+            yield Mailbox(os.path.join(folder, name))
+
+
+def _one(rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    found = [row for row in rows if row["id"] == wanted] or [row for row in rows if wanted and wanted in row["id"]]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(row["id"] for row in found or rows) or "nothing"
+    what = "is not one question" if found else "does not wait for an answer"
+    raise StateError(f"{wanted!r} {what}; what waits: {known}")
+
+
+def _answer(options: Namespace, row: dict[str, Any]) -> int:
+    import getpass
+
+    from surehand.policy.question import Answer
+
+    kind = options.kind if options.action == "allow" else "no"
+    if kind in ("session", "always") and not row["suggestion"]:
+        raise StateError("there is no rule to remember for this call; allow it once")
+    try:
+        who = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in many containers
+        who = f"user {os.getuid()}"
+    by = f"{who} (process {os.getpid()})"
+    reason = options.reason if kind == "no" else ""
+    row["box"].answer(row["id"], Answer(kind, reason, trial="" if kind != "no" and options.anew else None), by=by)
+    remembered = f"; remembered: {row['suggestion']}" if kind in ("session", "always") else ""
+    text = f"{row['tool']} {'was refused' if kind == 'no' else f'may run ({kind})'}{remembered}"
+    render.facts(options, {"id": row["id"], "answer": kind, "by": by}, text)
+    return 0
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "box"}
+
+
+def _listed(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return "Nothing waits for an answer."
+    shown = ((row["id"], _left(row), row["tool"], row.get("cwd", ""), row["reason"]) for row in rows)
+    cells = ((*cells[:4], render.shortened(cells[4], 60)) for cells in shown)
+    return render.table(cells, ("ID", "LEFT", "TOOL", "FOLDER", "WHY"))
+
+
+def _left(row: dict[str, Any]) -> str:
+    return f"{row['expires'] - time.time():.0f} s" if row["waiting"] else "nobody waits"
+
+
+def _shown(row: dict[str, Any]) -> str:
+    name, rule = row["id"], row["suggestion"]
+    kept = f"   (--for session or --for always remembers {rule})" if rule else ""
+    answers = f"surehand approvals allow {name}{kept}\nsurehand approvals deny {name} --reason '...'"
+    return f"{render.question(row['text'], sys.stdout)}\n\n{row.get('cwd', '')}: {_left(row)} left\n{answers}"

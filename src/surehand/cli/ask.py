@@ -1,0 +1,193 @@
+"""`surehand ask`: one question to a model that may use the tools."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import TYPE_CHECKING, Any
+
+from surehand.cli import render
+from surehand.cli.parser import approvals_option
+from surehand.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from surehand.agent.loop import Loop
+    from surehand.agent.outcome import Outcome
+    from surehand.app import Surehand
+    from surehand.cli.screen import Screen
+    from surehand.core.model import Model, ModelError
+    from surehand.models import Choice
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("question", nargs="*", help="the question; - or nothing reads standard input")
+    parser.add_argument(
+        "--with-tools",
+        type=_truth,
+        default=True,
+        nargs="?",
+        const=True,
+        metavar="true|false",
+        help="let the model use tools",
+    )
+    parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
+    parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
+    parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `surehand replay`")
+    approvals_option(parser)
+    parser.add_argument("--max-turns", type=_count, metavar="N", help="how often the model may speak")
+    parser.add_argument("--max-tokens", type=_count, metavar="N", help="tokens of all turns together")
+    parser.add_argument("--max-seconds", type=_amount, metavar="S", help="of the whole answer, calls included")
+    parser.add_argument("--max-cost", type=_amount, metavar="X", help="needs [model] input_price and output_price")
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number over 0")
+    return int(text)
+
+
+def _amount(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number over 0")
+    return amount
+
+
+def run(options: Namespace) -> int:
+    from surehand.cli import door
+
+    words = " ".join(options.question)
+    if words in ("", "-") and sys.stdin.isatty():
+        render.note(render.paint("type your question; Ctrl-D on a line of its own sends it", "dim", stream=sys.stderr))
+    question = sys.stdin.read() if words in ("", "-") else words
+    if not question.strip():
+        render.error("there is no question", 'Try: surehand ask "what time is it"', code="invalid_args")
+        return 2
+    return door.run(_ask(options, question))
+
+
+async def _ask(options: Namespace, question: str) -> int:
+    from surehand.agent.outcome import Outcome
+    from surehand.cli import door
+    from surehand.cli.tools import csv
+    from surehand.core.call import new_id
+    from surehand.core.model import ModelError
+    from surehand.models import Choice, choose, open_model
+
+    session = door.OwnSession(options, new_id("ask"))
+    more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record}
+    shows = () if render.as_json(options) else ("call_finished", "note")
+    async with door.opened(options, shows=shows, **more) as app:
+        choice = Choice("", options.model or "", "")
+        try:
+            choice = choose(app.settings, options.model)
+            model = open_model(app.settings, choice)
+            if options.with_tools:
+                await door.connected(app)
+                _tell_unmatched(app, csv(options.tool_allow))
+            return await _answered(options, app, model, choice, question)
+        except ModelError as problem:
+            session.drop_if_empty()
+            return _failed(options, problem, choice, Outcome())
+        except SettingsError:
+            session.drop_if_empty()
+            raise
+
+
+def _tell_unmatched(app: Surehand, patterns: list[str]) -> None:
+    """Say which words of an allow-list stand for no tool: a slip there leaves the model with less than was meant."""
+    from surehand.core.view import matching
+
+    if unmatched := [each for each in patterns if not matching(app.registry, [each])]:
+        warning = render.paint("warning: ", "yellow", stream=sys.stderr)
+        render.note(f"{warning}--tool-allow: there is no tool {', '.join(map(repr, unmatched))}")
+
+
+async def _answered(options: Namespace, app: Surehand, model: Model, choice: Choice, question: str) -> int:
+    from asyncio import CancelledError
+
+    from surehand.cli.deferred import Deferred
+    from surehand.cli.screen import Screen
+    from surehand.core.model import ModelError
+
+    screen = None if render.as_json(options) else Screen(app, choice)
+    if screen is not None:
+        app.approver = Deferred(app.approver, screen)
+    loop = app.conversation(model, limits=limits(options, app), with_tools=options.with_tools, on_text=screen)
+    try:
+        if screen is not None:
+            screen.begin()
+        await loop.ask(question)
+    except CancelledError:
+        _tell(options, loop, choice, screen)  # what was done so far
+        raise
+    except ModelError as problem:
+        if screen is not None:
+            screen.broke_off()
+        if not loop.outcome.turns and not loop.outcome.text:
+            raise
+        return _failed(options, problem, choice, loop.outcome)
+    _tell(options, loop, choice, screen)
+    return 0 if loop.outcome.answered else 1
+
+
+def _tell(options: Namespace, loop: Loop, choice: Choice, screen: Screen | None) -> None:
+    if screen is None:
+        cost = loop.limits.cost_of(loop.outcome.spent.usage)
+        render.facts(options, _shape(options, loop.outcome, choice, cost), "")
+        return
+    screen.end(loop.outcome)
+    if not loop.outcome.answered:
+        _say_how_to_go_on(options)
+
+
+def _shape(options: Namespace, outcome: Outcome, choice: Choice, cost: float | None = None) -> dict[str, Any]:
+    from surehand.agent.ask import answer
+
+    return answer(outcome, session=options.session or "", model=choice.to_dict(), cost=cost)
+
+
+def _failed(options: Namespace, problem: ModelError, choice: Choice, outcome: Outcome) -> int:
+    """Say that the model failed; what was done before is in the answer, and kept."""
+    outcome.stop = "model_error"
+    if render.as_json(options):
+        error = {"code": "model_error", "message": problem.message, "hint": problem.hint}
+        render.facts(options, {**_shape(options, outcome, choice), "error": error}, "")
+    else:
+        render.error(problem.message, problem.hint)
+        _say_how_to_go_on(options)
+    return 1
+
+
+def _say_how_to_go_on(options: Namespace) -> None:
+    if options.session:
+        render.note(f"Go on with: surehand ask --session {options.session} ...")
+
+
+def limits(options: Namespace, app: Any) -> Any:
+    from surehand.agent.loop import Limits
+
+    own = app.settings.model
+    prices = None if own.input_price is None or own.output_price is None else (own.input_price, own.output_price)
+    cost = options.max_cost or own.max_cost
+    if cost is not None and prices is None:
+        raise SettingsError(
+            "a limit of cost needs prices: set [model] input_price and output_price, per million tokens"
+        )
+    return Limits(
+        turns=options.max_turns or own.max_turns,
+        tokens=options.max_tokens or own.max_total_tokens,
+        seconds=options.max_seconds or own.max_seconds,
+        cost=cost,
+        prices=prices,
+        max_tokens=own.max_tokens,
+    )

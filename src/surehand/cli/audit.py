@@ -1,0 +1,78 @@
+"""`surehand audit`: show the record of every call, and prove that nobody touched it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections import deque
+from typing import Any
+
+from surehand.cli import render
+from surehand.host.visible import visible
+
+
+def configure(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="show | verify")
+    show = commands.add_parser("show", help="the latest records", allow_abbrev=False)
+    show.add_argument("-n", "--limit", type=int, default=50, help="how many (default 50; 0 for all)")
+    show.add_argument("--tool", help="only calls of this tool")
+    show.add_argument("--refused", action="store_true", help="only what was refused")
+    commands.add_parser("verify", help="check the chain: changed, missing, moved or cut-off lines", allow_abbrev=False)
+
+
+def folder(options: Namespace) -> str:
+    """Return the folder of this workspace's audit."""
+    from surehand.host import locations
+
+    return os.path.join(locations.workspace_state(options.cwd), "audit")
+
+
+def run(options: Namespace) -> int:
+    return _verify(options) if options.action == "verify" else _show(options)
+
+
+def _verify(options: Namespace) -> int:
+    from surehand.engine.audit import verify
+
+    found = verify(folder(options))
+    text = f"{found.count} records, the chain is whole." if found.ok else "\n".join(map(str, found.faults))
+    render.facts(options, found.to_dict(), visible(text))
+    return 0 if found.ok else 1
+
+
+def _show(options: Namespace) -> int:
+    from surehand.engine.audit import records
+
+    wanted = (
+        record
+        for record in records(folder(options))
+        if (not options.tool or record.get("tool") == options.tool) and (not options.refused or record.get("refused"))
+    )
+    rows = list(deque(wanted, maxlen=options.limit if options.limit > 0 else None))
+    render.facts(options, rows, lambda: _table(rows))
+    return 0
+
+
+def _came_to(row: dict[str, Any]) -> str:
+    if row.get("kind") == "trial":
+        return "tried"
+    return "ok" if row.get("ok") else str(row.get("error", {}).get("code", "failed"))
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return "Nothing has been recorded for this workspace."
+    shown = [
+        (
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.get("at", 0))),
+            str(row.get("tool", "")),
+            _came_to(row),
+            str(row.get("approval", {}).get("answer", row.get("verdict", ""))),
+            render.shortened(json.dumps(row.get("args", {}), ensure_ascii=False), 60),
+        )
+        for row in rows
+    ]
+    cells = [tuple(visible(cell, lines=False) for cell in row) for row in shown]
+    return render.table(cells, ("WHEN", "TOOL", "RESULT", "PERMISSION", "ARGUMENTS"))

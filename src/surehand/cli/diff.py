@@ -1,0 +1,27 @@
+"""`surehand diff`: what a change did; the latest one unless another is named."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from surehand.cli import render
+from surehand.cli.log import opened
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("change", nargs="?", metavar="CHANGE", help="a change of `surehand log` (default: the latest)")
+
+
+def run(options: Namespace) -> int:
+    from surehand.host.history.undo import change_diff
+
+    with opened(options) as history:
+        latest = history.changes(limit=1)
+        change = history.change(options.change) if options.change else (latest[0] if latest else None)
+        if change is None:
+            wanted = f"there is no change {options.change}" if options.change else "there are no changes yet"
+            render.error(wanted, history.dropped() or "`surehand log` lists the changes there are.")
+            return 1
+        diff = change_diff(history, change)
+    render.facts(options, {**change.to_dict(), "diff": diff}, lambda: render.diff(diff))
+    return 0

@@ -1,0 +1,156 @@
+"""The way from the command line to the application: settings, approver, session, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import AsyncGenerator, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from surehand.cli import render
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.policy.approval import Answer, Approver, Question
+
+T = TypeVar("T")
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    options: Namespace, *, interactive: bool = False, shows: tuple[str, ...] = (), **settings: Any
+) -> AsyncGenerator[Surehand]:
+    """Open the application for a command; `interactive` for commands that live on between calls.
+
+    Events of kinds that a command shows itself (`shows`) are not logged beside, unless asked to.
+    """
+    # Looking for pydantic's plug-ins reads every installed package; no command needs one.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from surehand.app import Surehand
+    from surehand.engine.log import to_stderr
+
+    app = Surehand(
+        options.cwd,
+        allow=options.allow,
+        mode=options.mode,
+        session=options.session,
+        interactive=interactive,
+        **settings,
+    )
+    app.approver = approver(options, app)
+    to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
+    if shows and app.settings.log.level == "warning":
+        import logging
+
+        for handler in logging.getLogger("surehand").handlers:
+            handler.addFilter(lambda record: getattr(record, "surehand", {}).get("event") not in shows)
+    for warning in app.warnings:
+        render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + warning)
+    async with app:
+        yield app
+
+
+class OwnSession:
+    """The session of one command: named after it where the user names none, and gone again if it stayed empty."""
+
+    def __init__(self, options: Namespace, name: str) -> None:
+        from surehand.host import locations
+
+        self._options = options
+        self._folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
+        if options.session is None and self._can_be_kept():
+            options.session = name
+        self._path = os.path.join(self._folder, f"{options.session}.jsonl")
+        self._fresh = options.session is not None and not os.path.exists(self._path)
+
+    def _can_be_kept(self) -> bool:
+        from surehand.host import locations
+
+        try:
+            locations.private_dir(self._folder)
+        except OSError as problem:
+            render.note(f"warning: this is not kept as a session: {self._folder}: {problem.strerror}")
+            return False
+        return True
+
+    def drop_if_empty(self) -> None:
+        """Forget a session of ours in which no model spoke and nothing was called."""
+        from surehand.engine.journal import records
+
+        if self._fresh and not any(map(_says_something, records(self._path))):
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            self._options.session = None
+
+
+def _says_something(record: dict[str, Any]) -> bool:
+    if record["kind"] == "message":
+        return bool(record.get("data", {}).get("message", {}).get("role") != "user")
+    return record["kind"] in ("call_started", "call_finished")
+
+
+def approver(options: Namespace, app: Surehand) -> Approver:
+    """Return who answers questions for a command: the person at the terminal, another process, both, or nobody."""
+    from surehand.policy.approval import First, Nobody
+
+    elsewhere = mailbox(app) if wants_mailbox(options, app) else None
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or options.json:
+        return elsewhere or Nobody(
+            "with `--approvals mailbox` the call waits for `surehand approvals` in another terminal"
+        )
+    from surehand.policy.terminal import Terminal
+
+    here = Terminal(style=render.question)
+    return First(here, _Elsewhere(elsewhere)) if elsewhere else here
+
+
+class _Elsewhere:
+    """Somebody in another process, whose answer is told to the person at the terminal, who was asked as well."""
+
+    def __init__(self, approver: Approver) -> None:
+        self._approver = approver
+
+    async def ask(self, question: Question) -> Answer:
+        answer = await self._approver.ask(question)
+        render.note(f"\nanswered elsewhere: {answer.kind}")
+        return answer
+
+
+def wants_mailbox(options: Namespace, app: Surehand) -> bool:
+    """Whether questions may be answered from another process."""
+    wanted = getattr(options, "approvals", None) or app.settings.permissions.approvals
+    return wanted == "mailbox" and app.session.state_dir is not None
+
+
+def mailbox(app: Surehand) -> Approver:
+    """Return the approver that waits for `surehand approvals`, and says so."""
+    from surehand.policy.mailbox import Mailbox
+
+    def tell(name: str, question: Question) -> None:
+        how = f"surehand approvals show {name}; then allow {name}, or deny {name}"
+        render.note(f"{question.tool} waits for an answer. In another terminal: {how}")
+
+    return Mailbox(app.session.state_dir or "", timeout_s=app.settings.permissions.approval_timeout, tell=tell)
+
+
+async def connected(app: Surehand) -> None:
+    """Connect to the MCP servers there are, for commands that tell a model of all tools; say which did not answer."""
+    for name, problem in (await app.connect_servers()).items():
+        render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + f"{name}: {problem}")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work to its end; a SIGTERM ends it as Ctrl-C does, so that clean-up happens."""
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        if task is not None:
+            with contextlib.suppress(NotImplementedError, RuntimeError):
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    return asyncio.run(main())

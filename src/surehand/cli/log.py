@@ -1,0 +1,87 @@
+"""`surehand log`: the changes made in this workspace, newest first."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from surehand.cli import render
+
+if TYPE_CHECKING:
+    from surehand.host.history.history import History
+    from surehand.host.history.words import Change
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("path", nargs="?", metavar="PATH", help="only changes of this file, or below this folder")
+    parser.add_argument("-n", "--limit", type=int, default=30, metavar="N", help="how many (default 30; 0: all)")
+    parser.add_argument("--of", metavar="SESSION", help="only changes of this session")
+
+
+def run(options: Namespace) -> int:
+    named: str | None = options.path
+    path = None if named is None else os.path.realpath(os.path.join(options.cwd, named))
+    with opened(options) as history:
+        changes = history.changes(limit=options.limit or -1, session_id=session_id(options.of), path=path)
+        dropped = history.dropped()
+    data = {"changes": [change.to_dict() for change in changes], "dropped": dropped}
+    asked = " of ".join(["", *(each for each in (named, options.of and f"session {options.of}") if each)])
+    render.facts(options, data, lambda: listed(options.cwd, changes, dropped, nothing=f"No changes{asked} yet."))
+    return 0
+
+
+def session_id(name: str | None) -> str | None:
+    """Return the id of a session named on the command line."""
+    return name if name is None or name.startswith("session_") else f"session_{name}"
+
+
+@contextmanager
+def opened(options: Namespace) -> Generator[History]:
+    """Open the history of the workspace, settled after a crash; to look at it, so nothing is dropped from it."""
+    from surehand.host import locations
+    from surehand.host.history.history import History
+    from surehand.host.history.recovery import recovered
+
+    folder = os.path.join(locations.workspace_state(options.cwd), "history")
+    history = History(folder if os.path.isdir(folder) else None, sys.maxsize, render.note)
+    try:
+        yield recovered(history)
+    finally:
+        history.close()
+
+
+def listed(workspace: str, changes: list[Change], dropped: str = "", nothing: str = "No changes yet.") -> str:
+    """Return changes as a table for people."""
+    if not changes:
+        return f"{nothing}\n{dropped}" if dropped else nothing
+    rows = [
+        (change.id, _when(change.at), change.tool, _state(change), _files(workspace, change), change.session_id)
+        for change in changes
+    ]
+    shown = render.table(rows, ("CHANGE", "WHEN", "TOOL", "STATE", "FILES", "SESSION"))
+    return f"{shown}\n{dropped}" if dropped else shown
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _state(change: Change) -> str:
+    if change.kind == "change":
+        return "undone" if change.state == "undone" else "done"
+    return f"{change.kind} of {', '.join(change.about)}"
+
+
+def _files(workspace: str, change: Change) -> str:
+    from surehand.host.visible import visible
+
+    signs = {"created": "+", "deleted": "-", "changed": "~"}
+    files = change.to_dict()["files"]
+    names = [f"{signs[each['action']]} {os.path.relpath(each['path'], workspace)}" for each in files[:3]]
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return visible(", ".join(names), lines=False) + more

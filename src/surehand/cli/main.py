@@ -1,0 +1,226 @@
+"""`surehand`: find the command, hand it its words, return its exit code.
+
+Cold start matters, so a command's module is imported only when it is the one that was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+
+TYPE_CHECKING = False  # importing `typing` for this constant would cost a third of `--version`
+if TYPE_CHECKING:
+    import argparse
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    # name: (module, what it does)
+    "tools": ("surehand.cli.tools", "list, describe and call tools"),
+    "ask": ("surehand.cli.ask", "ask a model, which may use the tools"),
+    "chat": ("surehand.cli.chat", "talk with a model in the terminal"),
+    "serve": ("surehand.cli.serve", "serve the tools to any MCP client"),
+    "undo": ("surehand.cli.undo", "take back the latest change of a file"),
+    "redo": ("surehand.cli.redo", "bring back what undo took away"),
+    "log": ("surehand.cli.log", "list the changes made in this workspace"),
+    "diff": ("surehand.cli.diff", "show what a change did"),
+    "policy": ("surehand.cli.policy", "explain what may happen, and why"),
+    "approvals": ("surehand.cli.approvals", "answer questions that wait for an answer"),
+    "trust": ("surehand.cli.trust", "trust a folder's own settings, tools and servers"),
+    "audit": ("surehand.cli.audit", "show and verify the record of every call"),
+    "shell": ("surehand.cli.shell", "show how a shell command is understood"),
+    "ps": ("surehand.cli.ps", "show the board: to-dos, background commands, agents"),
+    "reap": ("surehand.cli.reap", "end what dead sessions left running"),
+    "stats": ("surehand.cli.stats", "show what was measured"),
+    "health": ("surehand.cli.health", "check the health of tools"),
+    "replay": ("surehand.cli.replay", "run a recorded session again and compare"),
+    "sessions": ("surehand.cli.sessions", "list, show, resume, fork and delete sessions"),
+    "mcp": ("surehand.cli.mcp", "list, add, remove and test MCP servers"),
+    "models": ("surehand.cli.models", "say which model is used, and why"),
+    "auth": ("surehand.cli.auth", "keep a provider's key"),
+    "config": ("surehand.cli.config", "show settings and where they came from"),
+    "doctor": ("surehand.cli.doctor", "say what works here and what does not"),
+    "completion": ("surehand.cli.completion", "print shell completion"),
+    "tour": ("surehand.cli.tour", "see the product working, step by step"),
+}
+
+_WITH_VALUE = {"--cwd": "cwd", "--session": "session", "--mode": "mode", "--allow": "allow"}
+_ANYWHERE = ("completion", "tour")
+"""Commands that need no workspace."""
+MODES = ("default", "accept-edits", "plan", "bypass")
+
+
+class Usage(Exception):
+    """The words on the command line make no sense; the message says which and why."""
+
+    def __init__(self, message: str, hint: str = "`surehand --help` lists the commands.") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    _mend_streams()
+    try:
+        shared, rest = _global_options(words)
+        return _run(shared, rest)
+    except Usage as problem:
+        from surehand.cli import render
+
+        render.error(str(problem), problem.hint)
+        return 2
+    except BrokenPipeError:
+        # Whoever read our output has gone; the interpreter must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except OSError as problem:
+        # What a command expects it handles itself; this is a full disk, or a state folder that cannot be written.
+        from surehand.cli import render
+
+        render.error(_os_problem(problem), _place_hint(problem))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _mend_streams() -> None:
+    """Give a process that was started without standard streams empty ones, before a file takes their numbers."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    if (reconfigure := getattr(sys.stdin, "reconfigure", None)) is not None:
+        reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def _os_problem(problem: OSError) -> str:
+    where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
+    return where + (problem.strerror or str(problem))
+
+
+def _place_hint(problem: OSError) -> str:
+    """Say where to look when what failed is the state folder, or a folder on the way to it."""
+    from surehand.core.errors import SettingsError
+    from surehand.host import locations
+
+    where = problem.filename if isinstance(problem.filename, str) else ""
+    try:
+        own = {locations.home(), os.path.dirname(locations.user_settings())}
+    except SettingsError:
+        return ""
+    near = where and any(os.path.commonpath((where, each)) in (where, each) for each in own if os.path.isabs(where))
+    return "`surehand config path` says where settings and state live." if near else ""
+
+
+def _run(shared: SimpleNamespace, rest: list[str]) -> int:
+    if not rest or rest[0] in ("-h", "--help", "help"):
+        sys.stdout.write(help_text())
+        return 0
+    if rest[0] in ("--version", "-V"):
+        from surehand import __version__
+
+        sys.stdout.write(f"surehand {__version__}\n")
+        return 0
+    command = rest[0]
+    if command.startswith("-"):
+        raise Usage(f"there is no option {command} before a command")
+    if command not in COMMANDS:
+        raise Usage(f"there is no command {command!r}{_nearest(command)}")
+    return _command(command, rest[1:], shared)
+
+
+def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
+    import importlib
+
+    module, about = COMMANDS[name]
+    parser = _parser(name, about)
+    chosen = importlib.import_module(module)
+    chosen.configure(parser)
+    options = parser.parse_args(words)
+    if not shared.cwd and name not in _ANYWHERE:
+        raise Usage("the current folder is gone", "Go to another, or name one with --cwd DIR.")
+    for key, value in vars(shared).items():
+        setattr(options, key, value)
+    from surehand.cli import render
+    from surehand.core.errors import SurehandError
+
+    render.begin(options)
+    try:
+        return chosen.run(options)
+    except SurehandError as problem:
+        render.error(str(problem), getattr(problem, "hint", ""), code=getattr(problem, "code", "invalid_args"))
+        return 2
+
+
+def _parser(name: str, about: str) -> argparse.ArgumentParser:
+    from surehand.cli.parser import Parser
+
+    return Parser(prog=f"surehand {name}", description=about[0].upper() + about[1:] + ".")
+
+
+def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
+    """Take the options that work before and after the command out of the words."""
+    shared = SimpleNamespace(cwd=_here(), cwd_given=False, session=None, mode=None, allow=[], json=False)
+    rest: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if word == "--":
+            rest += words[position - 1 :]
+            break
+        name, equals, value = word.partition("=")
+        if word == "--json":
+            shared.json = True
+        elif name not in _WITH_VALUE:
+            rest.append(word)
+        else:
+            if not equals:
+                if position >= len(words):
+                    raise Usage(f"{name} needs a value", "`surehand --help` says which.")
+                value, position = words[position], position + 1
+            _set(shared, _WITH_VALUE[name], value)
+    return shared, rest
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""  # `--help` and `--cwd` work all the same
+
+
+def _set(shared: SimpleNamespace, key: str, value: str) -> None:
+    if key == "allow":
+        shared.allow.append(value)
+    elif key == "mode" and value not in MODES:
+        raise Usage(f"there is no mode {value!r}", f"The modes are {', '.join(MODES)}.")
+    elif key == "cwd":
+        shared.cwd, shared.cwd_given = os.path.abspath(os.path.expanduser(value)), True
+        if not os.path.isdir(shared.cwd):
+            raise Usage(f"--cwd {value} is not a folder", "Name one that exists.")
+    else:
+        setattr(shared, key, value)
+
+
+def _nearest(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, COMMANDS, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def help_text() -> str:
+    """Return the page `surehand --help` prints."""
+    from surehand.cli.layout import two_columns
+    from surehand.cli.parser import everywhere
+
+    return (
+        "Hands that hold, for AI agents.\n\nUsage: surehand COMMAND [OPTIONS]\n\n"
+        + two_columns([(name, about) for name, (_, about) in COMMANDS.items()], 15)
+        + f"\n{everywhere()}  --version, --help\n\n"
+        + "`surehand COMMAND --help` says more;\n`surehand tour` shows it working.\n"
+    )

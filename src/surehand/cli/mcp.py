@@ -1,0 +1,245 @@
+"""`surehand mcp`: list, add, remove, test the MCP servers whose tools can be called here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from argparse import REMAINDER, ArgumentParser, Namespace
+from typing import Any
+
+from surehand.cli import render
+
+_ADD_HELP = (
+    "the program that speaks MCP on stdio, after --",
+    "or --url URL for a server that speaks streamable HTTP",
+    "--env NAME=VALUE and --header NAME=VALUE, where ${VAR} is filled in",
+    "--timeout S, the seconds a call may take",
+)
+
+
+def configure(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="list | add | remove | test")
+    listing = commands.add_parser("list", help="all servers, connected, with their tools", allow_abbrev=False)
+    listing.add_argument("--no-connect", action="store_true", help="only what is configured")
+    add = commands.add_parser("add", help="add a server: a command after --, or --url", allow_abbrev=False)
+    add.add_argument("name", metavar="NAME", help="what to call it")
+    add.add_argument("rest", nargs=REMAINDER, metavar="[OPTIONS] -- COMMAND", help="; ".join(_ADD_HELP))
+    remove = commands.add_parser("remove", help="forget a server of your settings", allow_abbrev=False)
+    remove.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
+    test = commands.add_parser("test", help="connect to a server and show what it offers", allow_abbrev=False)
+    test.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
+
+
+def run(options: Namespace) -> int:
+    from surehand.cli import door
+
+    match options.action:
+        case "list":
+            return door.run(_list(options))
+        case "add":
+            return _add(options)
+        case "remove":
+            return _remove(options)
+        case _:
+            return door.run(_test(options))
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------
+
+
+async def _list(options: Namespace) -> int:
+    from surehand.cli import door
+
+    async with door.opened(options) as app:
+        told = len(app.warnings)
+        if not options.no_connect:
+            await app.connect_servers()
+        rows = [_row(app, name) for name in app.servers.names()]
+        for warning in app.warnings[told:]:
+            render.note(f"warning: {warning}")
+        render.facts(options, rows, lambda: _table(rows))
+    return 0
+
+
+def _row(app: Any, name: str) -> dict[str, Any]:
+    connection = app.servers.get(name)
+    return {
+        "name": name,
+        "state": connection.state,
+        "problem": connection.problem,
+        "where": connection.server.where,
+        "source": connection.server.source,
+        "server": dict(connection.info),
+        "tools": app.servers.tools_of(name),
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    from surehand.host.visible import visible
+
+    if not rows:
+        return "No servers; `surehand mcp add NAME -- COMMAND` adds one."
+    room = max(render.columns() - 50, 30)
+    shown = [
+        (
+            row["name"],
+            row["state"],
+            str(len(row["tools"])),
+            render.shortened(visible(row["problem"] or row["where"], lines=False), room),
+        )
+        for row in rows
+    ]
+    return render.table(shown, ("NAME", "STATE", "TOOLS", "WHERE"))
+
+
+async def _test(options: Namespace) -> int:
+    from time import perf_counter
+
+    from surehand.cli import door
+    from surehand.core.errors import ToolFailure
+
+    async with door.opened(options) as app:
+        began = perf_counter()
+        try:
+            await app.servers.ready(options.name)
+        except ToolFailure as failure:
+            error = {"code": failure.code, "message": failure.message, "hint": failure.hint}
+            if render.as_json(options):
+                render.facts(options, {"ok": False, "error": error}, "")
+            else:
+                render.error(failure.message, failure.hint)
+            return 3 if failure.code == "tool_not_found" else 1
+        seconds = perf_counter() - began
+        infos = [app.registry.info(name) for name in app.servers.tools_of(options.name)]
+        tools = [{"name": info.name, "description": info.description} for info in infos if info]
+        facts = {"ok": True, "seconds": round(seconds, 3), **_row(app, options.name), "tools": tools}
+        render.facts(options, facts, lambda: _page(facts))
+    return 0
+
+
+def _page(facts: dict[str, Any]) -> str:
+    info = facts["server"]
+    head = f"{facts['name']}: {info.get('name', '?')} {info.get('version', '')} answered in {facts['seconds']} s"
+    room = max(render.columns() - 40, 30)
+    rows = [(each["name"], render.shortened(each["description"], room)) for each in facts["tools"]]
+    return f"{head}\n" + render.table(rows, ("TOOL", "WHAT IT SAYS OF ITSELF"))
+
+
+# -- changing the user's settings -------------------------------------------------------------------------------------
+
+
+def _add(options: Namespace) -> int:
+    from surehand import config
+    from surehand.core.errors import SettingsError
+    from surehand.host import locations
+    from surehand.mcp.configured import address_problem, name_problem
+
+    words = _added(options)
+    if problem := name_problem(options.name):
+        raise SettingsError(problem)
+    if bool(words) == bool(options.url):
+        raise SettingsError("give either a command after -- or --url")
+    if options.url and (problem := address_problem(options.url)):
+        raise SettingsError(problem)
+    known = config.load(options.cwd).settings.mcp_servers
+    if options.name in known:
+        raise SettingsError(f"there is already a server {options.name}; `surehand mcp remove {options.name}` first")
+    path = locations.user_settings()
+    before = _read(path)
+    table = _toml(options, words)
+    _write(path, before + ("\n" if before and not before.endswith("\n\n") else "") + table)
+    try:
+        config.load(options.cwd)
+    except SettingsError:
+        _write(path, before)
+        raise
+    said = {"ok": True, "name": options.name, "file": path}
+    render.facts(options, said, f"added to {path}; `surehand mcp test {options.name}` tries it")
+    return 0
+
+
+def _added(options: Namespace) -> list[str]:
+    """Read what follows the name into the options, and return the words of the command."""
+    rest: list[str] = options.rest
+    cut = rest.index("--") if "--" in rest else len(rest)
+    if "--" not in rest:  # the command begins with the first word that is no option and no value of one
+        cut = 0
+        while cut < len(rest) and rest[cut].startswith("--"):
+            cut += 1 if "=" in rest[cut] else 2
+    parser = ArgumentParser(prog="surehand mcp add NAME", allow_abbrev=False)
+    parser.add_argument("--url")
+    parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--header", action="append", default=[])
+    parser.add_argument("--timeout", type=float)
+    parser.parse_args(rest[:cut], namespace=options)
+    return [word for number, word in enumerate(rest[cut:]) if number > 0 or word != "--"]
+
+
+def _toml(options: Namespace, words: list[str]) -> str:
+    lines = [f"[mcp_servers.{_text(options.name)}]"]
+    if options.url:
+        lines.append(f"url = {_text(options.url)}")
+    else:
+        lines.append(f"command = {_text(words[0])}")
+        if words[1:]:
+            lines.append(f"args = [{', '.join(map(_text, words[1:]))}]")
+    for key, pairs in (("env", options.env), ("headers", options.header)):
+        if pairs:
+            lines.append(f"{key} = {{ {', '.join(map(_pair, pairs))} }}")
+    if options.timeout:
+        lines.append(f"timeout = {options.timeout:g}")
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _pair(text: str) -> str:
+    from surehand.core.errors import SettingsError
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise SettingsError(f"{text!r} is not NAME=VALUE")
+    return f"{_text(name)} = {_text(value)}"
+
+
+def _remove(options: Namespace) -> int:
+    from surehand.core.errors import SettingsError
+    from surehand.host import locations
+
+    path = locations.user_settings()
+    name = re.escape(options.name)
+    header = re.compile(rf"""\s*\[\s*mcp_servers\s*\.\s*(?:{name}|"{name}"|'{name}')\s*(?:\.[^\]]*)?\]\s*(?:#.*)?""")
+    kept: list[str] = []
+    inside = found = False
+    for line in _read(path).splitlines(keepends=True):
+        if line.lstrip().startswith("["):
+            inside = header.fullmatch(line.rstrip("\n")) is not None
+            found = found or inside
+        if not inside:
+            kept.append(line)
+    if not found:
+        raise SettingsError(f"MCP server not found: {options.name} (in {path})")
+    _write(path, "".join(kept))
+    render.facts(options, {"ok": True, "name": options.name, "file": path}, f"removed from {path}")
+    return 0
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _write(path: str, text: str) -> None:
+    from surehand.host import locations
+
+    locations.private_dir(os.path.dirname(path))
+    fresh = f"{path}.{os.getpid()}.new"
+    with open(fresh, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(fresh, path)

@@ -1,0 +1,38 @@
+"""`surehand models`: which model is used, and why; and what every provider has and lacks."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from surehand.cli import render
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--model", metavar="NAME", help="what would be used with this name")
+
+
+def run(options: Namespace) -> int:
+    from surehand import config
+    from surehand.host import keys
+    from surehand.models import DEFAULTS, choose
+    from surehand.policy.trust import is_trusted
+
+    settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
+    choice = choose(settings, options.model)
+    providers = {name: (found[1] if (found := keys.get(name)) else "no key") for name in DEFAULTS}
+    clients = {name: _client(name) for name in DEFAULTS}
+    rows = [(name, where, DEFAULTS[name], clients[name]) for name, where in providers.items()]
+    rows.append(("local", "-", settings.model.path or "set [model] path to a GGUF file", _client("local")))
+    rows.append(("offline", "-", "a planner, no language model", "built in"))
+    heads = ("PROVIDER", "KEY", "MODEL", "CLIENT")
+    text = f"{choice.provider}/{choice.name}: {choice.why}\n\n{render.table(rows, heads)}"
+    render.facts(options, {"chosen": choice.to_dict(), "providers": providers, "clients": clients}, text)
+    return 0
+
+
+def _client(provider: str) -> str:
+    """Say whether a provider's client is installed, and how to get it if not."""
+    from importlib.util import find_spec
+
+    package = {"local": "xllamacpp"}.get(provider, provider)
+    return "installed" if find_spec(package) else f"pip install 'surehand[{provider}]'"

@@ -1,0 +1,90 @@
+"""The parser of one command's words: nothing is abbreviated, and texts keep the lines they were written in."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, NoReturn
+
+from surehand.cli.layout import columns, two_columns
+
+EVERYWHERE = (
+    ("--cwd DIR", "the workspace (default: the current folder)"),
+    ("--session NAME", "continue a session: what was read, approved, activated"),
+    ("--mode MODE", "default, accept-edits, plan or bypass"),
+    ("--allow RULE", "allow what 'Bash(git commit:*)' or so covers; repeatable"),
+    ("--json", "facts as JSON, also on a terminal"),
+)
+"""The options that work before and after every command."""
+
+
+def everywhere() -> str:
+    """Return the part of a help page about the options that work everywhere."""
+    return "Everywhere:\n" + two_columns(EVERYWHERE, 22)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser; the parsers of its sub-commands are such parsers too."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("allow_abbrev", False)
+        super().__init__(formatter_class=_Help, **options)
+        self.register("action", "parsers", _Commands)
+
+    def add_subparsers(self, **options: Any) -> Any:
+        options.setdefault("title", "commands")
+        return super().add_subparsers(**options)
+
+    def format_help(self) -> str:
+        return f"{super().format_help()}\n{everywhere()}"
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore
+        """Parse; whoever meets a word that nobody knows says so, not the parser above."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"this makes no sense here: {' '.join(unknown)}{self._nearest(unknown)}")
+        return options, unknown
+
+    def _nearest(self, unknown: list[str]) -> str:
+        from difflib import get_close_matches
+
+        near = [get_close_matches(word, self._option_string_actions, n=1) for word in unknown if word.startswith("-")]
+        found = [each[0] for each in near if each]
+        return f"; did you mean {', '.join(found)}?" if found else ""
+
+    def error(self, message: str) -> NoReturn:
+        from surehand.cli import render
+
+        self.print_usage(sys.stderr)
+        message = message.replace("the following arguments are required:", "missing:")
+        render.error(message, f"`{self.prog} --help` says more.")
+        self.exit(2)
+
+
+class _Commands(argparse._SubParsersAction):  # pyright: ignore
+    """Sub-commands whose help pages begin with what the page above says of them."""
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        about = str(options.get("help") or "")
+        options.setdefault("description", about and f"{about[0].upper()}{about[1:]}.")
+        return super().add_parser(name, **options)  # pyright: ignore
+
+
+def approvals_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says who answers questions."""
+    about = "who answers questions: the terminal (default), or `surehand approvals` in another one as well"
+    parser.add_argument("--approvals", choices=("terminal", "mailbox"), metavar="terminal|mailbox", help=about)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    # argparse makes a formatter for every argument it is told of, and each would ask shutil for the width: the
+    # import of what shutil needs takes longer than all the parsing.
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=columns() - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        from textwrap import fill
+
+        return "\n".join(
+            fill(line, width, initial_indent=indent, subsequent_indent=indent) for line in text.split("\n")
+        )

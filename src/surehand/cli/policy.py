@@ -1,0 +1,238 @@
+"""`surehand policy`: check a call, list the rules, judge a recorded session anew."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from surehand.cli import render
+from surehand.core.errors import SurehandError
+
+if TYPE_CHECKING:
+    from surehand.core.call import ToolResult
+    from surehand.engine.checking import Checker
+    from surehand.policy.rules import Rule
+
+
+def configure(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="check | list | replay")
+    check = commands.add_parser("check", help="what would be decided about a call, and why", allow_abbrev=False)
+    check.add_argument("--tool", metavar="NAME", help="the tool of the call to judge")
+    check.add_argument("--args", default="{}", metavar="JSON", help="the arguments; - reads standard input")
+    _rules(check)
+    check.add_argument(
+        "--batch", metavar="FILE", help="a JSON object a line (tool, args, mode, rules, cwd); - reads standard input"
+    )
+    listing = commands.add_parser(
+        "list", help="every rule in force, and what looks wrong with them", allow_abbrev=False
+    )
+    listing.add_argument("--no-built-in", action="store_true", help="only rules of your own")
+    _rules(listing)
+    replay = commands.add_parser(
+        "replay", help="judge a recorded session against the present rules", allow_abbrev=False
+    )
+    replay.add_argument("file", metavar="FILE", help="a recording, or a session's journal")
+    replay.add_argument("--all", action="store_true", help="show calls whose verdict would stay the same, too")
+    _rules(replay)
+
+
+def _rules(parser: ArgumentParser) -> None:
+    parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="a further rule: 'deny Bash(rm:*)'")
+
+
+def run(options: Namespace) -> int:
+    match options.action:
+        case "check" if options.batch is not None:
+            return _batch(options)
+        case "check":
+            return _check(options)
+        case "list":
+            return _list(options)
+        case _:
+            return _replay(options)
+
+
+class Checkers:
+    """One checker for each workspace and set of rules, made when first needed."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._options = options
+        self._known: dict[tuple[str, tuple[str, ...]], Checker] = {}
+
+    def get(self, cwd: str, rules: Iterable[str] = ()) -> Checker:
+        lines = (*(f"allow {rule}" for rule in self._options.allow), *self._options.rule, *rules)
+        key = (cwd, lines)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > 256:
+                self._known.clear()
+            found = self._known[key] = _checker(cwd, lines)
+        return found
+
+
+def _checker(cwd: str, lines: tuple[str, ...]) -> Checker:
+    from surehand.app import Surehand
+    from surehand.engine.checking import Checker
+    from surehand.policy.policy import Policy
+
+    app = Surehand(cwd, keep_state=False)
+    policy = Policy.from_settings(app.settings, app.session.workspace, command_line=lines)
+    return Checker(policy, app.session, app.registry)
+
+
+def _check(options: Namespace) -> int:
+    if not options.tool:
+        render.error("say which call to judge: --tool NAME --args '{...}', or --batch FILE")
+        return 2
+    text = sys.stdin.read() if options.args == "-" else options.args
+    try:
+        args = json.loads(text)
+    except ValueError as problem:
+        answer = _error(f"--args is not JSON: {problem}")
+    else:
+        answer = Checkers(options).get(options.cwd).check(options.tool, args, options.mode)
+    from surehand.policy.explain import explained
+
+    render.facts(options, answer, lambda: explained(answer))
+    return 2 if answer["decision"] == "error" else 0
+
+
+def _error(reason: str) -> dict[str, Any]:
+    return {"decision": "error", "reason": reason, "rules": [], "effects": [], "commands": []}
+
+
+def _batch(options: Namespace) -> int:
+    checkers = Checkers(options)
+    for line in _lines(options.batch):
+        if line.strip():
+            # In ASCII: readers differ in which of the other characters end a line.
+            render.line(json.dumps(_judged(line, checkers, options)))
+    return 0
+
+
+def _lines(source: str) -> Iterator[str]:
+    if source == "-":
+        yield from sys.stdin
+        return
+    try:
+        with open(source, encoding="utf-8", errors="surrogateescape") as file:
+            yield from file
+    except OSError as problem:
+        raise SurehandError(f"{source} cannot be read: {problem.strerror}") from None
+
+
+def _judged(line: str, checkers: Checkers, options: Namespace) -> dict[str, Any]:
+    """Return the answer to one line; whatever is wrong with it is an answer too."""
+    try:
+        asked: Any = json.loads(line)
+    except ValueError as problem:
+        return _error(f"the line is not JSON: {problem}")
+    if not isinstance(asked, dict):
+        return _error("the line is not a JSON object")
+    row = cast("dict[str, Any]", asked)
+    tool: Any = row.get("tool")
+    rules: Any = row.get("rules") or []
+    if not isinstance(tool, str):
+        return _error("tool must be the name of a tool")
+    if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in cast("list[Any]", rules)):
+        return _error("rules must be a list of texts such as 'deny Bash(rm:*)'")
+    try:
+        checker = checkers.get(str(row.get("cwd") or options.cwd), cast("list[str]", rules))
+    except SurehandError as problem:
+        return _error(str(problem))
+    return checker.check(tool, row.get("args", {}), row.get("mode") or options.mode)
+
+
+def _list(options: Namespace) -> int:
+    from surehand.policy.explain import warnings
+
+    checker = Checkers(options).get(options.cwd)
+    rules = [rule for rule in checker.policy.rules if not (options.no_built_in and rule.origin.source == "built-in")]
+    registry = cast("Any", checker.tools)
+    names = [name for tool in registry.infos() for name in (tool.name, *tool.aliases)]
+    found = warnings(checker.policy.rules, [*names, "MultiEdit"])
+    for warning in found:
+        render.note(f"warning: {warning}")
+    data = {
+        "mode": checker.session.mode,
+        "rules": [rule.to_dict() for rule in rules],
+        "warnings": [str(warning) for warning in found],
+    }
+    render.facts(options, data, lambda: _listed(rules, built_in=not options.no_built_in))
+    return 0
+
+
+def _listed(rules: list[Rule], *, built_in: bool) -> str:
+    """Return the user's own rules as a table, and those that are built in by what they are for."""
+    own = [rule for rule in rules if rule.origin.source != "built-in"]
+    rows = [(rule.verdict, rule.text, str(rule.origin), rule.reason) for rule in own]
+    parts = [
+        render.table(rows, ("VERDICT", "RULE", "FROM", "REASON"), fold=True)
+        if rows
+        else "There are no rules of your own."
+    ]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for rule in rules:
+        if rule not in own:
+            groups.setdefault((rule.verdict, rule.reason), []).append(rule.text)
+    for (verdict, reason), texts in groups.items():
+        parts.append(f"{render.paint(f'built in: {verdict}', 'bold')}\n{_folded([f'({reason})'])}\n{_folded(texts)}")
+    if not built_in:
+        parts.append("`surehand policy list` shows those that are built in as well.")
+    return "\n\n".join(parts)
+
+
+def _folded(words: list[str]) -> str:
+    import textwrap
+
+    room = max(render.columns() - 1, 30)
+    lines = textwrap.wrap(", ".join(words), room, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def _replay(options: Namespace) -> int:
+    from surehand.engine.replay import read
+
+    checker = Checkers(options).get(options.cwd)
+    recording = read(options.file)
+    rows: list[dict[str, Any]] = []
+    for recorded in recording.calls:
+        args = _moved(dict(recorded.call.args), recording.workspace, checker.session.workspace)
+        answer = checker.check(recorded.call.name, args, options.mode)
+        before = recorded.verdict or _verdict_of(recorded.result)
+        row = {"tool": recorded.call.name, "args": args, "before": before, "now": answer["decision"]}
+        differs = before != answer["decision"]
+        rows.append(row | {"differs": differs, "reason": answer["reason"], "rules": answer["rules"]})
+    shown = [row for row in rows if options.all or row["differs"]]
+    differing = sum(row["differs"] for row in rows)
+    data = {"calls": len(rows), "differences": differing, "rows": shown}
+    render.facts(options, data, lambda: _replayed(shown, len(rows), differing))
+    return 0
+
+
+def _replayed(rows: list[dict[str, Any]], count: int, differing: int) -> str:
+    lines = [
+        f"{row['before']:>6} -> {row['now']:<6} {row['tool']} "
+        f"{render.shortened(json.dumps(row['args'], ensure_ascii=False), 80)}  ({row['reason']})"
+        for row in rows
+    ]
+    return "\n".join([*lines, f"{count} calls judged, {differing} would be decided otherwise."])
+
+
+def _moved(args: dict[str, Any], before: str, now: str) -> dict[str, Any]:
+    """Return the arguments with the workspace of the recording taken to mean this one."""
+    if not before or before == now:
+        return args
+    return json.loads(json.dumps(args).replace(json.dumps(before)[1:-1], json.dumps(now)[1:-1]))
+
+
+def _verdict_of(result: ToolResult) -> str:
+    """Return what had been decided when only the result tells: a call that was refused says so in its error."""
+    if result.error is None:
+        return "allow"
+    if result.error.code == "permission_denied":
+        return str(result.error.details.get("verdict", "deny"))
+    return "error" if result.error.code in ("invalid_args", "tool_not_found") else "allow"

@@ -1,0 +1,212 @@
+"""`surehand ps`: one board of all sessions: to-dos, background commands, agents, and other processes of calls.
+
+What runs now is asked of the processes that run it; what they left is read from the journals of their sessions.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from surehand.cli import render
+from surehand.core.errors import StateError
+
+_ENDED = ("done", "failed", "cancelled")
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="also what has ended, other folders' to-dos, and launchers")
+    commands = parser.add_subparsers(dest="action", metavar="output | stop")
+    for name, about in (("output", "what something that runs has said"), ("stop", "end something that runs")):
+        command = commands.add_parser(name, help=about, allow_abbrev=False)
+        command.add_argument("id", metavar="ID", help="such as bg_task_1; --session NAME says whose")
+
+
+def run(options: Namespace) -> int:
+    live = list(_live())
+    if options.action:
+        return _order(options, [row for row in live if _is_of(row, options.session)])
+    known = {row["session_id"] for row in live}
+    rows = [*live, *(row for row in _kept(options) if row["session_id"] not in known)]
+    rows = [row for row in rows if options.all or row["running"] or row["state"] not in _ENDED]
+    rows = [*rows, *_processes(options, rows)]
+    shown = [row for row in rows if _is_of(row, options.session)]
+    plain = [{key: value for key, value in row.items() if key != "reached"} for row in shown]
+    render.facts(options, plain, lambda: _table(shown))
+    return 0
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def _row(task: Mapping[str, Any], session_id: str, workspace: str, *, reached: str = "") -> dict[str, Any]:
+    details: Mapping[str, Any] = task.get("details") or {}
+    active = details.get("last_activity") or task.get("updated") or task.get("created") or 0.0
+    return {
+        "id": task["id"],
+        "kind": task.get("kind", "todo"),
+        "state": task["status"],
+        "title": task.get("title", ""),
+        "session_id": session_id,
+        "workspace": workspace,
+        "created": task.get("created", 0.0),
+        "last_activity": active,
+        "tool_calls": details.get("tool_calls"),
+        "tokens": details.get("tokens"),
+        "command": details.get("command", ""),
+        "call_id": details.get("call_id", ""),
+        "pid": None,
+        "running": bool(reached) and task["status"] == "in_progress" and task.get("kind", "todo") != "todo",
+        "live": bool(reached),
+        "reached": reached,
+    }
+
+
+def _live() -> Iterator[dict[str, Any]]:
+    """Yield the tasks of every session that runs now."""
+    from surehand.host import reached
+
+    for name in reached.all_reached():
+        board: dict[str, Any] = reached.ask(name, {"want": "board"}) or {}
+        for task in board.get("tasks", ()):
+            yield _row(task, board["session_id"], board["workspace"], reached=name)
+
+
+def _kept(options: Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the tasks of sessions that run no more, and those kept for all sessions of a folder."""
+    from surehand.host import locations
+
+    here = locations.workspace_state(options.cwd)
+    every = os.path.join(locations.home(), "workspaces")
+    folders = [entry.path for entry in os.scandir(every)] if options.all and os.path.isdir(every) else [here]
+    for folder in sorted(folders):
+        shared = {task["id"]: task for task in _shared(folder)}
+        for task in shared.values():
+            yield _row(_ended(task), "", options.cwd if folder == here else folder)
+        for session_id, workspace, task in _journalled(folder):
+            if task.get("title") != shared.get(task["id"], {}).get("title"):
+                yield _row(_ended(task), session_id, workspace or folder)
+
+
+def _ended(task: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What ran in a process that is gone runs no more."""
+    gone = task.get("kind", "todo") != "todo" and task["status"] == "in_progress"
+    return {**task, "status": "cancelled"} if gone else task
+
+
+def _shared(folder: str) -> list[dict[str, Any]]:
+    import json
+
+    try:
+        with open(os.path.join(folder, "tasks.json"), encoding="utf-8") as file:
+            return [task for each in json.load(file) if (task := _sound(each)) is not None]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _sound(task: Any) -> dict[str, Any] | None:
+    """Return a task that was kept; None for what a damaged file makes of one."""
+    from surehand.core.tasks import task_from_dict
+
+    try:
+        return task_from_dict(task).to_dict()
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _journalled(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    from surehand.engine.journal import records
+
+    sessions = os.path.join(folder, "sessions")
+    for name in sorted(os.listdir(sessions)) if os.path.isdir(sessions) else ():
+        workspace, tasks = "", dict[str, dict[str, Any]]()
+        for record in records(os.path.join(sessions, name), ("session_started", "task_changed")):
+            data: dict[str, Any] = record.get("data") or {}
+            workspace = str(data.get("workspace") or workspace)
+            if (task := _sound(data.get("task"))) is not None:
+                tasks[task["id"]] = task
+        for task in tasks.values():
+            yield f"session_{name.removesuffix('.jsonl')}", workspace, task
+
+
+def _processes(options: Namespace, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the processes of calls that are no task; those of a task give it its process id."""
+    from surehand.host import leftovers
+    from surehand.host.sandbox.records import records
+
+    tasks = {row["call_id"]: row for row in rows if row["call_id"]}
+    found: list[dict[str, Any]] = []
+    for record in records():
+        for process in leftovers.running(record):
+            if (task := tasks.get(process.call_id)) is not None:
+                task["pid"] = task["pid"] or process.pid
+            elif options.all or not process.ours:
+                began = time.time() - process.seconds
+                known = {"id": str(process.pid), "title": process.command, "status": "in_progress", "created": began}
+                kind = "launcher" if process.ours else "process"
+                row = _row(known | {"kind": kind}, process.session_id, record.workspace)
+                row |= {"pid": process.pid, "command": process.command, "call_id": process.call_id, "running": True}
+                found.append(row | {"orphan": not record.owner_alive})
+    return found
+
+
+def _is_of(row: dict[str, Any], session: str | None) -> bool:
+    return session is None or row["session_id"] in (session, f"session_{session}")
+
+
+# -- what is done with it ----------------------------------------------------------------------------------------------
+
+
+def _order(options: Namespace, live: list[dict[str, Any]]) -> int:
+    """Have the process that runs a task tell what it said, or end it."""
+    from surehand.host import reached
+    from surehand.host.visible import visible
+
+    row = _one(options.id, live)
+    answer = reached.ask(row["reached"], {"want": options.action, "id": row["id"]})
+    if answer is None:
+        raise StateError(f"the process of {row['id']} does not answer; `surehand reap` ends what dead ones left")
+    if "error" in answer:
+        raise StateError(f"{answer['error']}. {answer['hint']}")
+    task: dict[str, Any] = answer["task"]
+    said = f"{task['id']} is {task['status']}."
+    text = f"{visible(answer['output'])}\n[{said}]" if options.action == "output" else said
+    render.facts(options, task | {"output": answer["output"], "session_id": row["session_id"]}, text)
+    return 0
+
+
+def _one(wanted: str, live: list[dict[str, Any]]) -> dict[str, Any]:
+    found = [row for row in live if row["id"] == wanted]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(row["session_id"] for row in found)
+        raise StateError(f"{wanted} is there in {len(found)} sessions; say whose with --session: {names}")
+    known = ", ".join(row["id"] for row in live if row["running"]) or "nothing"
+    raise StateError(f"there is no {wanted} in a session that runs; what runs: {known}")
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    from surehand.cli.blocks import took_words
+
+    now = time.time()
+    cells = [
+        (row["id"], row["kind"], row["state"], took_words(max(0, now - row["created"])), *_rest(row, now))
+        for row in rows
+    ]
+    text = render.table(cells, ("ID", "KIND", "STATE", "AGE", "SESSION", "ACTIVITY", "WHAT"))
+    return text if rows else "Nothing runs, and nothing is to be done."
+
+
+def _rest(row: dict[str, Any], now: float) -> tuple[str, str, str]:
+    from surehand.cli.blocks import took_words
+    from surehand.host.visible import visible
+
+    session = row["session_id"] + (" (gone: `surehand reap` ends it)" if row.get("orphan") else "")
+    activity = f"{took_words(max(0, now - row['last_activity']))} ago"
+    if row["tool_calls"] is not None:
+        activity = f"{render.counted(row['tool_calls'], 'call')}, {row['tokens']:,} tokens, {activity}"
+    return session or "-", activity, render.shortened(visible(row["title"], lines=False), 70)

@@ -1,0 +1,29 @@
+"""`surehand reap`: end what sessions left running whose program is gone, and remove what they left on the disk."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from surehand.cli import render
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be ended and removed")
+
+
+def run(options: Namespace) -> int:
+    from surehand.host import leftovers
+    from surehand.host.private_folder import abandoned
+    from surehand.host.sandbox.records import records
+
+    if options.dry_run:
+        found = [each for record in records() if not record.owner_alive for each in leftovers.running(record)]
+        folders = list(abandoned())
+    else:
+        found, folders = leftovers.reap(), leftovers.clear()
+    would = "would be " if options.dry_run else ""
+    lines = [f"{would}ended: {each.pid} {each.command[:100]}" for each in found]
+    lines += [f"{would}removed: {path}" for path in folders]
+    data = {"ended": [each.to_dict() for each in found], "removed": folders}
+    render.facts(options, data, "\n".join(lines) or "Nothing was left behind.")
+    return 0

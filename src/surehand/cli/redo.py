@@ -1,0 +1,16 @@
+"""`surehand redo`: bring back what undo took away."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from surehand.cli.undo import add_common, reverse
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("change", nargs="?", metavar="CHANGE", help="the undo to reverse, or a change it took back")
+    add_common(parser)
+
+
+def run(options: Namespace) -> int:
+    return reverse(options, "Redo", {"change_id": options.change, "force": options.force})

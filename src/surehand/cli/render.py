@@ -1,0 +1,193 @@
+"""The only place that prints: facts as JSON for programs, as text for people, errors on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "dim": 2}
+
+
+_json_failures = False
+_printed = False
+
+
+def begin(options: Namespace) -> None:
+    """Begin a command: from now on a failure is JSON on standard output where its result would have been."""
+    global _json_failures, _printed  # what was printed belongs to the process, as standard output does
+    _json_failures, _printed = as_json(options), False
+
+
+def as_json(options: Namespace) -> bool:
+    """Whether facts are wanted as JSON: asked for, or nobody at a terminal reads along."""
+    return bool(options.json) or not sys.stdout.isatty()
+
+
+def facts(options: Namespace, data: Any, text: str | Callable[[], str]) -> None:
+    """Print facts: JSON for programs, text for people."""
+    if as_json(options):
+        json_line(data, indent=2 if sys.stdout.isatty() else None)
+    else:
+        line(text if isinstance(text, str) else text())
+
+
+def json_line(data: Any, *, indent: int | None = None) -> None:
+    """Print data as JSON; characters stand for themselves where the stream takes them all."""
+    text = json.dumps(data, ensure_ascii=False, indent=indent, default=str)
+    utf = (sys.stdout.encoding or "ascii").lower().startswith("utf")
+    # Half a surrogate pair stands for a byte that is no UTF-8; nothing but an escape can carry it.
+    if not text.isascii() and not (utf and _encodes(text)):
+        text = json.dumps(data, indent=indent, default=str)
+    line(text)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def line(text: str = "") -> None:
+    """Print a text with its line end; what the terminal cannot encode is replaced, never raised."""
+    put(text if text.endswith("\n") else text + "\n")
+
+
+def put(text: str) -> None:
+    global _printed
+    _printed = True
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """Print a remark for people on stderr."""
+    sys.stderr.write(text.encode("utf-8", "backslashreplace").decode() + "\n")
+
+
+def error(message: str, hint: str = "", *, code: str = "execution_error") -> None:
+    """Print what is wrong, and what to do next, on stderr; for programs it is the result on standard output as well."""
+    if _json_failures and not _printed:
+        json_line({"ok": False, "error": {"code": code, "message": message, "hint": hint, "details": {}}})
+    note(paint("error: ", "red", stream=sys.stderr) + message)
+    if hint:
+        note(hint)
+
+
+def paint(text: str, *styles: str, stream: Any = None) -> str:
+    """Colour a text where the stream shows colour."""
+    stream = stream or sys.stdout
+    if os.environ.get("NO_COLOR") or not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return text
+    codes = ";".join(str(_COLOURS[style]) for style in styles)
+    return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def diff(text: str, stream: Any = None) -> str:
+    """Colour a unified diff; whatever in it would steer the terminal is written out."""
+    from surehand.host.visible import visible
+
+    return "\n".join(_diff_line(each, stream) for each in visible(text).split("\n"))
+
+
+def _diff_line(text: str, stream: Any) -> str:
+    if text.startswith(("+++", "---")):
+        return paint(text, "bold", stream=stream)
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    return paint(text, styles[text[0]], stream=stream) if text[:1] in styles else text
+
+
+def question(text: str, stream: Any = None) -> str:
+    """Colour a question about a call: what it is about, its command, and the diff at its end."""
+    stream = stream or sys.stderr
+    if text.startswith("--- "):
+        return diff(text, stream)
+    head, mark, changes = text.partition("\n--- ")
+    first, *rest = head.split("\n")
+    lines = [paint(first, "yellow", "bold", stream=stream)]
+    lines += [paint(each, "bold", stream=stream) if each.startswith("  $ ") else each for each in rest]
+    return "\n".join(lines) + ("\n" + diff(f"--- {changes}", stream) if mark else "")
+
+
+def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: bool = False) -> str:
+    """Lay out rows in columns; wide characters count as two, the last column is not padded.
+
+    With `fold` the last column goes on below itself where the terminal ends.
+    """
+    cells = [list(row) for row in rows]
+    every = ([list(heads)] if heads else []) + cells
+    if not every:
+        return ""
+    widths = [max(width(row[column]) for row in every) for column in range(len(every[0]))]
+    if fold:
+        left = sum(widths[:-1]) + 2 * len(widths[:-1])
+        for row in cells:
+            row[-1] = folded(row[-1], left)
+    lines = [_row(row, widths) for row in every]
+    if heads:
+        lines[0] = paint(lines[0], "bold")
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    *first, last = cells
+    padded = [_padded(cell, columns) for cell, columns in zip(first, widths[:-1], strict=True)]
+    return "  ".join([*padded, last]).rstrip()
+
+
+def folded(text: str, left: int) -> str:
+    """Return a text that begins `left` places from the edge, going on there on the next line where the terminal ends.
+
+    Words are not torn apart; where there is hardly any room left, the terminal may do what it likes.
+    """
+    room = columns() - left - 1
+    if room < 16 or width(text) <= room or not sys.stdout.isatty():
+        return text
+    from textwrap import wrap
+
+    lines = wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * left).join(lines)
+
+
+def width(text: str) -> int:
+    """Return how many columns a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from wcwidth import wcswidth
+
+    return max(wcswidth(text), 0)
+
+
+def _padded(text: str, columns: int) -> str:
+    return text + " " * (columns - width(text))
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number of things: `1 call`, `2 calls`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def columns() -> int:
+    """Return the width of the terminal."""
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return the first line of a text, cut to a width."""
+    first = text.strip().split("\n", 1)[0]
+    if width(first) <= limit:
+        return first
+    while first and width(first) > limit - 1:
+        first = first[:-1]
+    return first + "…"

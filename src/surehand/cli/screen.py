@@ -1,0 +1,236 @@
+"""A conversation on a terminal: the answer as it streams, calls as they end, and one line for what goes on now.
+
+The answer goes to standard output, everything about it to standard error. The line for what goes on now is drawn only
+where standard error is a terminal, and is gone before anything else is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from surehand.cli import blocks, render
+from surehand.host.echo import set_echo
+from surehand.host.visible import visible
+
+if TYPE_CHECKING:
+    from surehand.agent.loop import Outcome
+    from surehand.app import Surehand
+    from surehand.core.call import ToolCall, ToolResult
+    from surehand.core.events import Event
+    from surehand.models import Choice
+
+_TICK_S: Final = 0.5
+_CLEAR: Final = "\r\x1b[2K"
+
+
+class Screen:
+    """Shows one conversation; called with each piece of the answer."""
+
+    def __init__(self, app: Surehand, choice: Choice) -> None:
+        self.choice = choice
+        self.at_prompt = False
+        """Whether the user has the terminal: what happens in the background meanwhile is told later, in short."""
+        self._session_id = app.session.id
+        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._lock = threading.RLock()  # handlers in worker threads report too
+        self._running: dict[str, tuple[ToolCall, str]] = {}
+        self._asked: set[str] = set()
+        self._open_questions = 0
+        self._held: list[str] = []
+        self._said = ""
+        self._unsaid = ""
+        self._news = ""
+        self._drawn = False
+        self._mid_line = False
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        atexit.register(self._show_typed)
+        app.bus.subscribe(self._event)
+
+    # -- the answer ------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin to wait for an answer; called on the event loop."""
+        self._since, self._said = monotonic(), ""
+        if self._live:
+            set_echo(0, False)
+            self._tick()
+
+    def __call__(self, text: str) -> None:
+        with self._lock:
+            shown = visible(text)
+            self._said = (self._said + shown)[-80:]
+            if self._open_questions:
+                self._unsaid += shown
+                return
+            self._wipe()
+            render.put(shown)
+            self._mid_line = not shown.endswith("\n")
+
+    def end(self, outcome: Outcome) -> None:
+        """End an answer: say in a line what it took, and why it stopped if it did not end by itself."""
+        with self._lock:
+            self._stop()
+            if outcome.stop == "empty":
+                self._write(self._dim("(the model said nothing)"))
+            calls = f" · {render.counted(len(outcome.calls), 'call')}" if outcome.calls else ""
+            took = blocks.took_words(monotonic() - self._since)
+            if self._live:
+                spent = outcome.spent.usage.total
+                tokens = f" · {spent:,} tokens" if spent else ""
+                self._write(self._dim(f"{took}{calls}{tokens}"))
+            if not outcome.answered:
+                self._write(render.paint(f"stopped: {outcome.stop}", "yellow", stream=sys.stderr))
+
+    def broke_off(self) -> None:
+        """End an answer that failed or was stopped, so that the next line begins on its own."""
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._show_typed()
+        self._running.clear()
+        self._wipe()
+        self._end_line()
+        self.flush()
+
+    def flush(self) -> None:
+        """Show what waited while something else had the terminal."""
+        with self._lock:
+            if self._open_questions:
+                return
+            held, self._held, unsaid, self._unsaid = self._held, [], self._unsaid, ""
+            for text in held:
+                render.note(text)
+            if unsaid:
+                render.put(unsaid)
+                self._mid_line = not unsaid.endswith("\n")
+
+    @contextmanager
+    def question(self) -> Generator[None]:
+        """Leave the terminal to a question until it is answered."""
+        with self._lock:
+            self._wipe()
+            self._end_line()
+            self._open_questions += 1
+        try:
+            yield
+        finally:
+            self._open_questions -= 1
+            if self._timer is None:
+                self._show_typed()
+            self.flush()
+
+    def _show_typed(self) -> None:
+        if self._live:
+            set_echo(0, True)
+
+    # -- what happens beside it ------------------------------------------------------------------------------------
+
+    def _event(self, event: Event) -> None:
+        with self._lock:
+            if event.kind == "subagent_event":
+                self._take(event.data["event"], str(event.data["subagent_id"]))
+            elif event.session_id == self._session_id:
+                self._take(event, "")
+
+    def _take(self, event: Event, agent: str) -> None:
+        match event.kind:
+            case "call_started":
+                self._running[event.call_id] = (event.data["call"], agent)
+                self._news = ""
+                self._draw()
+            case "call_progress":
+                self._news = str(event.data["progress"].text).rstrip().rpartition("\n")[2]
+                self._draw()
+            case "call_finished":
+                self._finished(event, agent)
+            case "permission_asked":
+                self._asked.add(event.call_id)
+            case "subagent_start" | "subagent_end" | "note":
+                self._write(self._dim(_told(event)), keep=event.kind == "subagent_end")
+            case _:
+                pass
+
+    def _finished(self, event: Event, agent: str) -> None:
+        self._running.pop(event.call_id, None)
+        call: ToolCall = event.data["call"]
+        result: ToolResult = event.data["result"]
+        seen = event.call_id in self._asked
+        self._asked.discard(event.call_id)
+        indent = f"  {agent} " if agent else ""
+        # The planner answers with what its call gave: that need not be shown twice.
+        body = self.choice.provider != "offline"
+        self._write(blocks.finished(call, result, render.columns(), indent=indent, diff_seen=seen, body=body))
+        self._draw()
+
+    def _write(self, text: str, *, keep: bool = False) -> None:
+        """Print a line of ours, or hold it back while somebody else has the terminal."""
+        if self.at_prompt and not keep:
+            return
+        if self.at_prompt or self._open_questions:
+            self._held.append(text)
+            return
+        self._wipe()
+        self._end_line()
+        render.note(text)
+
+    # -- the line for what goes on now -----------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._draw()
+        self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+
+    def _draw(self) -> None:
+        if not self._live or self._timer is None or self._open_questions or self._mid_line or self.at_prompt:
+            return
+        self._wipe()
+        took = blocks.took_words(monotonic() - self._since)
+        calls = [call for call, _ in self._running.values()]
+        if not calls:
+            what = f"waiting for {self.choice.name}"
+        elif len(calls) > 1:
+            what = f"{len(calls)} calls: {', '.join(dict.fromkeys(call.name for call in calls))}"
+        else:
+            what = " ".join(blocks.title(calls[0], 60))
+        news = f" · {visible(self._news)}" if self._news and calls else ""
+        sys.stderr.write(self._dim(f"… {render.shortened(f'{took} · {what}{news}', render.columns() - 4)}"))
+        sys.stderr.flush()
+        self._drawn = True
+
+    def _wipe(self) -> None:
+        if self._drawn:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+            self._drawn = False
+
+    def _end_line(self) -> None:
+        if self._mid_line:
+            render.line()
+            self._mid_line = False
+
+    def _dim(self, text: str) -> str:
+        return render.paint(text, "dim", stream=sys.stderr)
+
+
+def _told(event: Event) -> str:
+    """Return an event of an agent, or a note, in a line."""
+    data = event.data
+    if event.kind == "note":
+        return visible(str(data.get("message", "")))
+    agent = f"{data['subagent_id']} ({visible(str(data.get('description') or data.get('profile') or ''))})"
+    if event.kind == "subagent_start":
+        return f"{agent} begins: {render.shortened(visible(str(data['prompt'])), 60)}"
+    return f"{agent} is {data['state']}: {render.counted(data['tool_calls'], 'call')}, {data['tokens']:,} tokens"

@@ -1,0 +1,131 @@
+"""`surehand serve`: the tools for any MCP client, over standard input and output or HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from surehand.cli import render
+from surehand.cli.parser import approvals_option
+
+
+def configure(parser: ArgumentParser) -> None:
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
+    way.add_argument("--http", type=_port, metavar="PORT", help="over streamable HTTP; 0 picks a free port")
+    parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
+    parser.add_argument(
+        "--servers", default="", metavar="CSV", help="also the tools of these MCP servers of yours ('*' for all)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
+    parser.add_argument("--token-file", metavar="FILE", help="the bearer token; otherwise one is made and kept")
+    parser.add_argument("--no-token", action="store_true", help="ask for no token (this machine only)")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="a name this server is reached by"
+    )
+    approvals_option(parser)
+    parser.add_argument("--no-roots", action="store_true", help="keep to --cwd, whatever folder the client names")
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
+def run(options: Namespace) -> int:
+    import gc
+
+    from surehand.cli import door
+    from surehand.core.errors import SettingsError
+
+    if options.http is not None and options.session:
+        raise SettingsError("--session is for one client on --stdio; over HTTP each client has a session of its own")
+
+    # The SDK's import makes a million objects that all stay; looking for garbage among them is a fifth of the start.
+    gc.disable()
+    # Looking for pydantic's plug-ins reads every installed package; no tool needs one.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    try:
+        return door.run(_http(options) if options.http is not None else _stdio(options))
+    except _cancelled_error():
+        return 0
+
+
+def _cancelled_error() -> type[BaseException]:
+    from asyncio import CancelledError
+
+    return CancelledError
+
+
+def _serving(options: Namespace) -> Any:
+    import gc
+
+    from surehand import __version__
+    from surehand.app import Surehand
+    from surehand.cli import door
+    from surehand.cli.tools import csv
+    from surehand.engine.log import to_stderr
+    from surehand.mcp.gateway import gathering
+    from surehand.mcp.own import INSTRUCTIONS, own_extras
+    from surehand.mcp.server import Serving
+
+    def open_app(approver: Any, workspace: str | None) -> Surehand:
+        app = Surehand(
+            workspace or options.cwd,
+            approver=approver,
+            allow=options.allow,
+            mode=options.mode,
+            session=options.session,
+            tool_allow=csv(options.tool_allow),
+        )
+        if door.wants_mailbox(options, app):
+            app.approver = door.mailbox(app)
+        to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
+        for warning in app.warnings:
+            render.note(f"warning: {warning}")
+        return app
+
+    serving = Serving(
+        open_app,
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        extras=own_extras(),
+        follow_roots=not options.no_roots and not options.cwd_given,
+        gather=gathering(csv(options.servers)),
+    )
+    gc.freeze()
+    gc.enable()
+    return serving
+
+
+async def _stdio(options: Namespace) -> int:
+    from surehand.mcp.stdio import serve_stdio
+
+    serving = _serving(options)
+    if sys.stdin.isatty():
+        render.note("serving MCP on standard input; this is for a client to start, Ctrl-C ends it")
+    try:
+        await serve_stdio(serving.server)
+    finally:
+        await serving.close()
+    return 0
+
+
+async def _http(options: Namespace) -> int:
+    from surehand.mcp.http import Door, serve_http
+
+    serving = _serving(options)
+    guard = Door.of(options.host, options.allow_host, options.token_file, no_token=options.no_token)
+    try:
+        await serve_http(serving, guard, options.http, lambda url: _announce(url, guard.token_place))
+    finally:
+        await serving.close()
+    return 0
+
+
+def _announce(url: str, token_place: str) -> None:
+    render.note(f"serving MCP at {url}" + (f"\nthe bearer token is in {token_place}" if token_place else ""))

@@ -1,0 +1,155 @@
+"""`surehand sessions`: list, show, resume, fork and delete the sessions of a workspace. A session is its journal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from argparse import ArgumentParser, Namespace
+from time import localtime, strftime
+from typing import Any, cast
+
+from surehand.cli import blocks, chat, render
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.errors import StateError
+from surehand.host import locations
+from surehand.host.visible import visible
+
+
+def configure(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="list | show | resume | fork | delete")
+    commands.add_parser("list", help="all sessions, the latest first", allow_abbrev=False)
+    show = commands.add_parser("show", help="what was said and done in a session", allow_abbrev=False)
+    show.add_argument("name", metavar="NAME")
+    resume = commands.add_parser("resume", help="go on with a session in a chat", allow_abbrev=False)
+    resume.add_argument("name", metavar="NAME")
+    chat.configure(resume)
+    fork = commands.add_parser("fork", help="go on from a session under another name", allow_abbrev=False)
+    fork.add_argument("name", metavar="NAME")
+    fork.add_argument("new", metavar="NEW")
+    delete = commands.add_parser("delete", help="forget a session; changes to files stay in the history")
+    delete.add_argument("name", metavar="NAME")
+
+
+def run(options: Namespace) -> int:
+    actions = {"list": _list, "show": _show, "resume": _resume, "fork": _fork, "delete": _delete}
+    return actions[options.action](options)
+
+
+def _folder(options: Namespace) -> str:
+    return os.path.join(locations.workspace_state(options.cwd), "sessions")
+
+
+def _path(options: Namespace, name: str, *, exists: bool = True) -> str:
+    from surehand.app import SESSION_NAME
+
+    if not SESSION_NAME.fullmatch(name):
+        raise StateError(f"{name!r} cannot be the name of a session")
+    path = os.path.join(_folder(options), f"{name}.jsonl")
+    if exists and not os.path.exists(path):
+        raise StateError(f"there is no session {name!r} here; `surehand sessions list` lists them")
+    return path
+
+
+def _list(options: Namespace) -> int:
+    rows: list[dict[str, Any]] = []
+    folder = _folder(options)
+    for entry in os.scandir(folder) if os.path.isdir(folder) else ():
+        if entry.name.endswith(".jsonl"):
+            rows.append(_summary(entry.path))
+    rows.sort(key=lambda row: row["updated"], reverse=True)
+    shown = [
+        (row["name"], _when(row["updated"]), str(row["calls"]), render.shortened(row["first"], 60)) for row in rows
+    ]
+    text = (
+        render.table(shown, ("NAME", "UPDATED", "CALLS", "FIRST QUESTION")) if rows else "There are no sessions here."
+    )
+    render.facts(options, rows, text)
+    return 0
+
+
+def _summary(path: str) -> dict[str, Any]:
+    from surehand.engine.journal import records
+
+    calls, first = 0, ""
+    for record in records(path):
+        calls += record["kind"] == "call_finished"
+        if record["kind"] == "message" and not first:
+            data: dict[str, Any] = record.get("data") or {}
+            given: Any = data.get("message")
+            message = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+            first = str(message.get("text", "")) if message.get("role") == "user" else ""
+    name = os.path.basename(path).removesuffix(".jsonl")
+    return {"name": name, "updated": os.path.getmtime(path), "calls": calls, "first": first}
+
+
+def _when(at: float) -> str:
+    return strftime("%Y-%m-%d %H:%M", localtime(at))
+
+
+def _show(options: Namespace) -> int:
+    from surehand.engine.journal import records
+
+    found = list(records(_path(options, options.name)))
+    render.facts(options, found, lambda: "\n".join(filter(None, map(_line, found))) or "The session is empty.")
+    return 0
+
+
+def _line(record: dict[str, Any]) -> str:
+    """Return one record in a line; nothing for what tells nothing, or is damaged."""
+    try:
+        return _told(record)
+    except (KeyError, TypeError, AttributeError):
+        return ""
+
+
+def _told(record: dict[str, Any]) -> str:
+    data: dict[str, Any] = record.get("data") or {}
+    match record["kind"]:
+        case "message" if data["message"]["text"]:
+            who = render.paint(f"{data['message']['role']}:", "bold")
+            return f"{who} {visible(data['message']['text'])}"
+        case "call_finished":
+            return _call(record["at"], ToolCall.from_dict(data["call"]), ToolResult.from_dict(data["result"]))
+        case "permission_decided":
+            reason = visible(str(data.get("reason") or ""), lines=False)
+            return f"  {record['tool']}: permission: {data.get('answer')}{f' ({reason})' if reason else ''}"
+        case "trial_made" | "trial_applied" | "trial_dropped" as kind:
+            return f"  {record['tool']}: {kind.replace('_', ' ')} ({visible(str(data.get('trial')))})"
+        case "note":
+            return f"  {visible(str(data.get('message', '')))}"
+        case _:
+            return ""
+
+
+def _call(at: float, call: ToolCall, result: ToolResult) -> str:
+    """Return one call with what it was about, and what came of it."""
+    when = strftime("%H:%M:%S", localtime(at))
+    took = blocks.took_words(float(result.meta.get("duration_ms") or 0) / 1000)
+    name, about = blocks.title(call, max(30, render.columns() - 24))
+    head = f"  {when}  {render.paint(name, 'bold')} {about}".rstrip() + f"  {render.paint(took, 'dim')}"
+    if result.error is None:
+        return head
+    problem = render.shortened(visible(f"{result.error.code}: {result.error.message}"), render.columns() - 12)
+    return f"{head}\n            {render.paint(problem, 'red')}"
+
+
+def _resume(options: Namespace) -> int:
+    _path(options, options.name)
+    options.session = options.name
+    return chat.run(options)
+
+
+def _fork(options: Namespace) -> int:
+    source, target = _path(options, options.name), _path(options, options.new, exists=False)
+    if os.path.exists(target):
+        raise StateError(f"the session {options.new!r} exists already; choose another name")
+    shutil.copyfile(source, target)
+    os.chmod(target, 0o600)
+    render.facts(options, {"forked": options.name, "into": options.new}, f"{options.new} goes on from {options.name}")
+    return 0
+
+
+def _delete(options: Namespace) -> int:
+    os.unlink(_path(options, options.name))
+    render.facts(options, {"deleted": options.name}, f"{options.name} is gone")
+    return 0

@@ -1,0 +1,164 @@
+"""`surehand stats`: what was measured in this workspace, by the sessions that keep it (`--session NAME`)."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from surehand.cli import render
+
+if TYPE_CHECKING:
+    from surehand.engine.figures import ToolMetrics
+    from surehand.engine.metrics import Record
+    from surehand.engine.sketch import Sketch
+    from surehand.engine.tuning import Advice
+
+_BARS = "▁▂▃▄▅▆▇█"
+_BINS = 16
+_NOTHING = "Nothing has been measured here yet. Calls made with `--session NAME` are."
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("tool", nargs="?", metavar="TOOL", help="only this tool, with all its figures")
+    parser.add_argument("--prometheus", action="store_true", help="in Prometheus' text format")
+    parser.add_argument("--advice", action="store_true", help="what tuning would change, and why")
+    parser.add_argument("--clear", action="store_true", help="forget what was measured")
+
+
+def run(options: Namespace) -> int:
+    from surehand.engine.figures import kept_figures
+    from surehand.engine.metrics_store import MetricsStore
+    from surehand.host import locations
+
+    store = MetricsStore(os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite"))
+    if options.clear:
+        store.clear()
+        render.facts(options, {"cleared": True}, "Forgotten.")
+        return 0
+    records = store.load()
+    if options.tool and options.tool not in records:
+        known = f"Measured are: {', '.join(records)}." if records else _NOTHING
+        render.error(f"nothing was measured of {options.tool!r}", known)
+        return 1
+    names = [options.tool] if options.tool else sorted(records)
+    found = [kept_figures(name, records[name]) for name in names]
+    if options.prometheus:
+        from surehand.engine.metrics_report import to_prometheus
+
+        render.put(to_prometheus(found))
+    elif options.advice:
+        _advice(options, found)
+    else:
+        _figures(options, found, records)
+    return 0
+
+
+def _figures(options: Namespace, found: list[ToolMetrics], records: dict[str, Record]) -> None:
+    from surehand.engine.metrics_report import to_json
+
+    def text() -> str:
+        if not found:
+            return _NOTHING
+        return _page(found[0], records[found[0].tool]) if options.tool else _table(found, records)
+
+    render.facts(options, [to_json(each) for each in found], text)
+
+
+def _table(found: list[ToolMetrics], records: dict[str, Record]) -> str:
+    rows = [
+        (
+            each.tool,
+            str(each.execution.total_calls),
+            str(each.execution.failed_calls),
+            _time(each.execution.avg_ms),
+            _time(each.execution.p50_ms),
+            _time(each.execution.p95_ms),
+            _time(each.execution.max_ms),
+            str(each.concurrency.bottlenecks),
+            _size(each.resources.bytes_out),
+            spread(records[each.tool].sketch),
+        )
+        for each in found
+    ]
+    return render.table(
+        rows, ("TOOL", "CALLS", "FAILED", "AVERAGE", "P50", "P95", "MAX", "WAITED", "OUTPUT", "FAST TO SLOW")
+    )
+
+
+def _page(each: ToolMetrics, record: Record) -> str:
+    execution, resources, concurrency, errors = each.execution, each.resources, each.concurrency, each.errors
+    measured = f"{resources.measured_calls} calls measured" if resources.measured_calls else "none measured"
+    rows = [
+        ("calls", f"{execution.total_calls} ({execution.successful_calls} ok, {execution.failed_calls} failed)"),
+        ("time", f"average {_time(execution.avg_ms)}, longest {_time(execution.max_ms)}"),
+        ("", f"p50 {_time(execution.p50_ms)}, p95 {_time(execution.p95_ms)}, p99 {_time(execution.p99_ms)}"),
+        ("", spread(record.sketch)),
+        ("at once", f"{concurrency.max_calls} at most, {concurrency.avg_level:.2f} on average"),
+        ("waited", f"{concurrency.bottlenecks} calls, {_time(concurrency.avg_queue_ms)} on average"),
+        (
+            "memory",
+            f"{_size(resources.avg_memory_bytes)} average, {_size(resources.peak_memory_bytes)} peak ({measured})",
+        ),
+        ("CPU", f"{resources.avg_cpu:.0%} of a core"),
+        ("output", _size(resources.bytes_out)),
+        ("errors", ", ".join(f"{code} {count}" for code, count in errors.by_code.items()) or "none"),
+        ("cache", f"{each.cache_hits} hits, {each.cache_misses} misses"),
+    ]
+    return render.paint(each.tool, "bold") + "\n" + render.table(rows)
+
+
+def _advice(options: Namespace, found: list[ToolMetrics]) -> None:
+    from surehand import config
+    from surehand.policy.trust import is_trusted
+
+    settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
+    advice = [each for metrics in found for each in _advised(metrics, settings)]
+    state = "on" if settings.engine.tuning else "off; `[engine] tuning = true` lets the limits adapt by themselves"
+
+    def text() -> str:
+        rows = [(each.tool, each.kind, f"{each.before:g}", f"{each.after:g}", each.reason) for each in advice]
+        table = render.table(rows, ("TOOL", "WHAT", "NOW", "BETTER", "WHY")) if rows else "Nothing to change."
+        return f"{table}\nTuning is {state}."
+
+    render.facts(options, {"tuning": settings.engine.tuning, "advice": [each.to_dict() for each in advice]}, text)
+
+
+def _advised(metrics: ToolMetrics, settings: Any) -> list[Advice]:
+    from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
+
+    own = settings.tools.get(metrics.tool)
+    timeout = (own.timeout if own else None) or settings.engine.timeout
+    limit = own.concurrency.max_concurrent_calls if own else 10
+    found = (
+        advise_timeout(metrics, timeout),
+        advise_concurrency(metrics, limit),
+        advise_caching(metrics, settings.engine.cache),
+    )
+    return [each for each in found if each is not None]
+
+
+def spread(sketch: Sketch) -> str:
+    """Return a small plot of how durations are spread, from the fastest call to the slowest."""
+    if not sketch.counts:
+        return ""
+    low, high = min(sketch.counts), max(sketch.counts)
+    bins = [0] * min(_BINS, high - low + 1)
+    for place, count in sketch.counts.items():
+        bins[(place - low) * len(bins) // (high - low + 1)] += count
+    most = max(bins)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] if count else " " for count in bins)
+
+
+def _time(milliseconds: float) -> str:
+    if milliseconds < 1:
+        return f"{milliseconds * 1000:.0f} us"
+    return f"{milliseconds:.1f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.2f} s"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

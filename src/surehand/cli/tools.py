@@ -1,0 +1,339 @@
+"""`surehand tools`: list, info, invoke, new."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any, cast
+
+from surehand.cli import render
+from surehand.cli.parser import approvals_option
+
+EXIT_CODES = {
+    "invalid_args": 2,
+    "tool_not_found": 3,
+    "permission_denied": 4,
+    "timeout": 5,
+    "cancelled": 130,
+}
+"""Exit code by error code; every other failure is 1."""
+_NAME = "a tool's name or alias (`surehand tools list`)"
+
+
+def configure(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="list | info | invoke | new")
+    listing = commands.add_parser("list", help="all tools with their schemas", allow_abbrev=False)
+    listing.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
+    info = commands.add_parser("info", help="everything about one tool", allow_abbrev=False)
+    info.add_argument("name", metavar="NAME", help=_NAME)
+    invoke = commands.add_parser("invoke", help="call a tool", allow_abbrev=False)
+    invoke.add_argument("name", metavar="NAME", help=_NAME)
+    invoke.add_argument("--args", default="{}", metavar="JSON", help="the arguments, an object; - reads standard input")
+    approvals_option(invoke)
+    invoke.add_argument("--dry-run", action="store_true", help="show what would happen; change nothing")
+    invoke.add_argument(
+        "--apply", action="store_true", help="with --dry-run: ask, then make real exactly what was shown"
+    )
+    invoke.add_argument("--timeout", type=_seconds, metavar="S", help="seconds the call may take")
+    invoke.add_argument("--tool-allow", default="", metavar="CSV", help="only these tools exist for the call")
+    invoke.add_argument("--record", metavar="FILE", help="append the call and its result to a recording")
+    new = commands.add_parser("new", help="write a tool with its test from a template", allow_abbrev=False)
+    new.add_argument("name", metavar="NAME", help="its name: a word Python would take for a function")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e7:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return seconds
+
+
+def run(options: Namespace) -> int:
+    match options.action:
+        case "list":
+            return _list(options)
+        case "info":
+            return _info(options)
+        case "invoke":
+            return _invoke(options)
+        case _:
+            from surehand.cli import tools_new
+
+            return tools_new.run(options)
+
+
+def csv(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+# -- list and info: facts, without calling anything ---------------------------------------------------------------
+
+
+def _list(options: Namespace) -> int:
+    rows = _rows(options)
+    if options.tool_allow:
+        from surehand.core.view import Selection
+
+        chosen = set(Selection(_registry(options)[0], allow=csv(options.tool_allow)).names())
+        rows = [row for row in rows if row["name"] in chosen]
+    render.facts(options, rows, lambda: _table(rows))
+    return 0
+
+
+def _registry(options: Namespace) -> tuple[Any, dict[str, Any]]:
+    """Return the registry and the per-tool settings, without the engine: this path must start fast."""
+    from surehand.host import locations
+    from surehand.registry.loading import FOLDER, GROUP, entry_points
+
+    made = os.path.isdir(os.path.join(locations.workspace_state(options.cwd), "made_tools"))
+    own = os.path.isdir(os.path.join(options.cwd, FOLDER))
+    if made or own or next(entry_points(GROUP), None) is not None:
+        from surehand.app import Surehand
+
+        app = Surehand(options.cwd, keep_state=made)
+        return app.registry, dict(app.settings.tools)
+    from surehand.catalog import register_builtin
+    from surehand.registry.registry import Registry
+
+    registry = Registry()
+    register_builtin(registry)
+    if not locations.has_settings(options.cwd):
+        return registry, {}
+    from surehand import config
+    from surehand.policy.sources import rules_in_force
+    from surehand.policy.trust import is_trusted
+
+    root = os.path.realpath(options.cwd)
+    settings = config.load(root, trusted=is_trusted(root)).settings
+    rules_in_force(settings, root, ())  # a wrong rule is told by every command
+    return registry, dict(settings.tools)
+
+
+def _rows(options: Namespace) -> list[dict[str, Any]]:
+    from surehand.core.view import CORE_TOOLS, DEFERRED_THRESHOLD
+
+    registry, settings = _registry(options)
+    infos = registry.infos()
+    rows: list[dict[str, Any]] = []
+    for info in infos:
+        set_off = info.name in settings and not settings[info.name].enabled
+        row = info.to_dict()
+        row["state"] = "disabled" if set_off else registry.lifecycle.state(info.name)
+        row["deferred"] = len(infos) > DEFERRED_THRESHOLD and info.name not in CORE_TOOLS
+        rows.append(row)
+    return rows
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    heads = ["NAME", "MODULE", "STATE"] if render.columns() >= 72 else ["NAME"]
+    cells = [[row["name"], row["module"] or "-", row["state"]][: len(heads)] for row in rows]
+    taken = sum(max(map(len, column), default=0) + 2 for column in zip(heads, *cells, strict=True))
+    room = max(render.columns() - taken - 1, 16)
+    shown = [[*cell, render.shortened(row["description"], room)] for cell, row in zip(cells, rows, strict=True)]
+    return render.table(shown, [*heads, "WHAT IT DOES"])
+
+
+def _info(options: Namespace) -> int:
+    rows = {row["name"]: row for row in _rows(options)}
+    names = {alias: row["name"] for row in rows.values() for alias in (*row["aliases"], _full(row))}
+    row = rows.get(options.name) or rows.get(names.get(options.name, ""))
+    if row is None:
+        return _unknown(options, list(rows))
+    row["metrics"] = _metrics(options, row["name"])
+    render.facts(options, row, lambda: _page(row))
+    return 0
+
+
+def _full(row: dict[str, Any]) -> str:
+    from surehand.core.names import full_name
+
+    return full_name(row["module"], row["name"])
+
+
+def _metrics(options: Namespace, name: str) -> Any:
+    """Return what was measured of a tool in earlier processes, or None."""
+    from surehand.host import locations
+
+    path = os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite")
+    if not os.path.exists(path):
+        return None
+    from time import monotonic
+
+    from surehand.engine.figures import figures
+    from surehand.engine.metrics_report import to_json
+    from surehand.engine.metrics_store import MetricsStore
+
+    record = MetricsStore(path).load().get(name)
+    return to_json(figures(name, record, monotonic())) if record else None
+
+
+def _page(row: dict[str, Any]) -> str:
+    flags = [name for name in ("read_only", "concurrency_safe", "destructive", "requires_permission") if row[name]]
+    lines = [
+        render.paint(row["name"], "bold") + (f"  (also {', '.join(row['aliases'])})" if row["aliases"] else ""),
+        "",
+        row["description"].strip(),
+        "",
+        f"state     {row['state']}",
+        f"flags     {', '.join(flags) or 'none'}",
+        f"level     {row['level']}",
+        f"version   {row['version']}" + (f"  module {row['module']}" if row["module"] else ""),
+        "",
+        "arguments",
+    ]
+    required = row["inputSchema"].get("required", [])
+    for name, schema in row["inputSchema"].get("properties", {}).items():
+        kind = schema.get("type") or "/".join(str(each.get("type")) for each in schema.get("anyOf", [])) or "any"
+        default = f"default {json.dumps(schema['default'])}" if "default" in schema else "optional"
+        must = "required" if name in required else default
+        lines.append(f"  {name} ({kind}, {must})  {schema.get('description', '')}")
+    for example in row["examples"]:
+        lines.append(f"\nsurehand tools invoke {row['name']} --args '{json.dumps(example, ensure_ascii=False)}'")
+    return "\n".join(lines)
+
+
+def _unknown(options: Namespace, names: list[str]) -> int:
+    from surehand.core.call import ToolError
+    from surehand.engine.failures import unknown
+
+    error = ToolError.of(unknown(options.name, names))
+    if render.as_json(options):
+        render.facts(options, {"ok": False, "error": error.to_dict()}, "")
+    else:
+        render.error(error.message, error.hint)
+    return EXIT_CODES[error.code]
+
+
+# -- invoke: one call through the door ----------------------------------------------------------------------------
+
+
+def _invoke(options: Namespace) -> int:
+    from surehand.core.call import ToolError, ToolResult
+    from surehand.core.errors import SurehandError, ToolFailure
+
+    output = _private_stdout()
+    try:
+        args = _parsed_args(options)
+        if options.apply and not options.dry_run:
+            raise ToolFailure("--apply goes with --dry-run", code="invalid_args", hint="Without either, the call runs.")
+        from surehand.cli import door
+
+        result = door.run(_called(options, args))
+    except ToolFailure as failure:
+        result = ToolResult.failed(ToolError.of(failure)).with_meta(tool=options.name)
+    except SurehandError as problem:  # wrong settings, a rule that does not parse
+        result = ToolResult.failed(ToolError("invalid_args", str(problem))).with_meta(tool=options.name)
+    except OSError as problem:  # a recording or a state folder that cannot be written
+        message = f"{problem.filename or 'the call'}: {problem.strerror or problem}"
+        result = ToolResult.failed(ToolError("execution_error", message)).with_meta(tool=options.name)
+    except (KeyboardInterrupt, _cancelled_error()):
+        error = ToolError("cancelled", "the call was cancelled", "Nothing more will happen.")
+        result = ToolResult.failed(error).with_meta(tool=options.name)
+    sys.stdout.flush()
+    os.dup2(output, 1)
+    _print_result(options, result)
+    return 0 if result.ok else EXIT_CODES.get(result.error.code if result.error else "", 1)
+
+
+def _private_stdout() -> int:
+    """Keep standard output for the result alone: what a handler prints goes to stderr."""
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    return output
+
+
+def _cancelled_error() -> type[BaseException]:
+    from asyncio import CancelledError
+
+    return CancelledError
+
+
+def _parsed_args(options: Namespace) -> dict[str, Any]:
+    from surehand.core.errors import ToolFailure
+
+    text = sys.stdin.read() if options.args == "-" else options.args
+    try:
+        args: Any = json.loads(text) if text.strip() else {}
+    except json.JSONDecodeError as problem:
+        shown = text.splitlines()[problem.lineno - 1] if text.splitlines() else ""
+        start = max(0, problem.colno - 30)
+        pointer = " " * (problem.colno - 1 - start) + "^"
+        raise ToolFailure(
+            f"--args is not JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}\n"
+            f"  {shown[start : start + 60]}\n  {pointer}",
+            code="invalid_args",
+            hint='Write an object in double quotes, such as --args \'{"text": "hello"}\'.',
+            details={"line": problem.lineno, "column": problem.colno},
+        ) from None
+    except RecursionError:
+        raise ToolFailure("--args is nested too deeply", code="invalid_args", hint="Flatten it.") from None
+    if not isinstance(args, dict):
+        raise ToolFailure(
+            f"--args must be a JSON object, not {text.strip()[:40]}", code="invalid_args", hint="Try '{}'."
+        )
+    return cast("dict[str, Any]", args)
+
+
+async def _called(options: Namespace, args: dict[str, Any]) -> Any:
+    from surehand.cli import door
+
+    more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
+    if options.record:
+        more["record"] = options.record
+    async with door.opened(options, tool_allow=csv(options.tool_allow), shows=("call_finished",), **more) as app:
+        if sys.stderr.isatty():
+            app.bus.subscribe(_progress_shower())
+        if options.dry_run and not options.apply:
+            return await app.dry_run(options.name, args)
+        return await app.call(options.name, args, source="cli", shown_first=options.apply)
+
+
+def _progress_shower() -> Any:
+    """Return a listener that shows the progress of a call once it takes longer than people wait gladly."""
+    from time import monotonic
+
+    from surehand.host.visible import visible
+
+    patient_until = monotonic() + 1.0
+
+    def show(event: Any) -> None:
+        if event.kind == "call_progress" and event.data["progress"].text and monotonic() > patient_until:
+            render.note(render.paint(visible(event.data["progress"].text), "dim", stream=sys.stderr))
+
+    return show
+
+
+def _print_result(options: Namespace, result: Any) -> None:
+    if render.as_json(options):
+        render.json_line(result.to_dict())
+        return
+    for repaired in result.meta.get("repaired", ()):
+        render.note(f"repaired {repaired}")
+    from surehand.host.visible import visible  # files and servers must not steer the terminal
+
+    tried = options.dry_run and not options.apply
+    if result.ok or (result.error and result.output != result.error.text):
+        output = visible(result.output)
+        render.line(render.diff(output) if tried else output)
+    if result.ok and tried:
+        render.line(_verdict_line(result.data["verdict"]))
+    if result.error:
+        first, *rest = visible(result.error.message).split("\n")
+        render.error("\n".join([f"{first} ({result.error.code})", *rest]), visible(result.error.hint))
+
+
+def _verdict_line(verdict: dict[str, Any]) -> str:
+    """Say in one line what would be decided about the real call; one that would be refused has failed already."""
+    from surehand.host.visible import visible
+
+    asks = verdict["decision"] == "ask"
+    begin = render.paint("would ask first" if asks else "would run unasked", "yellow" if asks else "green")
+    spared = "".join(f" --allow '{rule}'" for rule in (verdict["suggestion"] or "").splitlines())
+    return f"{begin}: {visible(verdict['reason'] + (f' (not with{spared})' if spared else ''), lines=False)}"

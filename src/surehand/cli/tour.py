@@ -1,0 +1,260 @@
+"""`surehand tour`: the product working, step by step, with real calls on a scratch workspace.
+
+Needs no network and no key, ends by itself, leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from surehand.cli import render
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.core.call import ToolResult
+
+
+def configure(parser: ArgumentParser) -> None:
+    del parser
+
+
+def run(options: Namespace) -> int:
+    from surehand.cli import door
+
+    del options
+    with tempfile.TemporaryDirectory(prefix="surehand-tour-") as scratch:
+        workspace = os.path.join(scratch, "project")
+        os.mkdir(workspace)
+        # The tour's state is its own: it must neither see nor touch the user's.
+        os.environ["SUREHAND_HOME"] = os.path.join(scratch, "state")
+        _fill(workspace)
+        render.line("A tour of Surehand, on a folder made for it: no network, no key, and nothing is left behind.")
+        failed = door.run(_walk(workspace))
+    render.line()
+    if failed:
+        render.error(f"{failed} step(s) of the tour did not work", "`surehand doctor` says what is missing here.")
+        return 1
+    render.line(_next())
+    return 0
+
+
+_NEXT = (
+    ("tools list", "the tools there are"),
+    ('tools invoke Read --args \'{"file_path": "README.md"}\'', "one of them, called"),
+    ('policy check --tool Bash --args \'{"command": "git push"}\'', "what may happen, and why"),
+    ("doctor", "what works on this machine"),
+)
+
+
+def _next() -> str:
+    """Return what to try next, as it can be typed here."""
+    program = _program()
+    lines = [f"  {program} {words}\n      {about}" for words, about in _NEXT]
+    return "\n".join(["That was the tour. What next:", *lines, "docs/concepts.md has the whole in one minute."])
+
+
+def _program() -> str:
+    """Return how this command is called: by its name where the shell finds it, and by its path elsewhere."""
+    import shutil
+    import sys
+
+    if shutil.which("surehand"):
+        return "surehand"
+    beside = os.path.join(os.path.dirname(sys.executable), "surehand")
+    if not os.path.exists(beside):
+        return "python -m surehand"
+    try:
+        here = os.path.relpath(beside)
+    except OSError:  # the current folder is gone
+        return beside
+    return beside if here.startswith("..") else here
+
+
+def _fill(workspace: str) -> None:
+    files = {
+        "app.py": "def greet(name):\n    # TODO: be friendlier\n    return 'Hello ' + name\n",
+        "notes.txt": "first line\r\nsecond line\r\n",
+        ".env": "API_KEY=do-not-show\n",
+        ".gitignore": "*.log\n",
+        "debug.log": "noise\n",
+    }
+    for name, content in files.items():
+        with open(os.path.join(workspace, name), "w", encoding="utf-8", newline="") as file:
+            file.write(content)
+
+
+class _Guide:
+    """Numbers the steps, shows each call and its result, and counts what went wrong."""
+
+    def __init__(self, app: Surehand) -> None:
+        self.app = app
+        self.number = 0
+        self.failed = 0
+
+    def step(self, title: str) -> None:
+        self.number += 1
+        render.line()
+        render.line(render.paint(f"{self.number}. {title}", "bold"))
+
+    async def call(self, name: str, args: dict[str, Any], *, refused: str | None = None, lines: int = 6) -> ToolResult:
+        """Make a call and show it; `refused` names the error code that is the point of the step."""
+        render.line(render.paint(f"   > {name} {json.dumps(args, ensure_ascii=False)}", "cyan"))
+        result = await self.app.call(name, args, source="cli")
+        self.show(result, lines)
+        code = result.error.code if result.error else None
+        if code != refused:
+            self.failed += 1
+        return result
+
+    def show(self, result: ToolResult, lines: int) -> None:
+        text = result.output.rstrip().splitlines()
+        if result.error:
+            text = [f"{result.error.code}: {result.error.message}", *result.error.hint.splitlines()]
+        left = len(text) - lines
+        for each in text[:lines] if left > 1 else text:
+            render.line(f"     {each}".rstrip())
+        if left > 1:
+            render.line(f"     ... {render.counted(left, 'more line')}")
+
+
+def _bytes(guide: _Guide, name: str) -> bytes:
+    with open(os.path.join(guide.app.session.workspace, name), "rb") as file:
+        return file.read()
+
+
+async def _walk(workspace: str) -> int:
+    from surehand.app import Surehand
+    from surehand.policy.approval import Nobody
+
+    async with Surehand(
+        workspace, approver=Nobody(), mode="accept-edits", allow=["Undo", "Redo", "Bash(sed:*)"]
+    ) as app:
+        guide = _Guide(app)
+        for part in PARTS:
+            await part(guide)
+        return guide.failed
+
+
+async def _first_calls(guide: _Guide) -> None:
+    guide.step("A call goes in, a result comes out")
+    await guide.call("time.now", {})
+    await guide.call("calculate", {"expression": "2 + 3 * 4"})
+
+
+async def _bad_input(guide: _Guide) -> None:
+    guide.step("A mistake gets an answer that helps")
+    await guide.call("calculat", {}, refused="tool_not_found")
+    await guide.call("calculate", {"precision": "many"}, refused="invalid_args")
+    guide.step("What plainly means one thing is repaired, and said so")
+    result = await guide.call("calculate", {"expression": "10 / 4", "precision": "1"})
+    render.line(f"     repaired: {'; '.join(result.meta.get('repaired', []))}")
+
+
+async def _own_tool(guide: _Guide) -> None:
+    from surehand.core.tool import tool
+
+    @tool(read_only=True)
+    def word_count(text: str) -> int:
+        "Count the words of a text."
+        return len(text.split())
+
+    guide.step("A tool of your own is a typed function")
+    guide.app.register(word_count)
+    await guide.call("word_count", {"text": "hands that hold"})
+
+
+async def _files(guide: _Guide) -> None:
+    guide.step("Files: find, read, and nothing is changed unread")
+    await guide.call("Grep", {"pattern": "TODO"})
+    edit = {"file_path": "notes.txt", "old_string": "second line\n", "new_string": "second line\nthird line\n"}
+    await guide.call("Edit", edit, refused="precondition_failed")
+    await guide.call("Read", {"file_path": "notes.txt"})
+    guide.step("An edit keeps every other byte: this file's line ends are CRLF, and stay so")
+    await guide.call("Edit", edit)
+    render.line(f"     on disk: {_bytes(guide, 'notes.txt')!r}")
+
+
+async def _undo(guide: _Guide) -> None:
+    guide.step("Everything can be taken back")
+    await guide.call("Undo", {})
+    render.line(f"     on disk: {_bytes(guide, 'notes.txt')!r}")
+
+
+async def _policy(guide: _Guide) -> None:
+    guide.step("One policy for files and shell alike: a secret is a secret")
+    await guide.call("Read", {"file_path": ".env"}, refused="permission_denied", lines=2)
+    await guide.call("Bash", {"command": "ls && cat .env"}, refused="permission_denied", lines=2)
+    guide.step("The web tools reach only public addresses, however they are spelt")
+    await guide.call("WebFetch", {"url": "http://2852039166/latest/meta-data"}, refused="permission_denied", lines=1)
+    guide.step("What nobody approved does not run, wherever it hides")
+    await guide.call("Bash", {"command": "echo ok && rm -rf /"}, refused="permission_denied", lines=2)
+
+
+def _contained(guide: _Guide) -> bool:
+    """Say so where commands cannot be contained: they would ask then, and nobody is here to answer."""
+    from surehand.host.sandbox.probe import abilities
+
+    found = abilities()
+    if not found.enough:
+        render.line(f"\n   (this system has no sandbox: {found.why_not}; commands ask before they run)")
+    return found.enough
+
+
+async def _shell(guide: _Guide) -> None:
+    if not _contained(guide):
+        return
+    guide.step("Commands that only read run unasked, in a sandbox where the system has one")
+    await guide.call("Bash", {"command": "ls *.py | wc -l"})
+
+
+async def _shell_undo(guide: _Guide) -> None:
+    if not _contained(guide):
+        return
+    args = {"command": "sed -i s/Hello/Hi/ app.py"}
+    guide.step("A command can be tried first: it runs on a copy, and the difference is shown")
+    render.line(render.paint(f"   > (dry run) Bash {json.dumps(args)}", "cyan"))
+    tried = await guide.app.dry_run("Bash", args)
+    guide.show(tried, 12)
+    guide.failed += not tried.ok
+    guide.step("What a command changed is undone like any edit")
+    await guide.call("Bash", args)
+    await guide.call("Undo", {})
+    render.line(f"     on disk: {_bytes(guide, 'app.py').splitlines()[-1]!r}")
+
+
+async def _ask(guide: _Guide) -> None:
+    from surehand.providers.offline import OfflineModel
+
+    guide.step("The agent loop uses the same door (here with the offline planner, which is no language model)")
+    render.line(render.paint("   > surehand ask 'find TODO in .'", "cyan"))
+    outcome = await guide.app.conversation(OfflineModel()).ask("find TODO in .")
+    for line in outcome.text.splitlines()[:3]:
+        render.line(f"     {line}".rstrip())
+    guide.failed += not outcome.answered
+
+
+async def _measured(guide: _Guide) -> None:
+    guide.step("Everything was measured and recorded")
+    for each in guide.app.metrics.all()[:4]:
+        run = each.execution
+        render.line(f"     {each.tool:<10} {render.counted(run.total_calls, 'call')}, {run.failed_calls} failed")
+    render.line("     in a folder of yours, `surehand audit show`, `surehand log` and `surehand stats` tell the rest")
+
+
+PARTS: tuple[Callable[[_Guide], Awaitable[None]], ...] = (
+    _first_calls,
+    _bad_input,
+    _own_tool,
+    _files,
+    _undo,
+    _policy,
+    _shell,
+    _shell_undo,
+    _ask,
+    _measured,
+)

@@ -1,0 +1,68 @@
+"""`surehand trust`: let a folder's own settings, tools, agents, hooks and servers count, as they are now."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from surehand.cli import render
+from surehand.host.visible import visible
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="trust without a question")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--show", action="store_true", help="only say how the folder stands")
+    choice.add_argument("--remove", action="store_true", help="trust this folder no more")
+    choice.add_argument("--list", action="store_true", help="every folder that is trusted")
+
+
+def run(options: Namespace) -> int:
+    from surehand.policy import trust
+
+    if options.list:
+        folders = trust.trusted_folders()
+        render.facts(options, folders, "\n".join(map(visible, folders)) or "No folder is trusted.")
+        return 0
+    if options.remove:
+        was = trust.take(options.cwd)
+        render.facts(
+            options, {"workspace": options.cwd, "removed": was}, "Trusted no more." if was else "It was not trusted."
+        )
+        return 0
+    return _give(options)
+
+
+def _give(options: Namespace) -> int:
+    from surehand.policy import trust
+
+    now = trust.state_of(options.cwd)
+    if not options.show and now.state != "trusted":
+        if not (options.yes or _consent(now)):
+            render.facts(options, now.to_dict(), "Not trusted.")
+            return 4
+        now = trust.give(options.cwd)
+    words = {
+        "trusted": "is trusted, as it is now; a change asks again",
+        "untrusted": "is not trusted",
+        "changed": f"has changed since it was trusted: {', '.join(map(visible, now.changed))}",
+        "nothing": "has nothing of its own to trust",
+    }
+    render.facts(options, now.to_dict(), f"{visible(now.workspace)} {words[now.state]}.")
+    return 0
+
+
+def _consent(now: object) -> bool:
+    from surehand.policy.trust import Trust
+
+    assert isinstance(now, Trust)
+    shown = now.changed or now.files
+    render.note(f"{visible(now.workspace)} brings files that Surehand would act on:")
+    for name in shown or ("(none yet; what appears later asks again)",):
+        render.note(f"  {visible(name, lines=False)}")
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        render.error("there is nobody to ask here", "Look at these files, then use `surehand trust --yes`.")
+        return False
+    sys.stderr.write("Trust them? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,66 @@
+"""`surehand undo`: take back the latest change of the workspace, one by its number, all after one, or a session's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from surehand.cli import render
+
+if TYPE_CHECKING:
+    from surehand.core.call import ToolResult
+
+
+def configure(parser: ArgumentParser) -> None:
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "change", nargs="?", metavar="CHANGE", help="the change to take back (`surehand log` lists them)"
+    )
+    chosen.add_argument("--to", metavar="CHANGE", help="take back every change after this one")
+    chosen.add_argument("--of", metavar="SESSION", help="take back every change of a session")
+    add_common(parser)
+
+
+def add_common(parser: ArgumentParser) -> None:
+    """Add what undo and redo have in common."""
+    parser.add_argument("--force", action="store_true", help="go on although a file was changed since")
+    parser.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
+
+
+def run(options: Namespace) -> int:
+    args = {"change_id": options.change, "to": options.to, "session": options.of, "force": options.force}
+    return reverse(options, "Undo", args)
+
+
+def reverse(options: Namespace, tool: str, args: dict[str, Any]) -> int:
+    """Call Undo or Redo through the door: that a person typed the command is its approval."""
+    from surehand.cli import door
+    from surehand.cli.tools import EXIT_CODES
+
+    options.allow = [*options.allow, tool]
+    given = {key: value for key, value in args.items() if value is not None}
+    result = door.run(_called(options, tool, given))
+    _show(options, result)
+    return 0 if result.ok else EXIT_CODES.get(result.error.code if result.error else "", 1)
+
+
+async def _called(options: Namespace, tool: str, args: dict[str, Any]) -> ToolResult:
+    from surehand.cli import door
+
+    async with door.opened(options) as app:
+        if options.dry_run:
+            return await app.dry_run(tool, args)
+        return await app.call(tool, args, source="cli")
+
+
+def _show(options: Namespace, result: ToolResult) -> None:
+    from surehand.host.visible import visible
+
+    if render.as_json(options):
+        render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
+    elif result.error:
+        render.error(render.diff(result.error.message, sys.stderr), result.error.hint)
+    else:
+        render.line(render.diff(result.output) if options.dry_run else visible(result.output))

@@ -1,0 +1,254 @@
+"""Settings from everywhere, laid over each other: defaults < user file < project file < environment < flags.
+
+Every value knows where it came from (`surehand config show`). A wrong key or value names its source, its line and
+the nearest right one. A project's own file counts once the folder is trusted, and then narrows only: it cannot
+allow, open hosts, loosen the sandbox or send a key somewhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+from surehand.core.errors import SettingsError
+from surehand.core.frozen import frozen
+from surehand.core.record import Record
+from surehand.core.settings import MODES, Settings, ToolSettings
+from surehand.host import locations
+from surehand.host.visible import visible
+
+PROJECT_FILE: Final = "surehand.toml"
+_NOT_SETTINGS: Final = frozenset({"SUREHAND_HOME"})
+_NAMED: Final = ("TOOLS", "MCP_SERVERS", "EXTENSIONS")
+"""Tables whose keys are names that somebody else gave."""
+
+Path = tuple[str, ...]
+
+# What a project's own file may never say, and why. A prefix covers everything below it.
+_NOT_FOR_PROJECTS: Final[Mapping[Path, str]] = {
+    ("permissions", "allow"): "a project cannot allow itself anything",
+    ("permissions", "mode"): "the mode is the user's choice",
+    ("permissions", "confirm_bypass"): "confirming bypass is the user's choice",
+    ("permissions", "approval_timeout"): "how long to wait for an answer is the user's choice",
+    ("sandbox",): "a project cannot change its own sandbox",
+    ("web",): "a project cannot open hosts or set a proxy",
+    ("model", "base_url"): "a project cannot redirect the model's traffic",
+    ("model", "provider"): "which model is used is the user's choice",
+    ("model", "path"): "which model is used is the user's choice",
+    ("history",): "the history is the user's",
+}
+
+
+@frozen
+class Origin:
+    """Where a value came from: `default`, a file with its line, a variable or a flag."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}" if self.line else self.source
+
+
+class Loaded:
+    """The settings, where each set value came from, and what was left out."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.origins: dict[Path, Origin] = {}
+        self.warnings: list[str] = []
+
+
+class _Source:
+    """What one file, or the environment, sets: the values by path, and where any path in it stands."""
+
+    def __init__(self, values: Mapping[Path, Any], where: Callable[[Path], Origin]) -> None:
+        self.values = values
+        self.where = where
+
+
+def load(workspace: str, *, flags: Mapping[Path, Any] | None = None, trusted: bool = False) -> Loaded:
+    """Return the settings that hold in a workspace."""
+    loaded = Loaded(Settings())
+    sources = [
+        _file(locations.user_settings()),
+        _narrowed(_file(os.path.join(workspace, PROJECT_FILE)), trusted, loaded.warnings),
+        _environment(os.environ),
+    ]
+    for source in sources:
+        loaded.origins |= {path: source.where(path) for path in source.values}
+    loaded.settings = _merged(sources)
+    loaded.settings = with_flags(loaded.settings, flags or {})
+    loaded.origins |= {path: Origin(f"--{path[-1].replace('_', '-')}") for path in flags or ()}
+    return loaded
+
+
+def _merged(sources: Sequence[_Source]) -> Settings:
+    """Return the settings that sources set, later ones over earlier ones."""
+    try:
+        return _parsed(sources)
+    except SettingsError as problem:
+        # Together they are wrong: each by itself says where.
+        complaints = [complaint for source in sources for complaint in _complaints(source)]
+        raise SettingsError("\n".join(complaints) or str(problem)) from None
+
+
+def _parsed(sources: Sequence[_Source]) -> Settings:
+    tree: dict[str, Any] = {}
+    for source in sources:
+        for path, value in source.values.items():
+            _put(tree, path, value, source)
+    return Settings.parse(tree) if tree else Settings()
+
+
+def _complaints(source: _Source) -> Iterator[str]:
+    from surehand.core.settings_faults import WrongSettings
+
+    try:
+        _parsed([source])
+    except WrongSettings as wrong:
+        for fault in wrong.faults:
+            yield f"{source.where(tuple(map(str, fault.path)))}: {fault.message}"
+    except SettingsError as problem:
+        yield str(problem)
+
+
+def with_flags(settings: Settings, flags: Mapping[Path, Any]) -> Settings:
+    """Lay what the command line (or a caller) sets over settings."""
+    for path, value in flags.items():
+        settings = _with(settings, path, value)
+    return settings
+
+
+def _with(record: Record, path: Path, value: Any) -> Any:
+    """Return a record with one value replaced. What flags set was checked where it was read."""
+    if len(path) == 1:
+        return record.changed(**{path[0]: value})
+    below = getattr(record, path[0])
+    if isinstance(below, dict):
+        tools = cast("dict[str, ToolSettings]", below)
+        one = _with(tools.get(path[1]) or ToolSettings(), path[2:], value)
+        return record.changed(**{path[0]: {**tools, path[1]: one}})
+    return record.changed(**{path[0]: _with(below, path[1:], value)})
+
+
+def flags(*, mode: str | None = None, timeout: tuple[str, float] | None = None) -> dict[Path, Any]:
+    """Return what the command line sets, as paths into the tree."""
+    chosen: dict[Path, Any] = {}
+    if mode is not None:
+        if mode not in MODES:
+            raise SettingsError(f"there is no mode {mode!r}; the modes are {', '.join(MODES)}")
+        chosen["permissions", "mode"] = mode
+    if timeout is not None:
+        chosen["tools", timeout[0], "timeout"] = timeout[1]
+    return chosen
+
+
+def _narrowed(project: _Source, trusted: bool, warnings: list[str]) -> _Source:
+    """Return what of a project's own file counts: of an untrusted one only what narrows, of none what widens."""
+    kept: dict[Path, Any] = {}
+    for path, value in project.values.items():
+        refused = next((why for prefix, why in _NOT_FOR_PROJECTS.items() if path[: len(prefix)] == prefix), None)
+        narrows = path[:2] in (("permissions", "deny"), ("permissions", "ask"), ("permissions", "rules"))
+        if refused is None and (trusted or narrows):
+            kept[path] = value
+            continue
+        why = refused or "this folder is not trusted (see `surehand trust`)"
+        name = visible(".".join(path), lines=False)  # a stranger's file must not steer the terminal
+        warnings.append(f"{project.where(path)}: {name} was ignored: {why}")
+    return _Source(kept, project.where)
+
+
+def _file(path: str) -> _Source:
+    """Return what a file sets; nothing, when there is none."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return _Source({}, lambda _: Origin(path))
+    except OSError as problem:
+        raise SettingsError(f"{path} cannot be read: {problem.strerror}") from None
+    import tomllib
+
+    from surehand.host.toml_places import Places
+
+    try:
+        text = raw.decode("utf-8")
+        tree = tomllib.loads(text)
+    except UnicodeDecodeError as problem:
+        raise SettingsError(f"{path} is not UTF-8 text (byte {problem.start})") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise SettingsError(f"{path} is not valid TOML: {problem}") from None
+    except RecursionError:
+        raise SettingsError(f"{path} is nested too deeply") from None
+    places = Places(text)
+    return _Source(dict(_leaves(tree)), lambda key: Origin(path, places.line(key)))
+
+
+# Subtrees whose inner keys are the user's own: they stay whole.
+_OPEN: Final = ("custom", "env", "headers")
+
+
+def _leaves(tree: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    for key, value in tree.items():
+        path = (*above, key)
+        if isinstance(value, dict) and key not in _OPEN and value:
+            yield from _leaves(cast("dict[str, Any]", value), path)
+        else:
+            yield path, value
+
+
+def _environment(variables: Mapping[str, str]) -> _Source:
+    """Return what variables set: `SUREHAND_ENGINE__TIMEOUT` is `engine.timeout`."""
+    named: dict[Path, str] = {}
+    for name in sorted(variables):
+        if not name.startswith("SUREHAND_") or name in _NOT_SETTINGS or name.startswith("SUREHAND_INTERNAL_"):
+            continue
+        words = name[len("SUREHAND_") :].split("__")
+        # A tool's or a server's name keeps its case.
+        named[tuple(word if at == 1 and words[0] in _NAMED else word.lower() for at, word in enumerate(words))] = name
+
+    def where(path: Path) -> Origin:
+        return Origin(
+            next((name for known, name in named.items() if known[: len(path)] == path[: len(known)]), "settings")
+        )
+
+    return _Source({path: _value(path, variables[name]) for path, name in named.items()}, where)
+
+
+def _value(path: Path, text: str) -> Any:
+    """Return what a variable says: JSON where it is such, and the text itself where a text is wanted."""
+    from surehand.core.settings_faults import is_text
+
+    if is_text(Settings, path):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _put(tree: dict[str, Any], path: Path, value: Any, source: _Source) -> None:
+    for key in path[:-1]:
+        below = tree.setdefault(key, {})
+        if not isinstance(below, dict):
+            where = source.where(path)
+            raise SettingsError(f"{where}: {'.'.join(path)} goes below {key!r}, which already has a plain value")
+        tree = cast("dict[str, Any]", below)
+    key = path[-1]
+    if isinstance(value, list) and isinstance(tree.get(key), list) and path[0] == "permissions":
+        value = [*tree[key], *cast("list[Any]", value)]  # rules add up; everything else replaces
+    tree[key] = value
+
+
+def shown(loaded: Loaded) -> list[dict[str, Any]]:
+    """Return every value with where it came from, for `surehand config show`."""
+    rows: list[dict[str, Any]] = []
+    for path, value in _leaves(loaded.settings.to_dict()):
+        origin = loaded.origins.get(path)
+        if origin is None:
+            origin = next((where for known, where in loaded.origins.items() if path[: len(known)] == known), None)
+        rows.append({"key": ".".join(path), "value": value, "from": str(origin or "default")})
+    return rows

@@ -1,0 +1,60 @@
+"""Conversations with a model over an application: the agent loop, and the sub-agents it may start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from surehand.agent import profiles
+from surehand.agent.loop import Limits, Loop
+from surehand.agent.prompt import system_prompt
+from surehand.agent.subagents import Subagents
+from surehand.models import choose, open_model
+from surehand.tools.tasks import BOARD
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.core.model import Model
+
+
+def loop(
+    app: Surehand,
+    model: Model,
+    *,
+    system: str | None,
+    limits: Limits | None,
+    with_tools: bool,
+    on_text: Callable[[str], None] | None,
+) -> Loop:
+    """Return the loop over an application's session, going on where its journal ends."""
+    if with_tools:
+        app.session.agents = subagents(app, model, limits)
+        app.layers.reuse = True
+        app.executor.forget_all()
+    return Loop(
+        model,
+        app.executor,
+        app.session,
+        app.selection if with_tools else None,
+        system=system or system_prompt(app.session),
+        limits=limits,
+        past=app.past,
+        on_text=on_text,
+    )
+
+
+def subagents(app: Surehand, model: Model, limits: Limits | None) -> Subagents:
+    """Return who runs the sub-agents of a conversation: with its profiles, and its model unless a profile names one."""
+    known, problems = profiles.load(app.session.workspace, trusted=app.trusted)
+    for problem in problems:
+        app.session.emit("note", message=f"a sub-agent's profile was left out: {problem}")
+    settings = app.settings
+    return Subagents(
+        executor=app.executor,
+        session=app.session,
+        selection=app.selection,
+        open_model=lambda name: open_model(settings, choose(settings, name)) if name else model,
+        profiles=known,
+        board=BOARD,
+        limits=limits,
+    )

@@ -1,0 +1,156 @@
+"""What a language model is to us: messages and tools go in, pieces of text and one finished turn come out.
+
+Only `providers/x.py` knows a vendor's types; the loop knows these words alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+
+from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
+from surehand.core.errors import SurehandError
+from surehand.core.frozen import field, frozen
+from surehand.core.tool import ToolInfo
+
+Role = Literal["user", "assistant", "tool"]
+Stop = Literal["end", "tool_use", "max_tokens", "refusal"]
+
+
+@frozen
+class Usage:
+    """Tokens of one turn, or of many added up. `input_tokens` counts what was not read from the provider's cache."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    def to_dict(self) -> dict[str, int]:
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_read_tokens": self.cache_read_tokens,
+            "cache_write_tokens": self.cache_write_tokens,
+        }
+
+
+@frozen
+class Message:
+    """One message of a conversation. A tool message answers all calls of the assistant's turn before it, in order."""
+
+    role: Role
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What a provider needs back as it gave it (signed thoughts), under the provider's name."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "role": self.role,
+            "text": self.text,
+            "calls": [call.to_dict() for call in self.calls],
+            "results": [result.to_dict() for result in self.results],
+            "kept": dict(self.kept),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Message:
+        return cls(
+            role=data["role"],
+            text=data.get("text", ""),
+            calls=tuple(ToolCall.from_dict(call) for call in data.get("calls", ())),
+            results=tuple(ToolResult.from_dict(result) for result in data.get("results", ())),
+            kept=data.get("kept") or {},
+        )
+
+
+@frozen
+class ModelRequest:
+    """All a model gets for one turn."""
+
+    system: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolInfo] = ()
+    max_tokens: int = 8192
+
+
+@frozen
+class TextDelta:
+    """A piece of the answer, as it comes."""
+
+    text: str
+
+
+@frozen
+class Turn:
+    """The finished turn: the last thing a model's stream yields."""
+
+    message: Message
+    stop: Stop = "end"
+    usage: Usage = field(default_factory=Usage)
+
+
+ModelEvent: TypeAlias = TextDelta | Turn
+
+
+class Model(Protocol):
+    """A language model, or something that answers like one."""
+
+    provider: str
+    name: str
+    context_tokens: int
+    """How much it can hold; the loop compacts before that."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Yield pieces of text and, last, the finished turn. Raises ModelError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ModelError(SurehandError):
+    """The model could not answer; says what was wrong and what to do next."""
+
+    def __init__(self, message: str, hint: str = "", *, retryable: bool = False, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.retryable = retryable
+        self.after_s = after_s
+        """How long the server wants to be left alone before another try."""
+
+
+TURN_LIMIT: Final = 8_000_000
+"""Characters a turn may have, far above what any model says: a server that streams on for ever is left."""
+
+
+def within_limit(name: str, size: int) -> int:
+    """Return how much of a turn has come; raise ModelError when it is more than a turn can be."""
+    if size > TURN_LIMIT:
+        raise ModelError(f"{name} sent more than {TURN_LIMIT:,} characters in one turn, and was left", "Try again.")
+    return size
+
+
+def arguments(text: str) -> dict[str, Any]:
+    """Return the arguments a model wrote; what is no JSON object is handed over as it is, under a name of its own."""
+    import json
+
+    try:
+        found: Any = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {BROKEN_ARGUMENTS: text}

@@ -1,0 +1,388 @@
+"""Arguments: where a tool's input schema comes from, and how raw values become checked ones.
+
+Three sources, one protocol: a pydantic model, the signature of a typed function, or raw JSON Schema of a foreign
+tool. Nothing is compiled before it is needed: ten thousand tools are registered without building one validator.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.core.record import Record
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Schema = dict[str, Any]
+
+
+@frozen
+class Fault:
+    """One thing wrong with the arguments: where, and what."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class InvalidArguments(Exception):
+    """Raised by `Arguments.parse`; lists every fault."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self.faults = faults
+        super().__init__("; ".join(map(str, faults)))
+
+
+class Arguments(Protocol):
+    """Where a tool's arguments are described and checked."""
+
+    def schema(self) -> Schema:
+        """Return the JSON Schema (2020-12) of the arguments."""
+        ...
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Return the checked arguments; raise InvalidArguments. Strict takes no value of another type."""
+        ...
+
+    def problems(self) -> list[str]:
+        """Return why this description itself is unusable, or an empty list."""
+        ...
+
+
+class ModelArguments:
+    """Arguments described by a pydantic model."""
+
+    __slots__ = ("_invalid", "_schema", "_validate", "model")
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self.model = model
+        self._schema: Schema | None = None
+        self._invalid: type[Exception] = Exception
+        self._validate: Callable[..., Any] | None = None
+
+    def schema(self) -> Schema:
+        schema = self._schema
+        if schema is None:
+            schema = self._schema = cast("Schema", plain_schema(self.model.model_json_schema()))
+        return schema
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        validate = self._validate
+        if validate is None:
+            validate = self._compile()
+        try:
+            return validate(raw, strict=strict)
+        except self._invalid as error:
+            raise InvalidArguments(model_faults(error, self.model)) from None
+
+    def _compile(self) -> Callable[..., Any]:
+        """Take the validator out from behind its classmethod: it is on the path of every call."""
+        from pydantic_core import ValidationError
+
+        self.model.model_rebuild()
+        self._invalid = ValidationError
+        self._validate = self.model.__pydantic_validator__.validate_python
+        return self._validate
+
+    def problems(self) -> list[str]:
+        try:
+            self.schema()
+        except Exception as problem:  # a model may hold types that have no JSON Schema; pydantic raises many kinds
+            return [f"the schema of {self.model.__name__} cannot be made: {problem}"]
+        return []
+
+
+class RecordArguments:
+    """Arguments described by a `Record`, as the built-in tools have them."""
+
+    __slots__ = ("_schema", "record")
+
+    def __init__(self, record: type[Record]) -> None:
+        self.record = record
+        self._schema: Schema | None = None
+
+    def schema(self) -> Schema:
+        schema = self._schema
+        if schema is None:
+            schema = self._schema = cast("Schema", plain_schema(self.record.pydantic_model().model_json_schema()))
+            properties = cast("dict[str, Schema]", schema.get("properties", {}))
+            schema["properties"] = {name: _without_null(each) for name, each in properties.items()}
+        return schema
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        try:
+            parsed = self.record.parse(raw, strict=strict)
+        except ValueError as error:  # pydantic's ValidationError is one; importing it is what records avoid
+            if not hasattr(error, "errors"):
+                raise
+            raise InvalidArguments(model_faults(error, self.record.pydantic_model())) from None
+        if faults := [Fault(path, message) for path, message in parsed.faults()]:
+            raise InvalidArguments(faults)
+        return parsed
+
+    def problems(self) -> list[str]:
+        return ModelArguments(self.record.pydantic_model()).problems()
+
+
+class FunctionArguments:
+    """Arguments described by a function's signature, type hints and docstring; the model is made on first use."""
+
+    __slots__ = ("_model", "_pairs", "context_parameter", "function", "hidden", "names")
+
+    def __init__(self, function: Callable[..., Any], hidden: type, names: Mapping[str, Any] | None = None) -> None:
+        self.function = function
+        self.hidden = hidden
+        self.names = names
+        """Local names the hints of a function inside a function may use."""
+        self.context_parameter: str | None = None
+        self._model: ModelArguments | None = None
+        self._pairs: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def model(self) -> ModelArguments:
+        if self._model is None:
+            built = self._build()
+            self._pairs = tuple((info.alias or name, name) for name, info in built.model_fields.items())
+            self._model = ModelArguments(built)
+        return self._model
+
+    def schema(self) -> Schema:
+        return self.model.schema()
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        return (self._model or self.model).parse(raw, strict=strict)
+
+    def problems(self) -> list[str]:
+        try:
+            return self.model.problems()
+        except Exception as problem:  # whatever a signature or its hints can raise is a fault of the definition
+            return [f"the signature of {self.function.__name__} cannot be read: {problem}"]
+
+    def _build(self) -> type[BaseModel]:
+        import inspect
+
+        from pydantic import BaseModel, ConfigDict, create_model
+        from pydantic.fields import FieldInfo
+
+        from surehand.core.docstrings import parameter_texts
+
+        described = parameter_texts(inspect.getdoc(self.function) or "")
+        names = dict(self.names) if self.names else None
+        hints = typing.get_type_hints(self.function, localns=names, include_extras=True)
+        fields: dict[str, Any] = {}
+        open_ended = False
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            hint = hints.get(name, Any)
+            if is_context(hint, self.hidden):
+                self.context_parameter = name
+                continue
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                raise TypeError(f"*{name} cannot be described to a model; name each parameter")
+            if parameter.kind is parameter.VAR_KEYWORD:
+                open_ended = True
+                continue
+            default = ... if parameter.default is parameter.empty else parameter.default
+            info = default if isinstance(default, FieldInfo) else FieldInfo.from_annotated_attribute(hint, default)
+            if info.description is None and name in described:
+                info.description = described[name]
+            # A name that pydantic reserves (`schema`, `_x`) is carried under an alias.
+            field_name = (
+                name if not name.startswith("_") and not hasattr(BaseModel, name) else f"argument_{name.lstrip('_')}"
+            )
+            if field_name != name:
+                info.alias = info.validation_alias = info.serialization_alias = name
+            fields[field_name] = (hint, info)
+        config = ConfigDict(frozen=True, extra="allow" if open_ended else "forbid", arbitrary_types_allowed=True)
+        return create_model(self.function.__name__, __config__=config, **fields)
+
+    def keywords(self, args: BaseModel) -> dict[str, Any]:
+        """Return the checked arguments as the function takes them."""
+        fields = args.__dict__
+        values = {parameter: fields[name] for parameter, name in self._pairs}
+        return values | args.model_extra if args.model_extra else values
+
+
+class ForeignArguments:
+    """Arguments described by raw JSON Schema (2020-12 unless it says otherwise), validated all the same."""
+
+    __slots__ = ("_schema", "_validator")
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = cast("Schema", schema)
+        self._validator: Any = None
+
+    def schema(self) -> Schema:
+        return self._schema
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        validator = self._validator
+        if validator is None:
+            validator = self._validator = schema_validator(self._schema)
+        if validator.is_valid(raw):
+            return raw
+        faults = [
+            Fault(path_text(error.instance_path), trimmed(str(error.message))) for error in validator.iter_errors(raw)
+        ]
+        raise InvalidArguments(faults)
+
+    def problems(self) -> list[str]:
+        return schema_problems(self._schema)
+
+
+def schema_validator(schema: Mapping[str, Any]) -> Any:
+    """Return a compiled validator; raise ToolFailure for a schema that is none. Never fetches anything."""
+    import jsonschema_rs
+
+    def refuse(uri: str) -> Any:
+        raise ValueError(f"{uri} is not part of the schema, and schemas are never fetched")
+
+    try:
+        return jsonschema_rs.validator_for(dict(schema), retriever=refuse)
+    except ValueError as problem:
+        raise ToolFailure(
+            f"the tool's input schema is not valid JSON Schema: {trimmed(str(problem))}",
+            code="tool_unavailable",
+            hint="Ask whoever provides this tool to mend its schema.",
+        ) from None
+
+
+JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+# Keywords whose plain forms are checked here; a schema with any other keyword goes to the full check.
+_PLAIN_KEYS: Final = frozenset({"type", "description", "title", "default", "examples", "$schema"})
+
+
+def schema_problems(schema: object) -> list[str]:
+    """Return what is wrong with a raw input schema, or an empty list."""
+    if not isinstance(schema, Mapping):
+        return [f"input schema must be an object, not {type(schema).__name__}"]
+    schema = cast("Mapping[str, Any]", schema)
+    if schema.get("type", "object") != "object":
+        return [f"input schema must have type 'object', not {schema['type']!r}"]
+    if _plainly_valid(schema):
+        return []
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.meta.validate(dict(schema))
+    except (ValueError, jsonschema_rs.ValidationError) as problem:
+        return [f"input schema is not valid JSON Schema: {trimmed(str(problem))}"]
+    return []
+
+
+def _plainly_valid(schema: Mapping[str, Any]) -> bool:
+    """Say yes for the shape most tools have, without the cost of the full check."""
+    for key, value in schema.items():
+        if key == "properties":
+            if type(value) is not dict:
+                return False
+            for each in cast("dict[str, Any]", value).values():
+                if type(each) is not dict or not _plain_property(cast("Schema", each)):
+                    return False
+        elif key == "required":
+            if type(value) is not list or not all(type(name) is str for name in cast("list[Any]", value)):
+                return False
+        elif key == "additionalProperties":
+            if type(value) is not bool:
+                return False
+        elif key == "type":
+            continue
+        elif key not in _PLAIN_KEYS or (key != "default" and key != "examples" and type(value) is not str):
+            return False
+    return True
+
+
+def _plain_property(schema: Schema) -> bool:
+    for key, value in schema.items():
+        if key == "type":
+            if type(value) is not str or value not in JSON_TYPES:
+                return False
+        elif key == "default":
+            continue
+        elif key not in ("description", "title") or type(value) is not str:
+            return False
+    return True
+
+
+def model_faults(error: Any, model: type[BaseModel]) -> list[Fault]:
+    """Return pydantic's complaints as faults, with the nearest right name for an unknown argument."""
+    faults: list[Fault] = []
+    for each in error.errors(include_url=False, include_context=False):
+        path = path_text([part for part in each["loc"] if not _is_union_tag(part)])
+        message = str(each["msg"])
+        if each["type"] == "missing":
+            message = "required, but missing"
+        elif each["type"] == "extra_forbidden":
+            message = "unknown argument" + did_you_mean(str(each["loc"][-1]), _outer_names(model))
+        elif each["type"] != "value_error":
+            message = f"{message} (got {trimmed(repr(each['input']), 80)})"
+        faults.append(Fault(path, message))
+    return faults
+
+
+def _outer_names(model: type[BaseModel]) -> list[str]:
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def _is_union_tag(part: object) -> bool:
+    # pydantic names the branch of a union in the location, such as "list[str]" or "function-after[...]".
+    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool", "dict", "constrained-str"))
+
+
+def did_you_mean(word: str, known: typing.Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for a near name, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def path_text(parts: typing.Iterable[object]) -> str:
+    """Return a location as people write it: `edits[0].old_string`."""
+    text = ""
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def trimmed(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def is_context(hint: Any, hidden: type) -> bool:
+    """Say whether a parameter's hint is the injected context (plain, optional or annotated)."""
+    if hint is hidden:
+        return True
+    return any(is_context(each, hidden) for each in typing.get_args(hint)) if typing.get_origin(hint) else False
+
+
+def _without_null(schema: Schema) -> Schema:
+    """Return the schema of an optional argument as models know it: a value, or left out. A null is still taken."""
+    kinds = cast("list[Schema]", schema.get("anyOf", []))
+    if len(kinds) != 2 or kinds[1] != {"type": "null"} or schema.get("default", 0) is not None:
+        return schema
+    return {**kinds[0], **{key: value for key, value in schema.items() if key not in ("anyOf", "default")}}
+
+
+def plain_schema(schema: Any) -> Any:
+    """Return a pydantic schema without the titles it invents: a model pays for every token it reads."""
+    if isinstance(schema, list):
+        return [plain_schema(each) for each in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    plain: Schema = {}
+    for key, value in cast("Schema", schema).items():
+        if key == "title" and isinstance(value, str):
+            continue
+        if key in ("properties", "$defs", "patternProperties") and isinstance(value, dict):
+            plain[key] = {name: plain_schema(each) for name, each in cast("Schema", value).items()}
+        elif key in ("default", "const", "enum", "examples"):
+            plain[key] = value
+        else:
+            plain[key] = plain_schema(value)
+    return plain

@@ -1,0 +1,202 @@
+"""The one list of files that hold secrets; tools, policy and sandbox all read it.
+
+The patterns are written as in .gitignore: a bare name matches at any depth, one with a slash inside matches a tail of
+the path, a trailing `/` means a folder and all that is in it, and a later `!` takes a name back. Unlike there, a
+leading `/` is the root of the file system, `~` is nobody's (a home is just a place where such folders lie), and case
+never matters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Final
+
+SECRET_PATTERNS: Final[tuple[str, ...]] = (
+    # settings with passwords in them (a pattern with a wildcard is one name, without a slash)
+    ".env",
+    ".env.*",
+    ".env-*",
+    ".env_*",
+    ".envrc",
+    "*.env",
+    "!.env.example",
+    "!.env.sample",
+    "!.env.template",
+    "!.env.dist",
+    "!.env.defaults",
+    "!.env.*.example",
+    "!.env.*.sample",
+    "!.env.*.template",
+    "!example.env",
+    "!sample.env",
+    "!template.env",
+    # private keys and key stores
+    ".ssh/",
+    ".gnupg/",
+    ".password-store/",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ecdsa_sk",
+    "id_ed25519",
+    "id_ed25519_sk",
+    "ssh_host_*_key",
+    "*.pem",
+    "!cacert.pem",
+    "!ca-bundle.pem",
+    "*.key",
+    "*.p8",
+    "*.p12",
+    "*.pfx",
+    "*.jks",
+    "*.keystore",
+    "*.kdb",
+    "*.kdbx",
+    "*.ppk",
+    "*.asc.key",
+    "*.gpg.key",
+    "secring.*",
+    "*.keytab",
+    # log-ins of programs
+    ".netrc",
+    "_netrc",
+    ".pypirc",
+    ".git-credentials",
+    ".config/git/credentials",
+    ".pgpass",
+    ".my.cnf",
+    ".mylogin.cnf",
+    ".htpasswd",
+    ".vault-token",
+    ".dockercfg",
+    ".docker/config.json",
+    "containers/auth.json",
+    ".kube/config",
+    "kubeconfig",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".gem/credentials",
+    ".config/gh/hosts.yml",
+    ".config/hub",
+    ".config/rclone/rclone.conf",
+    ".terraform.d/credentials.tfrc.json",
+    ".terraformrc",
+    "*.tfstate",
+    "*.tfstate.backup",
+    ".m2/settings-security.xml",
+    ".streamlit/secrets.toml",
+    ".claude/.credentials.json",
+    ".codex/auth.json",
+    ".config/op/",
+    ".config/sops/age/",
+    # clouds
+    ".aws/",
+    ".azure/",
+    ".config/gcloud/",
+    ".oci/",
+    ".bluemix/",
+    ".boto",
+    ".s3cfg",
+    "credentials.json",
+    "client_secret*.json",
+    "service-account*.json",
+    "service_account*.json",
+    "serviceaccount*.json",
+    "application_default_credentials.json",
+    # browsers and key rings
+    ".mozilla/",
+    ".config/google-chrome/",
+    ".config/chromium/",
+    ".config/BraveSoftware/",
+    ".config/microsoft-edge/",
+    "Application Support/Google/Chrome/",
+    "Application Support/BraveSoftware/",
+    "Application Support/Firefox/",
+    "Library/Keychains/",
+    "Library/Cookies/",
+    ".local/share/keyrings/",
+    ".local/share/kwalletd/",
+    "*.keychain",
+    "*.keychain-db",
+    "Login Data",
+    "logins.json",
+    "key4.db",
+    # the system
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d/",
+    "/etc/ssl/private/",
+    "/etc/krb5.keytab",
+    "/root/.bash_history",
+    # Surehand's own state, where it lies by default
+    ".local/state/surehand/",
+    ".config/surehand/",
+    "Application Support/surehand/",
+)
+
+
+def is_secret(path: str) -> bool:
+    """Return whether `path` names a secret file or folder, or lies in such a folder; looks at the name only.
+
+    A path that ends in `/` is a folder for sure: `.env/` (somebody's virtual environment) is no secret, `.ssh/` is.
+    """
+    parts = path.lower().split("/")
+    return any(_ends_here(parts, at) for at, part in enumerate(parts) if part in _PLAIN) or _is_secret_name(parts[-1])
+
+
+def may_be_secret(name: bytes) -> bool:
+    """Return False for the last name of a path that ends no pattern; a walk asks this first, `is_secret` only then."""
+    name = name.lower()
+    return name in _PLAIN_BYTES or name.endswith(_ENDINGS_BYTES) or name.startswith(_BEGINNINGS_BYTES)
+
+
+def _ends_here(parts: list[str], at: int) -> bool:
+    """Return whether a pattern without wildcards ends at `at`: a folder's anywhere, a file's only at the end."""
+    last = at == len(parts) - 1
+    return any(_tail(parts, at, pattern) for pattern, folder in _PLAIN[parts[at]] if folder or last)
+
+
+def _tail(parts: list[str], at: int, pattern: list[str]) -> bool:
+    begin = at + 1 - len(pattern)
+    return begin >= 0 and parts[begin : at + 1] == pattern and (pattern[0] != "" or begin == 0)
+
+
+def _is_secret_name(name: str) -> bool:
+    if not name.endswith(_ENDINGS) and not name.startswith(_BEGINNINGS):
+        return False
+    wild, exceptions = _expressions()
+    return wild.fullmatch(name) is not None and exceptions.fullmatch(name) is None
+
+
+@cache
+def _expressions() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what matches the names with wildcards, and what matches the exceptions."""
+    return _union(_WILDCARDS), _union(each[1:] for each in _ALL if each.startswith("!"))
+
+
+def _union(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(each).replace(r"\*", ".*") for each in patterns), re.DOTALL)
+
+
+def _by_last_part(patterns: Iterable[str]) -> Mapping[str, list[tuple[list[str], bool]]]:
+    """Return last part → the patterns that end in it, split, and whether each means a folder."""
+    table: dict[str, list[tuple[list[str], bool]]] = {}
+    for pattern in patterns:
+        parts = pattern.rstrip("/").split("/")
+        table.setdefault(parts[-1], []).append((parts, pattern.endswith("/")))
+    return table
+
+
+_ALL: Final = [each.lower() for each in SECRET_PATTERNS]
+_WILDCARDS: Final = [each for each in _ALL if "*" in each and not each.startswith("!")]
+_PLAIN: Final = _by_last_part(each for each in _ALL if "*" not in each and not each.startswith("!"))
+_ENDINGS: Final = tuple(each[1:] for each in _WILDCARDS if each.startswith("*"))
+_BEGINNINGS: Final = tuple(each.partition("*")[0] for each in _WILDCARDS if not each.startswith("*"))
+_PLAIN_BYTES: Final = frozenset(each.encode() for each in _PLAIN)
+_ENDINGS_BYTES: Final = tuple(each.encode() for each in _ENDINGS)
+_BEGINNINGS_BYTES: Final = tuple(each.encode() for each in _BEGINNINGS)

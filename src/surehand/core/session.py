@@ -1,0 +1,149 @@
+"""`Session`: what outlives a call. When it closes, nothing it started is left running."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from surehand.core.call import new_id
+from surehand.core.events import Event, EventKind, Listener
+from surehand.core.frozen import frozen
+from surehand.core.read_state import ReadState, Seen
+from surehand.core.secrets import is_secret
+
+if TYPE_CHECKING:
+    from surehand.core.agents import AgentRunner
+    from surehand.core.settings import Mode, Settings
+    from surehand.core.view import Selection
+
+T = TypeVar("T")
+
+
+@frozen
+class Kept(Generic[T]):
+    """The key of something a tool keeps in the session: made on first use, closed with the session.
+
+    `KEY = Kept("shells", make=lambda session: Shells(session), close=Shells.close)`
+    """
+
+    name: str
+    make: Callable[[Session], T]
+    close: Callable[[T], Awaitable[None]] | None = None
+
+
+class Session:
+    """One line of work: a directory, what was read, what was approved, what runs in the background.
+
+    `state_dir` is where this workspace's state lives (None: nothing is kept on disk). `name` is set for sessions
+    that continue in later processes.
+    """
+
+    def __init__(
+        self,
+        workspace: str,
+        *,
+        settings: Settings,
+        id: str | None = None,
+        name: str | None = None,
+        roots: Sequence[str] = (),
+        state_dir: str | None = None,
+        emit: Listener | None = None,
+        parent: Session | None = None,
+        interactive: bool = True,
+    ) -> None:
+        self.id = id or new_id("session")
+        self.name = name
+        self.workspace = workspace
+        self.cwd = workspace
+        self.roots: tuple[str, ...] = (workspace, *roots)
+        self.settings = settings
+        self.state_dir = state_dir
+        self.parent = parent
+        self.interactive = interactive
+        """False for a one-shot process: nothing may be left for a later call."""
+        self.read_state = ReadState()
+        self.mode: Mode = settings.permissions.mode
+        self.activated: set[str] = set()
+        self.selection: Selection | None = None
+        """The tools this session sees; set by whoever opens it."""
+        self.agents: AgentRunner | None = None
+        """Who runs sub-agents for this session; set by whoever opens a conversation."""
+        self.notices: list[str] = []
+        """What happened beside the conversation (a background agent ended); told to the model with the next message."""
+        self.tasks_before: dict[str, Mapping[str, Any]] = {}
+        """Tasks of the processes this session goes on from, as they last stood."""
+        self.grants: list[str] = []
+        """Allow rules given for this session by an approver."""
+        self.origins: set[str] = set()
+        """Origins of text that has entered the session (`web`, `mcp:name`, `outside`)."""
+        self.confined = False
+        """Whether nothing outside the roots may be changed, whatever rules allow or an approver says."""
+        self.environment: dict[str, str] = {}
+        """Variables the session's commands see beside the cleaned environment."""
+        self.keeps_out: Callable[[str], bool] = is_secret
+        """What searches and listings leave out (absolute path, `/` at the end of a folder): secrets, and whatever the
+        policy sets beside them, such as files under a deny rule."""
+        self.keeps_as_is: Callable[[str], bool] | None = None
+        """What no command may change, whichever program it starts; set by the policy. None: nothing of that kind."""
+        self.opens: Callable[[], tuple[str, ...]] = tuple
+        """Folders outside the roots that commands may write in; set by the policy."""
+        self.closed = False
+        self._emit: Listener = emit or _nobody
+        self._kept: dict[str, tuple[Kept[Any], Any]] = {}
+        self._keeping = RLock()
+
+    def emit(self, kind: EventKind, *, tool: str = "", call_id: str = "", **data: Any) -> None:
+        """Send an event to everyone who listens."""
+        self._emit(Event(kind, self.id, call_id, tool, data))
+
+    def forward(self, event: Event) -> None:
+        """Pass on an event of a session below this one."""
+        self._emit(event)
+
+    def keep(self, key: Kept[T]) -> T:
+        """Return what is kept under `key`, made on first use."""
+        found = self._kept.get(key.name)
+        if found is None:
+            with self._keeping:  # handlers in threads may ask for the same thing at once
+                found = self._kept.get(key.name)
+                if found is None:
+                    found = self._kept[key.name] = (key, key.make(self))
+        return cast("T", found[1])
+
+    def kept(self, key: Kept[T]) -> T | None:
+        """Return what is kept under `key`, or None when nobody has made it yet."""
+        found = self._kept.get(key.name)
+        return None if found is None else cast("T", found[1])
+
+    def saw(self, path: str, seen: Seen) -> None:
+        """Remember what was read at `path`, in memory and (through the journal) for later processes."""
+        self.read_state.put(path, seen)
+        self.emit("file_read", path=path, **seen.to_dict())
+
+    async def close(self) -> None:
+        """End everything this session started; safe to call twice."""
+        if self.closed:
+            return
+        self.closed = True
+        failures: list[Exception] = []
+        while self._kept:
+            _, (key, value) = self._kept.popitem()
+            if key.close is None:
+                continue
+            try:
+                await key.close(value)
+            except Exception as problem:  # one thing that will not close must not keep the others open
+                failures.append(problem)
+        self.emit("session_closed")
+        if failures:
+            raise ExceptionGroup("closing the session", failures)
+
+
+def _nobody(event: Event) -> None:
+    del event
+
+
+def facts(session: Session) -> Mapping[str, Any]:
+    """Return what is worth telling of a session, as plain data."""
+    return {"id": session.id, "name": session.name, "workspace": session.workspace, "cwd": session.cwd}

@@ -1,0 +1,242 @@
+"""The one settings tree. Defaults here; files, environment and flags are laid over it by `surehand.config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
+
+from surehand.core.record import Field, Record
+
+Mode = Literal["default", "accept-edits", "plan", "bypass"]
+MODES: Final[tuple[Mode, ...]] = ("default", "accept-edits", "plan", "bypass")
+
+
+class Table(Record):
+    """One table of settings. Wrong keys and values are a `SettingsError` that says which, and what is allowed."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValueError as error:
+            from surehand.core.settings_faults import wrong
+
+            raise wrong(type(self), error) from None
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, strict: bool = False) -> Self:
+        try:
+            return super().parse(raw, strict=strict)
+        except ValueError as error:
+            from surehand.core.settings_faults import wrong
+
+            raise wrong(cls, error) from None
+
+
+class ConcurrencySettings(Table):
+    """How many calls of one tool may run and wait."""
+
+    is_concurrency_safe: bool | None = Field(default=None, description="Override what the tool says of itself.")
+    max_concurrent_calls: int = Field(ge=1, le=1000, default=10, description="Calls that run at once.")
+    queue_size: int = Field(ge=0, le=1_000_000, default=1000, description="Calls that may wait.")
+
+
+class ToolPermissionSettings(Table):
+    """What one tool may touch, on top of the rules."""
+
+    allowed_paths: tuple[str, ...] = Field(default=(), description="When set, the only paths this tool may touch.")
+    forbidden_paths: tuple[str, ...] = Field(default=(), description="Paths this tool may never touch.")
+    required_capabilities: tuple[Literal["dry_run", "undo"], ...] = Field(
+        default=(), description="What the tool must be able to do, or its calls are refused."
+    )
+    security_level: int = Field(ge=0, le=2, default=0, description="The least level (0 to 2) the tool must have.")
+
+
+class MonitoringSettings(Table):
+    """What is measured and logged of one tool."""
+
+    enable_metrics: bool = True
+    enable_tracing: bool = True
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class ToolSettings(Table):
+    """Settings of one tool, `[tools.NAME]`."""
+
+    enabled: bool = True
+    priority: int = Field(default=0, description="Higher runs first among calls that wait.")
+    timeout: float | None = Field(gt=0, default=None, description="Seconds; the tool's own when not set.")
+    retry_attempts: int = Field(ge=0, le=10, default=0, description="Only for read-only or idempotent calls.")
+    concurrency: ConcurrencySettings = Field(default_factory=ConcurrencySettings)
+    permissions: ToolPermissionSettings = Field(default_factory=ToolPermissionSettings)
+    monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
+    custom: dict[str, Any] = Field(default_factory=dict, description="Settings the tool itself reads.")
+
+
+class RuleSettings(Table):
+    """One rule with what explains it, `[[permissions.rules]]`: exactly one of allow, ask, deny."""
+
+    allow: str | tuple[str, ...] = ()
+    ask: str | tuple[str, ...] = ()
+    deny: str | tuple[str, ...] = ()
+    reason: str = Field(default="", description="Shown whenever the rule decides.")
+    match: tuple[str, ...] = Field(default=(), description="Examples the rule must match; checked at load.")
+    not_match: tuple[str, ...] = Field(default=(), description="Examples the rule must not match; checked at load.")
+    after_untrusted: bool = Field(
+        default=False, description="Count only once text from the web, a remote tool or outside has entered."
+    )
+
+
+class PermissionSettings(Table):
+    """Rules and mode."""
+
+    mode: Mode = Field(default="default", description="default, accept-edits, plan or bypass.")
+    confirm_bypass: bool = Field(
+        default=False, description="Say yes to mode bypass, which runs everything unasked; it needs the sandbox too."
+    )
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    rules: tuple[RuleSettings, ...] = Field(default=(), description="Rules with a reason and examples.")
+    approvals: Literal["terminal", "mailbox"] = Field(
+        default="terminal",
+        description="Who answers: the terminal, or `surehand approvals` from any other process as well.",
+    )
+    approval_timeout: float = Field(gt=0, default=300.0, description="Seconds an approval may stay open.")
+
+
+class EngineSettings(Table):
+    """How calls run."""
+
+    timeout: float = Field(gt=0, default=30.0, description="Seconds, for tools that do not say.")
+    max_parallel: int = Field(ge=1, le=1000, default=10, description="Calls of one batch at once.")
+    output_limit: int = Field(ge=1000, default=400_000, description="Characters of output a model may get.")
+    cache: bool = Field(default=False, description="Reuse results of read-only calls within a session.")
+    tuning: bool = Field(default=False, description="Let limits adapt to what is measured.")
+    repeat_limit: int = Field(
+        ge=0, default=5, description="Identical failing calls in a row before they are stopped; 0 never stops."
+    )
+    trip_after: int = Field(
+        ge=0, default=5, description="Exceptions and time-outs in a row that disable a tool; 0 never disables."
+    )
+    health_interval: float | None = Field(
+        gt=0, default=None, description="Seconds between health checks of all tools; none when not set."
+    )
+
+
+class SandboxSettings(Table):
+    """How commands are contained."""
+
+    mode: Literal["required", "preferred", "off"] = "preferred"
+    network: bool = Field(default=False, description="Let sandboxed commands use the network.")
+    writable: tuple[str, ...] = Field(default=(), description="Folders outside the workspace that commands may write.")
+    memory_mb: int = Field(default=4096, ge=64)
+    processes: int = Field(default=512, ge=16)
+    file_size_mb: int = Field(default=2048, ge=1)
+
+
+class HistorySettings(Table):
+    """How much of the past is kept."""
+
+    limit_mb: int = Field(ge=1, default=1024, description="Oldest changes are dropped above this size.")
+
+
+class WebSettings(Table):
+    """What the web tools may reach."""
+
+    allowed_hosts: tuple[str, ...] = Field(default=(), description="Hosts or addresses allowed though not public.")
+    proxy: str | None = None
+    search_backend: Literal["searxng", "brave", "google", "keyless"] | None = None
+    searxng_url: str | None = None
+    google_engine: str | None = None
+
+    @property
+    def opened_hosts(self) -> tuple[str, ...]:
+        """Hosts that may be reached though not public: those allowed, and the user's own SearXNG."""
+        if not self.searxng_url:
+            return self.allowed_hosts
+        from urllib.parse import urlsplit
+
+        own = urlsplit(self.searxng_url).hostname
+        return (*self.allowed_hosts, own) if own else self.allowed_hosts
+
+
+class ToolsetSettings(Table):
+    """Which tools a model session sees."""
+
+    tool_allow: tuple[str, ...] = Field(default=(), description="Names, aliases or globs; empty means all.")
+    keep_tasks: bool = Field(default=False, description="Keep the task list on disk for later sessions.")
+    deferred_threshold: int = Field(ge=0, default=15, description="Above it only the core is shown.")
+
+
+class LogSettings(Table):
+    """The English log on stderr."""
+
+    level: Literal["debug", "info", "warning", "error", "off"] = "warning"
+    json_lines: bool = False
+
+
+class ModelSettings(Table):
+    """Which model `ask` speaks with."""
+
+    provider: Literal["anthropic", "openai", "local", "offline"] | None = None
+    name: str | None = None
+    base_url: str | None = None
+    path: str | None = Field(default=None, description="A GGUF file, for the local provider.")
+    context_tokens: int | None = Field(default=None, ge=1000, description="How much the model can hold.")
+    max_turns: int = Field(default=50, ge=1)
+    max_tokens: int = Field(default=8192, ge=1)
+    max_seconds: float | None = Field(default=None, gt=0)
+    max_total_tokens: int | None = Field(default=None, ge=1)
+    max_cost: float | None = Field(default=None, gt=0, description="Needs the two prices below.")
+    input_price: float | None = Field(default=None, ge=0, description="Per million tokens, in a currency of yours.")
+    output_price: float | None = Field(default=None, ge=0, description="Per million tokens.")
+
+
+class AgentSettings(Table):
+    """Limits of sub-agents."""
+
+    max_depth: int = Field(default=3, ge=0)
+    max_running: int = Field(default=50, ge=1)
+
+
+class McpServerSettings(Table):
+    """One MCP server: a command (stdio) or a URL (streamable HTTP)."""
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    timeout: float = Field(default=60.0, gt=0)
+    sandbox: bool = False
+    enabled: bool = True
+
+
+class HookSettings(Table):
+    """A command that sees calls before or after they run; one table `[[hooks]]` each."""
+
+    event: Literal["before", "after"]
+    command: str = Field(min_length=1)
+    tools: tuple[str, ...] = Field(default=("*",), description="Names, aliases or globs.")
+    timeout: float = Field(gt=0, le=600, default=10.0, description="Seconds.")
+    required: bool = Field(default=False, description="Fail the call when the hook fails.")
+
+
+class Settings(Table):
+    """Everything that can be set."""
+
+    permissions: PermissionSettings = Field(default_factory=PermissionSettings)
+    engine: EngineSettings = Field(default_factory=EngineSettings)
+    sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
+    history: HistorySettings = Field(default_factory=HistorySettings)
+    web: WebSettings = Field(default_factory=WebSettings)
+    toolset: ToolsetSettings = Field(default_factory=ToolsetSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    agents: AgentSettings = Field(default_factory=AgentSettings)
+    tools: dict[str, ToolSettings] = Field(default_factory=dict)
+    hooks: tuple[HookSettings, ...] = ()
+    extensions: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="What each extension reads, by its name."
+    )
+    mcp_servers: dict[str, McpServerSettings] = Field(default_factory=dict)

@@ -1,0 +1,230 @@
+"""Calls and results in the shapes of MCP, Anthropic and OpenAI, and back. Plain data; no vendor's types.
+
+MCP has room for everything (`_meta`), so a result comes back as it went. The two model APIs carry what a model
+reads: text, images and errors; structure that is not also text stays on our side.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from surehand.core.call import (
+    Block,
+    Foreign,
+    Image,
+    Text,
+    ToolCall,
+    ToolError,
+    ToolResult,
+    Undo,
+    block_from_dict,
+    block_to_dict,
+)
+from surehand.core.errors import ERROR_CODES
+from surehand.core.names import provider_safe
+from surehand.core.sendable import sendable
+
+_META_KEY: Final = "surehand"
+_ERROR: Final = re.compile(rf"\AError \(({'|'.join(ERROR_CODES)})\): (.*)\Z", re.DOTALL)
+_HINT: Final = "\nHint: "
+
+# -- MCP ----------------------------------------------------------------------------------------------------------
+
+
+def result_to_mcp(result: ToolResult) -> dict[str, Any]:
+    """Return the result of `tools/call`; what MCP has no field for goes to `_meta`."""
+    shape: dict[str, Any] = {
+        "content": [block_to_dict(block) for block in result.blocks],
+        "isError": not result.ok,
+        "_meta": {
+            _META_KEY: {
+                "output": result.output,
+                "blocks": len(result.content),
+                "data": result.data,
+                "error": result.error.to_dict() if result.error else None,
+                "undo": result.undo.to_dict() if result.undo else None,
+                "meta": dict(result.meta),
+            }
+        },
+    }
+    data: Any = result.data
+    if type(data) is dict:
+        shape["structuredContent"] = data
+    return shape
+
+
+def result_from_mcp(shape: Mapping[str, Any]) -> ToolResult:
+    """Return the result an MCP server's answer stands for; our own answers come back whole."""
+    content = tuple(block_from_dict(block) for block in shape.get("content") or ())
+    kept = _ours(shape)
+    failed = bool(shape.get("isError"))
+    if "output" in kept:
+        error, undo = kept.get("error"), kept.get("undo")
+        return ToolResult(
+            ok=not failed,
+            data=kept.get("data"),
+            output=kept["output"],
+            content=content if kept.get("blocks") else (),
+            error=ToolError(**error) if error else None,
+            undo=Undo(**undo) if undo else None,
+            meta=kept.get("meta") or {},
+        )
+    output = "\n".join(block.text for block in content if isinstance(block, Text))
+    data = shape.get("structuredContent")
+    error = ToolError("execution_error", output or "the server reported an error") if failed else None
+    meta = {"mcp": dict(shape["_meta"])} if shape.get("_meta") else {}
+    return ToolResult(ok=not failed, data=data, output=output, content=content, error=error, meta=meta)
+
+
+def _ours(shape: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta: Mapping[str, Any] = shape.get("_meta") or {}
+    kept = meta.get(_META_KEY)
+    return cast("Mapping[str, Any]", kept) if isinstance(kept, Mapping) else {}
+
+
+def call_to_mcp(call: ToolCall) -> dict[str, Any]:
+    """Return a `tools/call` request."""
+    return {
+        "jsonrpc": "2.0",
+        "id": call.id,
+        "method": "tools/call",
+        "params": {"name": call.name, "arguments": dict(call.args), "_meta": {_META_KEY: {"source": call.source}}},
+    }
+
+
+def call_from_mcp(request: Mapping[str, Any]) -> ToolCall:
+    """Return the call a `tools/call` request stands for."""
+    params = request["params"]
+    source = _ours(params).get("source", "mcp")
+    return ToolCall(params["name"], params.get("arguments") or {}, id=str(request.get("id", "")), source=source)
+
+
+# -- Anthropic ----------------------------------------------------------------------------------------------------
+
+
+def call_to_anthropic(call: ToolCall) -> dict[str, Any]:
+    """Return a `tool_use` block."""
+    return {"type": "tool_use", "id": call.id, "name": provider_safe(call.name), "input": dict(call.args)}
+
+
+def call_from_anthropic(block: Mapping[str, Any], names: Mapping[str, str] | None = None) -> ToolCall:
+    """Return the call of a `tool_use` block; `names` maps safe names back (`core.names.provider_map`)."""
+    name: str = block["name"]
+    return ToolCall(names.get(name, name) if names else name, block.get("input") or {}, id=block["id"], source="model")
+
+
+def result_to_anthropic(call_id: str, result: ToolResult) -> dict[str, Any]:
+    """Return a `tool_result` block."""
+    content = sendable([_anthropic(block) for block in _readable(result)])
+    shape = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    return shape | ({"is_error": True} if not result.ok else {})
+
+
+def result_from_anthropic(block: Mapping[str, Any]) -> ToolResult:
+    """Return the result of a `tool_result` block."""
+    content = block.get("content") or ""
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else cast("Sequence[Any]", content)
+    return _read([_from_anthropic(part) for part in parts], failed=bool(block.get("is_error")))
+
+
+def _anthropic(block: Block) -> dict[str, Any]:
+    if isinstance(block, Image):
+        return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
+    return {"type": "text", "text": _text(block)}
+
+
+def _from_anthropic(part: Mapping[str, Any]) -> Block:
+    if part.get("type") == "image":
+        return Image(part["source"]["data"], part["source"]["media_type"])
+    return Text(part.get("text", ""))
+
+
+# -- OpenAI -------------------------------------------------------------------------------------------------------
+
+
+def call_to_openai(call: ToolCall) -> dict[str, Any]:
+    """Return a `tool_calls` entry."""
+    arguments = json.dumps(dict(call.args), ensure_ascii=False)
+    return {"id": call.id, "type": "function", "function": {"name": provider_safe(call.name), "arguments": arguments}}
+
+
+def call_from_openai(entry: Mapping[str, Any], names: Mapping[str, str] | None = None) -> ToolCall:
+    """Return the call of a `tool_calls` entry; one whose arguments are no JSON object is refused when it is made."""
+    from surehand.core.model import arguments
+
+    function = entry["function"]
+    name: str = function["name"]
+    args = arguments(function.get("arguments") or "")
+    return ToolCall(names.get(name, name) if names else name, args, id=entry["id"], source="model")
+
+
+def result_to_openai(call_id: str, result: ToolResult) -> dict[str, Any]:
+    """Return a `tool` message; plain text where there is nothing but text."""
+    blocks = _readable(result)
+    if all(isinstance(block, Text) for block in blocks):
+        content: Any = "\n".join(_text(block) for block in blocks)
+    else:
+        content = [_openai(block) for block in blocks]
+    return {"role": "tool", "tool_call_id": call_id, "content": sendable(content)}
+
+
+def result_from_openai(message: Mapping[str, Any]) -> ToolResult:
+    """Return the result of a `tool` message; a failure is known by its first words."""
+    content = message.get("content") or ""
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else cast("Sequence[Any]", content)
+    return _read([_from_openai(part) for part in parts], failed=False)
+
+
+def _openai(block: Block) -> dict[str, Any]:
+    if isinstance(block, Image):
+        return {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
+    return {"type": "text", "text": _text(block)}
+
+
+def _from_openai(part: Mapping[str, Any]) -> Block:
+    if part.get("type") == "image_url":
+        mime_type, _, data = part["image_url"]["url"].removeprefix("data:").partition(";base64,")
+        return Image(data, mime_type)
+    return Text(part.get("text", ""))
+
+
+# -- what a model reads -------------------------------------------------------------------------------------------
+
+
+def _readable(result: ToolResult) -> list[Block]:
+    """Return the blocks a model gets: the error first, in words that can be read back."""
+    error = result.error
+    if error is None:
+        return list(result.blocks)
+    said = f"Error ({error.code}): {error.message}" + (f"{_HINT}{error.hint}" if error.hint else "")
+    more: list[Block] = list(result.content)
+    if not more and result.output and result.output != error.text:
+        more = [Text(result.output)]
+    return [Text(said), *more]
+
+
+def _read(blocks: list[Block], *, failed: bool) -> ToolResult:
+    error: ToolError | None = None
+    if blocks and isinstance(blocks[0], Text) and (found := _ERROR.match(blocks[0].text)):
+        message, _, hint = found[2].partition(_HINT)
+        error = ToolError(cast("Any", found[1]), message, hint)
+        blocks = blocks[1:]
+    text = "\n".join(block.text for block in blocks if isinstance(block, Text))
+    if failed and error is None:
+        error = ToolError("execution_error", text or "the tool failed")
+    plain = all(isinstance(block, Text) for block in blocks) and len(blocks) <= 1
+    output = text or (error.text if error else "")
+    return ToolResult(ok=error is None, output=output, content=() if plain else tuple(blocks), error=error)
+
+
+def _text(block: Block) -> str:
+    match block:
+        case Text(text):
+            return text
+        case Foreign(raw):
+            return json.dumps(dict(raw), ensure_ascii=False)
+        case Image(_, mime_type):
+            return f"[image, {mime_type}]"

@@ -1,0 +1,164 @@
+"""The board: to-dos, background commands and agents of one session, seen alike.
+
+A to-do moves by being told to; what runs moves by itself, and can be listened to and stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import time
+from typing import Any, Final, Literal, Protocol, cast
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import field, frozen, names_of
+
+Status = Literal["pending", "in_progress", "done", "failed", "cancelled"]
+Kind = Literal["todo", "command", "agent"]
+MOVES: Final[Mapping[Status, tuple[Status, ...]]] = {
+    "pending": ("in_progress", "cancelled"),
+    "in_progress": ("done", "failed", "cancelled"),
+    "done": (),
+    "failed": (),
+    "cancelled": (),
+}
+STATUSES: Final[tuple[Status, ...]] = tuple(MOVES)
+
+
+@frozen
+class Task:
+    """One entry of the board."""
+
+    id: str
+    title: str
+    description: str = ""
+    status: Status = "pending"
+    kind: Kind = "todo"
+    created: float = field(default_factory=time)
+    updated: float = field(default_factory=time)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names_of(self)}
+
+
+class Running(Protocol):
+    """What runs behind a task: a background command or an agent."""
+
+    @property
+    def state(self) -> Status:
+        """Where it stands now."""
+        ...
+
+    def output(self) -> str:
+        """Return what it has said since the last time this was asked."""
+        ...
+
+    def shown(self) -> str:
+        """Return all it has said that is still held, for whoever looks on; `output` is not changed by it."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what else is worth telling of it, as plain data."""
+        ...
+
+    async def stop(self) -> None:
+        """End it and everything it started; return when that is done."""
+        ...
+
+
+class TaskBoard:
+    """All tasks of a session, in the order they came."""
+
+    def __init__(self, on_change: Callable[[Task], None] | None = None) -> None:
+        self._tasks: dict[str, Task] = {}
+        self._running: dict[str, Running] = {}
+        self._count = 0
+        self._on_change = on_change
+
+    def create(self, title: str, description: str = "") -> Task:
+        """Add a to-do."""
+        self._count += 1
+        while f"task_{self._count}" in self._tasks:
+            self._count += 1
+        return self._put(Task(f"task_{self._count}", title, description))
+
+    def join(self, id: str, title: str, kind: Kind, running: Running) -> Task:
+        """Add something that runs."""
+        self._running[id] = running
+        return self._put(Task(id, title, status="in_progress", kind=kind))
+
+    def restore(self, task: Task) -> None:
+        """Put back a task of an earlier process; what ran then runs no more."""
+        gone = task.kind != "todo" and task.status == "in_progress"
+        self._tasks[task.id] = replace(task, status="cancelled") if gone else task
+
+    def leave(self, id: str) -> None:
+        """Forget a task; safe for one that is not there."""
+        self._tasks.pop(id, None)
+        self._running.pop(id, None)
+
+    def all(self) -> list[Task]:
+        """Return every task as it stands now."""
+        return [self._fresh(task) for task in list(self._tasks.values())]
+
+    def facts(self, id: str) -> dict[str, Any] | None:
+        """Return what is told of whatever runs behind a task; None for a to-do, and for what ran in the past."""
+        running = self._running.get(id)
+        return None if running is None else running.facts()
+
+    def get(self, id: str) -> Task:
+        """Return one task; raise ToolFailure naming those there are."""
+        if task := self._tasks.get(id):
+            return self._fresh(task)
+        known = ", ".join(self._tasks) or "none"
+        raise ToolFailure(f"there is no task {id!r}", hint=f"Tasks of this session: {known}.")
+
+    def running(self, id: str) -> Running:
+        """Return what runs behind a task; raise ToolFailure for a to-do."""
+        task = self.get(id)
+        if found := self._running.get(id):
+            return found
+        if task.kind != "todo":
+            raise ToolFailure(f"{id} ran in an earlier process and is {task.status}", hint="Start it again if needed.")
+        raise ToolFailure(f"{id} is a to-do; nothing runs behind it", hint=f"It is {task.status}; use TaskUpdate.")
+
+    def update(self, id: str, status: Status) -> Task:
+        """Move a to-do; an illegal move names the legal ones."""
+        task = self.get(id)
+        if id in self._running:
+            raise ToolFailure(f"{id} runs by itself and cannot be set to {status}", hint="TaskStop ends it.")
+        if status not in MOVES[task.status]:
+            legal = " or ".join(MOVES[task.status]) or "nothing any more"
+            raise ToolFailure(
+                f"{id} is {task.status} and cannot become {status}",
+                hint=f"From {task.status} it can become {legal}.",
+                details={"from": task.status, "to": status, "legal": list(MOVES[task.status])},
+            )
+        return self._put(replace(task, status=status, updated=time()))
+
+    def refresh(self, id: str) -> None:
+        """Take over where something that runs stands, and tell of it; safe for a task that is not there."""
+        if task := self._tasks.get(id):
+            self._fresh(task)
+
+    def _put(self, task: Task) -> Task:
+        self._tasks[task.id] = task
+        if self._on_change is not None:
+            self._on_change(task)
+        return task
+
+    def _fresh(self, task: Task) -> Task:
+        running = self._running.get(task.id)
+        if running is None or running.state == task.status:
+            return task
+        return self._put(replace(task, status=running.state, updated=time()))
+
+
+def task_from_dict(data: Mapping[str, Any]) -> Task:
+    """Return a task from plain data; raises ValueError for what is none."""
+    texts = (data.get("id"), data.get("title"), data.get("description", ""))
+    times = (data.get("created", 0.0), data.get("updated", 0.0))
+    known = data.get("status") in STATUSES and data.get("kind", "todo") in ("todo", "command", "agent")
+    if not known or not all(isinstance(text, str) for text in texts) or not all(isinstance(at, float) for at in times):
+        raise ValueError("not a task")
+    return Task(**{name: data[name] for name in names_of(Task) if name in cast("dict[str, Any]", data)})

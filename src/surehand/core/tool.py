@@ -1,0 +1,329 @@
+"""`Tool`, a frozen record of what a tool is and does, and `@tool`, the short way to write one.
+
+    @tool(read_only=True)
+    def word_count(text: str) -> int:
+        "Count the words of a text."
+        return len(text.split())
+
+A tool states facts (effects, flags, preconditions); it never asks, prints or decides. The engine does the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+
+from surehand.core.context import ToolContext
+from surehand.core.effects import Effect
+from surehand.core.frozen import field, frozen, names_of
+from surehand.core.names import full_name
+from surehand.core.record import Record
+from surehand.core.schema import (
+    Arguments,
+    ForeignArguments,
+    FunctionArguments,
+    ModelArguments,
+    RecordArguments,
+    Schema,
+)
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from surehand.core.call import ToolResult
+    from surehand.core.session import Session
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Flag: TypeAlias = bool | Callable[[Any, ToolContext], bool]
+Handler: TypeAlias = Callable[[Any, ToolContext], Any]
+Where: TypeAlias = Literal["loop", "thread", "process"]
+
+
+class Trial(Protocol):
+    """A call that was made on a copy: to be made real as it was shown, without a second run, or to be dropped."""
+
+    @property
+    def id(self) -> str: ...
+    def apply(self) -> Coroutine[Any, Any, ToolResult]:
+        """Make it real and return what the call came to; raise ToolFailure when something changed since."""
+        ...
+
+    async def drop(self) -> None:
+        """Take the copy away; also after `apply`, and more than once."""
+        ...
+
+
+@frozen
+class Preview:
+    """What a call would do, found out without doing it: text for people, a diff where files change."""
+
+    text: str
+    diff: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    trial: Trial | None = None
+    """Where the call was made on a copy: what can make exactly that real. Whoever asked for the preview drops it."""
+
+
+@frozen
+class Health:
+    """The answer of a tool's own health check."""
+
+    healthy: bool = True
+    message: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@frozen(kw_only=True)
+class ToolInfo:
+    """What models and people are told of a tool: plain data, the same in every process."""
+
+    name: str
+    description: str
+    input_schema: Schema
+    output_schema: Schema | None = None
+    read_only: bool = False
+    concurrency_safe: bool = False
+    destructive: bool = False
+    requires_permission: bool = False
+    idempotent: bool = False
+    aliases: tuple[str, ...] = ()
+    search_hint: str = ""
+    module: str = ""
+    version: str = "1.0.0"
+    requires: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    examples: tuple[Mapping[str, Any], ...] = ()
+    level: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = {name: getattr(self, name) for name in names_of(self) if name not in ("input_schema", "output_schema")}
+        for name in ("aliases", "requires", "examples"):
+            shown[name] = list(shown[name])
+        return shown | {"inputSchema": self.input_schema, "outputSchema": self.output_schema}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ToolInfo:
+        known = names_of(cls)
+        values = {key: value for key, value in data.items() if key in known}
+        for name in ("aliases", "requires", "examples"):
+            values[name] = tuple(values.get(name, ()))
+        return cls(input_schema=data["inputSchema"], output_schema=data.get("outputSchema"), **values)
+
+
+@frozen(kw_only=True, eq=False)
+class Tool:
+    """A tool: name, text, arguments, metadata, and a few functions.
+
+    `args` is a pydantic model or raw JSON Schema. `run(args, ctx)` may be sync (runs in a worker thread), async, or
+    an async generator that yields `Progress` and ends with the result. Every other function is optional and cheap:
+
+    - `effects(args, ctx)` states what this call touches; leave it out and the call asks unless it is read-only.
+    - `check(args, ctx)` raises ToolFailure when a precondition fails; it runs before anyone is asked. A sync one may
+      read files (it runs in a thread), an async one must not wait for a disk.
+    - `preview(args, ctx)` says what would happen and changes nothing (the dry run).
+    - `resources(args, ctx)` names what must not be used by two calls at once (`file:/a/b`, `server:x`).
+    - `depends_on(args, ctx)` returns a value that changes when a cached result would be wrong.
+    - `at_once(args, ctx)` spares a sync handler the way through a thread: it returns the result where that takes no
+      waiting at all and well under a millisecond, and None where `run` is to do it.
+    """
+
+    name: str
+    description: str | Callable[[Session], str]
+    run: Handler
+    args: type[BaseModel] | type[Record] | Schema | Arguments
+    output_schema: Schema | None = None
+    read_only: Flag = False
+    concurrency_safe: Flag = False
+    destructive: bool = False
+    requires_permission: bool | None = None
+    idempotent: bool = False
+    enabled: bool | Callable[[Session], bool] = True
+    aliases: tuple[str, ...] = ()
+    search_hint: str = ""
+    module: str = ""
+    version: str = "1.0.0"
+    requires: tuple[str, ...] = ()
+    timeout_s: float | Callable[[Any], float | None] | None = None
+    grace_s: float = 2.0
+    """How long a cancelled handler may clean up before it is left behind."""
+    examples: tuple[Mapping[str, Any], ...] = ()
+    reversible: bool = False
+    preview_when_asked: Flag = True
+    """Whether a question about a call shows its preview; no where the preview may take long, and is only offered."""
+    must_try: Flag = False
+    """Whether a call is tried and asked about with what that showed, even where a rule allows it."""
+    where: Where | None = None
+    origin: str | None = None
+    effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None
+    check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None
+    preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None
+    resources: Callable[[Any, ToolContext], Iterable[str]] | None = None
+    depends_on: Callable[[Any, ToolContext], object] | None = None
+    at_once: Callable[[Any, ToolContext], ToolResult | None] | None = None
+    initialize: Callable[[Session], Awaitable[None]] | None = None
+    health_check: Callable[[], Awaitable[Health]] | None = None
+    close: Callable[[], Awaitable[None]] | None = None
+    arguments: Arguments = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", _arguments(self.args))
+        for name in ("aliases", "requires", "examples"):
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(cast("list[Any]", value)))
+
+    @property
+    def full_name(self) -> str:
+        """`mcp__{module}__{tool}` for a tool of a module, otherwise the name itself."""
+        return full_name(self.module, self.name) if self.module and not self.name.startswith("mcp__") else self.name
+
+    @property
+    def level(self) -> int:
+        """0: no way back; 1: reversible; 2: reversible, and can be tried first (dry run)."""
+        return 0 if not self.reversible else 2 if self.preview else 1
+
+    @property
+    def needs_permission(self) -> bool:
+        """Whether a call that no rule decides must be asked about."""
+        if self.requires_permission is not None:
+            return self.requires_permission
+        return self.read_only is not True
+
+    def text(self, session: Session | None = None) -> str:
+        """Return the description, which may depend on the session."""
+        if isinstance(self.description, str):
+            return self.description
+        if session is None:
+            raise ValueError(f"the description of {self.name} depends on a session; pass one")
+        return self.description(session)
+
+    def info(self, session: Session | None = None) -> ToolInfo:
+        """Return what is told of this tool; flags that depend on the arguments count as not set."""
+        dynamic = not isinstance(self.description, str) and session is None
+        return ToolInfo(
+            name=self.name,
+            description="" if dynamic else self.text(session),
+            input_schema=self.arguments.schema(),
+            output_schema=self.output_schema,
+            read_only=self.read_only is True,
+            concurrency_safe=self.concurrency_safe is True,
+            destructive=self.destructive,
+            requires_permission=self.needs_permission,
+            idempotent=self.idempotent,
+            aliases=self.aliases,
+            search_hint=self.search_hint,
+            module=self.module,
+            version=self.version,
+            requires=self.requires,
+            timeout_s=self.timeout_s if isinstance(self.timeout_s, int | float) else None,
+            examples=self.examples,
+            level=self.level,
+        )
+
+
+def _arguments(args: object) -> Arguments:
+    if isinstance(args, type) and issubclass(args, Record):
+        return RecordArguments(args)
+    if isinstance(args, type) and hasattr(args, "model_fields"):
+        return ModelArguments(cast("type[BaseModel]", args))
+    if isinstance(args, Mapping):
+        return ForeignArguments(cast("Mapping[str, Any]", args))
+    if hasattr(args, "parse") and hasattr(args, "schema"):
+        return cast("Arguments", args)
+    raise TypeError(f"args must be a pydantic model or a JSON Schema object, not {args!r}")
+
+
+@frozen(kw_only=True, eq=False)
+class FunctionTool(Tool, Generic[P, R]):
+    """What `@tool` makes: a tool that can still be called as the function it was."""
+
+    function: Callable[P, R]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: Flag = False,
+    concurrency_safe: Flag | None = None,
+    destructive: bool = False,
+    requires_permission: bool | None = None,
+    effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None,
+    check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None,
+    preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None,
+    resources: Callable[[Any, ToolContext], Iterable[str]] | None = None,
+    timeout_s: float | Callable[[Any], float | None] | None = None,
+    **options: Any,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool of a typed function, bare or with options.
+
+    The schema comes from the signature and the docstring (`Annotated[..., Field(...)]` is honoured). A parameter
+    annotated `ToolContext` is injected and hidden. A read-only tool is taken to be concurrency-safe unless it says
+    otherwise. `where="process"` runs it in a process that really stops at its deadline.
+    """
+    names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage]  # where the function stands
+    if function is None:
+
+        def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
+            return _function_tool(function, options, names)
+
+        return decorate
+    return _function_tool(function, options, names)
+
+
+def _function_tool(
+    function: Callable[..., Any], options: dict[str, Any], names: Mapping[str, Any]
+) -> FunctionTool[..., Any]:
+    if not callable(function):
+        raise TypeError(f"@tool goes on a function, not on {function!r}")
+    import inspect
+
+    from surehand.core.docstrings import docstring_text
+
+    nested = "<locals>" in getattr(function, "__qualname__", "")
+    arguments = FunctionArguments(function, ToolContext, dict(names) if nested else None)
+    values = dict(options)
+    values.setdefault("name", function.__name__)
+    values["description"] = values.get("description") or docstring_text(inspect.getdoc(function) or "")
+    if values.get("concurrency_safe") is None:
+        values["concurrency_safe"] = values.get("read_only", False)
+    return FunctionTool(args=arguments, run=_runner(function, arguments), function=function, **values)
+
+
+def _runner(function: Callable[..., Any], arguments: FunctionArguments) -> Handler:
+    """Return the handler that calls `function` with its own parameters, of the same kind (sync, async, generator)."""
+    import inspect
+
+    def keywords(args: Any, ctx: ToolContext) -> dict[str, Any]:
+        values = arguments.keywords(args)
+        if arguments.context_parameter:
+            values[arguments.context_parameter] = ctx
+        return values
+
+    if inspect.isasyncgenfunction(function):
+
+        async def generate(args: Any, ctx: ToolContext) -> AsyncIterator[Any]:
+            async for each in function(**keywords(args, ctx)):
+                yield each
+
+        return generate
+    if inspect.iscoroutinefunction(function):
+
+        async def run(args: Any, ctx: ToolContext) -> Any:
+            return await function(**keywords(args, ctx))
+
+        return run
+
+    def call(args: Any, ctx: ToolContext) -> Any:
+        return function(**keywords(args, ctx))
+
+    return call

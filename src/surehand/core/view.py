@@ -1,0 +1,309 @@
+"""`Selection`: which tools a session sees. Filter, allow-list, deferred tools, sub-agents: nothing else hides a tool.
+
+Hidden and deferred are two things. What a selection does not allow cannot be called at all. A deferred tool is only
+left out of what a model is shown, until `ToolSearch` (or anyone) activates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from surehand.core.names import full_name, meant_by, provider_safe, split_full_name
+
+if TYPE_CHECKING:
+    from surehand.core.session import Session
+    from surehand.core.tool import Tool, ToolInfo
+
+CORE_TOOLS: Final = ("Bash", "Read", "Edit", "Write", "Glob", "Grep", "Agent", "ToolSearch")
+"""Always shown, whatever the number of tools."""
+DEFERRED_THRESHOLD: Final = 15
+_GLOB: Final = frozenset("*?[")
+
+
+class Source(Protocol):
+    """Where tools come from; the registry is one."""
+
+    version: int
+    """Grows with every change."""
+
+    def __iter__(self) -> Iterator[str]: ...
+    def resolve(self, name: str) -> str | None: ...
+    def get(self, name: str) -> Tool | None: ...
+    def card(self, name: str) -> Tool | ToolInfo | None:
+        """Return what is at hand of a tool without loading it or building its schema."""
+        ...
+
+    def info(self, name: str, session: Session | None = None) -> ToolInfo | None: ...
+
+
+Search = Callable[[str, int, Callable[[str], bool]], Sequence[str]]
+"""`search(query, limit, keep)` returns the names of the best matches among those `keep` lets pass."""
+
+
+class Selection:
+    """The tools one session sees, in the order they were registered.
+
+    `allow` holds names, aliases and globs; empty allows all. `parent` bounds a sub-agent: it never sees more. `hide`
+    says which tools are switched off at the moment; they are not shown and not found.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        session: Session | None = None,
+        *,
+        allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        search: Search | None = None,
+        threshold: int = DEFERRED_THRESHOLD,
+        core: Sequence[str] = CORE_TOOLS,
+        hide: Callable[[str], bool] | None = None,
+        parent: Selection | None = None,
+    ) -> None:
+        self.source = source
+        self.session = session
+        self.allow = tuple(allow)
+        self.deny = tuple(deny)
+        self.threshold = threshold
+        self.core = tuple(core)
+        self.parent = parent
+        self._search = search
+        self._hide = hide
+        self._own_activations: set[str] = set()
+        self._version = -1
+        self._names: dict[str, None] = {}
+        self._tools: dict[str, Tool] = {}
+
+    # What may be called ----------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool behind a name or alias when this selection has it, loaded; otherwise None."""
+        if self._version != self.source.version:
+            self._refresh()
+        return self._tools.get(name) or self._look_up(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all tools that may be called."""
+        return list(self._current())
+
+    def infos(self) -> list[ToolInfo]:
+        """Return what is told of all tools that may be called, those switched off left out."""
+        return self._told(self._present())
+
+    def hides(self, name: str) -> bool:
+        """Return whether the tool exists and is not for this selection."""
+        real = self.source.resolve(name)
+        return real is not None and real not in self
+
+    def __contains__(self, name: str) -> bool:
+        real = self.source.resolve(name)
+        return real is not None and real in self._current()
+
+    def __len__(self) -> int:
+        return len(self._current())
+
+    def narrowed(self, allow: Iterable[str] = (), *, session: Session | None = None, **options: Any) -> Selection:
+        """Return a selection within this one, for a sub-agent: what it does not have, the narrower one has not."""
+        inherited: dict[str, Any] = {
+            "search": self._search,
+            "threshold": self.threshold,
+            "core": self.core,
+            "hide": self._hide,
+        }
+        return Selection(self.source, session, allow=allow, parent=self, **(inherited | options))
+
+    # What a model is shown -------------------------------------------------------------------------------------------
+
+    @property
+    def deferring(self) -> bool:
+        """Whether there are so many tools that only the core is shown at first."""
+        names = self._current()
+        if self._hide is None:
+            return len(names) > self.threshold
+        return len(list(islice((name for name in names if not self._hide(name)), self.threshold + 1))) > self.threshold
+
+    def is_deferred(self, name: str) -> bool:
+        """Return whether a tool is here but not shown until it is activated."""
+        real = self.source.resolve(name)
+        if real is None or real in self.core or real in self._activated or real not in self:
+            return False
+        return self.deferring
+
+    def active_tools(self) -> list[ToolInfo]:
+        """Return what a model is shown: all tools, or the core and what has been activated.
+
+        Activated tools come last, so that a provider's prompt cache keeps the part before them.
+        """
+        if not self.deferring:
+            return self._told(self._present())
+        core, later = set(self.core), self._activated.difference(self.core)
+        shown = [name for name in self._current() if name in core]
+        shown += [name for name in self._current() if name in later]
+        return self._told(name for name in shown if self._hide is None or not self._hide(name))
+
+    def search_tools(self, query: str, limit: int = 10) -> list[ToolInfo]:
+        """Return the best matches for a query. The core is left out while tools are deferred: it is shown anyway."""
+        if self._search is None:
+            return []
+        names, hide, core = self._current(), self._hide, self.core if self.deferring else ()
+
+        def is_here(name: str) -> bool:
+            return name in names and (hide is None or not hide(name))
+
+        found = self._search(query, limit, lambda name: name not in core and is_here(name))
+        if not found and core:
+            found = self._search(query, limit, is_here)
+        return self._told(found)
+
+    def deferred_tools(self) -> list[str]:
+        """Return the names of tools that are here and not shown."""
+        if not self.deferring:
+            return []
+        shown = self._activated.union(self.core)
+        return [name for name in self._present() if name not in shown]
+
+    def activate_tool(self, name: str) -> bool:
+        """Show a tool from now on; False when there is no such tool here."""
+        real = self.source.resolve(name)
+        if real is None or real not in self:
+            return False
+        if real not in self._activated:
+            self._activated.add(real)
+            if self.session is not None:
+                self.session.emit("tool_activated", tool=real)
+        return True
+
+    def reset_activations(self) -> None:
+        """Show only the core again, as a new session does."""
+        self._activated.clear()
+
+    # The forms providers take ----------------------------------------------------------------------------------------
+
+    def for_anthropic(self) -> list[dict[str, Any]]:
+        """Return what a model is shown, as Anthropic's `tools`."""
+        return [
+            {"name": provider_safe(info.name), "description": info.description, "input_schema": info.input_schema}
+            for info in self.active_tools()
+        ]
+
+    def for_openai(self) -> list[dict[str, Any]]:
+        """Return what a model is shown, as `tools` of OpenAI's chat completions."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": provider_safe(info.name),
+                    "description": info.description,
+                    "parameters": info.input_schema,
+                },
+            }
+            for info in self.active_tools()
+        ]
+
+    def for_mcp(self) -> list[dict[str, Any]]:
+        """Return all tools as MCP's `tools/list` holds them; nothing is deferred there, and dots are legal in names."""
+        return [mcp_tool(info) for info in self.infos()]
+
+    def real_name(self, shown: str) -> str:
+        """Return the tool's own name for one a provider was given; the way back."""
+        if self.source.resolve(shown) is not None:
+            return shown
+        return next((name for name in self.names() if shown in (provider_safe(name), mcp_safe(name))), shown)
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _activated(self) -> set[str]:
+        return self._own_activations if self.session is None else self.session.activated
+
+    def _current(self) -> dict[str, None]:
+        if self._version != self.source.version:
+            self._refresh()
+        return self._names
+
+    def _present(self) -> list[str]:
+        names = self.names()
+        return names if self._hide is None else [name for name in names if not self._hide(name)]
+
+    def _told(self, names: Iterable[str]) -> list[ToolInfo]:
+        return [info for name in names if (info := self.source.info(name, self.session)) is not None]
+
+    def _look_up(self, name: str) -> Tool | None:
+        # A model cannot write a dot: where `time.now` is called `time_now_0fa1a43b` for it, many write `time_now`.
+        real = self.source.resolve(name) or meant_by(name, self._names)
+        if real is None or real not in self._names:
+            return None
+        tool = self.source.get(real)
+        if tool is not None:
+            self._tools[name] = tool
+        return tool
+
+    def _refresh(self) -> None:
+        names = dict.fromkeys(self.source)
+        if self.parent is not None:
+            bound = set(self.parent.names())
+            names = {name: None for name in names if name in bound}
+        if self.allow:
+            allowed = matching(self.source, self.allow)
+            names = {name: None for name in names if name in allowed}
+        if self.deny:
+            denied = matching(self.source, self.deny)
+            names = {name: None for name in names if name not in denied}
+        self._names, self._tools, self._version = names, {}, self.source.version
+
+
+def matching(source: Source, patterns: Iterable[str]) -> set[str]:
+    """Return the names that patterns hit: names, aliases and globs; `mcp__server` stands for all tools of a server.
+
+    Unknown names hit nothing.
+    """
+    found: set[str] = set()
+    globs: list[str] = []
+    for pattern in patterns:
+        if (real := source.resolve(pattern)) is not None:
+            found.add(real)
+        elif _GLOB.intersection(pattern):
+            globs.append(pattern)
+        elif pattern.startswith("mcp__") and split_full_name(pattern) is None:
+            globs.append(pattern.rstrip("_") + "__*")
+    if globs:
+        found.update(
+            name
+            for name in source
+            if any(fnmatchcase(each, glob) for each in _spellings(source, name) for glob in globs)
+        )
+    return found
+
+
+def _spellings(source: Source, name: str) -> list[str]:
+    card = source.card(name)
+    if card is None:
+        return [name]
+    whole = [full_name(card.module, name)] if card.module and not name.startswith("mcp__") else []
+    return [name, *card.aliases, *whole]
+
+
+def mcp_safe(name: str) -> str:
+    """Return a name MCP allows (1 to 128 letters, digits, `_`, `-`, `.`); equal to `name` where that is already so."""
+    plain = (
+        0 < len(name) <= 128 and name.isascii() and name.replace("_", "").replace("-", "").replace(".", "").isalnum()
+    )
+    return name if plain else provider_safe(name)
+
+
+def mcp_tool(info: ToolInfo) -> dict[str, Any]:
+    """Return a tool in MCP's shape, with the annotations clients show."""
+    shown: dict[str, Any] = {
+        "name": mcp_safe(info.name),
+        "description": info.description,
+        "inputSchema": info.input_schema,
+        "annotations": {
+            "readOnlyHint": info.read_only,
+            "destructiveHint": info.destructive,
+            "idempotentHint": info.idempotent or info.read_only,
+        },
+    }
+    return shown | ({"outputSchema": info.output_schema} if info.output_schema else {})

@@ -1,0 +1,219 @@
+"""Permission on the way of one call: state the facts, have them judged, ask where a question is due.
+
+The policy decides, an approver answers; this module only carries facts to the one and questions to the other. An
+answer holds for exactly what was shown: tool, version, arguments and directory, by digest. Where a call was tried on a
+copy, what the answer makes real is what that showed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.context import ToolContext
+from surehand.core.effects import Effect
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import changed
+from surehand.core.tool import Flag, Preview, Tool
+from surehand.engine.trials import Settled, Trials, tell
+from surehand.engine.workers import Workers
+from surehand.policy.approval import Answer, Approver, Nobody, Question, digest, settled
+from surehand.policy.policy import Decision, Policy, Request
+
+if TYPE_CHECKING:
+    from surehand.core.session import Session
+
+
+_MUST_TRY: Final = "the settings want it tried, and what it changes looked at, before it is made real"
+_SHOWN_FIRST: Final = "what it changes is to be looked at before it is made real"
+
+
+class Asking:
+    """Judges calls and asks about those that need it."""
+
+    def __init__(self, policy: Policy, approver: Approver, remember: Callable[[str], None] | None = None) -> None:
+        self.policy = policy
+        self.approver = approver
+        self._remember = remember
+        self._plain: dict[tuple[object, ...], Decision] = {}
+
+    def request(self, tool: Tool, args: Any, ctx: ToolContext) -> Request:
+        """State the facts of a call."""
+        read_only = tool.read_only if isinstance(tool.read_only, bool) else tool.read_only(args, ctx)
+        effects: Sequence[Effect] | None = [] if read_only else None
+        if tool.effects is not None:
+            effects = tool.effects(args, ctx)
+        return self._request(tool, ctx.session, read_only, effects, ctx.call.source)
+
+    def _request(
+        self, tool: Tool, session: Session, read_only: bool, effects: Sequence[Effect] | None, source: str
+    ) -> Request:
+        settings = session.settings.tools.get(tool.name)
+        return Request(
+            tool=tool.name,
+            aliases=tool.aliases,
+            module=tool.module,
+            read_only=read_only,
+            needs_permission=tool.needs_permission and not read_only,
+            level=tool.level,
+            effects=effects,
+            workspace=session.workspace,
+            roots=session.roots,
+            cwd=session.cwd,
+            mode=session.mode,
+            grants=session.grants,
+            origins=frozenset(session.origins),
+            source=source,
+            tool_settings=settings.permissions if settings else None,
+            confined=session.confined,
+        )
+
+    def decide(self, tool: Tool, args: Any, ctx: ToolContext) -> Decision:
+        """Return the verdict on a call. What touches nothing is judged once per tool, not once per call."""
+        if tool.effects is not None or not isinstance(tool.read_only, bool):
+            return self.policy.judge(self.request(tool, args, ctx))
+        session = ctx.session
+        key = (tool, session.mode, len(session.grants), len(session.origins), id(session.settings), self.policy)
+        decision = self._plain.get(key)
+        if decision is None:
+            if len(self._plain) > 10_000:
+                self._plain.clear()
+            decision = self._plain[key] = self.policy.judge(self.request(tool, args, ctx))
+        return decision
+
+    def permits(self, tool: Tool, effect: Effect, session: Session) -> bool:
+        """Say whether one further effect of a running call would be allowed without a question."""
+        return self.policy.judge(self._request(tool, session, False, [effect], "system")).verdict == "allow"
+
+    def refusal(self, tool: Tool, decision: Decision) -> ToolFailure:
+        """Return the failure for a denied call: which rule, and what to do instead."""
+        return ToolFailure(
+            f"{tool.name} was not permitted: {decision.reason}",
+            code="permission_denied",
+            hint="Do it another way, or ask the user. `surehand policy check` explains the verdict.",
+            details={"verdict": decision.verdict, "rules": [rule.to_dict() for rule in decision.rules]}
+            | {"layer": 2, "number": 2},
+        )
+
+    async def preview(self, tool: Tool, args: Any, ctx: ToolContext, workers: Workers) -> Preview | None:
+        """Return what the call would do, found out by the tool itself, or None when it cannot say."""
+        if tool.preview is None:
+            return None
+        if inspect.iscoroutinefunction(tool.preview):
+            shown = await tool.preview(args, ctx)
+        else:
+            shown = await workers.submit(lambda: tool.preview(args, ctx) if tool.preview else None)
+            shown = await shown if inspect.isawaitable(shown) else shown
+        if shown is not None and shown.trial is not None:
+            tell("trial_made", tool, ctx, shown.trial, call=ctx.call, exit_code=shown.data.get("exit_code"))
+        return shown
+
+    def must_try(self, tool: Tool, args: Any, ctx: ToolContext) -> bool:
+        """Say whether a call has to be tried and asked about even where a rule allows it."""
+        return _flag(tool.must_try, args, ctx)
+
+    async def settle(
+        self,
+        tool: Tool,
+        args: Any,
+        ctx: ToolContext,
+        decision: Decision,
+        workers: Workers,
+        *,
+        shown_first: bool = False,
+    ) -> Settled:
+        """Ask about a call; raise when the answer is no.
+
+        With `shown_first` somebody wants to see it tried before it changes anything, whatever the rules say; where
+        nobody is there to look at it, the rules decide.
+        """
+        must, nobody = self.must_try(tool, args, ctx), isinstance(self.approver, Nobody)
+        unasked = shown_first and decision.verdict == "allow" and nobody and not must
+        if decision.verdict == "allow" and not unasked:
+            decision = changed(decision, verdict="ask", reason=_MUST_TRY if must else _SHOWN_FIRST)
+        trials = Trials(tool, ctx, partial(self.preview, tool, args, ctx, workers))
+        try:
+            shown = None
+            if unasked or not nobody:
+                shown = await self._shown(tool, args, ctx, trials, must=must or shown_first)
+            if unasked:
+                return Settled(trial=trials.take(None, shown))
+            answer = await self._answered(tool, ctx, decision, shown, trials)
+            if answer.kind == "no":
+                raise self._refused(tool, decision, answer)
+            if answer.kind in ("session", "always"):
+                self._keep(answer, (answer.rule or decision.suggestion or "").splitlines(), ctx.session)
+            if answer.args is not None and dict(answer.args) != dict(ctx.call.args):
+                return Settled(args=answer.args)
+            return Settled(trial=trials.take(answer.trial, shown))
+        finally:
+            await trials.close()
+
+    async def _shown(self, tool: Tool, args: Any, ctx: ToolContext, trials: Trials, *, must: bool) -> Preview | None:
+        """Return what the question shows from the start; a call that must be tried and cannot be is refused."""
+        if not must and not _flag(tool.preview_when_asked, args, ctx):
+            return None
+        try:
+            shown = await trials.make()
+        except ToolFailure as failure:
+            if must:
+                raise
+            return Preview(f"(no preview: {failure.message})")
+        if must and shown is None:
+            raise ToolFailure(f"{tool.name} cannot say what it would change", code="precondition_failed")
+        return shown
+
+    async def _answered(
+        self, tool: Tool, ctx: ToolContext, decision: Decision, shown: Preview | None, trials: Trials
+    ) -> Answer:
+        call, session = ctx.call, ctx.session
+        can_try = tool.preview is not None and (shown is None or shown.trial is not None)
+        question = Question(
+            call=call,
+            tool=tool.name,
+            decision=decision,
+            preview=shown,
+            digest=digest(tool.name, tool.version, call.args, session.cwd),
+            origins=tuple(sorted(session.origins)),
+            cwd=session.cwd,
+            try_first=trials.make if can_try else None,
+        )
+        session.emit(
+            "permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest
+        )
+        answer = await settled(self.approver, question, session.settings.permissions.approval_timeout)
+        trial = trials.meant(answer.trial, shown) if answer.kind != "no" else None
+        session.emit(
+            "permission_decided",
+            tool=tool.name,
+            call_id=call.id,
+            answer=answer.kind,
+            reason=answer.reason,
+            rules=(answer.rule or decision.suggestion or "").splitlines(),
+            by=type(self.approver).__name__,
+            **({"trial": trial.id} if trial is not None else {}),
+        )
+        return answer
+
+    def _keep(self, answer: Answer, rules: list[str], session: Session) -> None:
+        """Let an answer hold on: for this session, or for good."""
+        for rule in rules:
+            if rule not in session.grants:
+                session.grants.append(rule)
+            if answer.kind == "always" and self._remember is not None:
+                self._remember(rule)
+
+    def _refused(self, tool: Tool, decision: Decision, answer: Answer) -> ToolFailure:
+        allow = f"allow it with the rule {decision.suggestion}" if decision.suggestion else "allow it with a rule"
+        return ToolFailure(
+            f"{tool.name} needs permission and did not get it: {answer.reason or 'the user said no'}",
+            code="permission_denied",
+            hint=f"Asked because: {decision.reason}. Do it another way, or {allow} (`--allow` on the command line).",
+            details={"verdict": "ask", "reason": decision.reason, "suggestion": decision.suggestion},
+        )
+
+
+def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:
+    return flag if isinstance(flag, bool) else flag(args, ctx)

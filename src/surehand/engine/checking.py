@@ -1,0 +1,129 @@
+"""What would be decided about a call, found out without running anything: `policy check`, `policy replay`.
+
+Arguments are read as the executor reads them, the tool states its effects, the policy judges them. No precondition is
+looked at, no network is used, nobody is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from surehand.core.call import ToolCall
+from surehand.core.context import ToolContext
+from surehand.core.effects import RemoteCall, RunCommand
+from surehand.core.errors import SurehandError, ToolFailure
+from surehand.core.frozen import changed
+from surehand.core.names import split_full_name
+from surehand.core.schema import InvalidArguments
+from surehand.core.tool import Tool
+from surehand.engine.arguments import mended
+from surehand.engine.asking import Asking
+from surehand.engine.failures import unknown
+from surehand.policy.approval import Nobody
+from surehand.policy.policy import Decision, JudgedEffect, Policy, Request
+
+if TYPE_CHECKING:
+    from surehand.core.session import Session
+    from surehand.core.settings import Mode
+
+MODES: dict[str, Mode] = {
+    "default": "default",
+    "accept-edits": "accept-edits",
+    "acceptEdits": "accept-edits",
+    "plan": "plan",
+    "bypass": "bypass",
+    "bypassPermissions": "bypass",
+}
+"""The modes, with the spellings other systems use."""
+
+
+class Tools(Protocol):
+    """Whatever finds a tool by name or alias."""
+
+    def get(self, name: str) -> Tool | None: ...
+    def __iter__(self) -> Iterator[str]: ...
+
+
+class Checker:
+    """Judges calls against a policy, over one session that runs nothing."""
+
+    def __init__(self, policy: Policy, session: Session, tools: Tools) -> None:
+        self.policy = policy
+        self.session = session
+        self.tools = tools
+        self._asking = Asking(policy, Nobody())
+
+    def check(self, name: str, args: Any, mode: str | None = None) -> dict[str, Any]:
+        """Return the verdict on one call as plain data: decision, reason, rules, effects, commands."""
+        try:
+            decision = self.decide(name, args, mode)
+        except ToolFailure as failure:
+            if failure.code == "permission_denied":
+                return _answer("deny", failure.message)
+            return _answer("error", failure.message, hint=failure.hint)
+        except SurehandError as problem:
+            return _answer("error", str(problem))
+        except Exception as problem:  # a tool that cannot state its effects must not end a batch, and permits nothing
+            return _answer("error", f"{name} failed to say what it would do: {type(problem).__name__}: {problem}")
+        shown = decision.to_dict()
+        return {**shown, "commands": _commands(decision.judged)}
+
+    def decide(self, name: str, args: Any, mode: str | None = None) -> Decision:
+        """Return the decision on one call; raise ToolFailure when it is no call at all."""
+        chosen = MODES.get(mode) if mode is not None else self.session.mode
+        if chosen is None:
+            raise ToolFailure(f"there is no mode {mode!r}", code="invalid_args", hint=f"Modes: {', '.join(MODES)}.")
+        if not isinstance(args, Mapping):
+            raise ToolFailure(f"args must be an object, not {type(args).__name__}", code="invalid_args")
+        call = ToolCall(name, cast("Mapping[str, Any]", args))
+        tool = self.tools.get(name)
+        request = self._remote(name) if tool is None else self._known(tool, call)
+        return self.policy.judge(changed(request, mode=chosen))
+
+    def _known(self, tool: Tool, call: ToolCall) -> Request:
+        settings = self.session.settings.tools.get(tool.name)
+        ctx = ToolContext(call, self.session, lambda progress: None, settings.custom if settings else {})
+        try:
+            parsed = tool.arguments.parse(call.args)
+        except InvalidArguments:
+            parsed, _ = mended(tool, call)
+        return self._asking.request(tool, parsed, ctx)
+
+    def _remote(self, name: str) -> Request:
+        """Return the facts of a call to a server's tool that is not connected here: its name is all there is."""
+        found = split_full_name(name)
+        if found is None:
+            raise unknown(name, self.tools)
+        session = self.session
+        return Request(
+            tool=name,
+            aliases=(),
+            module=found[0],
+            read_only=False,
+            needs_permission=True,
+            level=0,
+            effects=[RemoteCall(*found)],
+            workspace=session.workspace,
+            roots=session.roots,
+            cwd=session.cwd,
+            mode=session.mode,
+        )
+
+
+def _answer(decision: str, reason: str, hint: str = "") -> dict[str, Any]:
+    shown: dict[str, Any] = {"decision": decision, "reason": reason, "rules": [], "effects": [], "commands": []}
+    return shown | ({"hint": hint} if hint else {})
+
+
+def _commands(judged: Sequence[JudgedEffect]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.effect.words[0] if each.effect.words else "",
+            "words": list(each.effect.words),
+            "read_only": each.effect.read_only,
+            "verdict": each.verdict,
+        }
+        for each in judged
+        if isinstance(each.effect, RunCommand)
+    ]

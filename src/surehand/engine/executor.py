@@ -1,0 +1,384 @@
+"""The one door: `Executor.run` turns a ToolCall into a ToolResult, and nothing else does.
+
+resolve → ready → validate → effects → forbid → check → decide → run → close, a line a step. Whoever calls (a model,
+a person, the command line, an MCP client, undo) passes the same steps; nothing reaches a handler by another way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.errors import ToolFailure
+from surehand.core.events import Event, Progress
+from surehand.core.schema import InvalidArguments
+from surehand.core.tool import Tool
+from surehand.engine.asking import Asking
+from surehand.engine.bus import Bus
+from surehand.engine.deadlines import Deadlines
+from surehand.engine.extensions import Extensions
+from surehand.engine.failures import CANCELLED, SWITCHED_OFF, crashed, failed, missing, timed_out
+from surehand.engine.limits import cut
+from surehand.engine.prepared import Meter, Middleware, Prepared, Proceed, View
+from surehand.engine.readiness import Readiness
+from surehand.engine.running import STOPPED, Overrun, Run, checked, checks_itself, runner, within
+from surehand.engine.slots import Resources, Slot, ordered
+from surehand.engine.trials import drop
+from surehand.engine.workers import Workers
+from surehand.policy.policy import Policy
+from surehand.registry.lifecycle import Life, Lifecycle
+
+if TYPE_CHECKING:
+    from surehand.core.session import Session
+    from surehand.core.settings import ToolSettings
+
+_log = logging.getLogger("surehand")
+_NO_OPTIONS: Final[Mapping[str, Any]] = {}
+TOOLS_REMEMBERED: Final = 20_000
+APPLYING_S: Final = 600.0
+"""Seconds in which what was tried is made real at the least, however short the call itself was meant to be."""
+
+
+class Executor:
+    """Runs single calls. One per application; any number of calls at once."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        asking: Asking,
+        lifecycle: Lifecycle,
+        bus: Bus,
+        meter: Meter,
+        middleware: Callable[[Tool], list[Middleware]] = lambda tool: [],
+        tracing: Callable[[ToolCall, Tool], Any] | None = None,
+        extensions: Extensions | None = None,
+    ) -> None:
+        self.policy = policy
+        self.asking = asking
+        self.lifecycle = lifecycle
+        self.bus = bus
+        self.meter = meter
+        self.middleware = middleware
+        self.tracing = tracing
+        self.extensions = extensions or Extensions(bus)
+        self.extensions.changed = self.forget_all
+        self.readiness = Readiness(lifecycle)
+        self.seek: Callable[[str], Awaitable[None]] | None = None
+        """Brings tools in that come from elsewhere (MCP servers), by name; raises ToolFailure when it cannot."""
+        self.tuned_timeouts: dict[str, float] = {}
+        """Seconds by tool, for tools that do not say themselves; set by tuning."""
+        self.workers = Workers()
+        self._pipelines: dict[Tool, Proceed] = {}
+        self._runs: dict[Tool, tuple[Run, Slot]] = {}
+        self._resources = Resources()
+        self._deadlines = Deadlines()
+        self._running: dict[str, asyncio.Future[Any]] = {}
+
+    async def run(self, call: ToolCall, session: Session, view: View, *, shown_first: bool = False) -> ToolResult:
+        """Return what the call came to. Raises nothing but CancelledError, when the caller itself is cancelled.
+
+        With `shown_first` it is tried, and asked about with what that showed, also where a rule allows it.
+        """
+        at, clock = time(), perf_counter()
+        name, bug, prepared = call.name, False, None
+        try:
+            tool = view.get(call.name) or await self._sought(call, view)
+            name = tool.name
+            # Held from here on: a tool that takes the name while this call is asked about is another life.
+            life = self.lifecycle.life(name)
+            if not self._is_ready(tool, session):
+                await self.readiness.make_ready(tool, session)
+            if self.extensions.active:
+                tool = self.extensions.extended(tool)
+                call = await self.extensions.begin(tool, call)
+            prepared = await self._prepare(call, tool, session, shown_first)
+            result = await self._invoke(prepared, session, life)
+        except ToolFailure as failure:
+            result = failed(failure)
+        except Overrun as overrun:
+            bug, result = True, timed_out(prepared, overrun)
+        except asyncio.CancelledError:
+            self._close(call, name, session, CANCELLED, at, clock, prepared, bug)
+            raise
+        except Exception as problem:  # the one place where bugs of tools are caught
+            _log.exception("tool %s failed on call %s", name, call.id)
+            bug, result = True, failed(crashed(name, problem))
+        if self.extensions.active and prepared is not None:
+            try:
+                result = await self.extensions.end(prepared.tool, call, result)
+            except ToolFailure as failure:
+                result = failed(failure)
+            except asyncio.CancelledError:
+                self._close(call, name, session, CANCELLED, at, clock, prepared, bug)
+                raise
+        return self._close(call, name, session, result, at, clock, prepared, bug)
+
+    async def dry_run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
+        """Return what the call would do: its effects, the verdict, and the tool's own preview. Nothing is changed."""
+        try:
+            tool = view.get(call.name) or await self._sought(call, view)
+            if not self._is_ready(tool, session):
+                await self.readiness.make_ready(tool, session)
+            ctx, args, repairs = self._validated(call, tool, session)
+            decision = self.policy.judge(self.asking.request(tool, args, ctx))
+            if decision.verdict == "deny":
+                raise self.asking.refusal(tool, decision)
+            await self._check(tool, args, ctx)
+            shown = await self.asking.preview(tool, args, ctx, self.workers)
+            if shown is not None and shown.trial is not None:
+                await drop(tool, ctx, shown.trial)
+        except ToolFailure as failure:
+            return failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
+        unknown = "changes nothing" if tool.read_only is True else "cannot say what it would change"
+        text = shown.diff or shown.text if shown else f"{tool.name} {unknown}; it was not run."
+        data = {"verdict": decision.to_dict(), "diff": shown.diff if shown else "", **(shown.data if shown else {})}
+        meta = {"tool": tool.name, "call_id": call.id, "dry_run": True} | (
+            {"repaired": list(repairs)} if repairs else {}
+        )
+        return ToolResult(data=data, output=text, meta=meta)
+
+    def verdict(self, call: ToolCall, session: Session, view: View) -> tuple[str, str]:
+        """Return the policy's verdict on a call and why, without running or asking; `error` for one that cannot run."""
+        try:
+            tool = self._resolve(call, view)
+            ctx, args, _ = self._validated(call, tool, session)
+            decision = self.policy.judge(self.asking.request(tool, args, ctx))
+        except ToolFailure as failure:
+            return "error", failure.message
+        return decision.verdict, decision.reason
+
+    def cancel(self, call_id: str) -> bool:
+        """Stop one running call; it reports `cancelled`. False when no such call runs."""
+        work = self._running.get(call_id)
+        return work is not None and work.cancel(STOPPED)
+
+    def forget(self, tool: Tool) -> None:
+        """Drop what was composed for a tool, so that changed settings or extensions take effect."""
+        self._pipelines.pop(tool, None)
+        self._runs.pop(tool, None)
+
+    def forget_all(self) -> None:
+        self._pipelines.clear()
+
+    def slot(self, name: str) -> tuple[Tool, Slot] | None:
+        """Return a tool that has run and its places, for those who tune them."""
+        return next(((tool, slot) for tool, (_, slot) in self._runs.items() if tool.name == name), None)
+
+    def _forget_idle(self) -> None:
+        """Tools come and go in a long life; what was composed for those that do not run is made again if needed."""
+        for tool in [tool for tool, (_, slot) in self._runs.items() if not slot.running and not slot.waiting]:
+            self.forget(tool)
+
+    # -- the steps -----------------------------------------------------------------------------------------------
+
+    async def _sought(self, call: ToolCall, view: View) -> Tool:
+        """Look for a tool where tools come from when they are first wanted."""
+        if self.seek is not None and not view.hides(call.name):
+            await self.seek(call.name)
+        return self._resolve(call, view)
+
+    def _resolve(self, call: ToolCall, view: View) -> Tool:
+        tool = view.get(call.name)
+        if tool is None:
+            raise missing(call.name, view, by_model=call.source == "model")
+        return tool
+
+    def _is_ready(self, tool: Tool, session: Session) -> bool:
+        settings = session.settings.tools.get(tool.name)
+        enabled = tool.enabled if isinstance(tool.enabled, bool) else tool.enabled(session)
+        if not enabled or (settings is not None and not settings.enabled):
+            raise ToolFailure(f"{tool.name} is switched off", code="tool_unavailable", hint=SWITCHED_OFF)
+        return self.lifecycle.state(tool.name) in ("ready", "executing", "error")
+
+    def _validated(self, call: ToolCall, tool: Tool, session: Session) -> tuple[ToolContext, Any, tuple[str, ...]]:
+        settings = session.settings.tools.get(tool.name)
+        bus = self.bus
+
+        def report(progress: Progress) -> None:
+            if bus.heard:
+                session.forward(Event("call_progress", session.id, call.id, tool.name, {"progress": progress}))
+
+        def permits(effect: Any) -> bool:
+            return self.asking.permits(tool, effect, session)
+
+        ctx = ToolContext(call, session, report, settings.custom if settings else _NO_OPTIONS, permits)
+        given: Any = call.args
+        if type(given) is dict and BROKEN_ARGUMENTS in given:  # a tool whose schema takes anything must not get it
+            raise _broken(tool, call)
+        try:
+            return ctx, tool.arguments.parse(call.args), ()
+        except InvalidArguments:
+            return ctx, *_repaired(tool, call)
+
+    async def _prepare(self, call: ToolCall, tool: Tool, session: Session, shown_first: bool = False) -> Prepared:
+        ctx, args, repairs = self._validated(call, tool, session)
+        decision = self.asking.decide(tool, args, ctx)
+        if decision.verdict == "deny":
+            raise self.asking.refusal(tool, decision)
+        if tool.check is not None and (decision.verdict == "ask" or not checks_itself(tool)):
+            await self._check(tool, args, ctx)
+        trial = None
+        shown_first = shown_first or (tool.must_try is not False and self.asking.must_try(tool, args, ctx))
+        if decision.verdict == "ask" or shown_first:
+            said = await self.asking.settle(tool, args, ctx, decision, self.workers, shown_first=shown_first)
+            if said.args is not None:  # other arguments are another call: judged from the start
+                return await self._prepare(replace(call, args=said.args), tool, session, shown_first)
+            trial = said.trial
+        settings = session.settings.tools.get(tool.name)
+        timeout = settings.timeout if settings else None
+        if timeout is None:
+            timeout = tool.timeout_s(args) if callable(tool.timeout_s) else tool.timeout_s
+        timeout = timeout or self.tuned_timeouts.get(tool.name) or session.settings.engine.timeout
+        if trial is not None:
+            timeout = max(timeout, APPLYING_S)
+        return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs, trial)
+
+    async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
+        if inspect.iscoroutinefunction(tool.check):
+            await tool.check(args, ctx)
+        elif tool.check is not None:
+            # Checks read files: in a thread, so that a slow disk holds up nobody else.
+            await self.workers.submit(lambda: checked(tool, args, ctx))
+
+    async def _invoke(self, prepared: Prepared, session: Session, life: Life | None) -> ToolResult:
+        tool, call = prepared.tool, prepared.call
+        if self.bus.heard:
+            session.forward(Event("call_started", session.id, call.id, tool.name, {"call": call}))
+        self.meter.started(tool.name)
+        pipeline = self._pipelines.get(tool) or self._composed(tool, prepared.settings)
+        if life is not None:
+            self.lifecycle.began(life)
+        failed, applied = True, False
+        try:
+            if self.tracing is None:
+                result = await pipeline(prepared)
+            else:
+                with self.tracing(call, tool):
+                    result = await pipeline(prepared)
+            failed, applied = False, True
+        except (ToolFailure, asyncio.CancelledError):
+            failed = False
+            raise
+        finally:
+            if life is not None:
+                self.lifecycle.ended(life, failed)
+            if prepared.trial is not None:
+                await drop(tool, prepared.ctx, prepared.trial, applied=applied)
+        return result
+
+    def _composed(self, tool: Tool, settings: ToolSettings | None) -> Proceed:
+        """Wrap the innermost step in the middleware this tool needs; a plain tool pays for none."""
+        if len(self._runs) > TOOLS_REMEMBERED:
+            self._forget_idle()
+        if tool not in self._runs:
+            limits = settings.concurrency if settings else None
+            slot = Slot(tool.name, limits.max_concurrent_calls, limits.queue_size) if limits else Slot(tool.name)
+            self._runs[tool] = runner(tool, self.workers), slot
+        pipeline: Proceed = self._run_handler
+        for layer in reversed(self.middleware(tool)):
+            pipeline = _wrapped(layer, pipeline)
+        self._pipelines[tool] = pipeline
+        return pipeline
+
+    async def _run_handler(self, prepared: Prepared) -> ToolResult:
+        tool = prepared.tool
+        run, slot = self._runs[tool]
+        if not slot.take():
+            prepared.queue_s += await slot.wait(self._running, prepared.call.id)
+        try:
+            if tool.resources is not None:
+                return await self._run_exclusively(prepared, run)
+            if (
+                prepared.trial is None
+                and tool.at_once is not None
+                and (result := tool.at_once(prepared.args, prepared.ctx)) is not None
+            ):
+                return result
+            return await self._bounded(prepared, run)
+        finally:
+            slot.leave()
+
+    def _bounded(self, prepared: Prepared, run: Run) -> Awaitable[ToolResult]:
+        work = run(prepared.args, prepared.ctx) if prepared.trial is None else prepared.trial.apply()
+        return within(work, prepared.timeout_s, prepared.tool.grace_s, self._deadlines, self._running, prepared.call.id)
+
+    async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:
+        """Run a call while it alone holds what it declares to use."""
+        declared = prepared.tool.resources
+        names = ordered(declared(prepared.args, prepared.ctx) if declared else ())
+        if not self._resources.take(names):
+            prepared.queue_s += await self._resources.wait(names, self._running, prepared.call.id)
+        try:
+            return await self._bounded(prepared, run)
+        finally:
+            self._resources.leave(names)
+
+    def _close(
+        self,
+        call: ToolCall,
+        name: str,
+        session: Session,
+        result: ToolResult,
+        at: float,
+        clock: float,
+        prepared: Prepared | None,
+        bug: bool,
+    ) -> ToolResult:
+        duration = perf_counter() - clock
+        meta: dict[str, Any] = {
+            "tool": name,
+            "call_id": call.id,
+            "started": at,
+            "duration_ms": round(duration * 1000, 3),
+            "cached": False,
+            "truncated": False,
+            **result.meta,
+        }
+        if prepared is not None and prepared.repairs:
+            meta["repaired"] = list(prepared.repairs)
+        output, limit = result.output, session.settings.engine.output_limit
+        if len(output) > limit:
+            output, meta["truncated"] = cut(output, limit), True
+        if prepared is not None and (origin := meta.get("origin") or prepared.tool.origin):
+            meta["origin"] = origin
+            if origin != "workspace":
+                session.origins.add(origin)
+        result = ToolResult(result.ok, result.data, output, result.content, result.error, result.undo, meta)
+        error = result.error.code if result.error else None
+        queue_s = prepared.queue_s if prepared is not None else 0.0
+        ran = prepared is not None
+        self.meter.finished(name, duration, error, queue_s=queue_s, bytes_out=len(output), ran=ran)
+        if (use := meta.get("resources")) is not None:
+            self.meter.used(name, use, duration)
+        if bug or self.bus.heard:
+            data = {"call": call, "result": result, "decision": prepared.decision if prepared else None, "bug": bug}
+            session.forward(Event("call_finished", session.id, call.id, name, data))
+        return result
+
+
+def _wrapped(layer: Middleware, inner: Proceed) -> Proceed:
+    async def proceed(prepared: Prepared) -> ToolResult:
+        return await layer(prepared, inner)
+
+    return proceed
+
+
+def _broken(tool: Tool, call: ToolCall) -> ToolFailure:
+    from surehand.engine.arguments import broken
+
+    return broken(tool, call)
+
+
+def _repaired(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
+    """Mend what plainly means one thing; otherwise fail with every fault, its path and an example."""
+    from surehand.engine.arguments import mended
+
+    return mended(tool, call)

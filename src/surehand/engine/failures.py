@@ -1,0 +1,64 @@
+"""Failures in words: what was wrong with a call, and what to do next."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Final
+
+from surehand.core.call import ToolError, ToolResult
+from surehand.core.errors import ToolFailure
+from surehand.core.names import provider_safe
+from surehand.engine.prepared import Prepared, View
+from surehand.engine.running import Overrun
+
+SWITCHED_OFF: Final = "Set `enabled = true` for it in the settings, or use another tool."
+CANCELLED: Final = ToolResult.failed(ToolError("cancelled", "the call was cancelled", "Nothing more will happen."))
+
+
+def missing(name: str, view: View, *, by_model: bool = False) -> ToolFailure:
+    """Say that there is no such tool in this session: hidden from it, or not there at all."""
+    if view.hides(name):
+        message = f"{name} is not among the tools of this session"
+        return ToolFailure(message, code="tool_unavailable", hint="Use one of the tools you were given.")
+    return unknown(name, view.names(), by_model=by_model)
+
+
+def unknown(name: str, names: Iterable[str], *, by_model: bool = False) -> ToolFailure:
+    """Say that there is no tool of this name, and which names are near; to a model, as it has to write them."""
+    from difflib import get_close_matches
+
+    folded = {each.lower(): each for each in names}
+    near = [folded[each] for each in get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
+    near = [provider_safe(each) for each in near] if by_model else near
+    hint = (
+        f"Did you mean {', '.join(near)}?" if near else "`surehand tools list` lists all; a model can use ToolSearch."
+    )
+    message = f"there is no tool named {name!r}"
+    return ToolFailure(message, code="tool_not_found", hint=hint, details={"name": name, "nearest": near})
+
+
+def failed(failure: ToolFailure) -> ToolResult:
+    """Return the result an expected failure becomes."""
+    return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output)
+
+
+def timed_out(prepared: Prepared | None, overrun: Overrun) -> ToolResult:
+    """Return the result of a call that ran into its deadline, and what became of its handler."""
+    assert prepared is not None
+    tool, seconds = prepared.tool, prepared.timeout_s
+    left = " It ignored its cancellation and was left behind." if overrun.abandoned else ""
+    if overrun.abandoned is False and tool.where != "process" and not inspect.iscoroutinefunction(tool.run):
+        left = ' Its thread cannot be stopped and ends by itself; mark the tool `where="process"` to have it killed.'
+    message = f"{tool.name} did not finish within {seconds:g} s and was stopped."
+    hint = "Ask for less at once, or raise `timeout` for it in the settings." + left
+    return ToolResult.failed(ToolError("timeout", message, hint, {"timeout_s": seconds}))
+
+
+def crashed(name: str, problem: Exception) -> ToolFailure:
+    """Return the failure a bug in a tool becomes."""
+    return ToolFailure(
+        f"{name} raised {type(problem).__name__}: {problem}",
+        hint="This is a fault in the tool, not in the arguments; the log has its traceback.",
+        details={"exception": type(problem).__name__},
+    )

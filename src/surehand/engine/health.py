@@ -1,0 +1,160 @@
+"""Are the tools well? On demand, on an interval, and as the way back for a tool the circuit breaker took out.
+
+A tool without a health check of its own is healthy as long as it is registered and not disabled by hand. A check that
+takes too long counts as an error of that check and holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterable, Mapping
+from time import time
+from typing import Any, Final, Literal, Protocol
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import field, frozen
+from surehand.core.tool import Health, Tool
+from surehand.registry.lifecycle import Life, Lifecycle, State
+
+Status = Literal["healthy", "unhealthy", "error", "not_found"]
+CHECK_TIMEOUT_S: Final = 10.0
+COOL_DOWN_S: Final = 30.0
+"""How long a tool that was taken out rests before a call may try to bring it back."""
+UNHEALTHY_LIMIT: Final = 3
+"""Failing checks in a row that take a tool out."""
+AT_ONCE: Final = 10
+
+
+@frozen
+class HealthReport:
+    """The outcome of one check."""
+
+    tool: str
+    status: Status
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    state: State = "unregistered"
+    at: float = field(default_factory=time)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "tool": self.tool,
+            "status": self.status,
+            "message": self.message,
+            "details": dict(self.details),
+            "state": self.state,
+            "at": self.at,
+        }
+
+
+class Tools(Protocol):
+    """Where the tools are; the registry is one."""
+
+    def __iter__(self) -> Any: ...
+    def resolve(self, name: str) -> str | None: ...
+    def get(self, name: str) -> Tool | None: ...
+
+
+class HealthMonitor:
+    """Checks tools and acts on the outcome: brings back what was taken out, takes out what stays unwell."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        lifecycle: Lifecycle,
+        *,
+        timeout_s: float = CHECK_TIMEOUT_S,
+        cool_down_s: float = COOL_DOWN_S,
+    ) -> None:
+        self._tools = tools
+        self._lifecycle = lifecycle
+        self._timeout_s = timeout_s
+        self._cool_down_s = cool_down_s
+        self._unwell: dict[str, int] = {}
+        self.latest: dict[str, HealthReport] = {}
+
+    async def check(self, name: str) -> HealthReport:
+        """Return how a tool is; never raises."""
+        real = self._tools.resolve(name)
+        if real is None:
+            return HealthReport(name, "not_found", f"Tool {name} not found in registry")
+        status, message, details = await self._ask(real)
+        self._act(real, status, message)
+        report = HealthReport(real, status, message, details, self._lifecycle.state(real))
+        self.latest[real] = report
+        return report
+
+    async def check_all(self, names: Iterable[str] | None = None) -> list[HealthReport]:
+        """Check many tools at once and return the reports in the order of the names."""
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name: str) -> HealthReport:
+            async with places:
+                return await self.check(name)
+
+        return list(await asyncio.gather(*(one(name) for name in (self._tools if names is None else names))))
+
+    async def watch(self, interval_s: float) -> None:
+        """Check all tools again and again, until cancelled."""
+        while True:
+            await self.check_all()
+            await asyncio.sleep(interval_s)
+
+    async def revive(self, tool: Tool) -> bool:
+        """Try to bring back a tool that was taken out; True when it may be called again."""
+        life = self._lifecycle.life(tool.name)
+        if life is None or not life.tripped or time() - _since(life) < self._cool_down_s:
+            return False
+        return (await self.check(tool.name)).status == "healthy"
+
+    async def _ask(self, name: str) -> tuple[Status, str, Mapping[str, Any]]:
+        life = self._lifecycle.life(name)
+        if life is not None and life.state in ("failed", "disabled") and not life.tripped:
+            why = life.past[-1][3] if life.past else ""
+            return "unhealthy", f"Tool {name} is {life.state}" + (f": {why}" if why else ""), {}
+        try:
+            tool = self._tools.get(name)
+            if tool is None or tool.health_check is None:
+                return "healthy", "Health check passed", {}
+            async with asyncio.timeout(self._timeout_s):
+                found = await _called(tool.health_check)
+        except TimeoutError:
+            return "error", f"Health check failed: no answer within {self._timeout_s:g} s", {}
+        except ToolFailure as failure:
+            return "error", f"Health check failed: {failure.message}", {}
+        except Exception as problem:  # whatever a tool's own check raises is what is reported
+            return "error", f"Health check failed: {problem}", {"exception": type(problem).__name__}
+        status: Status = "healthy" if found.healthy else "unhealthy"
+        return (
+            status,
+            found.message or ("Health check passed" if found.healthy else "Health check failed"),
+            found.details,
+        )
+
+    def _act(self, name: str, status: Status, message: str) -> None:
+        life = self._lifecycle.life(name)
+        if life is None:
+            return
+        if status == "healthy":
+            self._unwell.pop(name, None)
+            if life.tripped or life.state == "error":
+                self._lifecycle.enable(name, "a health check passed")
+            return
+        count = self._unwell[name] = self._unwell.get(name, 0) + 1
+        if count >= UNHEALTHY_LIMIT and life.state in ("ready", "error"):
+            self._lifecycle.trip(life, f"{count} health checks failed in a row: {message}")
+
+
+async def _called(check: Any) -> Health:
+    """Ask a tool's own check; one that is not async runs in a thread, so that it cannot hold up the loop."""
+    found = await check() if inspect.iscoroutinefunction(check) else await asyncio.to_thread(check)
+    if inspect.isawaitable(found):
+        found = await found
+    if isinstance(found, Health):
+        return found
+    return Health(healthy=found is None or bool(found))
+
+
+def _since(life: Life) -> float:
+    return life.past[-1][2] if life.past else life.born

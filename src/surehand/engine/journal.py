@@ -1,0 +1,127 @@
+"""The journal of a session: one JSON line for everything that a later process must know to go on.
+
+Appended in one write each, so several processes may share it and a crash loses at most the line being written. A
+line that cannot be read is skipped and counted; what can be read is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from surehand.core.events import Event
+from surehand.core.read_state import Seen
+from surehand.core.session import Session
+
+_KEPT: Final = frozenset(
+    {
+        "session_started",
+        "call_started",
+        "call_finished",
+        "file_read",
+        "file_changed",
+        "permission_asked",
+        "permission_decided",
+        "trial_made",
+        "trial_applied",
+        "trial_dropped",
+        "tool_activated",
+        "tuning_changed",
+        "task_changed",
+        "subagent_start",
+        "subagent_end",
+        "message",
+        "note",
+    }
+)
+
+
+class Journal:
+    """An append-only file of one session's events; a listener of the bus."""
+
+    def __init__(self, path: str, session_id: str) -> None:
+        self.path = path
+        self.session_id = session_id
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._mend()
+
+    def __call__(self, event: Event) -> None:
+        if event.session_id == self.session_id and event.kind in _KEPT:
+            self.append(event.to_dict())
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Write one record as one line, in one system call."""
+        os.write(
+            self._descriptor, json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+        )
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _mend(self) -> None:
+        """End a line that a crash left open, so that the next one stands alone."""
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")
+
+
+def records(path: str, kinds: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the readable records of a journal (of some kinds), oldest first; nothing when there is none."""
+    if not os.path.exists(path):
+        return
+    marks = [f'"{kind}"' for kind in kinds]
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if marks and not any(mark in line for mark in marks):
+                continue  # a record of another kind need not be read
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if _is_record(record) and (not kinds or record["kind"] in kinds):
+                yield record
+
+
+def _is_record(record: Any) -> bool:
+    """Tell whether a line is a record as to its form; what its data holds is for its readers to doubt."""
+    if not isinstance(record, dict):
+        return False
+    fields = cast("dict[str, Any]", record)
+    return isinstance(fields.get("kind"), str) and isinstance(fields.get("data", {}), dict)
+
+
+def resume(session: Session, path: str) -> int:
+    """Bring a session to where its journal ends: what was read, granted and activated. Returns how many records."""
+    count = 0
+    for record in records(path):
+        try:
+            _take_up(session, record)
+        except (KeyError, TypeError, AttributeError):
+            continue  # written by another version, or damaged: what can be read is kept
+        count += 1
+    return count
+
+
+def _take_up(session: Session, record: dict[str, Any]) -> None:
+    """Apply one record to a session."""
+    data: dict[str, Any] = record.get("data") or {}
+    match record["kind"]:
+        case "file_read":
+            session.read_state.put(data.pop("path"), Seen(**data))
+        case "permission_decided" if data.get("answer") in ("session", "always"):
+            session.grants += [rule for rule in data.get("rules", ()) if rule not in session.grants]
+        case "task_changed" if "task" in data:
+            session.tasks_before[data["task"]["id"]] = data["task"]
+        case "tool_activated":
+            session.activated.add(record["tool"])
+        case "call_finished":
+            result: dict[str, Any] = data.get("result") or {}
+            meta: dict[str, Any] = result.get("meta") or {}
+            origin = meta.get("origin")
+            if origin and origin != "workspace":
+                session.origins.add(origin)
+        case _:
+            pass

@@ -1,0 +1,135 @@
+"""Changes of tools that only state which paths they change, brought into the history: undone like any edit.
+
+What stands there is looked at before the handler runs and again when it has ended, however it ended. Tools that keep
+their changes themselves say so (`reversible`) and are left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from surehand.core.call import ToolResult, Undo
+from surehand.core.effects import DeletePath, WritePath
+from surehand.core.errors import ToolFailure
+
+if TYPE_CHECKING:
+    from surehand.engine.prepared import Prepared, Proceed
+    from surehand.host.history.words import FileChange, FileState
+
+PATHS_LIMIT: Final = 2000
+BYTES_LIMIT: Final = 64 * 1024 * 1024
+"""How much one call may touch and still be kept: it is all held in memory while the handler runs."""
+
+_Changing: TypeAlias = WritePath | DeletePath
+_Standing: TypeAlias = "Mapping[str, tuple[FileState, bytes | None]]"
+
+
+class _TooMuch(Exception):
+    """More would have to be kept than the limits allow."""
+
+
+class Keeping:
+    """Writes down what a call has done to the paths it stated."""
+
+    async def __call__(self, prepared: Prepared, proceed: Proceed) -> ToolResult:
+        stated = _stated(prepared)
+        if not stated:
+            return await proceed(prepared)
+        try:
+            before = await asyncio.to_thread(_standing, stated)
+        except (_TooMuch, OSError) as problem:
+            _tell(prepared, problem)
+            return await proceed(prepared)
+        try:
+            result = await proceed(prepared)
+        except BaseException:
+            await asyncio.to_thread(_kept, prepared, stated, before)
+            raise
+        change_id = await asyncio.to_thread(_kept, prepared, stated, before)
+        if change_id is None or result.undo is not None:
+            return result
+        return replace(result, undo=Undo(change_id, f"take back what {prepared.tool.name} changed"))
+
+
+def _stated(prepared: Prepared) -> list[_Changing]:
+    effects = prepared.tool.effects(prepared.args, prepared.ctx) if prepared.tool.effects else None
+    return [each for each in effects or () if isinstance(each, WritePath | DeletePath)]
+
+
+def _kept(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str | None:
+    """Compare with what stood there and write the differences down; return the change's id."""
+    from surehand.host.history.history import HISTORY
+
+    session, tool = prepared.ctx.session, prepared.tool.name
+    try:
+        after = _standing(stated, before)
+        changes = _changes(before, after)
+        if not changes:
+            return None
+        history = session.keep(HISTORY)
+        for _, data in (*before.values(), *after.values()):
+            if data is not None:
+                history.keep_bytes(data)
+        said = f"{tool} {os.path.relpath(changes[0].path, session.workspace)}"
+        change_id = history.record(
+            changes, call_id=prepared.call.id, tool=tool, session_id=session.id, description=said
+        )
+    except (_TooMuch, OSError, ToolFailure) as problem:
+        _tell(prepared, problem)
+        return None
+    for change in changes:
+        session.emit("file_changed", tool=tool, call_id=prepared.call.id, path=change.path, change_id=change_id)
+    return change_id
+
+
+def _tell(prepared: Prepared, problem: Exception) -> None:
+    message = f"what {prepared.tool.name} changes is not in the history: {problem}"
+    prepared.ctx.session.emit("note", message=message)
+
+
+def _changes(before: _Standing, after: _Standing) -> list[FileChange]:
+    from surehand.host.history.words import ABSENT, FileChange
+
+    nothing = (ABSENT, None)
+    compared = ((path, before.get(path, nothing)[0], after.get(path, nothing)[0]) for path in {**before, **after})
+    return sorted((FileChange(path, old, new) for path, old, new in compared if old != new), key=lambda each: each.path)
+
+
+def _standing(stated: Iterable[_Changing], known: Iterable[str] = ()) -> _Standing:
+    """Return what stands at every stated path, below those that are stated with all below them, and at known ones."""
+    from surehand.host.history.disk import state_at
+
+    found: dict[str, tuple[FileState, bytes | None]] = {}
+    room = BYTES_LIMIT
+    for path in chain(known, _paths(stated)):
+        if path in found:
+            continue
+        room -= os.lstat(path).st_size if os.path.isfile(path) else 0
+        if len(found) >= PATHS_LIMIT or room < 0:
+            raise _TooMuch(f"it touches more than {PATHS_LIMIT:,} paths or {BYTES_LIMIT >> 20} MiB")
+        found[path] = state_at(path)
+    return found
+
+
+def _paths(stated: Iterable[_Changing]) -> Iterator[str]:
+    """Yield each place a call may change: the name itself, where it leads, folders made on the way, and all below."""
+    for effect in stated:
+        parent, name = os.path.split(os.path.normpath(effect.path))
+        real = os.path.realpath(effect.path)
+        yield from _missing_folders(real)
+        yield os.path.join(os.path.realpath(parent), name)
+        yield real
+        if effect.recursive and os.path.isdir(real):
+            for folder, folders, files in os.walk(real):
+                folders[:] = [each for each in folders if each != ".git"]  # what git keeps is git's to take back
+                yield from (os.path.join(folder, each) for each in (*folders, *files))
+
+
+def _missing_folders(path: str) -> Iterator[str]:
+    while not os.path.lexists(path := os.path.dirname(path)):
+        yield path

@@ -1,0 +1,229 @@
+"""What calls cost: counted in memory, at about a microsecond a call.
+
+Times are kept in seconds. A bottleneck is a call that had to wait for a slot; rates are taken over a window of 60 s.
+Resources are known only of calls that ran in a process of their own: what tools do inside this process cannot be
+told apart, and no figure is better than a made-up one. `engine.figures` makes figures for people of these counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.engine.sketch import Sketch
+
+if TYPE_CHECKING:
+    from surehand.engine.figures import ToolMetrics
+
+WINDOW_S: Final = 60.0
+UNKNOWN: Final = "(unknown)"
+"""Calls of tools that do not exist count here: their names come from outside and are without end."""
+
+_SUMS: Final = (
+    "calls",
+    "failed",
+    "total_s",
+    "started",
+    "level_sum",
+    "bottlenecks",
+    "queue_s",
+    "bytes_out",
+    "measured",
+    "memory_sum",
+    "cpu_share_sum",
+    "io_operations",
+    "cache_hits",
+    "cache_misses",
+)
+_PEAKS: Final = ("max_s", "max_running", "max_queue_s", "memory_peak", "busiest")
+
+
+class Record:
+    """The running counts of one tool; `merge` adds those of another process."""
+
+    # No dataclass: making one of this size costs more at start than all counting of a short run.
+    __slots__ = (
+        *_SUMS,
+        *_PEAKS,
+        "errors",
+        "pane",
+        "pane_before",
+        "pane_began",
+        "running",
+        "sketch",
+    )
+    calls: int
+    failed: int
+    total_s: float
+    started: int
+    level_sum: int
+    bottlenecks: int
+    queue_s: float
+    bytes_out: int
+    measured: int
+    memory_sum: float
+    cpu_share_sum: float
+    io_operations: int
+    cache_hits: int
+    cache_misses: int
+    max_s: float
+    max_running: int
+    max_queue_s: float
+    memory_peak: int
+    busiest: float
+    """The most calls that ended within one pane of 60 s."""
+
+    def __init__(self, pane_began: float = 0.0) -> None:
+        for name in (*_SUMS, *_PEAKS):
+            setattr(self, name, 0)
+        self.errors: dict[str, int] = {}
+        self.sketch = Sketch()
+        self.running = 0
+        self.pane_began = pane_began
+        self.pane = [0.0, 0.0, 0.0]
+        """Calls, bottlenecks and seconds of the current 60 s; `pane_before` of the 60 s before it."""
+        self.pane_before = [0.0, 0.0, 0.0]
+
+    def merge(self, other: Record) -> None:
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _PEAKS:
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
+        for code, count in other.errors.items():
+            self.errors[code] = self.errors.get(code, 0) + count
+        self.sketch.merge(other.sketch)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is worth keeping: no running calls, and of the window only how busy it was at most."""
+        self.busiest = max(self.busiest, self.pane[0])
+        kept: dict[str, Any] = {name: getattr(self, name) for name in (*_SUMS, *_PEAKS)}
+        return kept | {"errors": self.errors, "sketch": {str(place): n for place, n in self.sketch.counts.items()}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        record = cls()
+        for name in (*_SUMS, *_PEAKS):
+            setattr(record, name, data.get(name, 0))
+        record.errors = dict(data.get("errors", {}))
+        record.sketch = Sketch({int(place): int(count) for place, count in data.get("sketch", {}).items()})
+        return record
+
+    def turn(self, now: float) -> None:
+        """Begin a new pane of the window."""
+        late = now - self.pane_began >= 2 * WINDOW_S
+        self.busiest = max(self.busiest, self.pane[0])
+        self.pane_before = [0.0, 0.0, 0.0] if late else self.pane
+        self.pane = [0.0, 0.0, 0.0]
+        self.pane_began = now if late else self.pane_began + WINDOW_S
+
+    def window(self, now: float) -> tuple[float, float, float]:
+        """Return calls, bottlenecks and seconds of the last 60 s."""
+        if now - self.pane_began >= WINDOW_S:
+            self.turn(now)
+        left = max(0.0, 1.0 - (now - self.pane_began) / WINDOW_S)
+        new, old = self.pane, self.pane_before
+        return new[0] + old[0] * left, new[1] + old[1] * left, new[2] + old[2] * left
+
+
+class Metrics:
+    """Counts calls. The executor tells it of each one that starts and ends; everyone else only reads."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic, *, without: Iterable[str] = ()) -> None:
+        self.records: dict[str, Record] = {}
+        self._clock = clock
+        self._without = frozenset(without)
+        """Tools that are not to be measured."""
+
+    # Counting: on the path of every call -----------------------------------------------------------------------------
+
+    def started(self, tool: str) -> None:
+        """A call passed its checks and begins to run (or to wait for its turn)."""
+        record = self.records.get(tool) or self._new(tool)
+        record.started += 1
+        running = record.running = record.running + 1
+        record.level_sum += running
+        if running > record.max_running:
+            record.max_running = running
+
+    def finished(
+        self,
+        tool: str,
+        duration_s: float,
+        error: str | None,
+        *,
+        queue_s: float = 0.0,
+        bytes_out: int = 0,
+        ran: bool = True,
+    ) -> None:
+        """A call ended; `ran` is false for one that was refused before it started."""
+        record = self.records.get(tool) or self._new(tool if error != "tool_not_found" else UNKNOWN)
+        now = self._clock()
+        if now - record.pane_began >= WINDOW_S:
+            record.turn(now)
+        record.calls += 1
+        record.total_s += duration_s
+        record.bytes_out += bytes_out
+        if duration_s > record.max_s:
+            record.max_s = duration_s
+        pane = record.pane
+        pane[0] += 1
+        pane[2] += duration_s
+        record.sketch.add(duration_s)
+        if ran:
+            record.running -= 1
+        if error is not None:
+            record.failed += 1
+            record.errors[error] = record.errors.get(error, 0) + 1
+        if queue_s > 0.0:
+            pane[1] += 1
+            record.bottlenecks += 1
+            record.queue_s += queue_s
+            record.max_queue_s = max(record.max_queue_s, queue_s)
+
+    def used(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None:
+        """Add what a call in a process of its own used: `cpu_s`, `max_rss_bytes`, `io_operations`."""
+        record = self.records.get(tool) or self._new(tool)
+        memory = int(use.get("max_rss_bytes", 0))
+        record.measured += 1
+        record.memory_sum += memory
+        record.memory_peak = max(record.memory_peak, memory)
+        record.cpu_share_sum += float(use.get("cpu_s", 0.0)) / duration_s if duration_s > 0 else 0.0
+        record.io_operations += int(use.get("io_operations", 0))
+
+    def cached(self, tool: str, hit: bool) -> None:
+        """Count a look into the result cache."""
+        record = self.records.get(tool) or self._new(tool)
+        if hit:
+            record.cache_hits += 1
+        else:
+            record.cache_misses += 1
+
+    def _new(self, tool: str) -> Record:
+        record = self.records.get(tool)
+        if record is None:
+            record = Record(self._clock())
+            if tool not in self._without:
+                self.records[tool] = record
+        return record
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def of(self, tool: str) -> ToolMetrics | None:
+        """Return the figures of one tool, or None when it was never called."""
+        from surehand.engine.figures import figures
+
+        record = self.records.get(tool)
+        return None if record is None else figures(tool, record, self._clock())
+
+    def all(self) -> list[ToolMetrics]:
+        """Return the figures of every tool that was called, in order of first call."""
+        from surehand.engine.figures import figures
+
+        now = self._clock()
+        return [figures(tool, record, now) for tool, record in list(self.records.items())]
+
+    def estimate_s(self, tool: str) -> float:
+        """Return how long a call of this tool may take, by its average so far; 0 when nothing is known."""
+        record = self.records.get(tool)
+        return record.total_s / record.calls if record is not None and record.calls else 0.0

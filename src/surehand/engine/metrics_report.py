@@ -1,0 +1,124 @@
+"""Metrics for others to read: JSON with the key names of the overview document, and Prometheus text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from surehand.engine.figures import ToolMetrics
+
+Sample = tuple[str, dict[str, str], float]
+
+
+def to_json(metrics: ToolMetrics) -> dict[str, Any]:
+    """Return one tool's figures as plain data; times in milliseconds."""
+    execution, resources = metrics.execution, metrics.resources
+    concurrency, errors, window = metrics.concurrency, metrics.errors, metrics.window
+    return {
+        "tool": metrics.tool,
+        "execution": {
+            "totalCalls": execution.total_calls,
+            "successfulCalls": execution.successful_calls,
+            "failedCalls": execution.failed_calls,
+            "avgExecutionTime": _ms(execution.avg_ms),
+            "p50ExecutionTime": _ms(execution.p50_ms),
+            "p95ExecutionTime": _ms(execution.p95_ms),
+            "p99ExecutionTime": _ms(execution.p99_ms),
+            "maxExecutionTime": _ms(execution.max_ms),
+        },
+        "resources": {
+            "avgMemoryUsage": round(resources.avg_memory_bytes),
+            "peakMemoryUsage": resources.peak_memory_bytes,
+            "avgCpuUsage": round(resources.avg_cpu, 4),
+            "totalIOOperations": resources.io_operations,
+            "bytesOut": resources.bytes_out,
+            "measuredCalls": resources.measured_calls,
+        },
+        "concurrency": {
+            "maxConcurrentCalls": concurrency.max_calls,
+            "avgConcurrencyLevel": round(concurrency.avg_level, 3),
+            "concurrencyBottlenecks": concurrency.bottlenecks,
+            "avgQueueTime": _ms(concurrency.avg_queue_ms),
+            "maxQueueTime": _ms(concurrency.max_queue_ms),
+            "running": concurrency.running,
+        },
+        "errors": {
+            "validationErrors": errors.validation,
+            "executionErrors": errors.execution,
+            "timeoutErrors": errors.timeout,
+            "permissionErrors": errors.permission,
+            "byCode": dict(errors.by_code),
+        },
+        "window": {
+            "calls": round(window.calls, 2),
+            "bottlenecks": round(window.bottlenecks, 2),
+            "avgExecutionTime": _ms(window.avg_ms),
+        },
+        "cache": {"hits": metrics.cache_hits, "misses": metrics.cache_misses},
+    }
+
+
+def _ms(value: float) -> float:
+    return round(value, 4)
+
+
+# name, kind, help; the samples of each are made below, in the same order
+_FAMILIES: Final = (
+    ("surehand_tool_calls_total", "counter", "Calls by tool and outcome."),
+    ("surehand_tool_errors_total", "counter", "Failed calls by tool and error code."),
+    ("surehand_tool_duration_seconds", "summary", "Time of a call, from the moment it was made to its result."),
+    ("surehand_tool_duration_max_seconds", "gauge", "The longest call."),
+    ("surehand_tool_running", "gauge", "Calls that run now."),
+    ("surehand_tool_concurrency_max", "gauge", "The most calls that ran at once."),
+    ("surehand_tool_bottlenecks_total", "counter", "Calls that had to wait for a slot."),
+    ("surehand_tool_queue_seconds_total", "counter", "Time calls waited for a slot."),
+    ("surehand_tool_output_bytes_total", "counter", "Output given back."),
+    ("surehand_tool_cache_total", "counter", "Looks into the result cache by tool and outcome."),
+)
+
+
+def to_prometheus(all_metrics: Iterable[ToolMetrics]) -> str:
+    """Return all figures in Prometheus' text format."""
+    samples: dict[str, list[Sample]] = {name: [] for name, _, _ in _FAMILIES}
+    for metrics in all_metrics:
+        for family, sample in _samples(metrics):
+            samples[family].append(sample)
+    lines: list[str] = []
+    for name, kind, text in _FAMILIES:
+        if samples[name]:
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+            lines += [f"{sample}{{{_labels(labels)}}} {value:.10g}" for sample, labels, value in samples[name]]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _samples(metrics: ToolMetrics) -> Iterator[tuple[str, Sample]]:
+    execution, concurrency, tool = metrics.execution, metrics.concurrency, {"tool": metrics.tool}
+
+    def of(family: str, value: float, suffix: str = "", **labels: str) -> tuple[str, Sample]:
+        return family, (family + suffix, tool | labels, value)
+
+    yield of("surehand_tool_calls_total", execution.successful_calls, outcome="success")
+    yield of("surehand_tool_calls_total", execution.failed_calls, outcome="failure")
+    for code, count in metrics.errors.by_code.items():
+        yield of("surehand_tool_errors_total", count, code=code)
+    for share, value in (("0.5", execution.p50_ms), ("0.95", execution.p95_ms), ("0.99", execution.p99_ms)):
+        yield of("surehand_tool_duration_seconds", value / 1000, quantile=share)
+    yield of("surehand_tool_duration_seconds", execution.avg_ms * execution.total_calls / 1000, "_sum")
+    yield of("surehand_tool_duration_seconds", execution.total_calls, "_count")
+    yield of("surehand_tool_duration_max_seconds", execution.max_ms / 1000)
+    yield of("surehand_tool_running", concurrency.running)
+    yield of("surehand_tool_concurrency_max", concurrency.max_calls)
+    yield of("surehand_tool_bottlenecks_total", concurrency.bottlenecks)
+    yield of("surehand_tool_queue_seconds_total", concurrency.avg_queue_ms * concurrency.bottlenecks / 1000)
+    yield of("surehand_tool_output_bytes_total", metrics.resources.bytes_out)
+    if metrics.cache_hits or metrics.cache_misses:
+        yield of("surehand_tool_cache_total", metrics.cache_hits, outcome="hit")
+        yield of("surehand_tool_cache_total", metrics.cache_misses, outcome="miss")
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

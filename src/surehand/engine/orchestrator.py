@@ -1,0 +1,251 @@
+"""Many calls: safe ones run together, every other one alone and in its turn.
+
+Consecutive calls that are safe beside each other form one batch; any other call is a batch of its own. Batches run
+in order. Within a batch a few workers take the next call as they become free, so a thousand calls cost a thousand
+calls and ten tasks. Results are known by position: models repeat ids. A call that fails leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from surehand.core.call import ToolCall, ToolError, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.core.schema import InvalidArguments
+from surehand.core.tool import Tool
+from surehand.engine.arguments import mended
+from surehand.engine.repeats import REPEATS
+
+if TYPE_CHECKING:
+    from surehand.core.events import Progress
+    from surehand.core.session import Session
+    from surehand.engine.executor import Executor
+    from surehand.engine.prepared import View
+
+Finished: TypeAlias = tuple[int, ToolResult]
+
+
+@frozen
+class Batch:
+    """Calls that run together, by their positions in the order they are begun."""
+
+    number: int
+    positions: tuple[int, ...]
+    concurrency_safe: bool
+    priority: int = 0
+    estimated_s: float = 0.0
+    """How long it may take, by what the tools took so far; 0 when nothing is known."""
+
+
+def batches(
+    calls: Sequence[ToolCall],
+    view: View,
+    session: Session,
+    *,
+    limit: int = 10,
+    estimate: Callable[[str], float] | None = None,
+) -> list[Batch]:
+    """Return the batches a list of calls falls into, in the order they run."""
+    groups: list[tuple[bool, list[int]]] = []
+    for position, call in enumerate(calls):
+        safe = is_safe(call, view, session)
+        if safe and groups and groups[-1][0]:
+            groups[-1][1].append(position)
+        else:
+            groups.append((safe, [position]))
+    return [
+        _batch(number, safe, positions, calls, session, limit, estimate)
+        for number, (safe, positions) in enumerate(groups)
+    ]
+
+
+def is_safe(call: ToolCall, view: View, session: Session) -> bool:
+    """Return whether a call may run beside others; which may depend on its arguments.
+
+    A call that cannot run at all (no such tool, bad arguments) disturbs nobody.
+    """
+    try:
+        tool = view.get(call.name)
+        if tool is None:
+            return True
+        settings = session.settings.tools.get(tool.name)
+        if settings is not None and settings.concurrency.is_concurrency_safe is not None:
+            return settings.concurrency.is_concurrency_safe
+        if isinstance(tool.concurrency_safe, bool):
+            return tool.concurrency_safe
+        ctx = ToolContext(call, session, _unheard, settings.custom if settings else {})
+        return bool(tool.concurrency_safe(_arguments(tool, call), ctx))
+    except ToolFailure:
+        return True
+    except Exception:  # a flag that cannot be had is never the careless answer
+        return False
+
+
+async def run_all(
+    calls: Sequence[ToolCall],
+    executor: Executor,
+    session: Session,
+    view: View,
+    *,
+    limit: int | None = None,
+) -> AsyncGenerator[Finished, None]:
+    """Make all calls and yield (position, result) as they finish. Closing the iterator cancels what still runs."""
+    finished: asyncio.Queue[Finished | BaseException] = asyncio.Queue()
+    runner = _Runner(calls, executor, session, view, limit)
+    for batch in runner.batches:
+        workers = runner.start(batch, finished.put_nowait, finished.put_nowait)
+        try:
+            for _ in batch.positions:
+                outcome = await finished.get()
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                yield outcome
+        finally:
+            await _end(workers)
+
+
+async def run_list(
+    calls: Sequence[ToolCall],
+    executor: Executor,
+    session: Session,
+    view: View,
+    *,
+    limit: int | None = None,
+) -> list[ToolResult]:
+    """Make all calls and return their results in the order of the calls."""
+    results: dict[int, ToolResult] = {}
+    await run_each(calls, executor, session, view, lambda each: results.update((each,)), limit=limit)
+    return [results[position] for position in range(len(calls))]
+
+
+async def run_each(
+    calls: Sequence[ToolCall],
+    executor: Executor,
+    session: Session,
+    view: View,
+    put: Callable[[Finished], None],
+    *,
+    limit: int | None = None,
+) -> None:
+    """Make all calls, each result handed to `put` the moment it is there: whoever is interrupted has them."""
+    runner = _Runner(calls, executor, session, view, limit)
+    for batch in runner.batches:
+        workers = runner.start(batch, put, _unheard)
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            await _end(workers)
+
+
+class _Runner:
+    """The calls of one `run_all`: planned once, begun batch by batch."""
+
+    def __init__(
+        self, calls: Sequence[ToolCall], executor: Executor, session: Session, view: View, limit: int | None
+    ) -> None:
+        self._calls = calls
+        self._executor = executor
+        self._session = session
+        self._view = view
+        self._at_once = limit or session.settings.engine.max_parallel
+        estimate = executor.meter.estimate_s
+        self.batches = batches(calls, view, session, limit=self._at_once, estimate=estimate)
+
+    def start(
+        self, batch: Batch, put: Callable[[Finished], None], fail: Callable[[BaseException], None]
+    ) -> list[asyncio.Task[None]]:
+        """Begin a batch on a fixed number of workers, each of which takes the next call as it becomes free."""
+        following = iter(batch.positions)
+        count = min(self._at_once, len(batch.positions))
+        return [asyncio.create_task(self._work(following, batch.number, put, fail)) for _ in range(count)]
+
+    async def _work(
+        self,
+        following: Iterator[int],
+        number: int,
+        put: Callable[[Finished], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        try:
+            for position in following:
+                call = self._calls[position]
+                try:
+                    if call.source == "model":
+                        result = await self._watched(call)
+                    else:
+                        result = await self._executor.run(call, self._session, self._view)
+                except asyncio.CancelledError:
+                    if _is_cancelled():
+                        raise
+                    result = _cancelled_itself(call)
+                put((position, result.with_meta(batch=number)))
+        except BaseException as problem:
+            fail(problem)
+            raise
+
+    async def _watched(self, call: ToolCall) -> ToolResult:
+        """Make a call of a model, unless it repeats one that failed too often."""
+        repeats = self._session.keep(REPEATS)
+        if (refused := repeats.refusal(call)) is not None:
+            return refused
+        result = await self._executor.run(call, self._session, self._view)
+        return repeats.noted(call, result, changes=self._may_change(call.name))
+
+    def _may_change(self, name: str) -> bool:
+        try:
+            tool = self._view.get(name)
+        except ToolFailure:
+            return False  # it cannot be loaded, so nothing ran
+        return tool is not None and tool.read_only is not True
+
+
+def _cancelled_itself(call: ToolCall) -> ToolResult:
+    """Return the result of a call whose handler raised a cancellation nobody asked for."""
+    error = ToolError("cancelled", f"{call.name} cancelled itself", "Nothing more will happen.")
+    return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+async def _end(workers: list[asyncio.Task[None]]) -> None:
+    running = [worker for worker in workers if not worker.done()]
+    for worker in running:
+        worker.cancel()
+    if running:
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _batch(
+    number: int,
+    safe: bool,
+    positions: list[int],
+    calls: Sequence[ToolCall],
+    session: Session,
+    limit: int,
+    estimate: Callable[[str], float] | None,
+) -> Batch:
+    settings = session.settings.tools
+    priorities = {at: settings[calls[at].name].priority if calls[at].name in settings else 0 for at in positions}
+    if any(priorities.values()):
+        positions = sorted(positions, key=lambda at: -priorities[at])
+    times = [estimate(calls[at].name) for at in positions] if estimate else [0.0]
+    expected = max(max(times), sum(times) / limit)
+    return Batch(number, tuple(positions), safe, max(priorities.values()), expected)
+
+
+def _arguments(tool: Tool, call: ToolCall) -> Any:
+    try:
+        return tool.arguments.parse(call.args)
+    except InvalidArguments:
+        return mended(tool, call)[0]
+
+
+def _unheard(said: Progress | BaseException) -> None:
+    del said

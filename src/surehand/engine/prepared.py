@@ -1,0 +1,87 @@
+"""What the executor and its middleware say to each other: a call that may run, and who looks on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.tool import Tool, Trial
+from surehand.policy.policy import Decision
+
+if TYPE_CHECKING:
+    from surehand.core.settings import ToolSettings
+
+
+class View(Protocol):
+    """What a session sees of the tools (`core.view.Selection`)."""
+
+    def get(self, name: str) -> Tool | None: ...
+    def names(self) -> list[str]: ...
+    def hides(self, name: str) -> bool: ...
+
+
+class Meter(Protocol):
+    """Who counts calls (`engine.metrics.Metrics`)."""
+
+    def started(self, tool: str) -> None: ...
+    def finished(
+        self,
+        tool: str,
+        duration_s: float,
+        error: str | None,
+        *,
+        queue_s: float = 0.0,
+        bytes_out: int = 0,
+        ran: bool = True,
+    ) -> None: ...
+    def used(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None: ...
+    def estimate_s(self, tool: str) -> float: ...
+
+
+class Prepared:
+    """A call that passed every check and may run."""
+
+    __slots__ = ("args", "call", "ctx", "decision", "queue_s", "repairs", "settings", "timeout_s", "tool", "trial")
+
+    def __init__(
+        self,
+        call: ToolCall,
+        tool: Tool,
+        args: Any,
+        ctx: ToolContext,
+        decision: Decision,
+        settings: ToolSettings | None,
+        timeout_s: float,
+        repairs: tuple[str, ...] = (),
+        trial: Trial | None = None,
+    ) -> None:
+        self.call = call
+        self.tool = tool
+        self.args = args
+        self.ctx = ctx
+        self.decision = decision
+        self.settings = settings
+        self.timeout_s = timeout_s
+        self.repairs = repairs
+        self.trial = trial
+        """What is made real in place of a run: the call was made on a copy, and that was approved as it was shown."""
+        self.queue_s = 0.0
+
+    @property
+    def read_only(self) -> bool:
+        flag = self.tool.read_only
+        return flag if isinstance(flag, bool) else flag(self.args, self.ctx)
+
+    @property
+    def concurrency_safe(self) -> bool:
+        chosen = self.settings.concurrency.is_concurrency_safe if self.settings else None
+        if chosen is not None:
+            return chosen
+        flag = self.tool.concurrency_safe
+        return flag if isinstance(flag, bool) else flag(self.args, self.ctx)
+
+
+Proceed = Callable[[Prepared], Awaitable[ToolResult]]
+Middleware = Callable[[Prepared, Proceed], Awaitable[ToolResult]]

@@ -1,0 +1,78 @@
+"""The other side of `engine.process`: import a function by name, run it, write its result to a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import runpy
+import sys
+from typing import Any
+
+from surehand.core.call import ToolError, ToolResult
+from surehand.core.errors import ToolFailure
+from surehand.core.tool import FunctionTool, Tool
+from surehand.engine.arguments import mended
+
+
+def main(descriptor: int) -> None:
+    """Read an order from standard input, carry it out, answer on `descriptor`."""
+    _die_with_parent()
+    order = json.load(sys.stdin)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as answer:
+        json.dump(_carried_out(order), answer, ensure_ascii=False)
+
+
+def _carried_out(order: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return ToolResult.of(_run(order)).with_meta(resources=_used()).to_dict()
+    except ToolFailure as failure:
+        return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output).to_dict()
+    except BaseException as problem:  # handed over as it is; the parent decides what it means
+        return {"crash": f"{type(problem).__name__}: {problem}"}
+
+
+def _run(order: dict[str, Any]) -> Any:
+    from surehand.core.call import ToolCall
+
+    sys.path[:] = order["path"]
+    if order["script"]:
+        # The same trick as multiprocessing: the script's names without its `if __name__ == "__main__"` part.
+        found: Any = runpy.run_path(order["script"], run_name="__surehand_main__")
+        target = found[order["name"].partition(".")[0]]
+    else:
+        target = getattr(importlib.import_module(order["module"]), order["name"])
+    if not isinstance(target, Tool):
+        value = target(**order["args"])
+    else:
+        args, _ = mended(target, ToolCall(target.name, order["args"]))
+        if not isinstance(target, FunctionTool):
+            raise ToolFailure("only a function under @tool runs in a process")
+        value = target.run(args, None)  # pyright: ignore[reportArgumentType]  # a process has no session to show
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+
+def _used() -> dict[str, float | int]:
+    """Return what this process used: it is the call's own, so the figures are too."""
+    import resource
+
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_s": own.ru_utime + own.ru_stime,
+        "max_rss_bytes": own.ru_maxrss * (1024 if sys.platform == "linux" else 1),
+        "io_operations": own.ru_inblock + own.ru_oublock,
+    }
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,244 @@
+"""Record and replay: calls and their results in a file, run again later, each difference named.
+
+A recording is JSON lines: one line that says where and when, then one line a call. The journal of a named session
+can be replayed too. The same file can be judged against the rules in force now, without running anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import replace
+from time import time
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.errors import StateError
+from surehand.core.events import Event, plain
+from surehand.core.frozen import field, frozen
+
+if TYPE_CHECKING:
+    from surehand.core.session import Session
+    from surehand.engine.executor import Executor
+    from surehand.engine.prepared import View
+
+KIND: Final = "recording"
+SHOWN_LIMIT: Final = 200
+"""Characters of a value shown in a difference."""
+
+
+@frozen
+class Recorded:
+    """One call of a recording: what was asked, what came of it, and the verdict at the time."""
+
+    call: ToolCall
+    result: ToolResult
+    verdict: str | None = None
+
+
+@frozen
+class Recording:
+    """A whole recording."""
+
+    workspace: str
+    calls: tuple[Recorded, ...]
+
+
+@frozen
+class Difference:
+    """One place where a replayed result is not what it was."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"path": self.path, "before": _short(self.before), "after": _short(self.after)}
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_short(self.before)} -> {_short(self.after)}"
+
+
+@frozen
+class Replayed:
+    """One call run again."""
+
+    recorded: Recorded
+    result: ToolResult
+    differences: tuple[Difference, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        call = self.recorded.call
+        return {
+            "tool": call.name,
+            "args": dict(call.args),
+            "ok": self.result.ok,
+            "same": not self.differences,
+            "differences": [each.to_dict() for each in self.differences],
+        }
+
+
+@frozen
+class Judged:
+    """The verdict on a recorded call then and now."""
+
+    call: ToolCall
+    before: str | None
+    after: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = {"tool": self.call.name, "args": dict(self.call.args), "before": self.before, "after": self.after}
+        return shown | {"reason": self.reason, "same": self.before in (None, self.after)}
+
+
+class Recorder:
+    """Writes every finished call to a file; a listener of the bus."""
+
+    def __init__(self, path: str, session: Session) -> None:
+        self._session_id = session.id
+        self._file = open(path, "a", encoding="utf-8", opener=_private)  # noqa: SIM115  # closed by `close`
+        if self._file.tell() == 0:
+            self._write({"kind": KIND, "version": 1, "workspace": session.workspace, "at": time()})
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "call_finished" and event.session_id == self._session_id:
+            data = {key: plain(event.data.get(key)) for key in ("call", "result", "decision")}
+            self._write({"kind": "call", "at": event.at, **data})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+        self._file.flush()
+
+
+def read(path: str) -> Recording:
+    """Return a recording (or the calls of a session's journal); raise StateError for what is neither."""
+    workspace, calls = "", list[Recorded]()
+    for number, line in _lines(path):
+        try:
+            record: dict[str, Any] = json.loads(line)
+            kind = record["kind"]
+        except (ValueError, KeyError, TypeError):
+            raise StateError(f"{path}:{number}: this is no line of a recording") from None
+        data = record if kind == "call" else cast("dict[str, Any]", record.get("data") or {})
+        if kind in (KIND, "session_started"):
+            workspace = workspace or record.get("workspace") or data.get("workspace", "")
+        elif kind in ("call", "call_finished") and data.get("call") and data.get("result"):
+            calls.append(_recorded(data))
+    if not calls:
+        raise StateError(f"{path} holds no calls")
+    return Recording(workspace, tuple(calls))
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield from ((number, line) for number, line in enumerate(file, 1) if line.strip())
+    except (OSError, UnicodeDecodeError) as problem:
+        raise StateError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+
+
+def _recorded(data: Mapping[str, Any]) -> Recorded:
+    decision = cast("dict[str, Any]", data.get("decision") or {})
+    return Recorded(
+        ToolCall.from_dict(data["call"]),
+        ToolResult.from_dict(data["result"]),
+        decision.get("decision") or decision.get("verdict"),
+    )
+
+
+async def replay(
+    recording: Recording, executor: Executor, session: Session, view: View, *, ignore: Iterable[str] = ()
+) -> AsyncIterator[Replayed]:
+    """Make the calls of a recording again, one after another, and yield what is different this time.
+
+    Paths below the workspace of the recording are taken to mean the workspace of the session. `ignore` holds places
+    that may differ (`data.timestamp`, `output`).
+    """
+    moved = _Moved(recording.workspace, session.workspace)
+    ignored = tuple(ignore)
+    for recorded in recording.calls:
+        call = replace(recorded.call, args=moved(recorded.call.args), source="replay")
+        result = await executor.run(call, session, view)
+        found = differences(moved(_comparable(recorded.result)), _comparable(result), ignored)
+        yield Replayed(recorded, result, tuple(found))
+
+
+def judge(recording: Recording, executor: Executor, session: Session, view: View) -> list[Judged]:
+    """Return the verdict on each call by the rules in force now, beside the one at the time; nothing runs."""
+    moved = _Moved(recording.workspace, session.workspace)
+    found: list[Judged] = []
+    for recorded in recording.calls:
+        call = replace(recorded.call, args=moved(recorded.call.args))
+        verdict, reason = executor.verdict(call, session, view)
+        found.append(Judged(call, recorded.verdict, verdict, reason))
+    return found
+
+
+def differences(before: Any, after: Any, ignore: tuple[str, ...] = (), path: str = "") -> list[Difference]:
+    """Return every place where two values of plain data differ."""
+    if path in ignore or before == after:
+        return []
+    if isinstance(before, dict) and isinstance(after, dict):
+        old, new = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
+        keys = dict.fromkeys([*old, *new])
+        return [
+            each
+            for key in keys
+            for each in differences(old.get(key), new.get(key), ignore, f"{path}.{key}" if path else key)
+        ]
+    if isinstance(before, list) and isinstance(after, list):
+        first, second = cast("list[Any]", before), cast("list[Any]", after)
+        if len(first) == len(second):
+            pairs = enumerate(zip(first, second, strict=True))
+            return [each for at, (a, b) in pairs for each in differences(a, b, ignore, f"{path}[{at}]")]
+    return [Difference(path, before, after)]
+
+
+def _comparable(result: ToolResult) -> dict[str, Any]:
+    """Return what counts of a result: not when it ran, how long it took, or what its call was named."""
+    shown = result.to_dict()
+    error = shown["error"]
+    return {
+        "ok": shown["ok"],
+        "data": shown["data"],
+        "output": shown["output"],
+        "content": shown["content"],
+        "error": {"code": error["code"], "message": error["message"]} if error else None,
+    }
+
+
+@frozen
+class _Moved:
+    """Puts the workspace of the session where that of the recording stands in a value."""
+
+    before: str
+    after: str
+    wanted: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wanted", bool(self.before) and self.before != self.after)
+
+    def __call__(self, value: Any) -> Any:
+        if not self.wanted:
+            return value
+        if isinstance(value, str):
+            return value.replace(self.before, self.after)
+        if isinstance(value, Mapping):
+            return {key: self(each) for key, each in cast("Mapping[str, Any]", value).items()}
+        if isinstance(value, list):
+            return [self(each) for each in cast("list[Any]", value)]
+        return value
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= SHOWN_LIMIT else text[:SHOWN_LIMIT] + "..."
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

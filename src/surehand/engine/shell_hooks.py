@@ -1,0 +1,162 @@
+"""Hooks for people who write no Python: a command that is given each call as JSON and may object or change it.
+
+    [[hooks]]
+    event = "before"            # or "after"
+    tools = ["Bash", "mcp__*"]
+    command = "python3 check.py"
+
+The command reads one JSON object from its input (`event`, `tool`, `args`, `call_id`, `session_id`, `cwd`, `source`,
+and `result` after a call). It answers with its exit code and, if it likes, one JSON object on its output:
+
+- exit 0, nothing printed: go on
+- `{"decision": "deny", "reason": "..."}`, or exit 2 with the reason on stderr: the call is refused
+- `{"args": {...}}` before a call: other arguments, which are checked and judged anew
+- `{"output": "..."}` after a call: another text for the model
+- anything else is a failure of the hook: reported and skipped, or the call fails when the hook is `required`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from surehand.core.call import ToolCall, ToolResult
+from surehand.core.errors import ToolFailure
+from surehand.core.tool import Tool
+from surehand.engine.extensions import Extension
+
+if TYPE_CHECKING:
+    from surehand.core.settings import HookSettings
+
+OUTPUT_LIMIT: Final = 1024 * 1024
+REFUSED: Final = 2
+
+
+class ShellHook(Extension):
+    """One command of the settings as an extension."""
+
+    def __init__(self, number: int, settings: HookSettings, *, cwd: str, session_id: str) -> None:
+        self.name = f"hook {number}: {settings.command[:60]}"
+        self.description = f"{settings.event} {', '.join(settings.tools)}"
+        self.tools = settings.tools
+        self.required = settings.required
+        self.timeout_s = settings.timeout + 1.0  # the command is ended first, and then says so itself
+        self._settings = settings
+        self._cwd = cwd
+        self._session_id = session_id
+        if settings.event == "before":
+            self.before = self._before
+        else:
+            self.after = self._after
+
+    async def _before(self, tool: Tool, call: ToolCall) -> Mapping[str, Any] | None:
+        answer = await self._ask(tool, call, {})
+        args = answer.get("args")
+        if args is not None and not isinstance(args, dict):
+            raise TypeError("`args` in its answer is no object")
+        return cast("dict[str, Any] | None", args)
+
+    async def _after(self, tool: Tool, call: ToolCall, result: ToolResult) -> ToolResult | None:
+        answer = await self._ask(tool, call, {"result": result.to_dict()})
+        output = answer.get("output")
+        return replace(result, output=str(output)) if output is not None else None
+
+    async def _ask(self, tool: Tool, call: ToolCall, more: Mapping[str, Any]) -> dict[str, Any]:
+        said = {
+            "event": self._settings.event,
+            "tool": tool.name,
+            "args": dict(call.args),
+            "call_id": call.id,
+            "source": call.source,
+            "cwd": self._cwd,
+            "session_id": self._session_id,
+            **more,
+        }
+        code, out, err = await self._run(json.dumps(said, default=str).encode())
+        if code == REFUSED:
+            raise _veto(tool, self.name, err.strip() or "no reason was given")
+        if code != 0:
+            raise RuntimeError(f"the command ended with {code}: {err.strip()[:500]}")
+        answer = _parsed(out)
+        if answer.get("decision") == "deny":
+            raise _veto(tool, self.name, str(answer.get("reason") or "no reason was given"))
+        return answer
+
+    async def _run(self, said: bytes) -> tuple[int, str, str]:
+        """Run the command in a group of its own, which ends with it, and return exit code, output and errors."""
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            self._settings.command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self._cwd,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                out, err, _ = await asyncio.gather(
+                    _some(process.stdout), _some(process.stderr), _give(process.stdin, said)
+                )
+                code = await process.wait()
+        except TimeoutError:
+            raise TimeoutError(f"the command did not end within {self._settings.timeout:g} s") from None
+        finally:
+            _end(process)
+            await process.wait()
+        return code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+
+
+def _parsed(out: str) -> dict[str, Any]:
+    if not out.strip():
+        return {}
+    try:
+        answer = json.loads(out)
+    except ValueError:
+        raise ValueError(f"the command printed no JSON: {out.strip()[:200]!r}") from None
+    if not isinstance(answer, dict):
+        raise TypeError(f"the command printed {type(answer).__name__}, not an object")
+    return cast("dict[str, Any]", answer)
+
+
+def _veto(tool: Tool, name: str, reason: str) -> ToolFailure:
+    return ToolFailure(
+        f"{tool.name} was refused by {name}: {reason}",
+        code="permission_denied",
+        hint="Do it another way, or ask the user.",
+        details={"hook": name, "reason": reason},
+    )
+
+
+async def _some(stream: asyncio.StreamReader | None) -> bytes:
+    """Read to the end and keep the beginning: a hook that never stops printing fills no memory."""
+    assert stream is not None
+    kept = bytearray()
+    while block := await stream.read(65536):
+        if len(kept) < OUTPUT_LIMIT:
+            kept += block
+    return bytes(kept[:OUTPUT_LIMIT])
+
+
+async def _give(stream: asyncio.StreamWriter | None, said: bytes) -> None:
+    assert stream is not None
+    try:
+        stream.write(said)
+        await stream.drain()
+        stream.close()
+        await stream.wait_closed()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # a command need not read what it is told
+
+
+def _end(process: asyncio.subprocess.Process) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass

@@ -1,0 +1,140 @@
+"""Places to run in: per tool a number of calls at once and a bounded queue; per declared resource one call at a time.
+
+The common case, a free place and no resource, is two additions; everything else waits its turn, first come first
+served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from time import perf_counter
+from typing import Final, TypeAlias
+
+from surehand.core.errors import ToolFailure
+from surehand.engine.running import stoppable
+
+DEFAULT_LIMIT: Final = 10
+DEFAULT_QUEUE: Final = 1000
+
+
+Turn: TypeAlias = asyncio.Future[None]
+Waiters: TypeAlias = dict[str, Turn]
+"""Call id → what its call waits for at the moment; cancelling that ends the call."""
+
+
+class Slot:
+    """The places of one tool."""
+
+    __slots__ = ("limit", "name", "queue_size", "running", "waiting")
+
+    def __init__(self, name: str, limit: int = DEFAULT_LIMIT, queue_size: int = DEFAULT_QUEUE) -> None:
+        self.name = name
+        self.limit = limit
+        """May be changed at any time; calls that run stay."""
+        self.queue_size = queue_size
+        self.running = 0
+        self.waiting: deque[Turn] = deque()
+
+    def take(self) -> bool:
+        """Take a place if one is free and nobody waits for it."""
+        if self.running < self.limit and not self.waiting:
+            self.running += 1
+            return True
+        return False
+
+    async def wait(self, waiters: Waiters, call_id: str) -> float:
+        """Take a place when it is our turn; returns the seconds waited. Raises `queue_full` when too many wait."""
+        if len(self.waiting) >= self.queue_size:
+            raise ToolFailure(
+                f"{self.name} has {self.running} calls running and {len(self.waiting)} waiting; its queue is full",
+                code="queue_full",
+                hint="Wait for some of them to finish, then call again.",
+                details={"running": self.running, "waiting": len(self.waiting), "queue_size": self.queue_size},
+            )
+        began = perf_counter()
+        turn: Turn = asyncio.get_running_loop().create_future()
+        self.waiting.append(turn)
+        try:
+            await stoppable(turn, waiters, call_id)
+        except BaseException:
+            if not turn.cancelled():  # the place was given in the same moment; somebody else can have it
+                self.leave()
+            elif turn in self.waiting:
+                self.waiting.remove(turn)
+            raise
+        return perf_counter() - began
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self.running -= 1
+        if self.waiting:
+            self.admit()
+
+    def admit(self) -> None:
+        """Hand free places to those who wait; also after the limit was raised."""
+        while self.waiting and self.running < self.limit:
+            turn = self.waiting.popleft()
+            if not turn.done():  # a cancelled one only has not been told yet
+                self.running += 1
+                turn.set_result(None)
+
+
+class Resources:
+    """What must not be used by two calls at once: names such as `file:/a/b` or `server:x`, held while a call runs."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, deque[Turn]] = {}
+
+    def take(self, names: tuple[str, ...]) -> bool:
+        """Take all of them if all are free; otherwise none."""
+        if any(name in self._held for name in names):
+            return False
+        for name in names:
+            self._held[name] = deque()
+        return True
+
+    async def wait(self, names: tuple[str, ...], waiters: Waiters, call_id: str) -> float:
+        """Take all of them, one after another, and return the seconds waited; no two calls wait for each other as
+        long as everybody takes them `ordered`."""
+        began = perf_counter()
+        taken: list[str] = []
+        try:
+            for name in names:
+                await self._take_one(name, waiters, call_id)
+                taken.append(name)
+        except BaseException:
+            self.leave(taken)
+            raise
+        return perf_counter() - began
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Give resources back; whoever waited longest is next."""
+        for name in names:
+            queue = self._held[name]
+            while queue and queue[0].done():
+                queue.popleft()
+            if queue:
+                queue.popleft().set_result(None)
+            else:
+                del self._held[name]
+
+    async def _take_one(self, name: str, waiters: Waiters, call_id: str) -> None:
+        queue = self._held.get(name)
+        if queue is None:
+            self._held[name] = deque()
+            return
+        turn: Turn = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await stoppable(turn, waiters, call_id)
+        except BaseException:
+            if not turn.cancelled():  # it was given in the same moment; pass it on
+                self.leave((name,))
+            raise
+
+
+def ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Return distinct names in the one order everybody takes them."""
+    return tuple(sorted(set(names)))

@@ -1,0 +1,81 @@
+"""OpenTelemetry: a span and a duration for every call, by the GenAI conventions (`execute_tool NAME`).
+
+Only the API is a dependency; who collects the spans is the business of the program around us, or of the `otel` extra
+and the usual `OTEL_*` variables (`exporting`). The application asks for `tracing` only where one of them is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.call import ToolCall
+from surehand.core.errors import ToolFailure
+from surehand.core.tool import Tool
+
+if TYPE_CHECKING:
+    from surehand.core.settings import Settings
+
+SCOPE: Final = "surehand"
+DURATION: Final = "gen_ai.client.operation.duration"
+# The bounds the conventions advise for this histogram, in seconds.
+BOUNDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+
+Tracing = Callable[[ToolCall, Tool], AbstractContextManager[Any]]
+
+
+def tracing(settings: Settings) -> Tracing | None:
+    """Return what wraps each call in a span, or None when OpenTelemetry is switched off."""
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    from opentelemetry import metrics, trace
+
+    from surehand.engine.exporting import export_as_told
+
+    export_as_told()
+    tracer = trace.get_tracer(SCOPE)
+    durations = metrics.get_meter(SCOPE).create_histogram(
+        DURATION, "s", "Time of a tool call.", explicit_bucket_boundaries_advisory=BOUNDS
+    )
+    untraced = frozenset(name for name, own in settings.tools.items() if not own.monitoring.enable_tracing)
+
+    @contextmanager
+    def traced(call: ToolCall, tool: Tool) -> Generator[None]:
+        if tool.name in untraced:
+            yield
+            return
+        told = attributes(call, tool)
+        began = perf_counter()
+        with tracer.start_as_current_span(f"execute_tool {tool.name}", attributes=told, record_exception=False) as span:
+            try:
+                yield
+            except BaseException as problem:
+                told["error.type"] = _kind(problem)
+                span.set_attribute("error.type", told["error.type"])
+                span.set_status(trace.StatusCode.ERROR, str(problem)[:200])
+                raise
+            finally:
+                measured = {
+                    key: told[key] for key in ("gen_ai.operation.name", "gen_ai.tool.name", "error.type") if key in told
+                }
+                durations.record(perf_counter() - began, measured)
+
+    return traced
+
+
+def attributes(call: ToolCall, tool: Tool) -> dict[str, str]:
+    """Return what the conventions say of a tool call; arguments and results are not among it, they may be secret."""
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": tool.name,
+        "gen_ai.tool.type": "extension" if tool.module else "function",
+        "gen_ai.tool.call.id": call.id,
+        "surehand.source": call.source,
+    }
+
+
+def _kind(problem: BaseException) -> str:
+    return problem.code if isinstance(problem, ToolFailure) else type(problem).__name__

@@ -1,0 +1,182 @@
+"""Advice from what was measured: three pure functions, and a tuner that follows them when it is switched on.
+
+- timeout: max(1.5 x p95, 3 x average, 5 s)
+- concurrency: one less above 10% of calls that waited, one more under 1%
+- caching: on above 10 calls a window that take over 100 ms on average
+
+Every advice carries its reason; every change is an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from surehand.core.events import Event, Listener
+from surehand.core.frozen import frozen
+from surehand.engine.figures import ToolMetrics
+
+if TYPE_CHECKING:
+    from surehand.core.settings import Settings
+    from surehand.engine.executor import Executor
+
+Kind = Literal["timeout", "concurrency", "caching"]
+LEAST_CALLS: Final = 20
+"""Calls that must have been seen before anything is advised."""
+LEAST_TIMEOUT_S: Final = 5.0
+MOST_TIMEOUT_S: Final = 600.0
+MOST_AT_ONCE: Final = 64
+STEP_EVERY_S: Final = 10.0
+
+
+@frozen
+class Advice:
+    """One change worth making to one tool, and why."""
+
+    tool: str
+    kind: Kind
+    before: float
+    after: float
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "tool": self.tool,
+            "kind": self.kind,
+            "before": self.before,
+            "after": self.after,
+            "reason": self.reason,
+        }
+
+
+def advise_timeout(metrics: ToolMetrics, current_s: float) -> Advice | None:
+    """Return the time-out the measured durations ask for, when it differs enough to matter."""
+    execution = metrics.execution
+    if execution.total_calls < LEAST_CALLS:
+        return None
+    p95_s, average_s = execution.p95_ms / 1000, execution.avg_ms / 1000
+    wanted = min(MOST_TIMEOUT_S, max(1.5 * p95_s, 3 * average_s, LEAST_TIMEOUT_S))
+    if abs(wanted - current_s) < 0.1 * current_s:
+        return None
+    reason = f"max(1.5 x p95 {p95_s:.3f} s, 3 x average {average_s:.3f} s, 5 s) = {wanted:.3f} s"
+    return Advice(metrics.tool, "timeout", current_s, round(wanted, 3), reason)
+
+
+def advise_concurrency(metrics: ToolMetrics, current: int) -> Advice | None:
+    """Return one place less when many calls wait, one more when hardly any does."""
+    window = metrics.window
+    if window.calls < LEAST_CALLS:
+        return None
+    rate = window.bottlenecks / window.calls
+    if rate > 0.1 and current > 1:
+        return Advice(metrics.tool, "concurrency", current, current - 1, f"{rate:.1%} of calls waited, over 10%")
+    if rate < 0.01 and current < MOST_AT_ONCE:
+        return Advice(metrics.tool, "concurrency", current, current + 1, f"{rate:.1%} of calls waited, under 1%")
+    return None
+
+
+def advise_caching(metrics: ToolMetrics, enabled: bool) -> Advice | None:
+    """Return that results should be kept when a tool is called often and is slow."""
+    window = metrics.window
+    if enabled or window.calls <= 10 or window.avg_ms <= 100:
+        return None
+    reason = f"{window.calls:.0f} calls in 60 s, over 10, of {window.avg_ms:.0f} ms on average, over 100"
+    return Advice(metrics.tool, "caching", 0, 1, reason)
+
+
+class Tunable(Protocol):
+    """What can be tuned; the executor is one."""
+
+    def timeout_of(self, tool: str) -> float | None:
+        """Return the time-out of a tool that may be tuned; None when the tool or the settings fix it."""
+        ...
+
+    def set_timeout(self, tool: str, seconds: float) -> None: ...
+    def limit_of(self, tool: str) -> int | None: ...
+    def set_limit(self, tool: str, limit: int) -> None: ...
+
+
+class EngineLimits:
+    """The limits of an executor as something that can be tuned; what a tool or the settings fix stays as it is."""
+
+    def __init__(self, executor: Executor, settings: Settings) -> None:
+        self._executor = executor
+        self._settings = settings
+
+    def timeout_of(self, tool: str) -> float | None:
+        found, chosen = self._executor.slot(tool), self._settings.tools.get(tool)
+        if found is None or found[0].timeout_s is not None or (chosen is not None and chosen.timeout is not None):
+            return None
+        return self._executor.tuned_timeouts.get(tool, self._settings.engine.timeout)
+
+    def set_timeout(self, tool: str, seconds: float) -> None:
+        self._executor.tuned_timeouts[tool] = seconds
+
+    def limit_of(self, tool: str) -> int | None:
+        found = self._executor.slot(tool)
+        return None if found is None else found[1].limit
+
+    def set_limit(self, tool: str, limit: int) -> None:
+        if (found := self._executor.slot(tool)) is not None:
+            found[1].limit = limit
+            found[1].admit()
+
+
+class Tuner:
+    """Follows the advice, a step every few seconds, while calls come in. A listener of the bus."""
+
+    def __init__(
+        self,
+        figures: Callable[[], list[ToolMetrics]],
+        target: Tunable,
+        emit: Listener,
+        *,
+        session_id: str = "",
+        cached: set[str] | None = None,
+        can_cache: Callable[[str], bool] = lambda tool: False,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.cached: set[str] = set() if cached is None else cached
+        """Tools whose results are kept because of advice; read by whoever keeps them."""
+        self.log: list[Advice] = []
+        self._figures = figures
+        self._target = target
+        self._emit = emit
+        self._session_id = session_id
+        self._can_cache = can_cache
+        self._clock = clock
+        self._due = clock() + STEP_EVERY_S
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "call_finished" and self._clock() >= self._due:
+            self._due = self._clock() + STEP_EVERY_S
+            self.step()
+
+    def step(self) -> list[Advice]:
+        """Apply what is advised now and return it."""
+        taken = [advice for metrics in self._figures() for advice in self.advice(metrics)]
+        for advice in taken:
+            self._apply(advice)
+            self._emit(Event("tuning_changed", self._session_id, tool=advice.tool, data=advice.to_dict()))
+        self.log = [*self.log, *taken][-1000:]
+        return taken
+
+    def advice(self, metrics: ToolMetrics) -> list[Advice]:
+        """Return what is advised for one tool."""
+        timeout, limit = self._target.timeout_of(metrics.tool), self._target.limit_of(metrics.tool)
+        found = (
+            advise_timeout(metrics, timeout) if timeout is not None else None,
+            advise_concurrency(metrics, limit) if limit is not None else None,
+            advise_caching(metrics, metrics.tool in self.cached) if self._can_cache(metrics.tool) else None,
+        )
+        return [advice for advice in found if advice is not None]
+
+    def _apply(self, advice: Advice) -> None:
+        match advice.kind:
+            case "timeout":
+                self._target.set_timeout(advice.tool, advice.after)
+            case "concurrency":
+                self._target.set_limit(advice.tool, int(advice.after))
+            case "caching":
+                self.cached.add(advice.tool)

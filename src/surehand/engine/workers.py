@@ -1,0 +1,78 @@
+"""Worker threads for sync handlers.
+
+Daemon threads, unlike the standard pool's: a handler that never returns must not keep the process from ending. A
+thread cannot be stopped; at its deadline a call returns and the thread is left to end by itself. What must really
+stop runs in a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+_IDLE_S: Final = 30.0
+
+
+class Workers:
+    """Threads that are made when all others are busy, and end when idle for long."""
+
+    def __init__(self, name: str = "surehand") -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def submit(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run `function` in a thread; the future may be cancelled, the thread goes on."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def job() -> None:
+            try:
+                value, problem = context.run(function), None
+            except BaseException as raised:  # handed to the caller, whatever it is
+                value, problem = None, raised
+            try:
+                loop.call_soon_threadsafe(_settle, future, value, problem)
+            except RuntimeError:
+                pass  # the loop closed while the thread worked; nobody waits any more
+
+        with self._lock:
+            start = self._idle == 0
+            if not start:
+                self._idle -= 1
+        self._jobs.put(job)
+        if start:
+            threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True).start()
+        return future
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=_IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if self._idle == 0:
+                        continue  # a job was just promised to this thread
+                    self._idle -= 1
+                return
+            job()
+            with self._lock:
+                self._idle += 1
+
+
+def _settle(future: asyncio.Future[Any], value: Any, problem: BaseException | None) -> None:
+    if future.done():
+        return
+    if problem is None:
+        future.set_result(value)
+    elif isinstance(problem, StopIteration | SystemExit | KeyboardInterrupt | asyncio.CancelledError):
+        # asyncio gives these a meaning of its own; as the outcome of a handler they are plain failures.
+        future.set_exception(RuntimeError(f"the handler raised {type(problem).__name__}({problem})"))
+    else:
+        future.set_exception(problem)

@@ -1,0 +1,123 @@
+"""The environment a command gets: the user's, without secrets and without what makes a shell do more than told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+SECRET_NAMES: Final = frozenset(
+    {
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "AZURE_OPENAI_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "GITHUB_TOKEN",
+        "AWS_ACCESS_KEY_ID",
+        "SSH_AUTH_SOCK",
+        "GPG_AGENT_INFO",
+        "DATABASE_URL",
+        "PGPASSFILE",
+        "NETRC",
+        "KUBECONFIG",
+        "MYSQL_PWD",
+        "SSHPASS",
+        "JWT",
+        "BEARER",
+        "SSH_PRIVATE",
+        "STRIPE_SK",
+    }
+)
+
+# A part of the name, between underscores or at an end of it: KEYBOARD and TOKENIZERS_PARALLELISM are no secrets.
+_SECRET: Final = re.compile(
+    r"(?i)(^|_)(api_?keys?|keys?|access_?key|private_?key|[a-z]*tokens?|[a-z]*secrets?|pass|passwd|[a-z]*password"
+    r"|passphrase|[a-z]*credentials?|creds?|auth|pat|dsn|cookie)(_|$)|(?i:apikey|password|secret|credential)"
+)
+_HARMLESS: Final = re.compile(r"(?i)^(TOKENIZERS_|KEYBOARD|.*_(KEY|TOKEN)_(PATH|FILE|DIR|ID)_ONLY$)|^(XAUTHORITY)$")
+
+# What changes the meaning of a command line behind the back of whoever judged it.
+_MEDDLING: Final = frozenset(
+    [
+        "BASH_ENV",
+        "ENV",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "CDPATH",
+        "GLOBIGNORE",
+        "PROMPT_COMMAND",
+        "PS4",
+        "BASH_XTRACEFD",
+        "RIPGREP_CONFIG_PATH",
+        "GREP_OPTIONS",
+        "LESSOPEN",
+        "LESSCLOSE",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_CONFIG_PARAMETERS",
+        "GIT_CONFIG_COUNT",
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_SSH_COMMAND",
+        "GIT_ASKPASS",
+        "SSH_ASKPASS",
+        "GIT_EDITOR",
+        "GIT_SEQUENCE_EDITOR",
+    ]
+)
+
+DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+
+SETTLED: Final[Mapping[str, str]] = {
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "true",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "SUREHAND": "1",
+}
+"""Nobody is there to turn a page, to type a password or to write in an editor: git takes a message as it stands."""
+
+
+_SECRET_VALUE: Final = re.compile(
+    r"^[a-z][a-z0-9+.-]*://[^/\s@:]*:[^/\s@]+@"  # a password in an address
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"|^(?:gh[pousr]_|github_pat_|glpat-|sk-|sk_live_|rk_live_|xox[abprs]-|AKIA|ASIA)[\w-]{12,}$"
+    r"|^eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*$|^https://hooks\.slack\.com/",
+    re.IGNORECASE,
+)
+_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
+
+
+def is_secret_value(value: str) -> bool:
+    """Tell whether a variable is kept from commands for what is in it, whatever its name."""
+    return len(value) > 8 and _SECRET_VALUE.search(value) is not None
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a variable of this name is kept from commands."""
+    return name in SECRET_NAMES or (_SECRET.search(name) is not None and _HARMLESS.match(name) is None)
+
+
+def cleaned(environment: Mapping[str, str], extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what a command may see of `environment`, with `extra` on top."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in _MEDDLING
+        and not name.startswith(("BASH_FUNC_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"))
+        and not is_secret_name(name)
+        and (
+            name.lower() in _PROXIES or not is_secret_value(value)
+        )  # without its proxy no program would reach anything
+    }
+    kept.update(SETTLED)
+    kept.setdefault("PATH", DEFAULT_PATH)
+    kept.setdefault("LANG", "C.UTF-8")
+    kept.update(extra or {})
+    return kept

@@ -1,0 +1,190 @@
+"""git's configuration, as far as ignored files need it; git itself is never run.
+
+A repository's own configuration can name programs. Here it is only read: sections, quotes, comments, continued lines,
+`include.path`, `includeIf` for a repository's place (`gitdir:`), branch (`onbranch:`) or remotes (`hasconfig:`), and
+what the environment adds (`GIT_CONFIG_COUNT`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+from surehand.host.wildmatch import translate
+
+READ_LIMIT: Final = 100 << 20
+"""Bytes of an ignore or configuration file; git stops at the same size."""
+_CONFIG_LIMIT: Final = 1 << 20
+_INCLUDES: Final = 10
+_NUMBERED: Final = 1000
+"""Settings taken from the environment."""
+_SECTION: Final = re.compile(rb'\s*\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\\n]|\\[^\n])*)")?\s*\]')
+_ENTRY: Final = re.compile(
+    rb"\s*([A-Za-z][A-Za-z0-9-]*)[ \t]*"
+    rb'(?:=[ \t]*((?:[^\\\n"#;]|\\\n|\\[^\n]|"(?:[^"\\\n]|\\\n|\\[^\n])*")*))?[^\n]*(?:\n|\Z)'
+)
+_CONDITION: Final = re.compile(
+    rb"includeif\.(gitdir|gitdir/i|onbranch|hasconfig:remote\.\*\.url):(.*)\.path", re.DOTALL
+)
+_TRUE: Final = frozenset({b"true", b"yes", b"on"})
+
+
+def read_plain(path: bytes, limit: int = READ_LIMIT, *, follow: bool = True) -> bytes | None:
+    """Return the bytes of a regular file, or None for anything else: missing, a FIFO, a link not to follow."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    try:
+        fd = os.open(path, flags)
+    except (OSError, ValueError):
+        return None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+            return None
+        return os.read(fd, status.st_size)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def is_true(value: bytes) -> bool:
+    """Return whether a value says yes: a word for it, or a number other than zero."""
+    return value.lower() in _TRUE or (value.isdigit() and int(value) != 0)
+
+
+def config_home() -> bytes:
+    """Return the folder of the user's configuration files."""
+    return os.environb.get(b"XDG_CONFIG_HOME") or os.path.expanduser(b"~/.config")
+
+
+def settings_of(git_dir: bytes | None, shared: bytes = b"") -> dict[bytes, bytes]:
+    """Return `section.key` → value as they hold in a repository (outside one: None), by git's order of files."""
+    return dict(_Reading(git_dir, shared).entries())
+
+
+def _user_files() -> list[bytes]:
+    """Return the system's and the user's configuration files: what comes later counts."""
+    environment = os.environb
+    files: list[bytes] = []
+    if not is_true(environment.get(b"GIT_CONFIG_NOSYSTEM", b"")):
+        files.append(environment.get(b"GIT_CONFIG_SYSTEM") or b"/etc/gitconfig")
+    if (chosen := environment.get(b"GIT_CONFIG_GLOBAL")) is not None:
+        files.append(chosen)
+    else:
+        files += [os.path.join(config_home(), b"git", b"config"), os.path.expanduser(b"~/.gitconfig")]
+    return files
+
+
+def _from_environment() -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values that the environment numbers; they count more than any file."""
+    number = os.environb.get(b"GIT_CONFIG_COUNT", b"")
+    for at in range(min(int(number), _NUMBERED) if number.isdigit() else 0):
+        section, _, rest = os.environb.get(b"GIT_CONFIG_KEY_%d" % at, b"").partition(b".")
+        subsection, dot, key = rest.rpartition(b".")
+        yield section.lower() + b"." + subsection + dot + key.lower(), os.environb.get(b"GIT_CONFIG_VALUE_%d" % at, b"")
+
+
+class _Reading:
+    """One reading of the configuration, of which the conditions of `includeIf` are asked."""
+
+    __slots__ = ("_git_dir", "_shared", "_urls")
+
+    def __init__(self, git_dir: bytes | None, shared: bytes) -> None:
+        self._git_dir = git_dir
+        self._shared = shared
+        self._urls: list[bytes] | None = None
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield every key and value; what comes later counts."""
+        git_dir, of_worktree = self._git_dir, b""
+        for file in [*_user_files(), *([] if git_dir is None else [os.path.join(self._shared, b"config")])]:
+            for key, value in self._of_file(file):
+                of_worktree = value if key == b"extensions.worktreeconfig" else of_worktree
+                yield key, value
+        if git_dir is not None and is_true(of_worktree):
+            yield from self._of_file(os.path.join(git_dir, b"config.worktree"))
+        yield from _from_environment()
+
+    def _of_file(self, file: bytes, depth: int = 0) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what a file says, what included files say where they are named."""
+        for key, value in _parsed(read_plain(file, _CONFIG_LIMIT) or b""):
+            if key == b"include.path" or ((asked := _CONDITION.fullmatch(key)) and self._holds(asked, file)):
+                if depth < _INCLUDES:
+                    named = os.path.join(os.path.dirname(file), os.path.expanduser(value))
+                    yield from self._of_file(named, depth + 1)
+            else:
+                yield key, value
+
+    def _holds(self, asked: re.Match[bytes], file: bytes) -> bool:
+        """Return whether the condition of an `includeIf` holds."""
+        kind, pattern, git_dir = asked[1], asked[2], self._git_dir
+        if kind.startswith(b"hasconfig"):
+            return any(_fits(pattern, url, False) for url in self._remotes())
+        if git_dir is None:
+            return False
+        pattern += b"**" if pattern.endswith(b"/") else b""
+        if kind == b"onbranch":
+            head = read_plain(os.path.join(git_dir, b"HEAD"), 4096) or b""
+            return head.startswith(b"ref: refs/heads/") and _fits(pattern, head[16:].strip(), False)
+        if pattern.startswith(b"./"):
+            pattern = os.path.dirname(os.path.realpath(file)) + pattern[1:]
+        pattern = os.path.expanduser(pattern)
+        pattern = pattern if pattern.startswith(b"/") else b"**/" + pattern
+        places = (os.path.realpath(git_dir), git_dir)
+        return any(_fits(pattern, place, kind == b"gitdir/i") for place in places)
+
+    def _remotes(self) -> list[bytes]:
+        """Return the addresses of all remotes; a file that is included because of one may not name others."""
+        if self._urls is None:
+            self._urls = []
+            self._urls = [
+                value for key, value in self.entries() if key.startswith(b"remote.") and key.endswith(b".url")
+            ]
+        return self._urls
+
+
+def _fits(pattern: bytes, text: bytes, fold: bool) -> bool:
+    expression = translate(pattern, pathname=True, fold=fold)
+    return expression is not None and re.fullmatch(expression, text, re.DOTALL) is not None
+
+
+@lru_cache(maxsize=64)
+def _parsed(data: bytes) -> tuple[tuple[bytes, bytes], ...]:
+    """Return every `section.key` and value in order; read once as long as the bytes stay the same."""
+    data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    found: list[tuple[bytes, bytes]] = []
+    section, at = b"", 0
+    while at < len(data):
+        if header := _SECTION.match(data, at):
+            section = header[1].lower() + (b"." + header[2] if header[2] is not None else b"")
+            at = header.end()
+        elif entry := _ENTRY.match(data, at):
+            found.append((section + b"." + entry[1].lower(), b"true" if entry[2] is None else _value(entry[2])))
+            at = entry.end()
+        else:  # a comment, an empty line, or what git would refuse
+            at = data.find(b"\n", at) + 1 or len(data)
+    return tuple(found)
+
+
+def _value(text: bytes) -> bytes:
+    """Return a value without its quotes, escapes and the blanks after it."""
+    result, quoted, at = bytearray(), False, 0
+    end = 0
+    while at < len(text):
+        byte = text[at : at + 1]
+        if byte == b'"':
+            quoted = not quoted
+        elif byte == b"\\":
+            at += 1
+            letter = text[at : at + 1]
+            result += {b"n": b"\n", b"t": b"\t", b"b": b"\b", b"\n": b""}.get(letter, letter)
+            end = len(result)
+        else:
+            result += byte
+            end = len(result) if quoted or not byte.isspace() else end
+        at += 1
+    return bytes(result[:end])

@@ -1,0 +1,195 @@
+"""The list of changes, in SQLite (write-ahead log): several processes append to it and read it at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from surehand.host.history import contents
+from surehand.host.history.words import Change, FileChange, FileState
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS change(
+    number INTEGER PRIMARY KEY, at REAL NOT NULL, session TEXT NOT NULL, call TEXT NOT NULL, tool TEXT NOT NULL,
+    description TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, about TEXT NOT NULL, temporary TEXT NOT NULL,
+    files TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS change_intent ON change(number) WHERE state = 'intent';
+CREATE TABLE IF NOT EXISTS seen(digest TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS fact(name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+_COLUMNS: Final = "number, at, session, call, tool, description, kind, state, about, temporary, files"
+
+
+def connect(folder: str | None) -> tuple[sqlite3.Connection, str]:
+    """Open the database of a history folder (None: in memory). Returns it, and a note when a broken one was set aside.
+
+    The database syncs on checkpoints, not on every change: a killed process loses nothing, a power cut may lose the
+    latest entries but never breaks the older ones.
+    """
+    if folder is None:
+        return _prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)), ""
+    path = os.path.join(folder, "history.db")
+    try:
+        return _opened(path), ""
+    except sqlite3.DatabaseError as problem:
+        if not damaged(problem):
+            raise
+        aside = set_aside(folder)
+        return _opened(path), f"the history could not be read ({problem}); it was set aside as {aside}"
+
+
+class Unreadable(sqlite3.DatabaseError):
+    """A row does not hold what was written into it."""
+
+
+def damaged(problem: Exception) -> bool:
+    """Say whether a database will not get well by itself, as a locked one or a full disk may."""
+    code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    return (
+        isinstance(problem, Unreadable)
+        or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        or (code == sqlite3.SQLITE_ERROR and str(problem).startswith("no such table"))
+    )
+
+
+def set_aside(folder: str) -> str:
+    """Move the database of a history folder out of the way; return its new name."""
+    path = os.path.join(folder, "history.db")
+    aside = f"{path}.broken-{time.time_ns()}"
+    os.rename(path, aside)
+    for extra in ("-wal", "-shm"):
+        if os.path.exists(path + extra):
+            os.rename(path + extra, aside + extra)
+    return aside
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=15, isolation_level=None, check_same_thread=False)
+    try:
+        return _prepared(database)
+    except BaseException:
+        database.close()
+        raise
+
+
+def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
+    database.execute("PRAGMA auto_vacuum=INCREMENTAL")  # heard only by a new database
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=NORMAL")
+    database.execute("PRAGMA wal_autocheckpoint=4000")
+    if database.execute("PRAGMA user_version").fetchone()[0] == 0:
+        database.executescript(SCHEMA + contents.SCHEMA + "PRAGMA user_version=1;")
+    return database
+
+
+class Log:
+    """Rows of changes. The caller holds the database's lock and transaction."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def add(self, change: Change) -> str:
+        """Add a change and return the id it was given; its own id is not looked at."""
+        description = change.description.encode("utf-8", "backslashreplace").decode()
+        row = (change.at, change.session_id, change.call_id, change.tool, description, change.kind, change.state)
+        cursor = self._database.execute(
+            "INSERT INTO change(at, session, call, tool, description, kind, state, about, temporary, files)"
+            " VALUES(?,?,?,?,?,?,?,?,?,?)",
+            (*row, json.dumps(change.about) if change.about else "[]", change.temporary, _packed(change.files)),
+        )
+        return str(cursor.lastrowid)
+
+    def finish(self, id: str, files: Sequence[FileChange]) -> None:
+        """Confirm a change that was begun."""
+        self._database.execute(
+            "UPDATE change SET state='done', temporary='', files=? WHERE number=?", (_packed(files), int(id))
+        )
+
+    def confirm(self, ids: Sequence[str]) -> None:
+        """Confirm changes that happened as they were written down, unless somebody else has settled them by now."""
+        self._database.executemany(
+            "UPDATE change SET state='done', temporary='' WHERE number=? AND state='intent'", [(int(id),) for id in ids]
+        )
+
+    def set_state(self, ids: Sequence[str], state: str) -> None:
+        self._database.executemany("UPDATE change SET state=? WHERE number=?", [(state, int(id)) for id in ids])
+
+    def remove(self, ids: Sequence[str]) -> None:
+        self._database.executemany("DELETE FROM change WHERE number=?", [(int(id),) for id in ids])
+
+    def get(self, id: str) -> Change | None:
+        if not (id.isascii() and id.isdecimal() and len(id) < 18):
+            return None
+        row = self._database.execute(f"SELECT {_COLUMNS} FROM change WHERE number=?", (int(id),)).fetchone()
+        return _change(row) if row else None
+
+    def intents(self) -> list[Change]:
+        """Return what was begun and not confirmed, oldest first."""
+        return self.select("state = 'intent'", (), oldest_first=True)
+
+    def select(
+        self, condition: str, values: Sequence[Any], *, limit: int = -1, oldest_first: bool = False
+    ) -> list[Change]:
+        """Return the changes that meet a condition, newest first unless said otherwise."""
+        order = "ASC" if oldest_first else "DESC"
+        query = f"SELECT {_COLUMNS} FROM change WHERE {condition} ORDER BY number {order} LIMIT ?"
+        return [_change(row) for row in self._database.execute(query, (*values, limit))]
+
+    def count(self) -> int:
+        """Return how many changes there are."""
+        return self._database.execute("SELECT COUNT(*) FROM change").fetchone()[0]
+
+    def digests(self) -> set[str]:
+        """Return every content a change refers to."""
+        found: set[str] = set()
+        for number, files in self._database.execute("SELECT number, files FROM change"):
+            for each in _unpacked(number, files):
+                found.update(state.digest for state in (each.before, each.after) if state)
+        return found
+
+    def fact(self, name: str, default: str = "") -> str:
+        row = self._database.execute("SELECT value FROM fact WHERE name=?", (name,)).fetchone()
+        return row[0] if row else default
+
+    def set_fact(self, name: str, value: str) -> None:
+        self._database.execute("INSERT OR REPLACE INTO fact(name, value) VALUES(?,?)", (name, value))
+
+
+def _packed(files: Sequence[FileChange]) -> str:
+    # Names that are no text keep their odd bytes as surrogates; ASCII-only JSON carries them through SQLite.
+    return json.dumps([[each.path, _state(each.before), each.after and _state(each.after)] for each in files])
+
+
+def _unpacked(number: int, files: str) -> tuple[FileChange, ...]:
+    try:
+        return tuple(
+            FileChange(path, FileState(*before), FileState(*after) if after else None)
+            for path, before, after in json.loads(files)
+        )
+    except (ValueError, TypeError) as problem:
+        raise Unreadable(f"change {number} is unreadable") from problem
+
+
+def _state(state: FileState) -> list[Any]:
+    return [state.kind, state.digest, state.mode, state.size]
+
+
+def _change(row: tuple[Any, ...]) -> Change:
+    number, at, session, call, tool, description, kind, state, about, temporary, files = row
+    return Change(
+        id=str(number),
+        tool=tool,
+        files=_unpacked(number, files),
+        kind=kind,
+        state=state,
+        about=tuple(json.loads(about)),
+        session_id=session,
+        call_id=call,
+        description=description,
+        at=at,
+        temporary=temporary,
+    )

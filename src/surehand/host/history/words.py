@@ -1,0 +1,94 @@
+"""The words of the history: what a file was, what it became, and who did it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final, Literal
+
+from surehand.core.frozen import field, frozen
+
+FileKind = Literal["absent", "file", "symlink", "directory"]
+ChangeKind = Literal["change", "undo", "redo"]
+ChangeState = Literal["intent", "done", "undone"]
+"""`intent`: begun, not confirmed. `undone`: taken back (of an undo: brought back again)."""
+
+
+@frozen
+class FileState:
+    """What stands at a path: a file's (or a link's target's) content by digest, its mode and size."""
+
+    kind: FileKind
+    digest: str = ""
+    mode: int = 0
+    size: int = 0
+
+    def same_content(self, other: FileState) -> bool:
+        """Say whether both have the same content; the mode does not count."""
+        return (self.kind, self.digest) == (other.kind, other.digest)
+
+
+ABSENT: Final = FileState("absent")
+
+
+@frozen
+class FileChange:
+    """One path, before and after. `after` is None while nobody knows it yet."""
+
+    path: str
+    before: FileState
+    after: FileState | None
+
+    def reversed(self) -> FileChange:
+        """Return the change that takes this one back."""
+        return FileChange(self.path, self.after or ABSENT, self.before)
+
+
+@frozen
+class Change:
+    """What one call did to files, as one entry of the log."""
+
+    id: str
+    tool: str
+    files: tuple[FileChange, ...]
+    kind: ChangeKind = "change"
+    state: ChangeState = "done"
+    about: tuple[str, ...] = ()
+    """The changes an undo took back or a redo brought back."""
+    session_id: str = ""
+    call_id: str = ""
+    description: str = ""
+    at: float = field(default_factory=time.time)
+    temporary: str = ""
+
+    @property
+    def number(self) -> int:
+        """Its place in the log; later changes have larger numbers."""
+        return int(self.id)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "at": self.at,
+            "tool": self.tool,
+            "kind": self.kind,
+            "state": self.state,
+            "about": list(self.about),
+            "session_id": self.session_id,
+            "call_id": self.call_id,
+            "description": self.description,
+            "files": [_file(each) for each in self.files],
+        }
+
+
+def _file(change: FileChange) -> dict[str, Any]:
+    after = change.after or ABSENT
+    action = "created" if change.before.kind == "absent" else "deleted" if after.kind == "absent" else "changed"
+    return {
+        "path": change.path,
+        "action": action,
+        "kind": after.kind if action != "deleted" else change.before.kind,
+        "before": change.before.digest,
+        "after": after.digest,
+        "mode": [change.before.mode, after.mode],
+        "size": [change.before.size, after.size],
+    }

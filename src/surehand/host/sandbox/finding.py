@@ -1,0 +1,230 @@
+"""What lies on the disk that a plan hides or keeps as it is: secrets, files under a deny rule, sockets."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from surehand.core.frozen import frozen
+from surehand.core.secrets import SECRET_PATTERNS, is_secret, may_be_secret
+
+PRIVATE: Final = ("/tmp", "/var/tmp", "/run")
+"""Folders whose writes go to a private layer, and whose sockets cannot be reached."""
+
+_SKIPPED: Final = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", "target"})
+_SCAN_LIMIT: Final = 20_000
+_MOST_REPOSITORIES: Final = 200
+KEPT_LIMIT: Final = 4_000
+"""Paths that are mounted read-only one by one; of more than these a change is put back when the command has ended."""
+
+Says = Callable[[str], bool]
+"""What a rule says of an absolute path; a folder's ends in `/`."""
+
+
+@frozen
+class Found:
+    """What is to be hidden, and what is to be kept as it is; by every name it has in the roots."""
+
+    hidden: tuple[str, ...]
+    kept: tuple[str, ...]
+    folders: Mapping[str, int]
+    """The folders that were looked into, and when each had changed last."""
+    repositories: tuple[str, ...]
+    """The `.git` folders in the roots, nearest first."""
+
+
+def inside(path: str, folders: Iterable[str]) -> bool:
+    """Tell whether a path is one of the folders or lies in one; both are taken by their names."""
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def look(
+    roots: Sequence[str],
+    keeps_out: Says = is_secret,
+    keeps_as_is: Says | None = None,
+    beside: Sequence[str] = (),
+) -> Found:
+    """Return what exists in the home, the system and the roots and is to be hidden or kept.
+
+    `beside` are other folders that commands may write: a cache of packages is full of files that look like secrets
+    and are none, so that only what a rule keeps as it is counts there.
+    """
+    hidden = dict.fromkeys(_known_secrets(roots))
+    kept: dict[str, None] = {}
+    folders: dict[str, int] = {}
+    repositories: list[str] = []
+    for root in (*roots, *(beside if keeps_as_is is not None else ())):
+        walk = _Walk(root, keeps_out, keeps_as_is)
+        walk.run()
+        kept.update(dict.fromkeys(walk.kept))
+        if root in roots:
+            hidden.update(dict.fromkeys(walk.hidden))
+            folders.update(walk.folders)
+            repositories += walk.repositories
+    return Found(_outermost(hidden), _outermost(kept)[:KEPT_LIMIT], folders, tuple(repositories[:_MOST_REPOSITORIES]))
+
+
+def unchanged(folders: Mapping[str, int]) -> bool:
+    """Tell whether nothing was made, removed or renamed in these folders since they were looked into."""
+    try:
+        return all(os.stat(path).st_mtime_ns == changed for path, changed in folders.items())
+    except OSError:
+        return False
+
+
+def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return those that exist and lie in none of the others."""
+    known = {path: None for path in paths if os.path.exists(path)}
+    return tuple(path for path in known if not any(above in known for above in _folders_above(path)))
+
+
+def _folders_above(path: str) -> Iterable[str]:
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
+
+
+def _known_secrets(roots: Sequence[str]) -> Iterable[str]:
+    """Yield the secrets of the home and the system that lie in no root."""
+    for pattern in SECRET_PATTERNS:
+        if "*" in pattern or pattern.startswith("!"):
+            continue
+        name = pattern.rstrip("/")
+        for path in [name] if name.startswith("/") else [os.path.join(home, name) for home in homes()]:
+            if os.path.lexists(path) and not inside(path, roots):
+                yield os.path.realpath(path)
+
+
+def homes() -> list[str]:
+    """Return the folders that are the user's home: the one `HOME` names, and the one the system knows."""
+    import pwd
+
+    found = [os.path.realpath(os.path.expanduser("~"))]
+    try:
+        found.append(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir))
+    except KeyError:
+        pass  # a user without a name, as in a container
+    return list(dict.fromkeys(home for home in found if home != "/"))
+
+
+class _Walk:
+    """One look through a root, nearest first; a very large tree is looked at near its top only."""
+
+    def __init__(self, root: str, keeps_out: Says, keeps_as_is: Says | None) -> None:
+        self.hidden: list[str] = []
+        self.kept: list[str] = []
+        self.folders: dict[str, int] = {}
+        self.repositories: list[str] = []
+        self._root = root
+        # A root that lies in a folder of secrets (a worktree in Surehand's own state) is no secret itself.
+        self._out = keeps_out if keeps_out is not is_secret and not is_secret(root + "/") else None
+        self._as_is = keeps_as_is
+        self._below_kept: list[str] = []
+        self._others: list[os.DirEntry[str]] = []
+
+    def run(self) -> None:
+        """Fill the two lists."""
+        whole = self._as_is is not None and self._as_is(self._root + "/")
+        if whole:
+            self.kept.append(self._root)
+        waiting = [(self._root, whole)]
+        seen = 0
+        for folder, frozen_already in waiting:  # grows while it is walked
+            if seen >= _SCAN_LIMIT:
+                break
+            try:
+                self.folders[folder] = os.stat(folder).st_mtime_ns
+                entries = list(os.scandir(folder))
+            except OSError:
+                continue
+            seen += len(entries)
+            for entry in entries:
+                if (below := self._take(entry, frozen_already)) is not None:
+                    waiting.append((entry.path, below))
+        self.hidden += _same_files(self.hidden, self._others)
+        if not whole:
+            self.kept += _same_files([*self.kept, *self._below_kept], self._others)
+
+    def _take(self, entry: os.DirEntry[str], frozen_already: bool) -> bool | None:
+        """Sort one entry; for a folder to look into, tell whether it lies in one that is kept whole."""
+        folder = entry.is_dir(follow_symlinks=False)
+        ending = "/" if folder else ""
+        # No folder of secrets is looked into: the last name decides.
+        secret = may_be_secret(os.fsencode(entry.name)) and is_secret(entry.path[len(self._root) :] + ending)
+        if secret or (self._out and self._out(entry.path + ending)):
+            self.hidden.append(os.path.realpath(entry.path))
+            return None
+        keep = frozen_already or (self._as_is is not None and self._as_is(entry.path + ending))
+        if keep and not frozen_already:
+            self.kept.append(os.path.realpath(entry.path))
+        if not folder:
+            if not keep:
+                self._others.append(entry)
+            elif frozen_already:
+                self._below_kept.append(entry.path)
+            return None
+        if entry.name == ".git" and is_repository(entry.path):
+            self.repositories.append(entry.path)
+        return keep if entry.name not in _SKIPPED else None
+
+
+def _same_files(known: Sequence[str], others: Iterable[os.DirEntry[str]]) -> list[str]:
+    """Return the entries that are hard links to a known file; nothing is looked at when none has a second name."""
+    marks = {(status.st_dev, status.st_ino) for path in known if (status := _status(path)) and status.st_nlink > 1}
+    if not marks:
+        return []
+    pairs = ((entry.path, _status(entry.path)) for entry in others)
+    return [path for path, status in pairs if status and (status.st_dev, status.st_ino) in marks]
+
+
+def _status(path: str) -> os.stat_result | None:
+    """Return what a plain file's name leads to, None for anything else."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def mark(path: str) -> tuple[int, int] | None:
+    """Return which file a path leads to now; None when it leads nowhere."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def is_repository(folder: str) -> bool:
+    """Tell whether git takes a `.git` folder for one; a half-made one is still to be set up."""
+    return os.path.lexists(os.path.join(folder, "HEAD"))
+
+
+def secrets_at_top(roots: Iterable[str]) -> set[str]:
+    """Return the secrets right in the roots: cheap enough to look for before every command."""
+    found: set[str] = set()
+    for root in roots:
+        try:
+            with os.scandir(root) as entries:
+                found.update(
+                    entry.path for entry in entries if is_secret(f"/{entry.name}{'/' if entry.is_dir() else ''}")
+                )
+        except OSError:
+            continue
+    return found
+
+
+def sockets_outside(roots: Sequence[str], shown: Sequence[str]) -> list[str]:
+    """Return the sockets processes of the machine listen on outside the roots: docker's in a home, a database's.
+
+    A read-only mount does not keep anybody from connecting.
+    """
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
+            paths = {line.split(None, 7)[7].rstrip("\n") for line in table if line.count(" /") == 1}
+    except (OSError, IndexError):
+        return []
+    layered = [path for path in paths if inside(path, PRIVATE) and not inside(path, shown)]
+    return sorted(path for path in paths.difference(layered) if os.path.exists(path) and not inside(path, roots))

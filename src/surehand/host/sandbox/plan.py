@@ -1,0 +1,289 @@
+"""What is to be enforced on a session's commands: plain data, decided here, carried out by the launcher."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from surehand.core.frozen import field, frozen
+from surehand.core.secrets import is_secret
+from surehand.core.settings import SandboxSettings
+from surehand.host.git_programs import configured_programs, submodules
+from surehand.host.sandbox.finding import PRIVATE, Says, homes, inside, is_repository, look, mark, sockets_outside
+
+_GIT_FROZEN: Final = ("hooks", "config", "config.worktree", "info")
+_OWN: Final = (".surehand", "surehand.toml")
+_START_FILES: Final = (
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".kshrc",
+    ".inputrc",
+    ".gitconfig",
+    ".config/fish",
+    ".config/git",
+    ".config/autostart",
+    ".ssh",
+)
+"""What a login or a shell of the user's reads; in a writable home it stays as it is."""
+
+
+@frozen
+class Plan:
+    """Everything the launcher enforces; paths are real and exist."""
+
+    workspace: str
+    roots: tuple[str, ...]
+    private_dir: str
+    contained: bool
+    namespaces: bool
+    network: bool
+    writable: tuple[str, ...]
+    read_only: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
+    """Folders that stay where they are, so that what is read-only in them cannot be moved away with them."""
+    forbidden: tuple[str, ...] = ()
+    """Paths that did not exist when the plan was made and that no command may make."""
+    masked: tuple[str, ...] = ()
+    marks: Mapping[str, tuple[int, int] | None] = field(default_factory=dict[str, "tuple[int, int] | None"])
+    """Which files the writable, the covered and the read-only paths were when the plan was made."""
+    folders: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The folders that were looked through for secrets, and when each had changed last."""
+    sockets: tuple[str, ...] = ()
+    """Sockets of the machine that no private layer puts out of reach."""
+    hidden: tuple[str, ...] = ()
+    """Folders of ours that commands have no part in, though they lie where commands may write."""
+    shown: tuple[str, ...] = ()
+    """Folders that are read-only also where they lie below a folder with a private layer."""
+    limits: dict[str, int] = field(default_factory=dict[str, int])
+
+    def still_absent(self) -> list[str]:
+        """Return the forbidden paths nobody has made yet."""
+        return [path for path in self.forbidden if not os.path.lexists(path)]
+
+    def holds(self) -> bool:
+        """Tell whether its mounts are still there: one goes with its file when somebody outside replaces that.
+
+        Editors and git replace a file to save it, and the new one would lie open; a workspace that was made anew is not
+        the one that commands would see.
+        """
+        return not self.contained or all(mark(path) == known for path, known in self.marks.items())
+
+    def _landlock(self) -> list[str]:
+        """Return the folders Landlock lets commands write."""
+        if not self.contained:
+            return []
+        return [*self.writable, *(PRIVATE if self.namespaces else ()), "/dev"]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the plan as the launcher reads it."""
+        from surehand.host.sandbox import seccomp
+
+        return {
+            "workspace": self.workspace,
+            "roots": list(self.roots),
+            "contained": self.contained,
+            "limited": self.contained,
+            "namespaces": self.namespaces,
+            "network": self.network,
+            "writable": list(self.writable),
+            "shown": [path for path in self.shown if inside(path, PRIVATE) and not inside(path, self.writable)],
+            "private": [path for path in PRIVATE if os.path.isdir(path) and not os.path.islink(path)],
+            "read_only": list(self.read_only),
+            "pinned": list(self.pinned),
+            "masked": [*self.masked, *self.sockets, *self.hidden],
+            "forbidden": list(self.forbidden),
+            "landlock": self._landlock(),
+            "seccomp": self.contained and seccomp.supported(),
+            "limits": self.limits,
+            "scratch": os.path.join(self.private_dir, ".scratch"),
+            "capabilities": 0,
+        }
+
+
+def open_plan(workspace: str, roots: Sequence[str], private_dir: str) -> Plan:
+    """Return the plan of a session whose sandbox is off: commands run as the user, and still end together."""
+    real = _real([workspace, *roots])
+    return Plan(real[0], real, private_dir, False, False, True, real, limits=_limits(SandboxSettings()))
+
+
+def closed_plan(
+    workspace: str,
+    roots: Sequence[str],
+    settings: SandboxSettings,
+    private_dir: str,
+    *,
+    namespaces: bool = True,
+    own: Iterable[str] = (),
+    opened: Iterable[str] = (),
+    readable: Iterable[str] = (),
+    keeps_out: Says = is_secret,
+    keeps_as_is: Says | None = None,
+    young: Container[str] = (),
+) -> Plan:
+    """Return the plan of a contained session.
+
+    `own` are Surehand's folders, which stay read-only even inside a writable root. `opened` are folders beside the
+    roots that commands may write in. `readable` are allow rules: a secret that one of the form `Read(path)` names
+    stays readable. `keeps_out` says of a path whether the rules keep it from being read, `keeps_as_is` whether they
+    keep it from being changed; a folder's ends in `/`. `young` are repositories that commands of this session made:
+    they may still set them up, without hooks.
+    """
+    real = _real([workspace, *roots])
+    writable = _real([*real, *settings.writable, *opened, private_dir])
+    beside = [path for path in _real([*settings.writable, *opened]) if not inside(path, real)]
+    found = look(real, keeps_out, keeps_as_is, beside)
+    git_dirs = linked_git_folders(real[0])
+    near = [folder for root in writable for folder in git_folders(root)]
+    repositories = list(dict.fromkeys([*git_dirs, *near, *found.repositories]))
+    repositories += [inner for folder in repositories for inner in submodules(folder) if inner not in repositories]
+    kept = [path for root in writable for path in kept_in(root)]
+    for folder in repositories:
+        kept += [os.path.join(folder, name) for name in (_GIT_FROZEN if folder not in young else ("hooks",))]
+    kept += [path for path in _real(own) if inside(path, writable)]
+    shown = _real(["~", *own])
+    masked = [path for path in found.hidden if not _readable(path, real[0], readable)]
+    by_rule = [path for path in found.kept if inside(path, writable)]
+    read_only = [path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)]
+    read_only += [path for path in by_rule if not inside(path, read_only)]
+    return Plan(
+        workspace=real[0],
+        roots=real,
+        private_dir=private_dir,
+        contained=True,
+        namespaces=namespaces,
+        network=settings.network,
+        writable=(*writable, *git_dirs),
+        read_only=tuple(read_only),
+        pinned=(*repositories, *_between([*real, *beside], by_rule)),
+        forbidden=tuple(path for path in dict.fromkeys(kept) if not os.path.lexists(path)),
+        masked=tuple(masked),
+        marks={path: mark(path) for path in (*writable, *masked, *read_only)},
+        folders=found.folders,
+        sockets=tuple(sockets_outside(writable, shown)),
+        shown=shown,
+        limits=_limits(settings),
+    )
+
+
+def _between(roots: Sequence[str], paths: Iterable[str]) -> list[str]:
+    """Return the folders between the roots and the paths, outermost first."""
+    found: dict[str, None] = {}
+    for path in paths:
+        folder = os.path.dirname(path)
+        while inside(folder, roots) and folder not in roots and folder not in found:
+            found[folder] = None
+            folder = os.path.dirname(folder)
+    return sorted(found, key=len)
+
+
+def _readable(path: str, workspace: str, rules: Iterable[str]) -> bool:
+    """Tell whether an allow rule names this secret: by its path, from the workspace or the root, or by its name."""
+    from fnmatch import fnmatchcase
+
+    names = (path, os.path.relpath(path, workspace), os.path.basename(path))
+    patterns = (rule[5:-1].removeprefix("./") for rule in rules if rule.startswith("Read(") and rule.endswith(")"))
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+
+
+def _limits(settings: SandboxSettings) -> dict[str, int]:
+    return {
+        "memory": settings.memory_mb << 20,
+        "processes": settings.processes,
+        "file_size": settings.file_size_mb << 20,
+    }
+
+
+def _real(paths: Iterable[str]) -> tuple[str, ...]:
+    real = (os.path.realpath(os.path.expanduser(path)) for path in paths)
+    return tuple(dict.fromkeys(path for path in real if os.path.exists(path)))
+
+
+def kept_in(root: str) -> list[str]:
+    """Return what stays as it is in a writable root, there or not: what shells and Surehand itself would execute."""
+    kept = [os.path.join(root, name) for name in _OWN]
+    if os.path.isfile(marker := os.path.join(root, ".git")):
+        kept.append(marker)  # a worktree's, which says where its repository is
+    for home in homes():
+        if inside(home, [root]):
+            kept += [os.path.join(home, name) for name in _START_FILES]
+    return kept
+
+
+def trespasses(paths: Iterable[str]) -> list[str]:
+    """Take away what a command made where none may be, and return what that was."""
+    from surehand.host.trees import remove_tree
+
+    made = [path for path in paths if os.path.lexists(path)]
+    for path in made:
+        remove_tree(path)
+    return made
+
+
+def is_hook(path: str) -> bool:
+    """Tell whether git would run a file of this path; of those it makes itself it runs none."""
+    return "/.git/hooks/" in path and not path.endswith(".sample")
+
+
+def programs_made(folders: Iterable[str]) -> list[str]:
+    """Take away what in repositories a command has made would run as the user; return which files those were.
+
+    These are hooks, git's own examples apart, and settings that name programs.
+    """
+    from surehand.host.trees import remove_tree
+
+    made: list[str] = []
+    for folder in folders:
+        hooks = os.path.join(folder, "hooks")
+        if os.path.islink(hooks):
+            made.append(hooks)
+        elif os.path.isdir(hooks):
+            made += filter(is_hook, (os.path.join(hooks, name) for name in sorted(os.listdir(hooks))))
+        if configured_programs(os.path.dirname(folder)):
+            settings = (os.path.join(folder, name) for name in ("config", "config.worktree"))
+            made += [path for path in settings if os.path.lexists(path)]
+    for path in made:
+        remove_tree(path)
+    return made
+
+
+def git_folders(root: str) -> list[str]:
+    """Return the `.git` folders at the top of a root and one level below."""
+    places = [root]
+    try:
+        with os.scandir(root) as entries:
+            places += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)][:200]
+    except OSError:
+        pass
+    folders = [os.path.join(place, ".git") for place in places]
+    return [path for path in folders if is_repository(path) and os.path.isdir(path) and not os.path.islink(path)]
+
+
+def linked_git_folders(workspace: str) -> tuple[str, ...]:
+    """Return the folders of git a worktree commits to.
+
+    A worktree's `.git` is a file that names its folder. It counts only when that folder names the worktree back: a
+    command may write the file here, but not the answer there.
+    """
+    marker = os.path.join(workspace, ".git")
+    try:
+        with open(marker, encoding="utf-8", errors="surrogateescape") as file:
+            folder = os.path.realpath(os.path.join(workspace, file.read(4096).removeprefix("gitdir:").strip()))
+        with open(os.path.join(folder, "gitdir"), encoding="utf-8", errors="surrogateescape") as file:
+            back = os.path.realpath(file.read(4096).strip())
+        with open(os.path.join(folder, "commondir"), encoding="utf-8", errors="surrogateescape") as file:
+            common = os.path.realpath(os.path.join(folder, file.read(4096).strip()))
+    except (OSError, ValueError):
+        return ()
+    if back != os.path.realpath(marker) or not folder.startswith(common + "/worktrees/"):
+        return ()
+    return (common,)

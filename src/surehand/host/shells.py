@@ -1,0 +1,347 @@
+"""What a session keeps for its commands: the launcher, a private temp, the files long output goes to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.errors import ToolFailure
+from surehand.core.session import Kept
+from surehand.host import locations
+from surehand.host.environment import DEFAULT_PATH, cleaned
+from surehand.host.private_folder import TRIALS, PrivateFolder, clear_abandoned
+from surehand.host.process import Launcher, LauncherFailure
+from surehand.host.sandbox import probe
+from surehand.host.sandbox.finding import inside, is_repository, secrets_at_top, unchanged
+from surehand.host.sandbox.plan import Plan, closed_plan, open_plan
+from surehand.host.trees import drop_old
+
+if TYPE_CHECKING:
+    from surehand.core.session import Session
+    from surehand.core.settings import SandboxSettings
+    from surehand.host.sandbox.records import Record
+    from surehand.host.shell_with_memory import ShellWithMemory
+
+_NO_SANDBOX: Final = (
+    'Set [sandbox] mode = "preferred" to be asked instead, or "off" to run commands as you. '
+    "`surehand doctor` shows what this system can enforce."
+)
+
+
+_RENEWED: Final = (
+    "the shell was started anew before this command, because what the sandbox has to cover changed: "
+    "its variables are gone"
+)
+
+LOOK_S: Final = 1.0
+"""How long new secrets deep in the workspace may lie before they are looked for."""
+
+
+class Shells:
+    """Starts the session's launcher on first use, and a new one when the old is gone or no longer fits."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._launcher: Launcher | None = None
+        self._retired: list[Launcher] = []
+        self._trials: Launcher | None = None
+        self.no_layers = ""
+        """Why layers over the workspace could not be mounted, once that was found out."""
+        self._memory: ShellWithMemory | None = None
+        self.turn = asyncio.Lock()
+        """Held by the one command that uses the shell with memory."""
+        self._starting = asyncio.Lock()
+        self._private: PrivateFolder | None = None
+        self._tidied = False
+        self._secrets: frozenset[str] = frozenset()
+        self._opened: tuple[str, ...] = ()
+        self._folders: Mapping[str, int] = {}
+        self._next_look = 0.0
+        self._outdated = False
+        self._young: set[str] = set()
+        self._record: Record | None = None
+
+    @property
+    def private_dir(self) -> str:
+        """A folder of the session's own for temporary files, gone when it closes."""
+        if self._private is None:
+            clear_abandoned()
+            self._private = PrivateFolder.make()
+        return self._private.path
+
+    def environment(self, call_id: str) -> dict[str, str]:
+        """Return the variables a command of this session sees."""
+        own = {"TMPDIR": self.private_dir, "SUREHAND_SESSION": self.session.id, "SUREHAND_CALL": call_id}
+        return cleaned(os.environ, {**own, **self.session.environment})
+
+    def output_file(self, name: str) -> str | None:
+        """Return where the whole of a long output goes."""
+        base = self.session.state_dir or self.private_dir
+        try:
+            folder = locations.private_dir(os.path.join(base, "output"))
+            if not self._tidied:
+                self._tidied = True
+                drop_old(folder)
+        except OSError:
+            return None
+        return os.path.join(folder, name)
+
+    async def shell_with_memory(self) -> tuple[ShellWithMemory, str]:
+        """Return the shell that remembers directory and variables, and what is to be said when it is a new one."""
+        from surehand.host.shell_with_memory import ShellWithMemory
+
+        launcher, note = await self.launcher(), ""
+        if self._memory is None or not self._memory.alive or self._memory.launcher is not launcher:
+            if self._memory is not None:
+                note = _RENEWED if self._memory.alive else ""
+                await self._memory.close()
+            folder = locations.private_dir(os.path.join(self.private_dir, "shell"))
+            environment = self.environment("shell")
+            self._memory = ShellWithMemory(launcher, folder, self.session.cwd, environment)
+        return self._memory, note
+
+    def alters(self, names: Iterable[str], cwd: str) -> str:
+        """Say why commands of these names may be others than they seem in the shell with memory, as it stands."""
+        if self._memory is None or not self._memory.alive:
+            return ""
+        return self._memory.memory.alters(names, cwd, os.environ.get("PATH") or DEFAULT_PATH)
+
+    def stand_in(self, cwd: str) -> None:
+        """Raise ToolFailure where a command's directory is gone; the session goes back to the nearest that is there."""
+        if _is_folder(cwd) or not _is_folder(self.session.workspace):
+            return  # a workspace that is gone is told when its launcher starts
+        back = cwd
+        while not (_is_folder(back) and inside(back, self.session.roots)) and back != "/":
+            back = os.path.dirname(back)
+        back = back if back != "/" else self.session.workspace
+        own = self.session.cwd == cwd
+        if own:
+            self.session.cwd = back
+        raise ToolFailure(
+            f"the directory {cwd} is no longer there, so that nothing ran",
+            code="precondition_failed",
+            hint=f"Commands run in {back} from now on." if own else "",
+        )
+
+    async def trial_launcher(self) -> Launcher | None:
+        """Return a launcher for trying commands: contained and without network whatever the session allows.
+
+        None where the system has no namespaces; a trial then needs a launcher of its own.
+        """
+        current = await self.launcher()
+        if current.plan.namespaces and not current.plan.network:
+            return current
+        if self._trials is not None and not self._trials.closed and self._trials.plan.holds():
+            return self._trials
+        if not probe.abilities().namespaces:
+            return None
+        try:
+            self._trials = await Launcher.start(replace(self.closed_plan(namespaces=True), network=False))
+        except LauncherFailure as failure:
+            probe.note_failure(str(failure))
+            return None
+        return self._trials
+
+    def trial_folder(self, name: str) -> str:
+        """Return where the copy of a trial goes; no command can reach it by that name."""
+        return os.path.join(self.private_dir, TRIALS, name)
+
+    def journal(self, call_id: str) -> str | None:
+        """Return a new folder for what a command's files held before; None where none can be made."""
+        base = self.session.state_dir or self.private_dir
+        folder = os.path.join(base, "journals", call_id)
+        try:
+            locations.private_dir(folder)
+        except OSError:
+            return None
+        return folder
+
+    async def launcher(self) -> Launcher:
+        """Return the launcher, started when it must be."""
+        await self._look_deeper()
+        current = self._launcher
+        if current is not None and not current.closed and self._fits():
+            return current
+        async with self._starting:
+            if self._launcher is None or self._launcher.closed or not self._fits():
+                if self._launcher is not None:
+                    self._retired.append(self._launcher)
+                await self._close_idle()
+                self._launcher = await self._start()
+            return self._launcher
+
+    async def _close_idle(self) -> None:
+        """End launchers that were replaced, once their last command is done."""
+        for launcher in [each for each in self._retired if not each.busy]:
+            self._retired.remove(launcher)
+            await launcher.close()
+
+    def _fits(self) -> bool:
+        """A secret that came to lie in the workspace since must be covered too, and one that was replaced again."""
+        launcher = self._launcher
+        if launcher is None or not launcher.plan.namespaces:
+            return launcher is None or launcher.plan.holds()
+        if self.session.opens() != self._opened:
+            return False
+        known = not self._outdated and secrets_at_top(self.session.roots) <= self._secrets
+        return known and launcher.plan.holds()
+
+    async def _look_deeper(self) -> None:
+        """Look for new secrets further down too: only now and then, and when some folder has changed."""
+        launcher, now = self._launcher, time.monotonic()
+        if launcher is None or not launcher.plan.namespaces or now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        await asyncio.to_thread(self._compare, launcher.plan)
+
+    def _compare(self, plan: Plan) -> None:
+        if unchanged(self._folders):
+            return
+        fresh = self.closed_plan(namespaces=True)
+        self._folders = fresh.folders
+        same = set(fresh.masked) <= set(plan.masked) and set(fresh.pinned) <= set(plan.pinned)
+        self._outdated = self._outdated or not same
+
+    def made_repositories(self, touched: Sequence[str], plan: Plan) -> list[str]:
+        """Return which of the `.git` folders a command touched were made in this session; the next is kept from hooks.
+
+        `plan` is what the command was held to.
+        """
+        new = {path for path in touched if path not in plan.pinned and os.path.isdir(path)}
+        if whole := {path for path in new if is_repository(path)}:
+            self._young |= whole
+            self._outdated = True
+        return sorted(new | self._young.intersection(touched))
+
+    async def _start(self) -> Launcher:
+        if not _is_folder(self.session.workspace):
+            raise ToolFailure(
+                f"the workspace {self.session.workspace} is no longer there",
+                hint="Make the folder again, or start a session in another one.",
+            )
+        self._secrets = frozenset(secrets_at_top(self.session.roots))
+        self._opened = self.session.opens()
+        mode = self.session.settings.sandbox.mode
+        launcher = await self._contained() if mode != "off" and probe.available() else None
+        if launcher is None:
+            if mode == "required":
+                raise ToolFailure(
+                    f"the sandbox is required and this system cannot contain commands: {probe.abilities().why_not}",
+                    code="tool_unavailable",
+                    hint=_NO_SANDBOX,
+                )
+            launcher = await self._started(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+        self._folders, self._outdated = launcher.plan.folders, False
+        self._note(launcher)
+        return launcher
+
+    async def _contained(self) -> Launcher | None:
+        """Start a contained launcher with all the system can; None when that is not enough."""
+        abilities = probe.abilities()
+        if abilities.namespaces:
+            try:
+                return await Launcher.start(self.closed_plan(namespaces=True))
+            except LauncherFailure as failure:
+                probe.note_failure(str(failure))
+        if not probe.abilities().enough:
+            return None
+        return await self._started(self.closed_plan(namespaces=False))
+
+    async def _started(self, plan: Plan) -> Launcher:
+        try:
+            return await Launcher.start(plan)
+        except LauncherFailure as failure:
+            raise ToolFailure(f"commands cannot run here: {failure}", code="tool_unavailable") from failure
+
+    def closed_plan(self, *, namespaces: bool) -> Plan:
+        """Return what is enforced on this session's commands as things lie now."""
+        session = self.session
+        own = [locations.home(), os.path.dirname(locations.user_settings())]
+        plan = closed_plan(
+            session.workspace,
+            session.roots[1:],
+            session.settings.sandbox,
+            self.private_dir,
+            namespaces=namespaces,
+            own=own,
+            opened=session.opens(),
+            readable=session.settings.permissions.allow,
+            keeps_out=session.keeps_out,
+            keeps_as_is=session.keeps_as_is,
+            young=self._young,
+        )
+        return replace(plan, hidden=(os.path.join(self.private_dir, TRIALS),))
+
+    def _note(self, launcher: Launcher) -> None:
+        """Write down which processes belong to whom, for `surehand ps` and `surehand reap`."""
+        if self._record is not None:
+            self._record.remove()
+        if self.session.state_dir is not None:
+            from surehand.host.sandbox.records import Record, clear_dead
+
+            clear_dead()
+            self._record = Record.write(self.session.id, self.session.workspace, launcher.pid, self.private_dir)
+
+    async def close(self) -> None:
+        """End every command and take the private temp away."""
+        if self._memory is not None:
+            await self._memory.close()
+        for launcher in (self._launcher, self._trials, *self._retired):
+            if launcher is not None:
+                await launcher.close()
+        if self._record is not None:
+            self._record.remove()
+        if self._private is not None:
+            if _is_small(self._private.path):
+                self._private.remove()
+            else:
+                await asyncio.to_thread(self._private.remove)
+
+
+def _is_small(folder: str) -> bool:
+    """Tell whether removing a folder is quicker than starting a thread for it."""
+    return sum(1 for each in os.walk(folder) for _ in each[2][:100]) < 100
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def in_force(launcher: Launcher) -> dict[str, Any]:
+    """Return what contains the commands of this launcher, as plain data for results and `doctor`."""
+    plan, facts = launcher.plan, launcher.facts
+    if not plan.contained:
+        return {"active": False}
+    means = [
+        name
+        for name, there in (
+            ("namespaces", facts["namespaces"]),
+            (f"landlock {facts['landlock']}", facts["landlock"]),
+            ("seccomp", facts["seccomp"]),
+            ("limits", True),
+        )
+        if there
+    ]
+    return {
+        "active": True,
+        "by": means,
+        "network": plan.network,
+        "writable": list(plan.writable),
+        "secrets_covered": len(plan.masked) if plan.namespaces else 0,
+        "limits": dict(plan.limits),
+        **({"problems": list(facts["problems"])} if facts["problems"] else {}),
+    }
+
+
+def sandbox_missing(settings: SandboxSettings) -> str:
+    """Return why a preferred sandbox is not to be had here, or an empty text."""
+    if settings.mode != "preferred" or probe.available():
+        return ""
+    return f"no sandbox here: {probe.abilities().why_not}"
+
+
+SHELLS: Final[Kept[Shells]] = Kept("shells", make=Shells, close=Shells.close)

@@ -1,0 +1,300 @@
+"""A connection to one MCP server: one task holds it, tells when it is lost, and brings it back.
+
+Calls come from any task. When the server goes, those under way fail at once and say why; later ones fail with the same
+words until it is back. It is brought back with growing pauses, for as long as somebody may want it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal, cast
+
+from surehand.core.errors import SurehandError, ToolFailure
+from surehand.core.session import Session
+from surehand.mcp import convert
+from surehand.mcp.configured import Configured, expanded
+
+State = Literal["idle", "connecting", "ready", "lost", "closed"]
+PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+CONNECT_S: Final = 30.0
+"""How long a server may take to introduce itself and its tools, unless its own time-out is shorter."""
+TOOLS_LIMIT: Final = 20_000
+
+Tools = Callable[[Sequence[Mapping[str, Any]]], None]
+Elicit = Callable[[str, Mapping[str, Any]], Any]
+"""`elicit(message, schema)` returns `{"action": ..., "content": ...}`: what the server's form is answered with."""
+
+
+class Connection:
+    """The way to one server."""
+
+    def __init__(
+        self,
+        server: Configured,
+        *,
+        session: Session,
+        found: Tools,
+        moved: Callable[[Connection, State], None],
+        elicit: Callable[[], Elicit | None] = lambda: None,
+        introduced_as: Callable[[], str] = lambda: "surehand",
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        self.server = server
+        self.state: State = "idle"
+        self.problem = ""
+        self.info: Mapping[str, Any] = {}
+        self.attempts = 0
+        """Failed attempts in a row."""
+        self._session = session
+        self._found = found
+        self._moved = moved
+        self._elicit = elicit
+        self._introduced_as = introduced_as
+        self._pauses_s = pauses_s
+        self._client: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._refresh = asyncio.Event()
+        self._lost = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        return self.server.name
+
+    @property
+    def _over_url(self) -> bool:
+        return bool(self.server.settings.url)
+
+    async def ready(self) -> None:
+        """Return when the server can be called; raise ToolFailure, which says why, when it cannot."""
+        if self._task is None and self.state != "closed":
+            self._task = asyncio.get_running_loop().create_task(self._supervise())
+        await self._settled.wait()
+        if self.state != "ready":
+            raise self.unavailable()
+
+    def unavailable(self) -> ToolFailure:
+        """Return the failure of a call to a server that is not there."""
+        return ToolFailure(
+            f"the MCP server {self.name} is not available: {self.problem or self.state}",
+            code="tool_unavailable",
+            hint=f"It is tried again by itself; `surehand mcp test {self.name}` tries it at once.",
+            details={"server": self.name, "state": self.state, "attempts": self.attempts},
+        )
+
+    async def call(self, tool: str, args: Mapping[str, Any], progress: Callable[..., Any]) -> dict[str, Any]:
+        """Call a tool and return the server's answer; raise ToolFailure when there is none."""
+        if self.state in ("idle", "connecting") and not self.attempts:
+            await self.ready()
+        client = self._client
+        if self.state != "ready" or client is None:
+            raise self.unavailable()
+
+        async def report(done: float, total: float | None, message: str | None) -> None:
+            progress(message or "", done=done, total=total)
+
+        from mcp.shared.exceptions import MCPError
+
+        try:
+            result = await client.call_tool(tool, dict(args), progress_callback=report)
+        except MCPError as problem:
+            raise self._failed(tool, problem, current=client is self._client) from problem
+        except (RuntimeError, ValueError, OSError) as problem:  # an answer that does not fit what the server promised
+            raise ToolFailure(f"the MCP server {self.name} answered {tool} wrongly: {problem}") from problem
+        return convert.plain(result)
+
+    def _failed(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
+        import mcp_types as types
+
+        from surehand.mcp.lines import TOO_LONG
+        from surehand.mcp.over_http import was_too_long
+
+        code = problem.error.code
+        if code == TOO_LONG or was_too_long(str(problem)):
+            hint = "Ask for less at a time; the server and its other calls go on."
+            return ToolFailure(f"the MCP server {self.name} answered {tool} with too much: {problem}", hint=hint)
+        # Over HTTP nothing else tells that a session has ended, or that nobody is there any more.
+        ends = {types.CONNECTION_CLOSED, *((types.INVALID_REQUEST, types.INTERNAL_ERROR) if self._over_url else ())}
+        if code in ends or self.state != "ready":
+            if current and self.state == "ready":
+                self.problem = f"its connection broke ({problem})"  # the task that holds it may say more
+                self._lost.set()
+                self._become("lost")
+            return ToolFailure(
+                f"the MCP server {self.name} was lost during {tool}: {self.problem or problem}",
+                code="tool_unavailable",
+                hint="It is being restarted; try again in a moment.",
+            )
+        wrong = "invalid_args" if code == types.INVALID_PARAMS else "execution_error"
+        return ToolFailure(f"the MCP server {self.name} refused {tool}: {problem}", code=wrong, details={"code": code})
+
+    async def close(self) -> None:
+        """End the connection, and the server's process with it."""
+        self._become("closed")
+        self._settled.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    # -- the one task ------------------------------------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
+        while self.state != "closed":
+            self._settled.clear()
+            self._become("connecting")
+            try:
+                await self._live()
+            except asyncio.CancelledError:
+                raise
+            except BaseException as problem:  # whatever ends a connection is why it is not available
+                self.problem = _words(problem)
+            self._client = None
+            self.attempts += 1
+            self._become("lost")
+            self._settled.set()
+            await asyncio.sleep(self._pauses_s[min(self.attempts, len(self._pauses_s)) - 1])
+
+    async def _live(self) -> None:
+        """Connect, tell of the tools, and stay until the connection is lost."""
+        self._lost.clear()
+        own = self.server.settings
+        async with self._opened() as (client, ended, why):
+            try:
+                async with asyncio.timeout(min(own.timeout, CONNECT_S)):
+                    await client.__aenter__()
+                    tools = await self._listed(client)
+            except TimeoutError:
+                raise ToolFailure(f"it did not introduce itself within {min(own.timeout, CONNECT_S):g} s") from None
+            except Exception as problem:
+                if self._over_url and (refusal := why()):
+                    raise ToolFailure(refusal) from problem
+                raise ToolFailure(
+                    f"it could not be spoken to: {_words(problem)}" + (f" ({why()})" if ended.is_set() else "")
+                ) from problem
+            try:
+                self.info = convert.plain(client.server_info) or {}
+                self._client, self.problem, self.attempts = client, "", 0
+                self._found(tools)
+                self._become("ready")
+                self._settled.set()
+                await self._stay(client, ended)
+                self.problem = why() or self.problem or "the session has ended"
+            finally:
+                self._client = None
+                self.problem = self.problem or "its connection broke"
+                self._become("lost")  # before the farewell, which may take its time
+                await client.__aexit__(None, None, None)
+
+    async def _stay(self, client: Any, ended: asyncio.Event) -> None:
+        events = {name: asyncio.ensure_future(event.wait()) for name, event in self._events(ended).items()}
+        following = asyncio.ensure_future(self._follow(client))
+        try:
+            while True:
+                await asyncio.wait(events.values(), return_when=asyncio.FIRST_COMPLETED)
+                if events["ended"].done() or events["lost"].done():
+                    return
+                self._refresh.clear()
+                events["refresh"] = asyncio.ensure_future(self._refresh.wait())
+                async with asyncio.timeout(CONNECT_S):
+                    self._found(await self._listed(client))
+        finally:
+            for task in (*events.values(), following):
+                task.cancel()
+
+    def _events(self, ended: asyncio.Event) -> dict[str, asyncio.Event]:
+        return {"ended": ended, "lost": self._lost, "refresh": self._refresh}
+
+    async def _follow(self, client: Any) -> None:
+        """Hear of changed tools from a server of the newer era, which tells only those who listen."""
+        tools = client.server_capabilities.tools
+        if not convert.is_modern(client.protocol_version) or tools is None or not tools.list_changed:
+            return
+        async with client.listen(tools_list_changed=True) as changes:
+            async for _ in changes:
+                self._refresh.set()
+
+    async def _hear(self, message: Any) -> None:
+        import mcp_types as types
+
+        if isinstance(message, types.ToolListChangedNotification):
+            self._refresh.set()
+
+    async def _listed(self, client: Any) -> list[dict[str, Any]]:
+        tools: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while client.server_capabilities.tools is not None:
+            page = await client.list_tools(cursor=cursor)
+            tools += [convert.plain(each) for each in page.tools]
+            cursor = page.next_cursor
+            if cursor is None or len(tools) >= TOOLS_LIMIT:
+                break
+        return tools[:TOOLS_LIMIT]
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncGenerator[tuple[Any, asyncio.Event, Callable[[], str]]]:
+        """Open the way to the server: a client to enter, the event of its end, and why it ended."""
+        own, fill = self.server.settings, _filler()
+        if own.url:
+            from surehand.mcp.over_http import Heard, over_http
+
+            headers, heard = {name: fill(value) for name, value in own.headers.items()}, Heard()
+            async with over_http(fill(own.url), headers, heard) as transport:
+                yield self._made(transport), asyncio.Event(), lambda: heard.refusal
+            return
+        from surehand.mcp.pipes import OverPipe, piped
+
+        env = {name: fill(value) for name, value in own.env.items()}
+        command, args = fill(own.command or ""), [fill(word) for word in own.args]
+        if own.sandbox:
+            from surehand.mcp.contained import contained
+
+            running = contained(self._session, command, args, env)
+        else:
+            running = piped(command, args, env, self._session.workspace)
+        async with running as pipe:
+            yield self._made(OverPipe(pipe)), pipe.lines.ended, pipe.why_ended
+
+    def _made(self, transport: Any) -> Any:
+        import mcp_types as types
+
+        from mcp import Client
+        from surehand import __version__
+        from surehand.mcp.incoming import Incoming
+
+        elicit = self._elicit()
+
+        async def answer(context: Any, params: Any) -> Any:
+            del context
+            assert elicit is not None
+            said = elicit(params.message, convert.plain(getattr(params, "requested_schema", None)) or {})
+            said = await said if asyncio.iscoroutine(said) else said
+            return types.ElicitResult.model_validate(said)
+
+        return Client(
+            Incoming(transport),
+            client_info=types.Implementation(name=self._introduced_as(), version=__version__),
+            message_handler=self._hear,
+            elicitation_callback=answer if elicit is not None else None,
+            cache=None,
+        )
+
+    def _become(self, state: State) -> None:
+        if self.state not in (state, "closed"):
+            self.state = state
+            self._moved(self, state)
+
+
+def _filler() -> Callable[[str], str]:
+    return lambda text: expanded(text, os.environ)
+
+
+def _words(problem: BaseException) -> str:
+    """Return what went wrong in one line; of a group, the first of its parts."""
+    while isinstance(problem, BaseExceptionGroup):
+        problem = cast("BaseException", problem.exceptions[0])  # pyright: ignore[reportUnknownMemberType]
+    if isinstance(problem, SurehandError):
+        return str(problem)
+    return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__

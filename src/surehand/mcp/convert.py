@@ -1,0 +1,161 @@
+"""Where the protocol's shapes are made and read: tools, pages, results, requests, versions. Nowhere else.
+
+Everything here is plain data; the SDK checks it against the protocol version of the connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
+
+from surehand.core.call import ToolResult
+from surehand.core.errors import ToolFailure
+from surehand.core.names import provider_safe
+from surehand.core.shapes import result_to_mcp
+from surehand.core.tool import ToolInfo
+from surehand.core.view import mcp_tool
+
+T = TypeVar("T")
+
+MODERN: Final = "2026-07-28"
+"""The first version without connections and without requests from the server."""
+WORKSPACE: Final = "workspace:///"
+"""How the URIs of the workspace's files begin."""
+PAGE: Final = 200
+"""Entries of a list in one answer."""
+
+
+def is_modern(version: str) -> bool:
+    """Say whether a protocol version is of the era in which the client calls again instead of being asked."""
+    return version >= MODERN
+
+
+def tool_shape(info: ToolInfo) -> dict[str, Any]:
+    """Return a tool as `tools/list` shows it, under a name that every client and every model behind it accepts."""
+    shape = mcp_tool(info)
+    shape["name"] = provider_safe(info.name)
+    if shape["name"] != info.name:
+        shape["title"] = info.name
+    shape["inputSchema"] = object_schema(info.input_schema)
+    # Only an object can be structured content; a promise of anything else would make clients refuse the result.
+    if info.output_schema is not None and info.output_schema.get("type") != "object":
+        shape.pop("outputSchema", None)
+    return shape
+
+
+def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema whose top says `object`, as the protocol demands of a tool's arguments."""
+    return {**schema, "type": "object"}
+
+
+def result_shape(result: ToolResult, output_schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the answer to `tools/call`.
+
+    Structured content is sent only where the tool's schema promises it: some clients show their model nothing else,
+    and what a model should read is the output. The data travel in `_meta` all the same.
+    """
+    shape = result_to_mcp(result)
+    kept: dict[str, Any] = shape["_meta"]["surehand"]
+    if not result.content:
+        del kept["output"]  # it is the content
+    shape["_meta"]["surehand"] = {key: value for key, value in kept.items() if value is not None}
+    if output_schema is None or output_schema.get("type") != "object":
+        shape.pop("structuredContent", None)
+    return cleaned(shape)
+
+
+def cleaned(value: Any) -> Any:
+    """Return plain data that every JSON reader takes: no half characters, no numbers that are none."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, Mapping):
+        return {cleaned(str(key)): cleaned(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(each) for each in cast("list[Any]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def page(entries: Sequence[T], cursor: str | None, size: int = PAGE) -> tuple[Sequence[T], str | None]:
+    """Return the entries after a cursor and the cursor of the next page; raise ToolFailure for one nobody was given."""
+    start = 0 if cursor is None else _position(cursor)
+    if start > len(entries):
+        raise ToolFailure(f"the cursor {cursor!r} points behind the end of the list", code="invalid_args")
+    following = start + size
+    return entries[start:following], _cursor(following) if following < len(entries) else None
+
+
+def _cursor(position: int) -> str:
+    return base64.urlsafe_b64encode(f"at:{position}".encode()).decode()
+
+
+def _position(cursor: str) -> int:
+    try:
+        word, _, number = base64.urlsafe_b64decode(cursor.encode()).decode().partition(":")
+        if word == "at" and number.isascii() and number.isdigit():
+            return int(number)
+    except (binascii.Error, ValueError):
+        pass
+    raise ToolFailure(f"{cursor!r} is no cursor of this server", code="invalid_args")
+
+
+def input_required(requests: Mapping[str, Mapping[str, Any]], state: str) -> dict[str, Any]:
+    """Return the answer that has the client call again with what is asked for."""
+    return {"resultType": "input_required", "inputRequests": dict(requests), "requestState": state}
+
+
+def root_path(uri: str) -> str | None:
+    """Return the folder a `file://` root names on this machine, or None."""
+    from urllib.parse import unquote, urlsplit
+
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        return None
+    return unquote(parts.path) or None
+
+
+def file_uri(workspace: str, path: str) -> str:
+    """Return the URI of a file of the workspace."""
+    from urllib.parse import quote
+
+    return WORKSPACE + quote(path.removeprefix(workspace).lstrip("/"))
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """Return the end of a sentence that suggests the names nearest to one nobody has."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name[:100], names, n=3, cutoff=0.5)
+    return f" (did you mean {', '.join(near)}?)" if near else ""
+
+
+def plain(value: Any) -> Any:
+    """Return one of the SDK's records as plain data."""
+    return value.model_dump(by_alias=True, mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
+
+
+_ANSWERED_BY: Final = {"elicitation/create": "action", "sampling/createMessage": "content", "roots/list": "roots"}
+
+
+def answers(method: str, said: Any) -> bool:
+    """Say whether a client's response is one to what it was asked."""
+    return isinstance(said, Mapping) and _ANSWERED_BY[method] in said
+
+
+def lacks_capability(name: str) -> Exception:
+    """Return the protocol error for a request that needs what the client does not offer."""
+    import mcp_types as types
+    from mcp.shared.exceptions import MCPError
+
+    message = f"this request needs a client that offers {name}"
+    return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message, {"requiredCapabilities": {name: {}}})
+
+
+def invalid(message: str, **data: Any) -> Exception:
+    """Return the protocol error for parameters that make no sense."""
+    import mcp_types as types
+    from mcp.shared.exceptions import MCPError
+
+    return MCPError(types.INVALID_PARAMS, message, data or None)

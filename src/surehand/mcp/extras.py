@@ -1,0 +1,185 @@
+"""What a server offers beside tools: resources to read, prompts to fill in, completions of their arguments."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from surehand.core.call import Block, Text, block_to_dict, new_id
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.mcp import convert
+from surehand.mcp.guests import Guest
+
+if TYPE_CHECKING:
+    from surehand.mcp.server import Serving
+
+Read = Callable[[str, Guest], "str | bytes | Awaitable[str | bytes]"]
+"""Returns the content at a URI, for one client; raises ToolFailure when there is none."""
+Message = tuple[str, "str | Block"]
+"""Who speaks (`user` or `assistant`), and what."""
+Render = Callable[[Mapping[str, str]], "Sequence[Message] | Awaitable[Sequence[Message]]"]
+Complete = Callable[[str, str, str], Sequence[str]]
+"""`complete(prompt name or resource template, argument, beginning)` returns the values that fit."""
+
+
+@frozen
+class Resource:
+    """Something to read: at `uri`, or, with `{name}` parts in it, at every URI of that form (`{+name}` takes `/`)."""
+
+    uri: str
+    name: str
+    read: Read
+    description: str = ""
+    mime_type: str = "text/plain"
+
+    @property
+    def is_template(self) -> bool:
+        return "{" in self.uri
+
+    def matches(self, uri: str) -> bool:
+        if not self.is_template:
+            return uri == self.uri
+        parts = re.split(r"(\{[^}]*\})", self.uri)
+        pattern = "".join(
+            (".+" if part.startswith("{+") else "[^/]+") if part.startswith("{") else re.escape(part) for part in parts
+        )
+        return re.fullmatch(pattern, uri) is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        key = "uriTemplate" if self.is_template else "uri"
+        return {key: self.uri, "name": self.name, "description": self.description, "mimeType": self.mime_type}
+
+
+@frozen
+class Prompt:
+    """A text for a model that a person picks: its arguments (name → what it is; `required` names those that must be
+    given), and what makes the messages."""
+
+    name: str
+    render: Render
+    description: str = ""
+    arguments: Mapping[str, str] | None = None
+    required: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        arguments = [
+            {"name": name, "description": text, "required": name in self.required}
+            for name, text in (self.arguments or {}).items()
+        ]
+        return {"name": self.name, "description": self.description, "arguments": arguments}
+
+
+@frozen
+class Extras:
+    """All that is offered beside tools."""
+
+    resources: Sequence[Resource] = ()
+    prompts: Sequence[Prompt] = ()
+    complete: Complete | None = None
+
+    def install(self, serving: Serving) -> None:
+        """Have a server answer for what is offered; it claims no more than that."""
+        import mcp_types as types
+
+        add = serving.add
+        offered = _Offered(self, serving)
+        if self.resources:
+            add("resources/list", types.PaginatedRequestParams, offered.list_resources)
+            add("resources/templates/list", types.PaginatedRequestParams, offered.list_templates)
+            add("resources/read", types.ReadResourceRequestParams, offered.read)
+            add("resources/subscribe", types.SubscribeRequestParams, offered.subscribe)
+            add("resources/unsubscribe", types.UnsubscribeRequestParams, offered.unsubscribe)
+        if self.prompts:
+            add("prompts/list", types.PaginatedRequestParams, offered.list_prompts)
+            add("prompts/get", types.GetPromptRequestParams, offered.get_prompt)
+        if self.complete is not None:
+            add("completion/complete", types.CompleteRequestParams, offered.completion)
+
+
+class _Offered:
+    """The handlers of the requests about extras."""
+
+    def __init__(self, extras: Extras, serving: Serving) -> None:
+        self._extras = extras
+        self._serving = serving
+
+    async def list_resources(self, ctx: Any, params: Any) -> dict[str, Any]:
+        del ctx
+        return self._listed("resources", [each for each in self._extras.resources if not each.is_template], params)
+
+    async def list_templates(self, ctx: Any, params: Any) -> dict[str, Any]:
+        del ctx
+        return self._listed("resourceTemplates", [each for each in self._extras.resources if each.is_template], params)
+
+    async def list_prompts(self, ctx: Any, params: Any) -> dict[str, Any]:
+        del ctx
+        return self._listed("prompts", self._extras.prompts, params)
+
+    def _listed(self, key: str, entries: Sequence[Resource | Prompt], params: Any) -> dict[str, Any]:
+        shown, more = self._serving.paged(entries, params)
+        return {**more, key: [each.to_dict() for each in shown]}
+
+    def _resource(self, uri: str) -> Resource:
+        found = next((each for each in self._extras.resources if each.matches(uri)), None)
+        if found is None:
+            raise convert.invalid(f"Resource not found: {uri}", uri=uri)
+        return found
+
+    async def read(self, ctx: Any, params: Any) -> dict[str, Any]:
+        uri = str(params.uri)
+        resource, guest = self._resource(uri), await self._serving.guest(ctx)
+
+        async def work() -> dict[str, Any]:
+            try:
+                content = resource.read(uri, guest)
+                content = await content if inspect.isawaitable(content) else content
+            except ToolFailure as failure:
+                raise convert.invalid(f"{uri}: {failure.message}", uri=uri) from failure
+            held = {"text": content} if isinstance(content, str) else {"blob": base64.b64encode(content).decode()}
+            return {"contents": [{"uri": uri, "mimeType": resource.mime_type, **held}]}
+
+        return await self._serving.answer(ctx, params, guest, new_id("mcp"), work, uri, {})
+
+    async def subscribe(self, ctx: Any, params: Any) -> dict[str, Any]:
+        guest = await self._serving.guest(ctx)
+        self._resource(str(params.uri))
+        guest.subscribed[str(params.uri)] = ctx.session
+        return {}
+
+    async def unsubscribe(self, ctx: Any, params: Any) -> dict[str, Any]:
+        (await self._serving.guest(ctx)).subscribed.pop(str(params.uri), None)
+        return {}
+
+    async def get_prompt(self, ctx: Any, params: Any) -> dict[str, Any]:
+        prompt = next((each for each in self._extras.prompts if each.name == params.name), None)
+        if prompt is None:
+            names = [each.name for each in self._extras.prompts]
+            raise convert.invalid(f"Unknown prompt: {params.name}{convert.nearest(params.name, names)}")
+        given: dict[str, str] = params.arguments or {}
+        if missing := [name for name in prompt.required if name not in given]:
+            raise convert.invalid(f"the prompt {prompt.name} needs {', '.join(missing)}")
+
+        async def work() -> dict[str, Any]:
+            made = prompt.render(given)
+            messages = await made if inspect.isawaitable(made) else made
+            shown = [{"role": role, "content": _content(content)} for role, content in messages]
+            return {"description": prompt.description, "messages": shown}
+
+        guest = await self._serving.guest(ctx)
+        return await self._serving.answer(ctx, params, guest, new_id("mcp"), work, prompt.name, given)
+
+    async def completion(self, ctx: Any, params: Any) -> dict[str, Any]:
+        del ctx
+        about = getattr(params.ref, "name", None) or getattr(params.ref, "uri", "")
+        found = (
+            self._extras.complete(about, params.argument.name, params.argument.value) if self._extras.complete else ()
+        )
+        return {"completion": {"values": list(found[:100]), "total": len(found), "hasMore": len(found) > 100}}
+
+
+def _content(content: str | Block) -> dict[str, Any]:
+    return block_to_dict(Text(content) if isinstance(content, str) else content)

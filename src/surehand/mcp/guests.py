@@ -1,0 +1,197 @@
+"""The clients of an MCP server: each has an application of its own, with its session, read state and approvals.
+
+A client is known by its connection: the one on standard input, a session of the older HTTP protocol, or, since the
+newer one has no connections, by the name it gives itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from surehand.core.call import Source, ToolResult
+from surehand.core.events import Event
+from surehand.core.session import Session
+from surehand.core.view import Selection
+from surehand.engine.bus import Bus
+from surehand.mcp.calls import LEVELS, Asked, AsksClient, ClientCall, Log, LogLevel
+from surehand.policy.approval import Approver
+
+IDLE_S: Final = 1800.0
+"""A client that has not been heard of for so long is gone; what it left running ends."""
+GUESTS_LIMIT: Final = 200
+LOG_KEPT: Final = 1000
+"""Events of a session that its log resource tells."""
+
+
+class App(Protocol):
+    """What is served: an application (`surehand.app.Surehand`) over one workspace."""
+
+    @property
+    def session(self) -> Session: ...
+    @property
+    def selection(self) -> Selection: ...
+    @property
+    def bus(self) -> Bus: ...
+    async def call(
+        self, name: str, args: Mapping[str, Any] | None = None, *, source: Source = "user", id: str | None = None
+    ) -> ToolResult: ...
+    async def __aenter__(self) -> Any: ...
+    async def close(self) -> None: ...
+
+
+Open = Callable[[Approver, str | None], App]
+"""Opens an application for a client: with the approver that asks it, on the workspace it names (None: the usual)."""
+
+
+@dataclass(eq=False, slots=True)
+class Waiting:
+    """A call that stands still until the client calls again with the answers."""
+
+    call: ClientCall
+    asked: Mapping[str, Asked]
+
+
+@dataclass(eq=False)
+class Guest:
+    """One client and all that is kept for it."""
+
+    app: App
+    tools_changed: Callable[[], None] = lambda: None
+    file_changed: Callable[[str], None] = lambda path: None
+    gathering: asyncio.Task[None] | None = None
+    """Brings in the tools of other servers, where they are served too."""
+    telling: bool = False
+    """Whether the client is about to be told that its tools have changed."""
+    level: LogLevel = "info"
+    heard: float = field(default_factory=time.monotonic)
+    running: dict[str, ClientCall] = field(default_factory=dict[str, ClientCall])
+    waiting: dict[str, Waiting] = field(default_factory=dict[str, Waiting])
+    subscribed: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Resources it wants to hear of, by URI, and the way to tell it."""
+    log: deque[Event] = field(default_factory=lambda: deque(maxlen=LOG_KEPT))
+
+    def __post_init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._there = set[str]()
+        self.app.bus.subscribe(self._listen)
+
+    def _listen(self, event: Event) -> None:
+        if threading.get_ident() == self._thread:
+            self._take(event)
+        else:  # a handler in a worker thread reports
+            self._loop.call_soon_threadsafe(self._take, event)
+
+    def _take(self, event: Event) -> None:
+        call = self.running.get(event.call_id)
+        match event.kind:
+            case "call_progress":
+                if call is not None:
+                    call.report(event.data["progress"])
+                return
+            case "tool_registered" | "tool_unregistered":
+                self.tools_changed()
+                return
+            case "note" | "extension_failed":
+                for each in [call] if call is not None else list(self.running.values()):
+                    each.report(Log("warning", str(event.data.get("message", event.kind))))
+            case "server_state":
+                self._server_moved(str(event.data["server"]), event.data["state"] == "ready")
+            case "file_changed":
+                self.file_changed(str(event.data.get("path", "")))
+            case _:
+                pass
+        self.log.append(event)
+
+    def _server_moved(self, server: str, ready: bool) -> None:
+        """Tell of other tools when a server has come or gone, not of every attempt to reach it."""
+        if ready != (server in self._there):
+            (self._there.add if ready else self._there.discard)(server)
+            self.tools_changed()
+
+    def wants(self, level: LogLevel) -> bool:
+        return LEVELS.index(level) >= LEVELS.index(self.level)
+
+    async def close(self) -> None:
+        """End what runs for this client, and its session."""
+        calls = {*self.running.values(), *(each.call for each in self.waiting.values())}
+        tasks = [task for task in (self.gathering, *(call.task for call in calls)) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+        await self.app.close()
+
+
+class Guests:
+    """All clients of one server, by key."""
+
+    def __init__(self, open_app: Open) -> None:
+        self._open = open_app
+        self._guests: dict[str, Guest] = {}
+        self._opening: dict[str, asyncio.Future[Guest]] = {}
+
+    def known(self, key: str) -> Guest | None:
+        guest = self._guests.get(key)
+        if guest is not None:
+            guest.heard = time.monotonic()
+        return guest
+
+    async def get(self, key: str, roots: Callable[[], Awaitable[Sequence[str]]]) -> Guest:
+        """Return the client behind a key; its application is opened with its first request that needs one."""
+        if (guest := self.known(key)) is not None:
+            return guest
+        if (opening := self._opening.get(key)) is not None:
+            return await asyncio.shield(opening)
+        mine: asyncio.Future[Guest] = asyncio.get_running_loop().create_future()
+        self._opening[key] = mine
+        try:
+            await self._make_room()
+            guest = self._guests[key] = await self._opened(await roots())
+            mine.set_result(guest)
+        except BaseException as problem:
+            mine.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
+            mine.exception()  # whoever waits is told; nobody has to
+            raise
+        finally:
+            del self._opening[key]
+        return guest
+
+    async def _opened(self, roots: Sequence[str]) -> Guest:
+        folders = [root for root in roots if _is_folder(root)]
+        app = self._open(AsksClient(), folders[0] if folders else None)
+        app.session.roots = tuple(dict.fromkeys((app.session.workspace, *folders)))
+        await app.__aenter__()
+        return Guest(app)
+
+    async def drop(self, key: str) -> None:
+        """Forget a client that has left."""
+        if (guest := self._guests.pop(key, None)) is not None:
+            await guest.close()
+
+    async def _make_room(self) -> None:
+        now = time.monotonic()
+        idle = [key for key, guest in self._guests.items() if not guest.running]
+        late = [key for key in idle if now - self._guests[key].heard > IDLE_S]
+        if len(self._guests) - len(late) >= GUESTS_LIMIT:
+            left = sorted(set(idle) - set(late), key=lambda key: self._guests[key].heard)
+            late += left[:1]
+        for key in late:
+            await self.drop(key)
+
+    async def close(self) -> None:
+        for key in list(self._guests):
+            with suppress(Exception):  # one session that will not close must not keep the others open
+                await self.drop(key)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)

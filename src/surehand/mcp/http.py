@@ -1,0 +1,190 @@
+"""Streamable HTTP as the way to clients: on this machine unless told otherwise, with a check of host, origin and token.
+
+Any page in a browser can send requests to a port of this machine; the check of `Host` and `Origin` keeps pages out,
+the token keeps out other users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import os
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import JSONRPCMessage
+
+from surehand.core.errors import SettingsError
+from surehand.core.frozen import frozen
+from surehand.host import locations
+from surehand.mcp.server import Serving
+
+PATH: Final = "/mcp"
+EVENTS_KEPT: Final = 1000
+KEPT_CHARACTERS: Final = 16_000_000
+"""Messages, and about how much text of them, kept for clients that lost their stream and ask for the rest."""
+RETRY_MS: Final = 500
+CLOSE_S: Final = 4.0
+
+
+@frozen
+class Door:
+    """Who may come in: the names this server is reached by, and the token."""
+
+    host: str
+    names: tuple[str, ...]
+    token: str | None
+    token_place: str = ""
+
+    @classmethod
+    def of(cls, host: str, names: Sequence[str], token_file: str | None, *, no_token: bool) -> Door:
+        """Return the door for an address; raise SettingsError for one that would stand open."""
+        if no_token:
+            if not _is_loopback(host):
+                raise SettingsError(f"a server on {host} needs a token; leave out --no-token")
+            return cls(host, tuple(names), None)
+        place = token_file or os.path.join(locations.private_dir(locations.home()), "mcp-token")
+        return cls(host, tuple(names), _token(place, make=token_file is None), place)
+
+    def security(self) -> TransportSecuritySettings:
+        """Return what the SDK checks of every request."""
+        own = [f"[{self.host}]" if ":" in self.host else self.host, *self.names]
+        local = ["127.0.0.1", "localhost", "[::1]"] if _is_loopback(self.host) else []
+        hosts = list(dict.fromkeys((*local, *own)))
+        return TransportSecuritySettings(
+            enable_dns_rebinding_protection=True,
+            allowed_hosts=[each for host in hosts for each in (host, f"{host}:*")],
+            allowed_origins=[
+                f"{scheme}://{host}{port}" for host in hosts for scheme in ("http", "https") for port in ("", ":*")
+            ],
+        )
+
+    def opens_to(self, authorization: str) -> bool:
+        """Say whether a request's `Authorization` is the right one, in the same time for every wrong one."""
+        if self.token is None:
+            return True
+        scheme, _, token = authorization.partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token.encode())
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _token(place: str, *, make: bool) -> str:
+    try:
+        with open(place, encoding="utf-8") as file:
+            found = file.read().strip()
+    except FileNotFoundError:
+        if not make:
+            raise SettingsError(f"there is no token file {place}") from None
+        found = secrets.token_urlsafe(32)
+        with open(place, "x", encoding="utf-8", opener=_only_ours) as file:
+            file.write(found + "\n")
+    if len(found) < 16 or not found.isascii():
+        raise SettingsError(f"{place}: a token has at least 16 plain characters")
+    return found
+
+
+def _only_ours(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+class Remembered(EventStore):
+    """The latest messages of all streams, so that a client that lost one gets the rest."""
+
+    def __init__(self) -> None:
+        self._events: OrderedDict[EventId, tuple[StreamId, JSONRPCMessage | None, int]] = OrderedDict()
+        self._count = 0
+        self._characters = 0
+        self._mark = secrets.token_hex(4)
+
+    async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
+        self._count += 1
+        event_id = f"{self._mark}-{self._count}"
+        weight = _weight(message)
+        self._events[event_id] = (stream_id, message, weight)
+        self._characters += weight
+        while len(self._events) > 1 and (len(self._events) > EVENTS_KEPT or self._characters > KEPT_CHARACTERS):
+            _, (_, _, weight) = self._events.popitem(last=False)
+            self._characters -= weight
+        return event_id
+
+    async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
+        known = self._events.get(last_event_id)
+        if known is None:
+            return None
+        later = False
+        for event_id, (stream_id, message, _) in list(self._events.items()):
+            if later and stream_id == known[0] and message is not None:
+                await send_callback(EventMessage(message, event_id))
+            later = later or event_id == last_event_id
+        return known[0]
+
+
+def _weight(message: JSONRPCMessage | None) -> int:
+    """Return about how many characters a message has; results of tools are what is long."""
+    result: Any = getattr(message, "result", None) or {}
+    blocks: list[dict[str, Any]] = result.get("content") or []
+    return 500 + sum(len(str(block.get("text") or block.get("data") or "")) for block in blocks)
+
+
+def http_app(serving: Serving, door: Door) -> Any:
+    """Return the ASGI application that serves clients at `/mcp`."""
+    inner = serving.server.streamable_http_app(
+        streamable_http_path=PATH,
+        event_store=Remembered(),
+        retry_interval=RETRY_MS,
+        transport_security=door.security(),
+        host=door.host,
+    )
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await inner(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if not door.opens_to(headers.get("authorization", "")):
+            await _unauthorized(send)
+            return
+        await inner(scope, receive, send)
+        if scope["method"] == "DELETE" and "mcp-session-id" in headers:
+            await serving.guests.drop(f"session {headers['mcp-session-id']}")
+
+    return app
+
+
+async def _unauthorized(send: Any) -> None:
+    body = b'{"error":"this server wants its bearer token in the Authorization header"}'
+    headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def serve_http(serving: Serving, door: Door, port: int, announce: Callable[[str], None]) -> None:
+    """Serve until cancelled; `announce` is told the URL once it answers."""
+    import uvicorn
+
+    family = socket.AF_INET6 if ":" in door.host else socket.AF_INET
+    listening = socket.create_server((door.host, port), family=family)
+    config = uvicorn.Config(http_app(serving, door), log_level="critical", lifespan="on", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[method-assign]  # the command line has its own
+    shown = f"[{door.host}]" if ":" in door.host else door.host
+    announce(f"http://{shown}:{listening.getsockname()[1]}{PATH}")
+    running = asyncio.ensure_future(server.serve(sockets=[listening]))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        server.should_exit = True  # cancelled outright, it would not close its connections
+        await asyncio.wait({running}, timeout=CLOSE_S)
+        raise

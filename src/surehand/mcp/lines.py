@@ -1,0 +1,203 @@
+"""Messages, one a line, over a pair of byte streams: what both ends of a pipe speak.
+
+Lines are read and written by the event loop itself; going through threads, as the SDK does, takes several times as
+long. A line has a largest size, so that the other end cannot fill the memory: a longer one is skipped to its end, and
+what waits for it, or who sent it, is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import anyio
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from surehand.mcp.overlong import Overlong
+
+LINE_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of the longest line that is read."""
+SKIP_LIMIT: Final = 64 * LINE_LIMIT
+"""Bytes of the longest line that is skipped; what sends more has no end."""
+PIECE_BYTES: Final = 64 * 1024
+TOO_LONG: Final = -32070
+"""The code of the error that stands in for an answer too long to be read (of those a program may define)."""
+GRACE_S: Final = 1.5
+"""How long requests may go on after the other end has closed its side and still listens."""
+
+Refuse = Callable[[int, str, "str | int | None"], Awaitable[None]]
+"""Is told of a line that is no message: a code of JSON-RPC, what is wrong, and the id where there is one."""
+
+
+class Lines:
+    """Messages as the SDK wants them: to iterate over and to send to."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refuse: Refuse | None = None
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._refuse = refuse or self.answer_refusing
+        self._open: set[Any] = set()
+        self._idle = asyncio.Event()
+        self.ended = asyncio.Event()
+        """Set when the other end will say nothing more."""
+        self.endless = False
+        """Whether that is because it sent a line that never ended."""
+
+    # What the other end says ---------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while True:
+            line = await self._line()
+            if not line:
+                await self._let_finish()
+                self.ended.set()
+                raise StopAsyncIteration
+            if isinstance(line, Overlong):
+                message = await self._instead_of(line)
+            else:
+                message = await self._parsed(line) if line.strip() else None
+            if message is not None:
+                return message
+
+    async def _line(self) -> bytes | Overlong:
+        """Return the next line, what is kept of one that is too long, or nothing at the end."""
+        try:
+            return await self._reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError as end:
+            return end.partial
+        except asyncio.LimitOverrunError:
+            return await self._skipped()
+        except OSError:
+            return b""
+
+    async def _skipped(self) -> bytes | Overlong:
+        """Read on to the end of a line that is too long, and keep next to nothing of it."""
+        skipped = Overlong()
+        while skipped.size < SKIP_LIMIT:
+            try:
+                skipped.add(await self._reader.readuntil(b"\n"))
+            except asyncio.LimitOverrunError as more:
+                for start in range(0, more.consumed, PIECE_BYTES):  # no second copy of all that is there
+                    skipped.add(await self._reader.readexactly(min(PIECE_BYTES, more.consumed - start)))
+            except (asyncio.IncompleteReadError, OSError):
+                return b""
+            else:
+                return skipped
+        self.endless = True
+        return b""
+
+    async def _instead_of(self, skipped: Overlong) -> SessionMessage | None:
+        """Return the error that stands in for an answer too long to be read; refuse anything else that is."""
+        known = skipped.members()
+        text = f"a line of {skipped.size:,} bytes was dropped; at most {LINE_LIMIT:,} are read"
+        if "id" not in known or "method" in known:
+            await self._refuse(types.INVALID_REQUEST, text, known.get("id"))
+            return None
+        error = types.ErrorData(code=TOO_LONG, message=text)
+        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=known["id"], error=error))
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def _parsed(self, line: bytes) -> SessionMessage | None:
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError as problem:
+            broken = any(each["type"] == "json_invalid" for each in problem.errors(include_url=False))
+            code, text = (types.PARSE_ERROR, "Parse error") if broken else (types.INVALID_REQUEST, "Invalid Request")
+            await self._refuse(code, f"{text}: this line is no JSON-RPC message", None if broken else _id_in(line))
+            return None
+        if isinstance(message, types.JSONRPCRequest):
+            self._open.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and b'"id"' in line and _has_id(line):
+            await self._refuse(types.INVALID_REQUEST, "Invalid Request: an id is a text or a whole number", None)
+            return None
+        return SessionMessage(message)
+
+    async def _let_finish(self) -> None:
+        """Give requests that still run a moment: the other end has closed its side, and may still listen."""
+        self._idle.clear()
+        if self._open and not self._writer.transport.is_closing():
+            lost = asyncio.shield(self._writer.wait_closed())  # cancelled itself, it would never be waited for again
+            idle = asyncio.ensure_future(self._idle.wait())
+            await asyncio.wait({lost, idle}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+            lost.cancel()
+            idle.cancel()
+
+    # What it is told -----------------------------------------------------------------------------------------------
+
+    async def send(self, item: SessionMessage) -> None:
+        message = item.message
+        await self._write(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            self._open.discard(message.id)
+            if not self._open:
+                self._idle.set()
+
+    async def answer_refusing(self, code: int, text: str, number: str | int | None) -> None:
+        """Answer a line that is no message, as a server does."""
+        error = types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=code, message=text))
+        await self._write(error.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+    async def _write(self, line: bytes) -> None:
+        if self._writer.transport.is_closing():
+            return  # the other end has gone; reading will tell
+        try:
+            self._writer.write(line + b"\n")
+            await self._writer.drain()
+        except (BrokenPipeError, ConnectionResetError, RuntimeError):
+            pass
+
+    # The end -------------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Do nothing: the SDK closes each direction by itself, `finish` closes both."""
+
+    async def finish(self) -> None:
+        """Send what is left and let go of the streams."""
+        self._writer.close()
+        try:
+            async with asyncio.timeout(1):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _top(line: bytes) -> dict[str, Any]:
+    """Return the object a line holds; an empty one for anything else."""
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _has_id(line: bytes) -> bool:
+    return "id" in _top(line)
+
+
+def _id_in(line: bytes) -> str | int | None:
+    """Return the id of a message that is wrong otherwise, so that its sender knows which."""
+    found = _top(line).get("id")
+    return found if isinstance(found, str | int) and not isinstance(found, bool) else None

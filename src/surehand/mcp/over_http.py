@@ -1,0 +1,76 @@
+"""The way to a server over streamable HTTP: its headers, and a bound on what one answer may hold.
+
+The SDK bounds the events of a stream; an answer in plain JSON it reads whole, whatever its size and however packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from surehand.mcp.lines import LINE_LIMIT
+
+_TIMEOUT: Final = httpx2.Timeout(30, read=300)
+_EXCEEDED: Final = "byte limit"
+"""Part of what the SDK says of an event that is too long, and of what is said here of an answer."""
+
+
+def was_too_long(problem: str) -> bool:
+    """Say whether an answer was dropped for its size."""
+    return _EXCEEDED in problem
+
+
+class Heard:
+    """What a server last answered to a message, for whoever has to say why it cannot be spoken to."""
+
+    refusal = ""
+    """Why it took no message; empty where it took the last one."""
+
+    async def hear(self, answer: httpx2.Response) -> None:
+        if answer.request.method == "POST":
+            told = f"it answered {answer.status_code} {answer.reason_phrase}".strip()
+            self.refusal = told + _WANTS.get(answer.status_code, "") if answer.status_code >= 400 else ""
+
+
+_WANTS: Final = {
+    401: "; it wants a token in a header, or another one (`--header 'Authorization=Bearer ${VARIABLE}'`)",
+    403: "; it does not let this token, or this machine, in",
+    404: "; is the path of its address right?",
+    405: "; is the path of its address right?",
+}
+
+
+@asynccontextmanager
+async def over_http(url: str, headers: Mapping[str, str], heard: Heard) -> AsyncGenerator[Any]:
+    """Yield the transport the SDK's client enters; `heard` is told what the server answers."""
+    hooks: dict[str, list[Any]] = {"response": [heard.hear, _bound]}
+    async with httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks) as http:
+        yield streamable_http_client(url, http_client=http, max_sse_event_size=LINE_LIMIT)
+
+
+async def _bound(answer: httpx2.Response) -> None:
+    """Cut an answer that is read whole off where it is too long; it is unpacked here, to count what fills memory."""
+    if not answer.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        packed = httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
+        answer.stream = _Counted(packed)
+        answer.headers.pop("content-encoding", None)
+
+
+class _Counted(httpx2.AsyncByteStream):
+    def __init__(self, answer: httpx2.Response) -> None:
+        self._answer = answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._answer.aiter_bytes():
+            size += len(piece)
+            if size > LINE_LIMIT:
+                raise httpx2.StreamError(f"the answer exceeded the {LINE_LIMIT:,} {_EXCEEDED}")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()

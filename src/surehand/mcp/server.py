@@ -1,0 +1,245 @@
+"""Surehand as an MCP server: its tools, with the same policy, audit and limits as everywhere else.
+
+    serving = Serving(open_app)          # `open_app(approver, workspace)` opens an application for a client
+    await serve_stdio(serving.server)    # or `http_app(serving)`
+
+Built on the SDK's low-level server, which speaks both eras of the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, cast
+
+import anyio
+import mcp_types as types
+from mcp.server.caching import CACHEABLE_METHODS, CacheHint
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import PromptsListChanged, ResourceUpdated, ToolsListChanged
+
+from surehand.core.call import new_id
+from surehand.core.errors import SurehandError, ToolFailure
+from surehand.mcp import convert
+from surehand.mcp.calls import ClientCall
+from surehand.mcp.carrying import capabilities, carry, client_key, related, resumed
+from surehand.mcp.extras import Extras
+from surehand.mcp.gateway import GATHER_S, Gather, is_gateway
+from surehand.mcp.guests import Guest, Guests, Open
+
+Handler = Callable[[Any, Any], Awaitable[dict[str, Any]]]
+"""Answers a request, given its context and its parameters."""
+
+
+class _Server(Server[Any]):
+    """Says in every handshake that its list of tools may change."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> Any:
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+
+class Serving:
+    """The server's side of every conversation with a client."""
+
+    def __init__(
+        self,
+        open_app: Open,
+        *,
+        name: str = "surehand",
+        version: str = "",
+        instructions: str | None = None,
+        extras: Extras | None = None,
+        follow_roots: bool = True,
+        gather: Gather | None = None,
+        page_size: int = convert.PAGE,
+    ) -> None:
+        self.guests = Guests(open_app)
+        self.extras = extras or Extras()
+        self._follow_roots = follow_roots
+        self._gather = gather
+        self._page_size = page_size
+        self._changes = InMemorySubscriptionBus()
+        self._background: set[asyncio.Task[None]] = set()
+        self.server: Server[Any] = _Server(
+            name,
+            version=version,
+            instructions=instructions,
+            # Fresh every time, and for this client only.
+            cache_hints=cast("Any", dict.fromkeys(CACHEABLE_METHODS, CacheHint())),
+            on_subscriptions_listen=ListenHandler(self._changes),
+        )
+        add = self.add
+        add("tools/list", types.PaginatedRequestParams, self._list_tools)
+        add("tools/call", types.CallToolRequestParams, self._call_tool)
+        add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        changed = "notifications/roots/list_changed"
+        self.server.add_notification_handler(changed, types.NotificationParams, self._roots_changed)
+        self.server.middleware.clear()  # calls are traced by the engine, once
+        self.extras.install(self)
+
+    def add(self, method: str, params_type: Any, handler: Handler) -> None:
+        """Have a handler answer a method of the protocol."""
+
+        async def complete(ctx: Any, params: Any) -> dict[str, Any]:
+            answer = await handler(ctx, params)
+            return {"resultType": "complete", **answer} if convert.is_modern(ctx.protocol_version) else answer
+
+        self.server.add_request_handler(method, params_type, complete)
+
+    async def close(self) -> None:
+        """End every client's session."""
+        await self.guests.close()
+
+    async def prompts_changed(self) -> None:
+        """Tell clients that there are other prompts now."""
+        await self._changes.publish(PromptsListChanged())
+
+    # -- clients -------------------------------------------------------------------------------------------------
+
+    async def guest(self, ctx: Any) -> Guest:
+        """Return the client that a request came from."""
+
+        async def roots() -> Sequence[str]:
+            return await self._roots(ctx)
+
+        key = client_key(ctx)
+        known = self.guests.known(key)
+        if known is not None:
+            return known
+        try:
+            guest = await self.guests.get(key, roots)
+        except SurehandError as problem:
+            raise MCPError(types.INTERNAL_ERROR, f"the workspace cannot be opened: {problem}") from problem
+        session = ctx.session
+        guest.tools_changed = lambda: self._tell_of_tools(guest, session)
+        guest.file_changed = lambda path: self._tell_of_file(guest, path)
+        if self._gather is not None and not is_gateway(ctx):
+            guest.gathering = asyncio.get_running_loop().create_task(self._gather(guest.app))
+        return guest
+
+    async def _complete(self, ctx: Any) -> Guest:
+        """Return the client that a request came from, once the tools of other servers are there too."""
+        guest = await self.guest(ctx)
+        if guest.gathering is not None and not guest.gathering.done():
+            await asyncio.wait({guest.gathering}, timeout=GATHER_S)
+        return guest
+
+    async def _roots(self, ctx: Any) -> list[str]:
+        capabilities = ctx.session.client_capabilities
+        legacy = not convert.is_modern(ctx.protocol_version)
+        if not (self._follow_roots and legacy and capabilities is not None and capabilities.roots is not None):
+            return []
+        try:
+            with anyio.fail_after(5):
+                listed = await ctx.session.send_request(
+                    types.ListRootsRequest(), types.ListRootsResult, metadata=related(ctx)
+                )
+        except (MCPError, TimeoutError, ValueError):
+            return []  # a client that does not answer gets the usual workspace
+        return [path for root in listed.roots if (path := convert.root_path(str(root.uri)))]
+
+    async def _roots_changed(self, ctx: Any, params: Any) -> None:
+        del params
+        guest = self.guests.known(client_key(ctx))
+        if guest is not None:
+            session = guest.app.session
+            session.roots = tuple(dict.fromkeys((session.workspace, *await self._roots(ctx))))
+
+    def _tell_of_tools(self, guest: Guest, session: Any) -> None:
+        """Tell a client, once for many changes, that its list of tools is another."""
+
+        async def tell() -> None:
+            await asyncio.sleep(0.05)
+            guest.telling = False
+            await self._changes.publish(ToolsListChanged())
+            if not convert.is_modern(session.protocol_version):
+                await session.send_tool_list_changed()
+
+        if not guest.telling:
+            guest.telling = True
+            self._in_background(tell())
+
+    def _tell_of_file(self, guest: Guest, path: str) -> None:
+        """Tell those who want to hear of it that a file of the workspace has changed."""
+        uri = convert.file_uri(guest.app.session.workspace, path)
+
+        async def tell() -> None:
+            await self._changes.publish(ResourceUpdated(uri))
+            if (session := guest.subscribed.get(uri)) is not None:
+                await session.send_resource_updated(uri)
+
+        self._in_background(tell())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._told)
+
+    def _told(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled():
+            task.exception()  # a client that has left need not be told
+
+    async def _set_level(self, ctx: Any, params: Any) -> dict[str, Any]:
+        (await self.guest(ctx)).level = params.level
+        return {}
+
+    # -- tools ---------------------------------------------------------------------------------------------------
+
+    async def _list_tools(self, ctx: Any, params: Any) -> dict[str, Any]:
+        guest = await self._complete(ctx)
+        shown = self.paged(guest.app.selection.infos(), params)
+        return {**shown[1], "tools": [convert.tool_shape(info) for info in shown[0]]}
+
+    def paged(self, entries: Sequence[Any], params: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return one page of a list and what its answer says of the next."""
+        try:
+            entries, following = convert.page(entries, getattr(params, "cursor", None), self._page_size)
+        except ToolFailure as failure:
+            raise MCPError(types.INVALID_PARAMS, failure.message) from failure
+        return entries, {"nextCursor": following} if following else {}
+
+    async def _call_tool(self, ctx: Any, params: Any) -> dict[str, Any]:
+        guest = await self._complete(ctx)
+        selection = guest.app.selection
+        name = selection.real_name(params.name)
+        tool = selection.get(name)
+        if tool is None and not selection.hides(name):
+            near = convert.nearest(params.name, selection.names())
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}{near}")
+        identity = new_id("mcp")
+
+        async def work() -> dict[str, Any]:
+            result = await guest.app.call(name, params.arguments or {}, source="mcp", id=identity)
+            return convert.result_shape(result, tool.output_schema if tool is not None else None)
+
+        return await self.answer(ctx, params, guest, identity, work, name, params.arguments or {})
+
+    async def answer(
+        self,
+        ctx: Any,
+        params: Any,
+        guest: Guest,
+        identity: str,
+        work: Callable[[], Coroutine[Any, Any, dict[str, Any]]],
+        name: str,
+        args: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Answer a request whose work may ask the client something: start the work, or go on with the answers."""
+        if getattr(params, "request_state", None) is not None:
+            call = resumed(guest, params, name, args)
+        else:
+            call = ClientCall(name, args, capabilities(ctx), close_stream=ctx.close_sse_stream)
+            guest.running[identity] = call
+            call.start(work())
+            assert call.task is not None
+            call.task.add_done_callback(lambda _: guest.running.pop(identity, None))
+        return await carry(guest, call, ctx)

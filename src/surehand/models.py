@@ -1,0 +1,94 @@
+"""Which model is used, and why: the first that is configured, or the one that was named."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from surehand.core.frozen import frozen
+from surehand.core.model import Model, ModelError
+from surehand.core.settings import Settings
+from surehand.host import keys
+
+DEFAULTS: Final = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-5-mini"}
+_SET_UP: Final = "Set one up with `surehand auth set anthropic`, or see docs/models.md for local models."
+
+
+@frozen
+class Choice:
+    """A provider, the model's name, and why this one."""
+
+    provider: str
+    name: str
+    why: str
+
+    def to_dict(self) -> dict[str, str]:
+        return {"provider": self.provider, "name": self.name, "why": self.why}
+
+
+def choose(settings: Settings, wanted: str | None = None) -> Choice:
+    """Return which model to use: what was named, what the settings say, or the first that is configured."""
+    own = settings.model
+    if wanted:
+        provider, separator, name = wanted.partition("/")
+        if wanted in ("offline", *DEFAULTS) or (separator and provider in ("anthropic", "openai", "local", "offline")):
+            return Choice(provider, name or DEFAULTS.get(provider, provider), f"you named it: {wanted}")
+        if separator and not (own.provider or own.base_url or os.environ.get("OPENAI_BASE_URL")):
+            raise ModelError(
+                f"there is no provider {provider!r}",
+                "Name one of anthropic/, openai/, local/ or offline; for another server set [model] base_url.",
+            )
+        provider = own.provider or _provider_of(wanted)
+        return Choice(provider, wanted, f"you named it: {wanted}")
+    if own.provider:
+        return Choice(own.provider, own.name or DEFAULTS.get(own.provider, own.provider), "set in [model] provider")
+    if own.path:
+        return Choice("local", own.path, "set in [model] path")
+    if own.base_url or os.environ.get("OPENAI_BASE_URL"):
+        where = "[model] base_url" if own.base_url else "OPENAI_BASE_URL"
+        return Choice("openai", own.name or DEFAULTS["openai"], f"{where} is set: an OpenAI-compatible server")
+    for provider in ("anthropic", "openai"):
+        if found := keys.get(provider):
+            return Choice(provider, own.name or DEFAULTS[provider], f"a key for {provider} is in {_place(found[1])}")
+    return Choice("offline", "offline", f"nothing is configured. {_SET_UP}")
+
+
+def _place(where: str) -> str:
+    return where if where.isupper() else f"the {where}"
+
+
+def _provider_of(name: str) -> str:
+    if name.startswith("claude"):
+        return "anthropic"
+    return "local" if name.endswith(".gguf") else "openai"
+
+
+def open_model(settings: Settings, choice: Choice) -> Model:
+    """Return the chosen model, ready to speak; its client library is imported here."""
+    room: dict[str, Any] = {"context_tokens": settings.model.context_tokens} if settings.model.context_tokens else {}
+    own: dict[str, Any] = {"name": choice.name, "base_url": settings.model.base_url, **room}
+    match choice.provider:
+        case "anthropic":
+            from surehand.providers.anthropic import AnthropicModel
+
+            return AnthropicModel(key=_key("anthropic", settings), **own)
+        case "openai":
+            from surehand.providers.openai import OpenAIModel
+
+            return OpenAIModel(key=_key("openai", settings), **own)
+        case "local":
+            from surehand.providers.local import LocalModel
+
+            return LocalModel(settings.model.path or choice.name, **room)
+        case _:
+            from surehand.providers.offline import OfflineModel
+
+            return OfflineModel()
+
+
+def _key(provider: str, settings: Settings) -> str:
+    if found := keys.get(provider):
+        return found[0]
+    if settings.model.base_url or os.environ.get(f"{provider.upper()}_BASE_URL"):
+        return "none"  # local servers take any key
+    raise ModelError(f"there is no key for {provider}", f"Run `surehand auth set {provider}`, or set its variable.")

@@ -1,0 +1,132 @@
+"""How a path is judged: rules on it, and what protects it by default (secrets, git's files, what lies outside)."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+from surehand.core.effects import DeletePath, ReadPath, RunCommand, WritePath
+from surehand.core.secrets import is_secret
+from surehand.policy.floor import kept_output, own_state, path_floor, removes_by_choice
+from surehand.policy.matching import Matching
+from surehand.policy.paths import Place, below, folded
+from surehand.policy.policy import JudgedEffect
+from surehand.policy.rules import Kind, Rule, Verdict
+from surehand.policy.tool_settings import denied_by_settings
+from surehand.policy.weighing import Guard, by, weigh
+
+if TYPE_CHECKING:
+    from surehand.policy.policy import Request
+
+PathEffect = ReadPath | WritePath | DeletePath
+
+_LISTERS = frozenset({"ls", "dir", "vdir", "stat", "du", "readlink", "realpath"})
+# Of git those that name files, and the options with which they tell more: what changed, or the object it is kept as.
+_GIT_LISTERS = {
+    "check-attr": "--source",
+    "check-ignore": "--stdin",
+    "ls-files": r"-\w*[sX]|--(?:stage|format|debug|exclude-from)",
+    "status": r"-\w*v|--verb|--porcelain=v?2",
+}
+_NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+
+
+def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
+    """Judge a read, write or removal; `command` implies it, `cover` is an allow rule that covers what lies inside."""
+    request = rules.request
+    place = rules.roots.place(effect.path)
+    reads = isinstance(effect, ReadPath)
+    if reason := _of_no_matter(effect, place, request):
+        return JudgedEffect(effect, "allow", reason)
+    kind: Kind = "read" if reads else "write"
+    deep = effect.recursive and not reads
+    deny = rules.forbidding(kind, "deny", place, deep)
+    ask = rules.forbidding(kind, "ask", place, deep)
+    allow = rules.allowing(kind, place)
+    deletes = isinstance(effect, DeletePath)
+    chosen = command is not None and deep and removes_by_choice(command, request.effects or (), deletes=deletes)
+    inside: tuple[Verdict, str] = ("allow", "inside the workspace")
+    if not reads and request.mode != "accept-edits":
+        inside = ("ask", f"it changes {place.given}")
+    guard = _protection(
+        rules, place, reads=reads, lists=_lists(command), deny=_built_in(deny), ask=_built_in(ask), allow=allow
+    )
+    return weigh(
+        request.mode,
+        effect,
+        floor=path_floor(effect, place, rules.roots, picked=chosen),
+        deny=(*denied_by_settings(request, place, rules.pattern), *_own(deny)),
+        ask=_own(ask),
+        guard=guard,
+        changes=not reads,
+        allow=allow,
+        covered=cover if place.inside else None,
+        default=inside,
+    )
+
+
+def _of_no_matter(effect: PathEffect, place: Place, request: Request) -> str:
+    """Say why a path needs no judgement: it is no file, or output that was kept to be read."""
+    reads = isinstance(effect, ReadPath)
+    neutral = place.given == "/dev/null" or (place.given in _NEUTRAL and not reads)
+    if neutral and not isinstance(effect, DeletePath):
+        return f"{place.given} is no file"
+    if reads and not place.inside and below(place.real, kept_output(request.workspace)):
+        return "it is the kept output of a command of this workspace"
+    return ""
+
+
+def _protection(
+    rules: Matching,
+    place: Place,
+    *,
+    reads: bool,
+    lists: bool,
+    deny: tuple[Rule, ...],
+    ask: tuple[Rule, ...],
+    allow: tuple[Rule, ...],
+) -> Guard | None:
+    """Return what protects this path by default. A rule of the user's that spells the name out lifts a question.
+
+    `lists` says that names and sizes are all that is read: a secret file may be seen to be there, like any other.
+    `deny` and `ask` are the built-in rules.
+    """
+    if "\0" in place.given:
+        return Guard("deny", "no path holds a NUL character")
+    meant = any(rules.spelled_out(rule, place) for rule in allow)
+    unread = lists and reads and place.inside
+    if any(is_secret(folded(name)) for name in place.names) and not (unread and os.path.isfile(place.real)):
+        if not reads:
+            return None if meant else Guard("ask", f"{place.given} holds secrets")
+        return Guard("ask" if meant else "deny", f"{place.given} holds secrets")
+    if reads and any(own_state(name, rules.roots) for name in place.names):
+        return Guard("deny", "Surehand's own state is out of reach")
+    if reads and ".git" in place.components and not unread:
+        return Guard("ask" if meant else "deny", "git's own files are read through git")
+    if deny:
+        return Guard("ask" if meant else "deny", by(deny[0]), deny)
+    if ask and not meant:
+        return Guard("ask", by(ask[0]), ask)
+    return None if place.inside or allow else Guard("ask", f"{place.real} is outside the workspace")
+
+
+def _lists(command: RunCommand | None) -> bool:
+    """Tell whether a command shows names and sizes of files alone, and never what is in them."""
+    if command is None or not command.read_only:
+        return False
+    program, *words = command.words
+    if posixpath.basename(program) == "git":
+        more = _GIT_LISTERS.get(words[0]) if words else None
+        return more is not None and not any(re.match(more, word) for word in words)
+    reads_a_list = any(word.startswith(("-X", "--exclude-from")) for word in words)  # `du -X` reads a file
+    return posixpath.basename(program) in _LISTERS and not reads_a_list
+
+
+def _own(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in rules if rule.origin.source != "built-in")
+
+
+def _built_in(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in rules if rule.origin.source == "built-in")

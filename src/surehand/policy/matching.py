@@ -1,0 +1,89 @@
+"""Which rules have a say: those of one request's tool, of its effects, and of its paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from surehand.policy.paths import PathPattern, Place, compile_pattern, pattern_key
+from surehand.policy.rules import Kind, Rule, Verdict, grant
+
+if TYPE_CHECKING:
+    from surehand.policy.policy import Policy, Request
+
+
+class Matching:
+    """The rules in force for one request, found by what they are about."""
+
+    def __init__(self, policy: Policy, request: Request) -> None:
+        self.request = request
+        self.book = policy.book
+        self.roots = policy.roots(request)
+        given = [grant(line) for text in request.grants for line in text.splitlines()]
+        self._grants = [rule for rule in given if rule is not None]
+        self._untrusted = any(origin != "workspace" for origin in request.origins)
+
+    def naming(self, verdict: Verdict) -> tuple[Rule, ...]:
+        """Return the rules about the tool as a whole."""
+        names = self.request.names
+        found = [rule for rule in self.book.named(verdict) if rule.names_tool(names) and self.counts(rule)]
+        if verdict == "allow":
+            found += [rule for rule in self._grants if rule.names_tool(names)]
+        elif verdict == "deny" and self.request.tool.startswith("mcp__"):
+            # A rule on a server whose name holds `__` must not be missed: forbidding goes by the start of the name.
+            found += [rule for rule in self.book.of("name", "deny") if self.request.tool.startswith(rule.name + "__")]
+        return tuple(dict.fromkeys(found))
+
+    def counts(self, rule: Rule) -> bool:
+        """Return whether a rule counts at this point of the session."""
+        return self._untrusted or not rule.untrusted_only
+
+    def matching(self, kind: Kind, verdict: Verdict, about: Callable[[Rule], bool]) -> tuple[Rule, ...]:
+        """Return the rules of one kind and verdict that `about` picks."""
+        found = [rule for rule in self.book.of(kind, verdict) if self.counts(rule) and about(rule)]
+        if verdict == "allow":
+            found += [rule for rule in self._grants if rule.kind == kind and about(rule)]
+        if kind in ("read", "write"):
+            found += [rule for rule in self._of_this_tool(verdict) if about(rule)]
+        return tuple(found)
+
+    def _of_this_tool(self, verdict: Verdict) -> list[Rule]:
+        """Return the rules such as `Grep(secrets/**)`, which bind the paths of that tool alone."""
+        rules = self.book.of("name", verdict)
+        return [rule for rule in rules if rule.spec and self.counts(rule) and rule.names_caller(self.request.names)]
+
+    # -- paths ---------------------------------------------------------------------------------------------------
+
+    def forbidding(self, kind: Kind, verdict: Verdict, place: Place, deep: bool) -> tuple[Rule, ...]:
+        """Return the deny or ask rules a place meets; `deep` when all below it changes as well."""
+        # What a recursive change takes along is not in the path's own name: every rule is asked.
+        rules = self.book.of(kind, verdict) if deep else self.book.about_path(kind, verdict, place.components)
+        known = [rule for rule in rules if self.counts(rule)] + self._of_this_tool(verdict)
+        return tuple(rule for rule in known if self.forbids(rule, place, deep))
+
+    def forbids(self, rule: Rule, place: Place, deep: bool) -> bool:
+        """Return whether one rule is about a place, read generously."""
+        if rule.whole:
+            return True
+        pattern = self.pattern(rule.spec, generous=True)
+        return any(pattern.matches(name) or (deep and pattern.touches_below(name)) for name in place.names)
+
+    def allowing(self, kind: Kind, place: Place) -> tuple[Rule, ...]:
+        """Return the rules that allow a place: each of its names must be covered, the one given and where it leads."""
+        rules = self.matching(kind, "allow", lambda rule: any(self._allows(rule, name, place) for name in place.names))
+        covered = all(any(self._allows(rule, name, place) for rule in rules) for name in place.names)
+        return rules if covered else ()
+
+    def _allows(self, rule: Rule, name: str, place: Place) -> bool:
+        return place.inside if rule.whole else self.pattern(rule.spec, generous=False).matches(name)
+
+    def spelled_out(self, rule: Rule, place: Place) -> bool:
+        """Return whether a rule of the user's names this very file, so that whoever wrote it meant it."""
+        if rule.whole or rule.origin.source == "project":
+            return False
+        pattern = self.pattern(rule.spec, generous=False)
+        return any(pattern.names(part) for name in place.names for part in name.split("/")[-1:])
+
+    def pattern(self, spec: str, generous: bool) -> PathPattern:
+        """Return the compiled pattern of a path rule."""
+        return compile_pattern(spec, pattern_key(self.roots), generous)

@@ -1,0 +1,244 @@
+"""Paths as the policy sees them: where a name leads, whether that is inside, and which patterns it matches.
+
+A pattern reads as in `.gitignore`: `.env` at any depth, `./src/**` from the workspace, `/etc/**` and `~/.ssh/**` from
+the root and the home folder; what matches a folder matches everything below it.
+
+A rule that forbids reads its pattern generously (any depth, case ignored), a rule that allows reads it narrowly
+(`src/**` only at the workspace's top, case exact): a doubt never widens what may happen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.host.paths import real_path
+
+# File systems that ignore these inside names would open `.git` for `.g<ZWNJ>it`.
+_IGNORABLE = (
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufe00-\ufe0f\ufeff]"
+)
+
+
+def folded(text: str) -> str:
+    """Return `text` as the most forgiving file system would compare it: case, form and invisible characters aside."""
+    if text.isascii():
+        return text.lower()
+    import unicodedata
+
+    return re.sub(_IGNORABLE, "", unicodedata.normalize("NFKC", text)).casefold()
+
+
+@frozen
+class Place:
+    """One path of an effect: as it was given (made plain), and where it really leads."""
+
+    given: str
+    real: str
+    inside: bool
+    """Both names lie inside the roots."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.given,) if self.given == self.real else (self.given, self.real)
+
+    @property
+    def components(self) -> frozenset[str]:
+        """Every component of both names, folded."""
+        return frozenset(part for name in self.names for part in folded(name).split("/") if part)
+
+
+class Roots:
+    """The folders a session works in, by the names they were given and by where they really are."""
+
+    __slots__ = ("given", "home", "real", "workspace", "workspace_names")
+
+    def __init__(self, workspace: str, roots: Sequence[str] = ()) -> None:
+        every = tuple(dict.fromkeys((workspace, *roots)))
+        self.workspace = os.path.normpath(workspace)
+        self.given = tuple(os.path.normpath(root) for root in every)
+        self.real = tuple(os.path.realpath(root) for root in every)
+        self.home = os.path.expanduser("~")
+        self.workspace_names = tuple(dict.fromkeys((self.given[0], self.real[0])))
+
+    def place(self, path: str) -> Place:
+        """Return the place `path` stands for. A path with a NUL leads nowhere and is outside."""
+        given = os.path.normpath(path)
+        try:
+            real = real_path(path)
+        except (ValueError, OSError, ToolFailure):
+            return Place(given, given, inside=False)
+        # A name inside by its spelling alone (`link/../x`) is judged by where it leads as well.
+        named_inside = _within(given, self.given) or _within(given, self.real)
+        return Place(given, real, inside=named_inside and _within(real, self.real))
+
+
+def _within(path: str, folders: Sequence[str]) -> bool:
+    return any(below(path, folder) for folder in folders)
+
+
+def below(path: str, folder: str) -> bool:
+    """Return whether `path` is `folder` or lies below it, component by component; all is below the empty name."""
+    return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
+
+
+@frozen
+class PathPattern:
+    """A compiled pattern. `generous` ones belong to rules that forbid or ask."""
+
+    text: str
+    generous: bool
+    anchored: tuple[str, ...]
+    """Literal paths: they match, and all below them."""
+    floating: tuple[tuple[str, str], ...]
+    """(folder, literal): `literal` as whole components anywhere below `folder`."""
+    expression: re.Pattern[str] | None
+    """What has wildcards."""
+    starts: tuple[str, ...]
+    """The literal folders that every match lies below; empty when a match may lie anywhere."""
+
+    def matches(self, path: str) -> bool:
+        path = folded(path) if self.generous else path
+        if any(below(path, anchor) for anchor in self.anchored):
+            return True
+        if any(
+            below(path, folder) and f"/{literal}/" in path[len(folder) :] + "/" for folder, literal in self.floating
+        ):
+            return True
+        return self.expression is not None and self.expression.match(path) is not None
+
+    def touches_below(self, folder: str) -> bool:
+        """Return whether something below `folder` may match: what a recursive change of it would change."""
+        folder = folded(folder) if self.generous else folder
+        return any(below(start, folder) for start in self.starts)
+
+    def names(self, component: str) -> bool:
+        """Return whether the pattern spells out `component` (no wildcard), so that whoever wrote it meant it."""
+        return folded(component) in {folded(part) for part in self.text.split("/") if not _WILD.search(part)}
+
+
+_WILD = re.compile(r"[*?\[\\]")
+
+
+def has_wildcard(text: str) -> bool:
+    """Return whether a pattern is more than a literal path."""
+    return _WILD.search(text) is not None or "{" in text
+
+
+@lru_cache(maxsize=2048)
+def compile_pattern(text: str, roots_key: tuple[tuple[str, ...], tuple[str, ...], str], generous: bool) -> PathPattern:
+    """Return the pattern `text` compiled for the given workspace names, roots and home folder."""
+    workspaces, roots, home = roots_key
+    bases, body = _anchor(text, workspaces, home)
+    free = False
+    if bases is None:
+        free = "/" not in body.rstrip("/") or generous
+        bases = (("",) if generous else roots) if free else workspaces
+    anchored: list[str] = []
+    floating: list[tuple[str, str]] = []
+    expressions: list[str] = []
+    starts: list[str] = []
+    for base in bases:
+        start = (folded(base) if generous else base).rstrip("/")
+        for each in expand_braces(body.strip("/")):
+            part = folded(each) if generous else each
+            whole = f"{start}/{part}" if part else start or "/"
+            if not free:
+                starts.append(_literal_start(whole))
+            if _WILD.search(part):
+                expressions.append(f"{re.escape(start)}/{'(?:.*/)?' if free else ''}{translate(part)}(?:/.*)?")
+            elif free:
+                floating.append((start, part))
+            else:
+                anchored.append(whole)
+    expression = re.compile(f"(?s:{'|'.join(expressions)})\\Z") if expressions else None
+    return PathPattern(text, generous, tuple(anchored), tuple(floating), expression, tuple(dict.fromkeys(starts)))
+
+
+def pattern_key(roots: Roots) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Return the part of `roots` that a compiled pattern depends on."""
+    return roots.workspace_names, tuple(dict.fromkeys((*roots.given, *roots.real))), roots.home
+
+
+def _anchor(text: str, workspaces: tuple[str, ...], home: str) -> tuple[tuple[str, ...] | None, str]:
+    """Return (the folders a pattern starts from, the rest of it); None when it may start anywhere."""
+    if text.startswith("/"):
+        return ("",), text.lstrip("/")
+    if text == "~" or text.startswith("~/"):
+        return tuple(dict.fromkeys((home, os.path.realpath(home)))), text[2:]
+    if text.startswith("~"):
+        return ("",), os.path.expanduser(text).lstrip("/")
+    if text in (".", "..") or text.startswith(("./", "../")):
+        plain = os.path.normpath(text)
+        ups = len(plain.split("../")) - 1 if plain.startswith("../") else int(plain == "..")
+        rest = "" if plain in (".", "..") else plain[3 * ups :]
+        bases = tuple(os.path.normpath(workspace + "/.." * ups) for workspace in workspaces)
+        return bases, rest
+    return None, text
+
+
+def _literal_start(path: str) -> str:
+    parts = path.split("/")
+    kept = next((index for index, part in enumerate(parts) if _WILD.search(part)), len(parts))
+    return "/".join(parts[:kept]) or "/"
+
+
+def expand_braces(text: str, limit: int = 256) -> list[str]:
+    """Return the patterns `{a,b}` stands for; one without a comma or a closing brace is literal text."""
+    found = re.search(r"\{([^{}]*,[^{}]*)\}", text)
+    if found is None or limit < 2:
+        return [text]
+    choices = found.group(1).split(",")
+    return [
+        each
+        for choice in choices
+        for each in expand_braces(text[: found.start()] + choice + text[found.end() :], limit // len(choices))
+    ]
+
+
+def translate(pattern: str) -> str:
+    """Return the regular expression of a glob: `*` and `?` stay inside a component, `**` crosses them."""
+    parts = pattern.split("/")
+    pieces: list[str] = []
+    for index, part in enumerate(parts):
+        last = index == len(parts) - 1
+        if part == "**":
+            # `a/**` is everything below `a`, and `a` itself: listing a forbidden folder is forbidden too.
+            pieces.append("(?:.*)" if last else "(?:.*/)?")
+            continue
+        pieces.append(_component(part) + ("" if last else "/"))
+    joined = "".join(pieces)
+    return joined.removesuffix("/(?:.*)") + "(?:/.*)?" if joined.endswith("/(?:.*)") else joined
+
+
+def _component(part: str) -> str:
+    out: list[str] = []
+    position = 0
+    while position < len(part):
+        char = part[position]
+        position += 1
+        if char == "*":
+            out.append("[^/]*")
+        elif char == "?":
+            out.append("[^/]")
+        elif char == "\\" and position < len(part):
+            out.append(re.escape(part[position]))
+            position += 1
+        elif char == "[" and (end := part.find("]", position + 1)) > 0:
+            out.append(_character_class(part[position:end]))
+            position = end + 1
+        else:
+            out.append(re.escape(char))
+    return re.sub(r"(?:\[\^/\]\*){2,}", "[^/]*", "".join(out))
+
+
+def _character_class(inner: str) -> str:
+    negated = inner[:1] in "!^"
+    body = inner[1:] if negated else inner
+    escaped = re.sub(r"([\\\[\]&~|^])", r"\\\1", body)
+    return f"(?!/)[{'^' if negated else ''}{escaped}]"

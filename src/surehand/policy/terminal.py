@@ -1,0 +1,167 @@
+"""`Terminal`: the person at the keyboard answers, after seeing exactly what will run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final
+
+from surehand.core.errors import ToolFailure
+from surehand.core.tool import Trial
+from surehand.host.echo import echoing
+from surehand.host.visible import visible
+from surehand.policy.question import Answer, AnswerKind, Question
+
+_KEYS: Final[dict[str, AnswerKind]] = {
+    "y": "once",
+    "yes": "once",
+    "once": "once",
+    "s": "session",
+    "session": "session",
+    "a": "always",
+    "always": "always",
+    "n": "no",
+    "no": "no",
+    "": "no",
+}
+
+
+class Terminal:
+    """Asks on the controlling terminal, one question at a time; without a terminal the answer is no.
+
+    `reading` and `writing` are file descriptors, for whoever brings a terminal of their own; `style` colours a text.
+    """
+
+    def __init__(
+        self,
+        reading: int | None = None,
+        writing: int | None = None,
+        *,
+        style: Callable[[str], str] = str,
+    ) -> None:
+        self._reading = reading
+        self._writing = writing
+        self._style = style
+        self._turn = asyncio.Lock()
+
+    async def ask(self, question: Question) -> Answer:
+        async with self._turn:
+            if self._reading is not None and self._writing is not None:
+                with echoing(self._reading):
+                    return await self._asked(question, self._reading, self._writing)
+            try:
+                device = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+            except OSError:
+                return Answer("no", "there is no terminal to ask on")
+            try:
+                with echoing(device):
+                    return await self._asked(question, device, device)
+            finally:
+                os.close(device)
+
+    async def _asked(self, question: Question, reading: int, writing: int) -> Answer:
+        rules, can_try = question.decision.suggestion, question.try_first is not None
+        trial = question.preview.trial if question.preview is not None else None
+        _forget_typed(reading)
+        _write(writing, f"\n{self._style(question.text())}\n\n{choices(rules, can_try, tried=trial is not None)}")
+        while True:
+            line = await _line(reading)
+            if line is None:
+                return Answer("no", "the terminal was closed")
+            word, _, rest = line.strip().partition(" ")
+            if word.lower() in ("d", "dry") and question.try_first is not None:
+                shown, trial = await _tried(question)
+                _write(writing, f"{self._style(shown)}\n\n{choices(rules, can_try, tried=trial is not None)}")
+                continue
+            kind = "once" if word.lower() in ("r", "run") and trial is not None else _KEYS.get(word.lower())
+            if kind is None or (kind in ("session", "always") and rules is None):
+                told = explained(rules, can_try, tried=trial is not None)
+                _write(writing, f"{told}\n\n{choices(rules, can_try, tried=trial is not None)}")
+                continue
+            # What a yes makes real is the trial that was seen last; `r` wants a run.
+            meant = "" if trial is None or word.lower() in ("r", "run") else trial.id
+            if kind == "always" and not await self._confirmed(rules or "", reading, writing):
+                return Answer("once", trial=meant)
+            if kind == "no":
+                return Answer("no", rest.strip() or "the user said no")
+            return Answer(kind, rule=rules if kind != "once" else None, trial=meant)
+
+    async def _confirmed(self, rules: str, reading: int, writing: int) -> bool:
+        """Show what would be saved before it is saved."""
+        shown = "\n".join(f"  allow {visible(line, lines=False)}" for line in rules.splitlines())
+        _write(writing, f"This will be added to your settings:\n{shown}\nSave it? [y/N] ")
+        said = await _line(reading)
+        return said is not None and said.strip().lower() in ("y", "yes")
+
+
+async def _tried(question: Question) -> tuple[str, Trial | None]:
+    """Return what trying the call on a copy showed, and what would make it real; a failure to try is no answer."""
+    assert question.try_first is not None
+    try:
+        shown = await question.try_first()
+    except ToolFailure as failure:
+        return f"It could not be tried: {visible(failure.message)}", None
+    if shown is None:
+        return "It cannot be tried.", None
+    return visible((shown.diff or shown.text).rstrip("\n")), shown.trial
+
+
+def choices(rules: str | None, can_try: bool = False, *, tried: bool = False) -> str:
+    """Return the line that says what may be answered; `rules` is what would be remembered."""
+    remembered = ""
+    if rules is not None:
+        shown = " and ".join(visible(line, lines=False) for line in rules.splitlines())
+        remembered = f"[s] this session: {shown}   [a] always   "
+    if tried:
+        return f"[y] apply exactly this   {remembered}[r] run it anew   [d] dry run again   [?] help   [n] drop it > "
+    trying = "[d] dry run first   " if can_try else ""
+    return f"[y] once   {remembered}{trying}[?] help   [n] no (n and a reason) > "
+
+
+def explained(rules: str | None, can_try: bool = False, *, tried: bool = False) -> str:
+    """Return what each answer does, on a line each; for `?`, and for whatever is no answer."""
+    covers = " and ".join(visible(line, lines=False) for line in (rules or "").splitlines())
+    every = (
+        ("y", True, "make real exactly what was shown" if tried else "let it run, this once"),
+        ("s", rules is not None, f"let it run, and whatever {covers} covers until this session ends"),
+        ("a", rules is not None, "the same for good; what would be added to your settings is shown first"),
+        ("r", tried, "let it run anew, whatever it does this time"),
+        ("d", can_try, "try it on a copy and show what it would change; nothing changes here"),
+        ("n", True, "refuse it; what follows is told to the model: n use the other file"),
+    )
+    lines = [f"  {key}  {what}" for key, applies, what in every if applies]
+    return "\n".join([*lines, "  Enter alone refuses it too. `surehand policy check` says why a call asks."])
+
+
+def _forget_typed(descriptor: int) -> None:
+    """Forget what was typed before the question was there: it cannot have been meant as its answer."""
+    if os.isatty(descriptor):
+        import termios
+
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+
+
+def _write(descriptor: int, text: str) -> None:
+    data = text.encode("utf-8", "replace")
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+async def _line(descriptor: int) -> str | None:
+    """Return one line, None at the end of input. Waits on the loop, so that a time limit or Ctrl-C ends it."""
+    loop = asyncio.get_running_loop()
+    gathered = b""
+    while b"\n" not in gathered:
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(descriptor, lambda ready=ready: ready.done() or ready.set_result(None))
+        try:
+            await ready
+        finally:
+            loop.remove_reader(descriptor)
+        # One byte at a time where several lines may wait (a pipe): what is not ours stays for the next question.
+        chunk = os.read(descriptor, 1)
+        if not chunk:
+            return None
+        gathered += chunk
+    return gathered.decode("utf-8", "replace")

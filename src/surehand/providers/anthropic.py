@@ -1,0 +1,203 @@
+"""Anthropic's models through the official client: the only file that knows its types.
+
+The system prompt, the tools and the conversation so far are marked for the provider's prompt cache; tool names are
+mapped to what the API accepts and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from surehand.core.call import ToolCall
+from surehand.core.model import (
+    Message,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    Stop,
+    Turn,
+    Usage,
+    arguments,
+    within_limit,
+)
+from surehand.core.names import provider_map, provider_safe
+from surehand.core.sendable import sendable
+from surehand.core.shapes import call_to_anthropic, result_to_anthropic
+from surehand.providers.server import Server
+
+if TYPE_CHECKING:
+    from surehand.core.tool import ToolInfo
+
+_CACHED: Final = {"cache_control": {"type": "ephemeral"}}
+_STOPS: Final[Mapping[str, Stop]] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "refusal": "refusal",
+}
+
+
+class AnthropicModel:
+    """A Claude model."""
+
+    provider = "anthropic"
+
+    def __init__(self, name: str, key: str, base_url: str | None = None, context_tokens: int = 200_000) -> None:
+        try:
+            import anthropic
+        except ImportError:
+            raise ModelError(
+                "Anthropic's client is not installed", "Install it with: pip install 'surehand[anthropic]'"
+            ) from None
+        self.name = name
+        self.context_tokens = context_tokens
+        # The loop retries, so that each wait is told; the client must not do it a second time.
+        self._client = anthropic.AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0)
+        self._server = Server("Anthropic", self.provider, name, anthropic, str(self._client.base_url))
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        body, names = self._body(request), provider_map(tool.name for tool in request.tools)
+        return self._server.stream(lambda: self._client.messages.create(**body, stream=True), _Answer(self.name, names))
+
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        messages = [_shape(message, before) for before, message in _pairs(request.messages)]
+        if messages and messages[-1]["content"]:
+            messages[-1]["content"][-1] |= _CACHED
+        body: dict[str, Any] = {
+            "model": self.name,
+            "max_tokens": request.max_tokens,
+            "system": [{"type": "text", "text": request.system, **_CACHED}],
+            "messages": messages,
+        }
+        return sendable(body | ({"tools": _tools(request.tools)} if request.tools else {}))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _tools(infos: Sequence[ToolInfo]) -> list[dict[str, Any]]:
+    tools: list[dict[str, Any]] = [
+        {"name": provider_safe(info.name), "description": info.description, "input_schema": info.input_schema}
+        for info in infos
+    ]
+    tools[-1] |= _CACHED
+    return tools
+
+
+def _pairs(messages: Sequence[Message]) -> list[tuple[Message | None, Message]]:
+    return list(zip([None, *messages], messages, strict=False))
+
+
+def _shape(message: Message, before: Message | None) -> dict[str, Any]:
+    if message.role == "assistant":
+        kept = cast("list[dict[str, Any]]", message.kept.get("anthropic") or [])
+        said = [{"type": "text", "text": message.text}] if message.text.strip() else []
+        calls = [call_to_anthropic(call) | {"id": provider_safe(call.id)} for call in message.calls]
+        return {"role": "assistant", "content": [*kept, *said, *calls] or [{"type": "text", "text": "(nothing)"}]}
+    content: list[dict[str, Any]] = []
+    if message.role == "tool" and before is not None:
+        # Ids may come from a model of another vendor, which makes some that are refused here.
+        answered = zip(before.calls, message.results, strict=True)
+        content = [result_to_anthropic(provider_safe(call.id), result) for call, result in answered]
+    if message.text:
+        content.append({"type": "text", "text": message.text})
+    return {"role": "user", "content": content or [{"type": "text", "text": "(nothing)"}]}
+
+
+@dataclass(slots=True)
+class _Answer:
+    """One answer, as it comes: blocks of text, thought and calls, each in pieces."""
+
+    model: str
+    names: Mapping[str, str]
+    blocks: dict[int, _Block] = field(default_factory=dict[int, "_Block"])
+    usage: Usage = field(default_factory=Usage)
+    stop: str = ""
+    size: int = 0
+
+    @property
+    def began(self) -> bool:
+        return bool(self.blocks)
+
+    def take(self, event: Any) -> str:
+        match event.type:
+            case "message_start":
+                self.usage = _usage(event.message.usage)
+            case "content_block_start":
+                self.blocks[event.index] = _Block(event.content_block.model_dump(mode="json"))
+            case "content_block_delta":
+                piece = self.blocks[event.index].add(event.delta)
+                self.size = within_limit(self.model, self.size + len(piece) + 1)
+                return piece if event.delta.type == "text_delta" else ""
+            case "message_delta":
+                self.stop = event.delta.stop_reason or self.stop
+                self.usage = replace(self.usage, output_tokens=event.usage.output_tokens or 0)
+            case _:
+                pass
+        return ""
+
+    def turn(self) -> Turn:
+        blocks = [self.blocks[index].whole() for index in sorted(self.blocks)]
+        return Turn(_message(blocks, self.names), _STOPS.get(self.stop, "end"), self.usage)
+
+
+_PIECES: Final = {
+    "text_delta": ("text", "text"),
+    "input_json_delta": ("json", "partial_json"),
+    "thinking_delta": ("thinking", "thinking"),
+}
+"""By kind of delta: the part of its block it belongs to, and its own name for it."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """One block of an answer, as it comes."""
+
+    given: dict[str, Any]
+    pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def add(self, delta: Any) -> str:
+        """Add a piece; return it."""
+        if delta.type == "signature_delta":
+            self.given["signature"] = delta.signature
+        if delta.type not in _PIECES:
+            return ""
+        part, name = _PIECES[delta.type]
+        piece = str(getattr(delta, name))
+        self.pieces.setdefault(part, []).append(piece)
+        return piece
+
+    def whole(self) -> dict[str, Any]:
+        """Return the block with its pieces put together; the text of a call's arguments is `json`."""
+        joined = {part: str(self.given.get(part) or "") + "".join(pieces) for part, pieces in self.pieces.items()}
+        return {"json": "", **self.given, **joined}
+
+
+def _message(blocks: list[dict[str, Any]], names: Mapping[str, str]) -> Message:
+    text = "".join(block.get("text") or "" for block in blocks if block["type"] == "text")
+    calls = tuple(_call(block, names) for block in blocks if block["type"] == "tool_use")
+    thoughts = [
+        {key: value for key, value in block.items() if key != "json"}
+        for block in blocks
+        if block["type"] in ("thinking", "redacted_thinking")
+    ]
+    return Message("assistant", text, calls, kept={"anthropic": thoughts} if thoughts else {})
+
+
+def _call(block: dict[str, Any], names: Mapping[str, str]) -> ToolCall:
+    args = arguments(block["json"]) if block["json"] else cast("dict[str, Any]", block.get("input") or {})
+    name = str(block["name"])
+    return ToolCall(names.get(name, name), args, str(block["id"]), "model")
+
+
+def _usage(raw: Any) -> Usage:
+    return Usage(
+        raw.input_tokens or 0,
+        raw.output_tokens or 0,
+        getattr(raw, "cache_read_input_tokens", 0) or 0,
+        getattr(raw, "cache_creation_input_tokens", 0) or 0,
+    )

@@ -1,0 +1,39 @@
+"""A model in this process: a GGUF file of the user's, run by llama.cpp (extra `local`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from surehand.core.model import ModelError, ModelEvent, ModelRequest
+from surehand.providers.openai import OpenAIModel
+
+
+class LocalModel:
+    """Runs llama.cpp's own server on loopback and speaks to it as to any OpenAI-compatible one."""
+
+    provider = "local"
+
+    def __init__(self, path: str, context_tokens: int = 8192) -> None:
+        import os
+
+        if not os.path.isfile(path):
+            raise ModelError(f"there is no model file {path}", "Set [model] path to a GGUF file.")
+        try:
+            import xllamacpp  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise ModelError("xllamacpp is not installed", "Install it with: pip install 'surehand[local]'") from None
+        params = xllamacpp.CommonParams()  # pyright: ignore
+        params.model.path = path  # pyright: ignore
+        params.n_ctx = context_tokens  # pyright: ignore
+        params.use_jinja = True  # pyright: ignore
+        params.verbosity = 0  # pyright: ignore  # its log would run through what the user reads
+        self.name = os.path.basename(path)
+        self.context_tokens = context_tokens
+        self._server = xllamacpp.Server(params)  # pyright: ignore
+        self._model = OpenAIModel(self.name, "none", f"{self._server.listening_address}/v1", context_tokens)  # pyright: ignore
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        return self._model.stream(request)
+
+    async def close(self) -> None:
+        await self._model.close()

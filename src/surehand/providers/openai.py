@@ -1,0 +1,186 @@
+"""OpenAI and everything that speaks its chat completions (Ollama, vLLM, LM Studio, llama.cpp ...), by its client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from surehand.core.call import Image, ToolCall, ToolResult
+from surehand.core.model import (
+    Message,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    Stop,
+    Turn,
+    Usage,
+    arguments,
+    within_limit,
+)
+from surehand.core.names import provider_map, provider_safe
+from surehand.core.sendable import sendable
+from surehand.core.shapes import call_to_openai, result_to_openai
+from surehand.providers.server import Server
+
+_STOPS: Final[Mapping[str, Stop]] = {
+    "stop": "end",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
+
+
+class OpenAIModel:
+    """A model behind an OpenAI-compatible API."""
+
+    provider = "openai"
+
+    def __init__(self, name: str, key: str, base_url: str | None = None, context_tokens: int = 128_000) -> None:
+        try:
+            import openai
+        except ImportError:
+            raise ModelError(
+                "OpenAI's client is not installed", "Install it with: pip install 'surehand[openai]'"
+            ) from None
+        self.name = name
+        self.context_tokens = context_tokens
+        self._client = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
+        self._server = Server("OpenAI", self.provider, name, openai, str(self._client.base_url))
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        body, names = self._body(request), provider_map(tool.name for tool in request.tools)
+        ask = self._client.chat.completions.create
+        return self._server.stream(lambda: ask(**body, stream=True), _Answer(self.name, names))
+
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
+        before: Message | None = None
+        for message in request.messages:
+            messages += _shapes(message, before)
+            before = message
+        body: dict[str, Any] = {
+            "model": self.name,
+            "messages": messages,
+            "max_completion_tokens": request.max_tokens,
+            "stream_options": {"include_usage": True},
+        }
+        return sendable(body | ({"tools": [_tool(info) for info in request.tools]} if request.tools else {}))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _tool(info: Any) -> dict[str, Any]:
+    function = {"name": provider_safe(info.name), "description": info.description, "parameters": info.input_schema}
+    return {"type": "function", "function": function}
+
+
+def _shapes(message: Message, before: Message | None) -> list[dict[str, Any]]:
+    if message.role == "user":
+        return [{"role": "user", "content": message.text}]
+    if message.role == "assistant":
+        shape: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+        return [shape | ({"tool_calls": [call_to_openai(call) for call in message.calls]} if message.calls else {})]
+    calls = before.calls if before is not None else ()
+    shapes = [_result(call.id, result) for call, result in zip(calls, message.results, strict=True)]
+    pictures = [block for result in message.results for block in result.content if isinstance(block, Image)]
+    if pictures:
+        shapes.append({"role": "user", "content": [_picture(picture) for picture in pictures]})
+    return [*shapes, {"role": "user", "content": message.text}] if message.text else shapes
+
+
+def _result(call_id: str, result: ToolResult) -> dict[str, Any]:
+    """A tool message takes text alone here; pictures follow in a user message of their own."""
+    shape = result_to_openai(call_id, result)
+    if isinstance(shape["content"], list):
+        parts = cast("Sequence[dict[str, Any]]", shape["content"])
+        shape["content"] = "\n".join(part["text"] for part in parts if part["type"] == "text") or "(a picture follows)"
+    return shape
+
+
+def _picture(image: Image) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:{image.mime_type};base64,{image.data}"}}
+
+
+@dataclass(slots=True)
+class _Answer:
+    """One answer, as it comes: text, and calls in pieces."""
+
+    model: str
+    names: Mapping[str, str]
+    spoken: list[str] = field(default_factory=list[str])
+    calls: list[_Call] = field(default_factory=list["_Call"])
+    usage: Usage = field(default_factory=Usage)
+    stop: str = ""
+    size: int = 0
+
+    @property
+    def began(self) -> bool:
+        return bool(self.spoken or self.calls)
+
+    def take(self, chunk: Any) -> str:
+        if chunk.usage:
+            self.usage = _usage(chunk.usage)
+        for choice in chunk.choices or ():
+            self.stop = self.stop or choice.finish_reason or ""
+            return self._delta(choice.delta) if choice.delta is not None else ""
+        return ""
+
+    def _delta(self, delta: Any) -> str:
+        for part in delta.tool_calls or ():
+            self._grow(self._call(part).add(part))
+        if refusal := getattr(delta, "refusal", None):
+            self.stop = "content_filter"
+        text = str(refusal or delta.content or "")
+        self.spoken += [text] if text else []
+        self._grow(len(text))
+        return text
+
+    def _grow(self, size: int) -> None:
+        self.size = within_limit(self.model, self.size + size)
+
+    def _call(self, part: Any) -> _Call:
+        """Return the call a piece belongs to; some servers give every call of an answer the same index."""
+        index = part.index or 0
+        for call in reversed(self.calls):
+            if call.index == index and (not part.id or part.id == call.id):
+                return call
+        self.calls.append(_Call(index))
+        return self.calls[-1]
+
+    def turn(self) -> Turn:
+        made = tuple(call.whole(self.names) for call in sorted(self.calls, key=lambda call: call.index))
+        # Some servers say "stop" though they call tools.
+        stop = "tool_use" if made else _STOPS.get(self.stop, "end")
+        return Turn(Message("assistant", "".join(self.spoken), made), stop, self.usage)
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of an answer, as it comes."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list[str])
+
+    def add(self, part: Any) -> int:
+        """Add a piece; return how long it was."""
+        self.id = part.id or self.id
+        if part.function is None:
+            return 1
+        self.name = part.function.name or self.name
+        self.pieces.append(part.function.arguments or "")
+        return len(self.pieces[-1]) + 1
+
+    def whole(self, names: Mapping[str, str]) -> ToolCall:
+        args = arguments("".join(self.pieces))
+        return ToolCall(names.get(self.name, self.name), args, self.id or f"call_{self.index}", "model")
+
+
+def _usage(raw: Any) -> Usage:
+    details = getattr(raw, "prompt_tokens_details", None)
+    cached = (getattr(details, "cached_tokens", 0) or 0) if details else 0
+    return Usage((raw.prompt_tokens or 0) - cached, raw.completion_tokens or 0, cached)

@@ -1,0 +1,157 @@
+"""A model's server behind a vendor's client: its stream, and what goes wrong with it, in words.
+
+A client raises errors of its own for what it foresees. What it does not foresee (a connection that dies within a
+stream, an event that is no JSON) comes as it is, and is the server's doing all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit
+
+from surehand.core.frozen import frozen
+from surehand.core.model import ModelError, ModelEvent, TextDelta, Turn
+from surehand.host.visible import visible
+
+_BUSY: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+"""Statuses after which another try may succeed."""
+_WITHIN: Final[Mapping[str, int]] = {
+    "overloaded_error": 529,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+}
+"""Errors a stream may hold after it began with status 200, by the status they stand for."""
+_TOO_LONG: Final = ("too long", "context length", "context_length", "context window", "maximum context", "too large")
+_SAID: Final = 300
+
+
+class Answer(Protocol):
+    """A vendor's answer, put together from the pieces of its stream."""
+
+    stop: str
+    """Why it ended, in the vendor's word; empty until it has."""
+
+    @property
+    def began(self) -> bool:
+        """Whether a part of it has come."""
+        ...
+
+    def take(self, event: Any, /) -> str:
+        """Take a piece; return the text in it that is shown as it comes."""
+        ...
+
+    def turn(self) -> Turn: ...
+
+
+@frozen
+class Server:
+    """A model behind a vendor's client."""
+
+    vendor: str
+    provider: str
+    model: str
+    errors: Any
+    """The client's module, which has its errors."""
+    url: str = ""
+
+    @property
+    def title(self) -> str:
+        """The vendor, or the address of a server that is not the vendor's own."""
+        host = urlsplit(self.url).hostname or ""
+        return self.vendor if not host or host.endswith(f".{self.provider}.com") else self.url.rstrip("/")
+
+    async def stream(self, ask: Callable[[], Awaitable[Any]], answer: Answer) -> AsyncIterator[ModelEvent]:
+        """Yield what comes of a request; whatever goes wrong is a ModelError."""
+        events: Any = None
+        try:
+            events = await ask()
+            async with events:
+                async for event in events:
+                    if text := answer.take(event):
+                        yield TextDelta(text)
+        except Exception as problem:  # whatever the client trips over, the server sent it
+            raise self._failed(problem, began=answer.began) from problem
+        if not answer.stop:
+            raise self._without_end(events.response)
+        yield answer.turn()
+
+    def _failed(self, problem: Exception, *, began: bool) -> ModelError:
+        if isinstance(problem, ModelError):
+            return problem
+        if isinstance(problem, LookupError | TypeError | ValueError | AttributeError):
+            return self._unreadable(f"{type(problem).__name__}: {problem}")
+        lost = not isinstance(problem, self.errors.APIError) or isinstance(problem, self.errors.APIConnectionError)
+        if lost and began:
+            return self._broke_off(_said(problem))
+        if lost:
+            hint = "Check the network and [model] base_url."
+            return ModelError(f"{self.title} cannot be reached: {_said(problem)}", hint, retryable=True)
+        return self._refused(problem)
+
+    def _without_end(self, response: Any) -> ModelError:
+        kind = str(getattr(response, "headers", {}).get("content-type") or "")
+        if kind and "event-stream" not in kind:
+            return self._unreadable(f"{kind.partition(';')[0]}, where a stream of events was due")
+        return self._broke_off("")
+
+    def _refused(self, problem: Any) -> ModelError:
+        status, kind, said = _status(problem), _kind(problem), _said(problem)
+        if status in (401, 403):
+            hint = f"Set another with `surehand auth set {self.provider}`."
+            return ModelError(f"{self.title} refused the key: {said}", hint)
+        if status == 404:
+            hint = "Name another with --model or [model] name."
+            return ModelError(f"{self.title} has no model {self.model!r}: {said}", hint)
+        if status == 413 or any(words in said.lower() for words in _TOO_LONG):
+            hint = "Begin a new session, or set [model] context_tokens so that room is made in time."
+            return ModelError(f"the conversation is too long for {self.model}: {said}", hint)
+        busy, after_s = status in _BUSY and kind != "insufficient_quota", _after_s(problem)
+        hint = f"It may be asked again in {after_s:g} s." if busy and after_s else ""
+        message = f"{self.title} answered {status or 'an error'}: {said}"
+        return ModelError(message, hint, retryable=busy, after_s=after_s)
+
+    def _broke_off(self, why: str) -> ModelError:
+        because = f": {why}" if why else ""
+        return ModelError(f"{self.model} broke off in the middle of its answer{because}", "Try again.", retryable=True)
+
+    def _unreadable(self, what: str) -> ModelError:
+        hint = f"Is [model] base_url that of a server for {self.vendor}'s API?"
+        return ModelError(f"{self.title} sent what is no answer: {visible(what, lines=False)[:_SAID]}", hint)
+
+
+def _error(problem: Any) -> Mapping[str, Any]:
+    """Return what the server said of its error: `{"error": {...}}`, or the inner half alone."""
+    body: Any = getattr(problem, "body", None)
+    whole = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+    inner: Any = whole.get("error")
+    return cast("dict[str, Any]", inner) if isinstance(inner, dict) else whole
+
+
+def _kind(problem: Any) -> str:
+    error = _error(problem)
+    return next((str(error[name]) for name in ("code", "type") if error.get(name)), "")
+
+
+def _status(problem: Any) -> int | None:
+    status: int | None = getattr(problem, "status_code", None)
+    if status is None or status < 400:
+        return _WITHIN.get(str(_error(problem).get("type")), _WITHIN.get(_kind(problem)))
+    return status
+
+
+def _after_s(problem: Any) -> float:
+    """Return how long the server wants to be left alone, where it says so in seconds."""
+    try:
+        return max(0.0, float(problem.response.headers["retry-after"]))
+    except (AttributeError, KeyError, ValueError):
+        return 0.0
+
+
+def _said(problem: Any) -> str:
+    said: Any = _error(problem).get("message") or problem.__cause__ or problem
+    text = " ".join(visible(str(said)).split()) or type(said).__name__
+    return text if len(text) <= _SAID else f"{text[:_SAID]}…"

@@ -1,0 +1,312 @@
+"""The life of a tool: its state, the moves that are legal, and the record of every move.
+
+The table below is the whole truth; everything else only keeps it. A tool that runs several calls at once is
+`executing` until the last of them ends, and a tool whose name is taken away while calls run drains first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from time import time
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from surehand.core.errors import ToolFailure
+
+State = Literal["registered", "initializing", "ready", "executing", "error", "failed", "disabled", "unregistered"]
+
+TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
+    "registered": frozenset({"initializing", "disabled", "unregistered"}),
+    "initializing": frozenset({"ready", "failed"}),
+    "ready": frozenset({"executing", "disabled", "unregistered"}),
+    "executing": frozenset({"ready", "error"}),
+    "error": frozenset({"ready", "disabled", "unregistered"}),
+    "failed": frozenset({"unregistered"}),
+    "disabled": frozenset({"ready", "unregistered"}),
+    "unregistered": frozenset(),
+}
+HISTORY_LIMIT: Final = 200
+"""Moves kept of one tool."""
+GONE_LIMIT: Final = 100
+"""Tools that are no longer registered and whose history is still told."""
+TRIP_AFTER: Final = 5
+"""Exceptions and time-outs in a row that disable a tool."""
+
+
+class Transition(NamedTuple):
+    """One move of one tool: from, to, when (seconds since 1970) and why. `before` is None for its first state."""
+
+    tool: str
+    before: State | None
+    after: State
+    at: float
+    why: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        return {"tool": self.tool, "from": self.before, "to": self.after, "at": self.at, "why": self.why}
+
+
+Hook: TypeAlias = Callable[[Transition], str | None]
+"""Runs before a move; a text it returns refuses the move and says why, and so does an exception."""
+StateListener: TypeAlias = Callable[[Transition], None]
+
+
+class IllegalTransition(ToolFailure):
+    """A move that the table does not know, or that a hook refused; the message names both states."""
+
+    def __init__(self, tool: str, before: State, after: State, reason: str = "") -> None:
+        super().__init__(
+            f"Invalid state transition: {before} -> {after} for tool {tool}" + (f": {reason}" if reason else ""),
+            code="tool_unavailable",
+            hint=HINTS.get(before, ""),
+            details={"tool": tool, "from": before, "to": after},
+        )
+
+
+HINTS: Final[Mapping[State, str]] = {
+    "disabled": "Enable the tool, or let a health check pass, before calling it again.",
+    "failed": "Its initialization failed; unregister it, repair the cause and register it again.",
+    "initializing": "It is still being initialized; try again in a moment.",
+}
+
+
+class Life:
+    """The life of one registered tool. Calls hold on to it, so that a later tool of the same name is another life."""
+
+    __slots__ = (
+        "born",
+        "draining",
+        "failures",
+        "initialized",
+        "name",
+        "past",
+        "running",
+        "spoiled",
+        "state",
+        "tripped",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state: State = "registered"
+        self.born = time()
+        self.running = 0
+        self.failures = 0
+        """Exceptions and time-outs in a row."""
+        self.spoiled = False
+        """Whether one of the calls that run together has failed."""
+        self.draining = False
+        """Its name is gone; it ends with its last call."""
+        self.tripped = False
+        """Disabled by the circuit breaker, so a passing health check may bring it back."""
+        self.initialized = False
+        # Made with the first move: thousands of tools are registered and never run.
+        self.past: deque[tuple[State, State, float, str]] | None = None
+
+    def history(self) -> list[Transition]:
+        """Return the kept moves, oldest first; the first state counts as one."""
+        moves = [Transition(self.name, *each) for each in self.past or ()]
+        whole = len(moves) < HISTORY_LIMIT
+        return [Transition(self.name, None, "registered", self.born), *moves] if whole else moves
+
+
+class Lifecycle:
+    """States of all tools by name, kept to the table."""
+
+    def __init__(self, *, trip_after: int = TRIP_AFTER) -> None:
+        self.trip_after = trip_after
+        self._lives: dict[str, Life] = {}
+        self._gone: deque[Life] = deque(maxlen=GONE_LIMIT)
+        self._before: list[Hook] = []
+        self._after: list[StateListener] = []
+        self._listeners: list[StateListener] = []
+        self._quiet_listeners: list[StateListener] = []
+        self._watched = False
+        """Somebody wants to hear of every call; otherwise calls take the short way."""
+
+    # What is known -------------------------------------------------------------------------------------------------
+
+    def state(self, name: str) -> State:
+        """Return the state of a tool; a name nobody has is `unregistered`."""
+        life = self._lives.get(name)
+        return "unregistered" if life is None else life.state
+
+    def life(self, name: str) -> Life | None:
+        """Return the life behind a name, for those who hold on to it."""
+        return self._lives.get(name)
+
+    def history(self, name: str) -> list[Transition]:
+        """Return the moves of a name, oldest first, those of earlier tools of that name included."""
+        lives = [life for life in self._gone if life.name == name]
+        if (life := self._lives.get(name)) is not None:
+            lives.append(life)
+        return [move for each in lives for move in each.history()]
+
+    def listen(self, listener: StateListener, *, calls: bool = True) -> Callable[[], None]:
+        """Call `listener` after every move and return the way to stop. `calls=False` leaves out calls that begin and
+        end well, which the event stream tells anyway."""
+        return self._join(self._listeners if calls else self._quiet_listeners, listener)
+
+    def before(self, hook: Hook) -> Callable[[], None]:
+        """Run `hook` before every move; it may refuse it. Returns the way to take it out again."""
+        return self._join(self._before, hook)
+
+    def after(self, hook: StateListener) -> Callable[[], None]:
+        """Run `hook` when a move is done and everyone has been told. Returns the way to take it out again."""
+        return self._join(self._after, hook)
+
+    # Moves ---------------------------------------------------------------------------------------------------------
+
+    def registered(self, name: str) -> Life:
+        """Begin the life of a tool, in the state `registered`."""
+        if name in self._lives:
+            raise IllegalTransition(name, self._lives[name].state, "registered", "the name is taken")
+        life = self._lives[name] = Life(name)
+        if self._listeners or self._quiet_listeners or self._after:
+            self._tell(Transition(name, None, "registered", life.born))
+        return life
+
+    def move(self, name: str, to: State, why: str = "") -> None:
+        """Move a tool to another state; raise IllegalTransition, which names both, where the table has no such move."""
+        life = self._lives.get(name)
+        if life is None:
+            if to != "registered":
+                raise IllegalTransition(name, "unregistered", to)
+            self.registered(name)
+        elif to == "unregistered":
+            self.unregistered(name, why)
+        else:
+            self._move(life, to, why)
+
+    def unregistered(self, name: str, why: str = "") -> None:
+        """Take the name away at once; a tool that still runs calls is unregistered when the last one ends."""
+        life = self._lives.get(name)
+        if life is None:
+            raise IllegalTransition(name, "unregistered", "unregistered")
+        if life.state in ("executing", "initializing"):
+            self._ask(life, "unregistered", why)
+            life.draining = True
+        else:
+            self._move(life, "unregistered", why)
+        del self._lives[name]
+        self._gone.append(life)
+
+    def began(self, which: Life | str) -> Life:
+        """Count a call that begins and return the life it belongs to. A tool in `error` recovers by being called.
+
+        A call may begin on a life whose name is gone: it was on its way when the tool was taken away.
+        """
+        life = self._lives[which] if isinstance(which, str) else which
+        if life.running and life.state == "executing":
+            life.running += 1
+            return life
+        if life.state == "unregistered":
+            return life
+        if life.state == "ready" and not self._watched and life.past is not None:
+            life.state = "executing"
+            life.past.append(("ready", "executing", time(), ""))
+        else:
+            if life.state == "error":
+                self._move(life, "ready", "recovered: called again")
+            self._move(life, "executing", "call")
+        life.running = 1
+        return life
+
+    def ended(self, which: Life | str, failed: bool = False) -> None:
+        """Count a call that ended. `failed` is for exceptions and time-outs only, not for answers a tool chose."""
+        life = self._lives[which] if isinstance(which, str) else which
+        if life.state == "unregistered":
+            return
+        life.running -= 1
+        if failed:
+            life.failures += 1
+            life.spoiled = True
+        else:
+            life.failures = 0
+        if life.running:
+            return
+        if not (life.spoiled or life.draining or self._watched) and life.past is not None:
+            life.state = "ready"
+            life.past.append(("executing", "ready", time(), ""))
+        else:
+            self._settle(life)
+
+    def enable(self, name: str, why: str = "enabled") -> None:
+        """Let a disabled tool be called again; nothing happens to one that already may."""
+        life = self._lives.get(name)
+        if life is None:
+            raise IllegalTransition(name, "unregistered", "ready")
+        if life.state in ("disabled", "error"):
+            self._move(life, "ready", why)
+            life.failures = 0
+
+    def trip(self, life: Life, why: str) -> None:
+        """Disable a tool that keeps failing; a passing health check brings it back, as `enable` does."""
+        self._move(life, "disabled", why)
+        life.tripped = True
+
+    # Inside --------------------------------------------------------------------------------------------------------
+
+    def _settle(self, life: Life) -> None:
+        """Choose the state after the last call: ready, error, or disabled when errors repeat."""
+        spoiled, life.spoiled = life.spoiled, False
+        if not spoiled:
+            self._move(life, "ready", "call ended")
+        else:
+            self._move(life, "error", "a call raised or ran out of time")
+            if life.failures >= self.trip_after > 0 and not life.draining:
+                self.trip(life, f"circuit breaker: {life.failures} failures in a row")
+        if life.draining:
+            self._move(life, "unregistered", "drained")
+
+    def _move(self, life: Life, to: State, why: str) -> None:
+        before = life.state
+        if to not in TRANSITIONS[before]:
+            raise IllegalTransition(life.name, before, to)
+        # The end of a call has happened already; nobody can refuse it, nor the end of a life that drains.
+        if before != "executing" and not life.draining:
+            self._ask(life, to, why)
+        at = time()
+        life.state = to
+        life.tripped = False
+        life.initialized = life.initialized or before == "initializing"
+        if life.past is None:
+            life.past = deque(maxlen=HISTORY_LIMIT)
+        life.past.append((before, to, at, why))
+        if self._listeners or self._quiet_listeners or self._after:
+            self._tell(Transition(life.name, before, to, at, why))
+
+    def _ask(self, life: Life, to: State, why: str) -> None:
+        move = Transition(life.name, life.state, to, time(), why)
+        for hook in tuple(self._before):
+            try:
+                reason = hook(move)
+            except Exception as problem:
+                raise IllegalTransition(life.name, life.state, to, f"a hook failed: {problem!r}") from problem
+            if reason:
+                raise IllegalTransition(life.name, life.state, to, reason)
+
+    def _tell(self, move: Transition) -> None:
+        ordinary = {move.before, move.after} == {"ready", "executing"}
+        quiet = () if ordinary else self._quiet_listeners
+        for listener in (*self._listeners, *quiet, *self._after):
+            try:
+                listener(move)
+            except Exception:  # who only listens cannot stop what has happened
+                import logging
+
+                logging.getLogger("surehand.lifecycle").exception("a listener failed on %s", move)
+
+    def _join(self, group: list[Hook] | list[StateListener], member: Hook | StateListener) -> Callable[[], None]:
+        group.append(member)  # pyright: ignore[reportArgumentType]  # the two lists differ only in what they may return
+        self._watch()
+
+        def leave() -> None:
+            if member in group:
+                group.remove(member)  # pyright: ignore[reportArgumentType]
+            self._watch()
+
+        return leave
+
+    def _watch(self) -> None:
+        self._watched = bool(self._before or self._after or self._listeners)

@@ -1,0 +1,270 @@
+"""Tools from elsewhere: installed packages, module paths, and folders of Python files that may change while we run.
+
+A source is a name and the tools it gave. Loading it again puts the new tools in the place of the old ones, all or
+nothing: a file that does not load leaves the old tools and one clear error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any, Final, Protocol, cast
+
+from surehand.core.errors import RegistrationError, SurehandError
+from surehand.core.frozen import frozen
+from surehand.core.tool import Tool
+
+GROUP: Final = "surehand.tools"
+"""The entry point group under which installed packages offer tools."""
+FOLDER: Final = os.path.join(".surehand", "tools")
+"""Where a workspace keeps tools of its own; used only once the user trusts the workspace."""
+FILE_LIMIT: Final = 1024 * 1024
+CHECK_AGAIN_MS: Final = 2000
+
+
+class Registrar(Protocol):
+    """Where tools are put; the registry is one."""
+
+    def exchange(self, away: Iterable[str], tools: Iterable[Tool]) -> list[Tool]: ...
+
+
+@frozen
+class Loaded:
+    """What came of one source: the names it gave, or why it gave none."""
+
+    source: str
+    tools: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"source": self.source, "tools": list(self.tools), "problem": self.problem or None}
+
+
+Report = Callable[[Loaded], None]
+
+
+class Loader:
+    """Loads tools from sources and remembers which source gave which."""
+
+    def __init__(self, registry: Registrar, report: Report | None = None) -> None:
+        self._registry = registry
+        self._report = report or _unheard
+        self._given: dict[str, tuple[str, ...]] = {}
+        self._digests: dict[str, str] = {}
+        """File → digest of the content last tried, good or bad: each content is tried, and complained about, once."""
+
+    # Sources ---------------------------------------------------------------------------------------------------------
+
+    def load_module(self, path: str) -> Loaded:
+        """Load tools from `package.module` (its `TOOLS`, or every tool in it) or `package.module:name`."""
+        return self._take(path, lambda: _from_path(path))
+
+    def load_entry_points(self) -> list[Loaded]:
+        """Load what installed packages offer under the entry point group `surehand.tools`."""
+        return [self._take(f"{name} = {path}", _loader(path, name)) for name, path in entry_points(GROUP)]
+
+    def load_file(self, path: str) -> Loaded | None:
+        """Load one Python file; None when this very content was tried before."""
+        try:
+            source = _read(path)
+        except OSError as problem:
+            return self._finished(Loaded(path, self._given.get(path, ()), f"{path} cannot be read: {problem.strerror}"))
+        digest = hashlib.sha256(source).hexdigest()
+        if self._digests.get(path) == digest:
+            return None
+        self._digests[path] = digest
+        return self._take(path, lambda: _from_source(path, source, digest))
+
+    def load_folder(self, folder: str) -> list[Loaded]:
+        """Bring the tools of a folder's `*.py` files up to date: load what is new or changed, drop what is gone."""
+        paths = sorted(_python_files(folder))
+        gone = [path for path in self._given if os.path.dirname(path) == folder and path not in paths]
+        loaded = [self._drop(path) for path in gone]
+        return loaded + [found for path in paths if (found := self.load_file(path)) is not None]
+
+    async def watch(self, folder: str, allowed: Callable[[], bool] = lambda: True) -> None:
+        """Keep a folder's tools up to date until cancelled. What changed is loaded once `allowed` says so."""
+        import asyncio
+
+        from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # its stop_event is not typed
+
+        pending = True
+        while True:
+            if not _is_folder(folder):
+                await asyncio.sleep(CHECK_AGAIN_MS / 1000)
+                continue
+            async for changes in awatch(folder, recursive=False, yield_on_timeout=True, rust_timeout=CHECK_AGAIN_MS):
+                pending = pending or bool(changes)
+                if pending and allowed():
+                    pending = False
+                    self.load_folder(folder)
+                if not _is_folder(folder):
+                    break
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    def _take(self, source: str, load: Callable[[], list[Tool]]) -> Loaded:
+        before = self._given.get(source, ())
+        try:
+            tools = load()
+            if not tools:
+                raise SurehandError("it holds no tools; put @tool on a function, or list them in TOOLS")
+            self._registry.exchange(before, tools)
+        except RegistrationError as problem:
+            return self._finished(Loaded(source, before, f"{source}: {problem}"))
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as problem:  # foreign code may raise anything while it is imported, SystemExit too
+            return self._finished(Loaded(source, before, _said(source, problem)))
+        self._given[source] = tuple(tool.name for tool in tools)
+        return self._finished(Loaded(source, self._given[source]))
+
+    def _drop(self, path: str) -> Loaded:
+        names = self._given.pop(path)
+        self._digests.pop(path, None)
+        try:
+            self._registry.exchange(names, ())
+        except RegistrationError as problem:
+            self._given[path] = names
+            return self._finished(Loaded(path, names, f"{path} is gone, but: {problem}"))
+        return self._finished(Loaded(path))
+
+    def _finished(self, loaded: Loaded) -> Loaded:
+        self._report(loaded)
+        return loaded
+
+
+def entry_points(group: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of a group's entry points.
+
+    Read from the metadata files themselves: the standard library's way imports its mail parser for it, which costs
+    more than everything else at start.
+    """
+    for folder in dict.fromkeys(sys.path):
+        try:
+            entries = [
+                entry.path for entry in os.scandir(folder or ".") if entry.name.endswith((".dist-info", ".egg-info"))
+            ]
+        except OSError:
+            continue
+        for entry in sorted(entries):
+            yield from _group(os.path.join(entry, "entry_points.txt"), group)
+
+
+def _group(path: str, group: str) -> Iterator[tuple[str, str]]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(FILE_LIMIT)
+    except OSError:
+        return
+    if f"[{group}]" not in text:
+        return
+    inside = False
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            inside = line == f"[{group}]"
+        elif inside and "=" in line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            yield name.strip(), value.strip().partition(" ")[0]
+
+
+def _loader(path: str, module: str) -> Callable[[], list[Tool]]:
+    def load() -> list[Tool]:
+        from dataclasses import replace
+
+        return [tool if tool.module else replace(tool, module=module) for tool in _from_path(path)]
+
+    return load
+
+
+def _from_path(path: str) -> list[Tool]:
+    module, _, name = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in filter(None, name.split(".")):
+        found = getattr(found, part)
+    return _tools(found)
+
+
+def _from_source(path: str, source: bytes, digest: str) -> list[Tool]:
+    """Run a file's code as a module of its own; it stays known under its name for pickles and tracebacks."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    module = ModuleType(f"surehand_file_tools.{stem}_{digest[:12]}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+        return _tools(module)
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
+
+
+def _tools(found: Any) -> list[Tool]:
+    """Return the tools something stands for: a tool, a list of them, a function that makes them, or a module."""
+    if isinstance(found, Tool):
+        return [found]
+    if isinstance(found, ModuleType):
+        listed = getattr(found, "TOOLS", None)
+        if listed is None:
+            return list(dict.fromkeys(each for each in vars(found).values() if isinstance(each, Tool)))
+        found = listed
+    elif callable(found):
+        return _tools(found())
+    members = list(cast("Iterable[Any]", found))
+    if strange := [repr(each) for each in members if not isinstance(each, Tool)]:
+        raise SurehandError(f"not a tool: {', '.join(strange[:5])}")
+    return cast("list[Tool]", members)
+
+
+def _python_files(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [
+                entry.path
+                for entry in entries
+                if entry.name.endswith(".py") and not entry.name.startswith(("_", ".")) and entry.is_file()
+            ]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        source = file.read(FILE_LIMIT + 1)
+    if len(source) > FILE_LIMIT:
+        raise OSError(27, f"larger than {FILE_LIMIT:,} bytes")
+    return source
+
+
+def _said(source: str, problem: BaseException) -> str:
+    """Return one line on what went wrong, with the place in the file where it did."""
+    if isinstance(problem, SyntaxError):
+        return f"{source}:{problem.lineno or 0}: {problem.msg}"
+    line = 0
+    trace = problem.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == source:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    where = f"{source}:{line}" if line else source
+    return (
+        f"{where}: {type(problem).__name__}: {problem}"
+        if not isinstance(problem, SurehandError)
+        else f"{where}: {problem}"
+    )
+
+
+def _unheard(loaded: Loaded) -> None:
+    del loaded

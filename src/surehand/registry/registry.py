@@ -1,0 +1,309 @@
+"""`Registry`: which tools exist. Register, look up by name or alias, list, query, take away.
+
+A tool may be registered lazily, as what is told of it (`ToolInfo`) and a way to load it: listing the built-in tools
+imports none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from surehand.core.errors import RegistrationError, ToolFailure
+from surehand.core.events import Event, Listener
+from surehand.core.frozen import names_of
+from surehand.core.names import full_name
+from surehand.core.session import Session
+from surehand.core.tool import Tool, ToolInfo
+from surehand.registry.lifecycle import Lifecycle
+from surehand.registry.resolve import order, requirement_name
+from surehand.registry.resolve import problems as unmet
+from surehand.registry.validate import problems
+
+
+class _Entry:
+    """One place in the registry: the tool, or how to get it."""
+
+    __slots__ = ("info", "load", "tool")
+
+    def __init__(self, tool: Tool | None, info: ToolInfo | None, load: Callable[[], Tool] | None) -> None:
+        self.tool = tool
+        self.info = info
+        self.load = load
+
+
+class Registry:
+    """All tools of one application, by name and alias, in the order they were registered."""
+
+    def __init__(self, emit: Listener | None = None) -> None:
+        self.lifecycle = Lifecycle()
+        self.version = 0
+        """Grows with every change; whoever derives something from the registry compares it."""
+        self._entries: dict[str, _Entry] = {}
+        self._aliases: dict[str, str] = {}
+        self._emit = emit
+
+    # -- register ------------------------------------------------------------------------------------------------
+
+    def register(self, tool: Tool) -> Tool:
+        """Add a tool; raise RegistrationError with every fault. Returns the tool, so it can wrap a definition."""
+        found = problems(tool, thorough=False)
+        if isinstance(tool, Tool):
+            found += self._clashes(tool.name, _names_of(tool))
+            found += unmet(tool, self.card)
+        if found:
+            raise RegistrationError(getattr(tool, "name", repr(tool)), found)
+        self._add(tool.name, _names_of(tool), _Entry(tool, None, None))
+        return tool
+
+    def register_lazy(self, info: ToolInfo, load: Callable[[], Tool]) -> None:
+        """Add a tool that is loaded when it is first called."""
+        names = (*info.aliases, full_name(info.module, info.name)) if info.module else info.aliases
+        if found := self._clashes(info.name, names):
+            raise RegistrationError(info.name, found)
+        self._add(info.name, names, _Entry(None, info, load))
+
+    def register_module(self, module: str, tools: Iterable[Tool], *, version: str | None = None) -> list[Tool]:
+        """Add a group of tools under one module name: all of them, or none."""
+        members = [_in_module(tool, module, version) for tool in tools]
+        faults: list[str] = []
+        taken: set[str] = set()
+        for tool in members:
+            found = problems(tool, thorough=False) + self._clashes(tool.name, _names_of(tool))
+            found += [f"{tool.name!r} stands twice in the module"] if tool.name in taken else []
+            taken.add(tool.name)
+            faults += [f"{tool.name}: {fault}" for fault in found]
+        wanting = order(members, self.card)[1]
+        faults += [f"{name}: {fault}" for name, found in wanting.items() for fault in found]
+        if faults:
+            raise RegistrationError(f"module {module}", faults)
+        for tool in members:
+            self._add(tool.name, _names_of(tool), _Entry(tool, None, None))
+        return members
+
+    def exchange(self, away: Iterable[str], tools: Iterable[Tool]) -> list[Tool]:
+        """Put tools in the place of others, all or nothing; calls under way finish on the old ones.
+
+        Tools that others still require cannot go, unless one of the new ones takes their place.
+        """
+        members, gone = list(tools), [name for name in away if name in self._entries]
+        if faults := self._exchange_faults(members, gone):
+            raise RegistrationError(", ".join(str(getattr(tool, "name", tool)) for tool in members) or gone[0], faults)
+        for name in gone:
+            self._remove(name)
+        for tool in members:
+            self._add(tool.name, _names_of(tool), _Entry(tool, None, None))
+        return members
+
+    def unregister(self, name: str, *, cascade: bool = False) -> list[str]:
+        """Take a tool away (calls under way finish on it) and return all names removed.
+
+        Refused while other tools require it, unless `cascade` takes those away too.
+        """
+        real = self.resolve(name)
+        if real is None:
+            raise RegistrationError(name, [f"there is no tool {name!r} to unregister"])
+        dependants = self.dependants(real)
+        if dependants and not cascade:
+            raise RegistrationError(real, [f"still required by {', '.join(dependants)}; unregister with cascade=True"])
+        removed: list[str] = []
+        for dependant in dependants:
+            if dependant in self._entries:
+                removed += self.unregister(dependant, cascade=True)
+        self._remove(real)
+        return [*removed, real]
+
+    def replace(self, tool: Tool) -> Tool:
+        """Put a tool in the place of the one with its name (or add it); calls under way finish on the old one."""
+        if tool.name in self._entries:
+            return self.exchange([tool.name], [tool])[0]
+        return self.register(tool)
+
+    # -- look up -------------------------------------------------------------------------------------------------
+
+    def resolve(self, name: str) -> str | None:
+        """Return the registered name for a name or alias, or None."""
+        return name if name in self._entries else self._aliases.get(name)
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool with this name or alias, loaded; None when there is none."""
+        entry = self._entries.get(name)
+        if entry is None:
+            alias = self._aliases.get(name)
+            if alias is None:
+                return None
+            entry = self._entries[alias]
+        return entry.tool or _loaded(entry)
+
+    def card(self, name: str) -> Tool | ToolInfo | None:
+        """Return what is at hand of a tool, without loading it or building its schema."""
+        real = self.resolve(name)
+        if real is None:
+            return None
+        entry = self._entries[real]
+        return entry.tool or entry.info
+
+    def info(self, name: str, session: Session | None = None) -> ToolInfo | None:
+        """Return what is told of a tool, without loading it where possible."""
+        real = self.resolve(name)
+        return None if real is None else _told(self._entries[real], session)
+
+    def infos(self, session: Session | None = None, **wanted: Any) -> list[ToolInfo]:
+        """Return what is told of all tools, in order of registration; keywords select by metadata.
+
+        `infos(module="calculator", read_only=True)`; `state` selects by life cycle, `version` by exact version.
+        """
+        state = wanted.pop("state", None)
+        unknown = wanted.keys() - set(names_of(ToolInfo))
+        if unknown:
+            raise ValueError(f"tools have no metadata named {', '.join(sorted(unknown))}")
+        told = (_told(entry, session) for entry in self._entries.values())
+        return [
+            info
+            for info in told
+            if all(getattr(info, key) == value for key, value in wanted.items())
+            and (state is None or self.lifecycle.state(info.name) == state)
+        ]
+
+    def all(self) -> list[Tool]:
+        """Return every tool, loaded."""
+        return [entry.tool or _loaded(entry) for entry in self._entries.values()]
+
+    def names(self) -> list[str]:
+        """Return every tool's name in full form (`mcp__{module}__{tool}` for tools of a module)."""
+        return [_full(entry) for entry in self._entries.values()]
+
+    def module_names(self, module: str) -> list[str]:
+        """Return the full names of one module's tools."""
+        return [_full(entry) for entry in self._entries.values() if _module(entry) == module]
+
+    def modules(self) -> list[str]:
+        """Return the names of all modules, in order."""
+        return list(dict.fromkeys(filter(None, map(_module, self._entries.values()))))
+
+    def list(self) -> list[tuple[str, str]]:
+        """Return name and description of every tool."""
+        return [(info.name, info.description) for info in self.infos()]
+
+    def filter(self, names: Iterable[str]) -> list[Tool]:
+        """Return the tools with these names or aliases; unknown names are ignored."""
+        return [tool for name in dict.fromkeys(names) if (tool := self.get(name)) is not None]
+
+    def dependants(self, name: str) -> list[str]:
+        """Return the names of tools that require this one."""
+        found: list[str] = []
+        for other, entry in self._entries.items():
+            requires = entry.tool.requires if entry.tool else entry.info.requires if entry.info else ()
+            if any(self.resolve(requirement_name(each)) == name for each in requires):
+                found.append(other)
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return self.resolve(name) is not None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._entries))
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _clashes(self, name: str, others: Iterable[str]) -> list[str]:
+        found: list[str] = []
+        for each in (name, *others):
+            if (holder := self.resolve(each)) is not None:
+                what = f"the tool {holder!r}" if holder == each else f"an alias of the tool {holder!r}"
+                found.append(
+                    f"the name {each!r} (of {name!r}) is already {what}; choose another or unregister it first"
+                )
+        return found
+
+    def _exchange_faults(self, members: Sequence[Tool], gone: Sequence[str]) -> list[str]:
+        """Return why these tools cannot take the place of those names, or an empty list."""
+        faults: list[str] = []
+        taken: dict[str, str] = {}
+        for tool in members:
+            found = problems(tool, thorough=False)
+            for each in dict.fromkeys((tool.name, *_names_of(tool))) if isinstance(tool, Tool) else ():
+                found += [f"the name {each!r} is also that of {taken[each]!r}"] if each in taken else []
+                found += self._clashes(each, ()) if self.resolve(each) not in (None, *gone) else []
+                taken[each] = tool.name
+            faults += [f"{getattr(tool, 'name', tool)}: {fault}" for fault in found]
+        if faults:
+            return faults
+        new = {tool.name: tool for tool in members}
+
+        def find(name: str) -> Tool | ToolInfo | None:
+            return new.get(taken.get(name, name)) or (None if self.resolve(name) in gone else self.card(name))
+
+        left = [card for name in self._dependants_of(gone) if (card := self.card(name)) is not None]
+        wanting = order(members, find)[1] | {card.name: found for card in left if (found := unmet(card, find))}
+        return [f"{name}: {fault}" for name, found in wanting.items() for fault in found]
+
+    def _dependants_of(self, names: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(each for name in names for each in self.dependants(name) if each not in names))
+
+    def _add(self, name: str, others: Iterable[str], entry: _Entry) -> None:
+        self._entries[name] = entry
+        for other in others:
+            if other != name:
+                self._aliases[other] = name
+        self.version += 1
+        self.lifecycle.registered(name)
+        if self._emit is not None:
+            self._emit(Event("tool_registered", tool=name))
+
+    def _remove(self, name: str) -> None:
+        self.lifecycle.unregistered(name)  # first: a hook may refuse, and then nothing has happened
+        del self._entries[name]
+        for alias in [alias for alias, real in self._aliases.items() if real == name]:
+            del self._aliases[alias]
+        self.version += 1
+        if self._emit is not None:
+            self._emit(Event("tool_unregistered", tool=name))
+
+
+def _names_of(tool: Tool) -> tuple[str, ...]:
+    return (*tool.aliases, tool.full_name) if tool.module and tool.full_name != tool.name else tool.aliases
+
+
+def _in_module(tool: Tool, module: str, version: str | None) -> Tool:
+    if not isinstance(tool, Tool):
+        raise RegistrationError(f"module {module}", problems(tool))
+    from dataclasses import replace
+
+    return replace(tool, module=module, version=version or tool.version)
+
+
+def _loaded(entry: _Entry) -> Tool:
+    assert entry.load is not None
+    try:
+        entry.tool = entry.load()
+    except Exception as problem:  # whatever a module does while it is imported, the other tools go on
+        name = entry.info.name if entry.info else "this tool"
+        said = str(problem) if isinstance(problem, ImportError) else f"{type(problem).__name__}: {problem}"
+        raise ToolFailure(
+            f"{name} cannot be loaded: {said}",
+            code="tool_unavailable",
+            hint="Reinstall surehand with its dependencies.",
+        ) from problem
+    return entry.tool
+
+
+def _told(entry: _Entry, session: Session | None) -> ToolInfo:
+    if entry.info is not None and (session is None or entry.tool is None):
+        return entry.info
+    tool = entry.tool or _loaded(entry)
+    return tool.info(session)
+
+
+def _full(entry: _Entry) -> str:
+    if entry.tool is not None:
+        return entry.tool.full_name
+    assert entry.info is not None
+    return full_name(entry.info.module, entry.info.name) if entry.info.module else entry.info.name
+
+
+def _module(entry: _Entry) -> str:
+    return entry.tool.module if entry.tool else entry.info.module if entry.info else ""

@@ -1,0 +1,45 @@
+"""Is this a tool? Every fault of a definition at once, so that its author mends it in one go."""
+
+from __future__ import annotations
+
+from surehand.core.names import name_problems
+from surehand.core.schema import ForeignArguments
+from surehand.core.tool import Tool
+
+
+def problems(tool: object, *, thorough: bool = True) -> list[str]:
+    """Return every fault of a tool's definition, or an empty list.
+
+    Thorough also builds the argument model of a typed function, which costs a thousand times the rest; registering
+    leaves that to the first use.
+    """
+    if not isinstance(tool, Tool):
+        return [f"expected a Tool (or a function under @tool), got {type(tool).__name__}"]
+    found = name_problems(tool.name)
+    for alias in tool.aliases:
+        found += [f"alias: {problem}" for problem in name_problems(alias)]
+    if isinstance(tool.description, str):
+        if not tool.description.strip():
+            found.append("description is missing: a model must know what the tool is for (a docstring will do)")
+    elif not callable(tool.description):
+        found.append(f"description must be text or a function of the session, not {type(tool.description).__name__}")
+    if not callable(tool.run):
+        found.append(f"run must be callable, not {type(tool.run).__name__}")
+    for name in ("effects", "check", "preview", "resources", "depends_on", "initialize", "health_check", "close"):
+        if (value := getattr(tool, name)) is not None and not callable(value):
+            found.append(f"{name} must be callable, not {type(value).__name__}")
+    if isinstance(tool.timeout_s, int | float) and not 0 < tool.timeout_s < 1e7:
+        found.append(f"timeout_s must be a positive number of seconds, not {tool.timeout_s!r}")
+    if thorough or isinstance(tool.arguments, ForeignArguments):
+        found += tool.arguments.problems()
+    if tool.where == "process" and thorough:
+        found += _process_problems(tool)
+    return found
+
+
+def _process_problems(tool: Tool) -> list[str]:
+    function = getattr(tool, "function", tool.run)
+    qualified = getattr(function, "__qualname__", "<")
+    if "<" in qualified:
+        return ["a tool that runs in a process must be a function at the top of an importable module"]
+    return []

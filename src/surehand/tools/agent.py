@@ -1,0 +1,84 @@
+"""`Agent`: hand a piece of work to a sub-agent, which has its own session and never more rights than its parent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from surehand.core.agents import AgentMode, AgentOrder
+from surehand.core.args import Args, Field, unsaid
+from surehand.core.call import ToolResult
+from surehand.core.effects import StartAgent
+from surehand.core.errors import ToolFailure
+from surehand.core.tool import Tool
+from surehand.tools.prompts import prompt
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+    from surehand.core.effects import Effect
+
+TIMEOUT_S: Final = 3600.0
+
+
+class AgentArgs(Args):
+    """A piece of work for a sub-agent."""
+
+    prompt: str = Field(min_length=1, description="The task prompt for the sub-agent")
+    description: str = Field(default="", description="Task description for tracking", json_schema_extra=unsaid)
+    model: str = Field(default="", description="Model to use (inherits parent if empty)", json_schema_extra=unsaid)
+    mode: AgentMode = Field(
+        default="sync", description="Run mode: sync (default) / background / worktree", json_schema_extra=unsaid
+    )
+    branch_name: str = Field(
+        default="", description="Branch name for worktree mode (auto-generated if empty)", json_schema_extra=unsaid
+    )
+    subagent_type: str = Field(default="", description="Which kind of sub-agent, by its profile's name")
+
+
+def _effects(args: AgentArgs, ctx: ToolContext) -> list[Effect]:
+    return [StartAgent(args.subagent_type)]
+
+
+def _check(args: AgentArgs, ctx: ToolContext) -> None:
+    runner = ctx.session.agents
+    if runner is None:
+        raise ToolFailure(
+            "there is no model here to run a sub-agent with",
+            code="precondition_failed",
+            hint="Sub-agents run inside `surehand ask`, `surehand chat` or a conversation of the library.",
+        )
+    names = [profile.name for profile in runner.profiles()]
+    if args.subagent_type and args.subagent_type not in names:
+        listed = "; ".join(f"{profile.name}: {profile.description}" for profile in runner.profiles())
+        raise ToolFailure(
+            f"there is no sub-agent {args.subagent_type!r}", code="precondition_failed", hint=f"There are: {listed}"
+        )
+    if args.mode == "background" and not ctx.session.interactive:
+        raise ToolFailure(
+            "a background agent would end with this one-shot call",
+            code="precondition_failed",
+            hint="Use mode sync, or a session that stays: `surehand chat`, `surehand serve`, the library.",
+        )
+
+
+async def _run(args: AgentArgs, ctx: ToolContext) -> ToolResult:
+    runner = ctx.session.agents
+    assert runner is not None, "checked before"
+    order = AgentOrder(args.prompt, args.description, args.mode, args.model, args.branch_name, args.subagent_type)
+    return await runner.run(order, ctx)
+
+
+TOOLS: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="Agent",
+        aliases=("Task",),
+        description=prompt("agent"),
+        args=AgentArgs,
+        run=_run,
+        effects=_effects,
+        check=_check,
+        requires_permission=False,
+        search_hint="sub-agent delegate task worktree background parallel",
+        timeout_s=TIMEOUT_S,
+        examples=({"prompt": "Find every place that parses dates and list them with file and line."},),
+    ),
+)

@@ -1,0 +1,291 @@
+"""`Bash`: run a shell command, understood before it runs, contained while it runs, gone when it ends."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from surehand.core.args import Args, Field, unsaid
+from surehand.core.call import ToolResult
+from surehand.core.effects import Unreadable
+from surehand.core.errors import ToolFailure
+from surehand.core.tool import Preview, Tool
+from surehand.host import waiting
+from surehand.host.process import LONG_ARGUMENT, Command, Launcher, bash
+from surehand.host.run import KILL_S, TERM_S
+from surehand.host.sandbox import probe
+from surehand.host.sandbox.finding import inside
+from surehand.host.shells import SHELLS, Shells, sandbox_missing
+from surehand.tools.bash_result import Call, Outcome, Printed, result
+from surehand.tools.prompts import prompt
+from surehand.tools.settling import Settling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from surehand.core.context import ToolContext
+    from surehand.core.effects import Effect
+    from surehand.host.shell import ShellReport
+
+DEFAULT_MS: Final = 120_000
+MAX_MS: Final = 600_000
+COMMAND_LIMIT: Final = 2 * 1024 * 1024
+
+_RAISES: Final = frozenset({"sudo", "su", "doas", "pkexec", "newgrp", "mount", "umount", "fusermount", "ping", "at"})
+"""Programs that need the privileges of their owner, which a process under a journal does not get."""
+
+
+ONLY_READS: Final[dict[str, str]] = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "false",
+    "GIT_CONFIG_KEY_1": "core.hooksPath",
+    "GIT_CONFIG_VALUE_1": "/dev/null",
+}
+"""What keeps git, in a command that only reads, from writing its index and from running a repository's monitor or hooks
+(`git diff` refreshes the index, locks or not, and runs `post-index-change` after it)."""
+_FOR_READS: Final = " ".join(f"{name}={value}" for name, value in ONLY_READS.items())
+
+
+class BashArgs(Args):
+    """A command and how to run it."""
+
+    command: str = Field(description="The bash command to execute")
+    timeout: int = Field(
+        default=DEFAULT_MS,
+        description="Timeout in milliseconds (default 120000, max 600000)",
+        json_schema_extra=unsaid,
+    )
+    run_in_background: bool = Field(
+        default=False,
+        description="Run the command in the background and return a task_id immediately",
+        json_schema_extra=unsaid,
+    )
+    description: str = Field(
+        default="", description="A description of what this command does", json_schema_extra=unsaid
+    )
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what no schema can say."""
+        if not 1 <= self.timeout <= MAX_MS:
+            yield "timeout", f"is {self.timeout} ms; it must be from 1 to {MAX_MS}"
+        if not self.command.strip():
+            yield "command", "is empty"
+        if "\0" in self.command:
+            yield "command", "has a NUL character, which no shell can read"
+        if "\r" in self.command:
+            yield "command", "has carriage returns; end its lines with a line feed alone"
+        if not _encodable(self.command):
+            yield "command", "has half of a character (a lone surrogate), which no shell can read"
+        if len(self.command) > COMMAND_LIMIT:
+            yield "command", f"has {len(self.command):,} characters; the limit is {COMMAND_LIMIT:,}. Put it in a file"
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def understood(args: BashArgs, ctx: ToolContext) -> ShellReport:
+    """Return what the command means; found out once a call."""
+    from surehand.host.shell import understand
+
+    return ctx.once("shell report", lambda: understand(args.command, ctx.cwd, home=os.path.expanduser("~")))
+
+
+def _read_only(args: BashArgs, ctx: ToolContext) -> bool:
+    report = understood(args, ctx)
+    return report.ok and report.read_only and not args.run_in_background and not _altered(args, ctx)
+
+
+def _altered(args: BashArgs, ctx: ToolContext) -> str:
+    """Say why the session's shell with memory may take the command for another one than its words say."""
+    shells = ctx.session.kept(SHELLS) if ctx.options.get("persistent") and not args.run_in_background else None
+    if shells is None:
+        return ""
+    return ctx.once("memory of the shell", lambda: shells.alters(_names(args, ctx), ctx.cwd))
+
+
+def _names(args: BashArgs, ctx: ToolContext) -> dict[str, None]:
+    """Return the names of all commands, wrappers included."""
+    commands = understood(args, ctx).commands
+    return dict.fromkeys(name for each in commands for name in (*each.wrappers, each.name, each.words[0]) if name)
+
+
+def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
+    """Tell whether the shell that runs the command may not be the same after it."""
+    from surehand.host.shell_memory import may_remember
+
+    report = understood(args, ctx)
+    if not report.ok or not all(each.literal for each in report.commands):
+        return True
+    return may_remember(args.command, _names(args, ctx))
+
+
+def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
+    effects = list(understood(args, ctx).effects)
+    if why := _altered(args, ctx):
+        effects.append(Unreadable(why))
+    if why := sandbox_missing(ctx.session.settings.sandbox):
+        effects.append(Unreadable(why))
+    return effects
+
+
+async def _check(args: BashArgs, ctx: ToolContext) -> None:
+    if args.run_in_background and not ctx.session.interactive:
+        raise ToolFailure(
+            "a background command would end with this one-shot call",
+            code="precondition_failed",
+            hint="Leave run_in_background out, or use a session that stays: `surehand chat` or the library.",
+        )
+
+
+async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
+    if args.run_in_background:
+        from surehand.tools.background import start
+
+        return await start(args, ctx)
+    shells = ctx.session.keep(SHELLS)
+    shells.stand_in(ctx.cwd)
+    launcher = await shells.launcher()
+    printed = Printed.of(ctx, shells)
+    absent = launcher.plan.still_absent()
+    journal = shells.journal(ctx.call.id) if may_be_journalled(args, ctx, launcher) else None
+    remembers = bool(ctx.options.get("persistent")) and not _raises(args, ctx)
+    outcome, recorded = Outcome(), None
+    try:
+        await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, journal, outcome)
+    finally:
+        printed.close()
+        recorded = await Settling("Bash", described(args), launcher.plan, absent, journal).settle(ctx, outcome.ended)
+    call = Call(understood(args, ctx), launcher, time_s(args, ctx))
+    return result(ctx, call, printed, outcome, recorded)
+
+
+async def _once(
+    args: BashArgs,
+    ctx: ToolContext,
+    shells: Shells,
+    launcher: Launcher,
+    printed: Printed,
+    journal: str | None,
+    outcome: Outcome,
+) -> None:
+    """Run the command in a shell of its own."""
+    command = command_of(args.command, ctx, shells, only_reads=_read_only(args, ctx))
+    run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
+    run.told_waiting = lambda name: ctx.progress(waiting.told(name))
+    try:
+        await run.finish(time_s(args, ctx))
+    finally:
+        outcome.ended = run.ended
+
+
+async def _in_memory(
+    args: BashArgs,
+    ctx: ToolContext,
+    shells: Shells,
+    launcher: Launcher,
+    printed: Printed,
+    journal: str | None,
+    outcome: Outcome,
+) -> None:
+    """Run the command in the session's shell; its directory becomes the session's while it stays inside."""
+    from shlex import quote as quoted
+
+    session, only_reads = ctx.session, _read_only(args, ctx)
+    text = args.command if not only_reads else f"{_FOR_READS} builtin eval {quoted(args.command)}"
+    async with shells.turn:
+        shell, outcome.note = await shells.shell_with_memory()
+        feeds = (printed.stdout.feed, printed.stderr.feed)
+        step = await shell.run(
+            text, session.cwd, *feeds, time_s(args, ctx), journal, remembers=_may_remember(args, ctx)
+        )
+    outcome.ended = step.ended
+    if not step.cwd:
+        outcome.note = "the shell ended with this command: its variables are gone, the next starts anew"
+    elif step.cwd != session.cwd:
+        if inside(step.cwd, session.roots):
+            session.cwd = step.cwd
+        else:
+            outcome.note = f"{step.cwd} is outside the workspace: the next command starts in {session.cwd} again"
+
+
+def time_s(args: BashArgs, ctx: ToolContext) -> float:
+    """Return how long the command may run: a little less than the settings give the call, so that it can still tell."""
+    own = args.timeout / 1000
+    settings = ctx.session.settings.tools.get("Bash")
+    if settings is None or settings.timeout is None:
+        return own
+    return min(own, max(settings.timeout * 0.9, settings.timeout - 0.5))
+
+
+def described(args: BashArgs) -> str:
+    """Return what the history says of a command."""
+    return args.description or args.command[:200]
+
+
+def may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> bool:
+    """Tell whether a command's changes are kept: not where it only reads, or needs privileges a journal takes away."""
+    if _read_only(args, ctx) or not probe.abilities().seccomp:
+        return False
+    return launcher.plan.contained or not _raises(args, ctx)
+
+
+def _raises(args: BashArgs, ctx: ToolContext) -> bool:
+    return any(command.name in _RAISES for command in understood(args, ctx).commands)
+
+
+def command_of(text: str, ctx: ToolContext, shells: Shells, *, only_reads: bool = False) -> Command:
+    """Return the process that runs a command line; a very long one is read from a descriptor."""
+    environment = shells.environment(ctx.call.id)
+    if only_reads:
+        environment |= ONLY_READS
+    if len(text) <= LONG_ARGUMENT and len(script := text.encode("utf-8", "surrogateescape")) <= LONG_ARGUMENT:
+        return Command((bash(), "-c", os.fsdecode(script)), ctx.cwd, environment)
+    return Command((bash(), "/dev/fd/10"), ctx.cwd, environment, text.encode("utf-8", "surrogateescape"))
+
+
+async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
+    """Run the command for real on a copy of the workspace, without network, and show what it would change."""
+    from surehand.tools.bash_trial import tried
+
+    return await tried(args, ctx)
+
+
+def _try_first(args: BashArgs, ctx: ToolContext) -> bool:
+    """Whether the settings want commands of this class tried on a copy before anyone is asked about them."""
+    return understood(args, ctx).class_ in ctx.options.get("try_first", ()) or _must_try(args, ctx)
+
+
+def _must_try(args: BashArgs, ctx: ToolContext) -> bool:
+    """Whether the settings want commands of this class tried and asked about, also those a rule allows."""
+    return understood(args, ctx).class_ in ctx.options.get("must_try", ())
+
+
+BASH: Final = Tool(
+    name="Bash",
+    description=prompt("bash"),
+    args=BashArgs,
+    run=_run,
+    read_only=_read_only,
+    concurrency_safe=_read_only,
+    destructive=True,
+    requires_permission=True,
+    search_hint="shell command execute terminal",
+    reversible=True,
+    timeout_s=lambda args: args.timeout / 1000 + 10,
+    effects=_effects,
+    grace_s=TERM_S + KILL_S + 1,
+    preview=_preview,
+    preview_when_asked=_try_first,
+    must_try=_must_try,
+    check=_check,
+    examples=({"command": "git status --short"}, {"command": "pytest -q", "timeout": 300_000}),
+)
+
+TOOLS: Final[tuple[Tool, ...]] = (BASH,)

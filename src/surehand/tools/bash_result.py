@@ -1,0 +1,225 @@
+"""What a command came to, as `Bash` answers it: output, exit code, what was left out, why it failed, what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.call import ToolError, ToolResult, Undo
+from surehand.core.frozen import frozen
+from surehand.host import waiting
+from surehand.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, marked
+from surehand.host.process import Ended, Launcher
+from surehand.host.progress import Watcher
+from surehand.host.shells import Shells, in_force
+from surehand.tools.settling import KEPT_HINT, put_back_message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from surehand.core.context import ToolContext
+    from surehand.host.command_changes import Recorded
+    from surehand.host.shell import ShellReport
+    from surehand.host.shell.report import SimpleCommand
+
+SLOW_S: Final = 5.0
+_MORE_TIME: Final = "Give it more time (timeout, at most 600000 ms) or run it in the background."
+_ONE_MEANS_NO: Final = frozenset(
+    [
+        "grep",
+        "egrep",
+        "fgrep",
+        "zgrep",
+        "rg",
+        "ag",
+        "ack",
+        "diff",
+        "cmp",
+        "test",
+        "[",
+        "[[",
+        "which",
+        "type",
+        "command",
+        "pgrep",
+        "pidof",
+        "expr",
+        "comm",
+    ]
+)
+_GIT_ONE_MEANS_NO: Final = frozenset(
+    {"grep", "diff", "diff-index", "diff-files", "merge-base", "check-ignore", "show-ref"}
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a command ended, known bit by bit: also a cancelled one has a journal to bring in."""
+
+    ended: Ended | None = None
+    note: str = ""
+
+
+@frozen
+class Call:
+    """What is known of a command before it runs."""
+
+    report: ShellReport
+    launcher: Launcher
+    limit_s: float
+
+
+@frozen
+class Printed:
+    """What a command prints, on its way to the result and, line by line, to whoever watches."""
+
+    stdout: Stream
+    stderr: Stream
+
+    @classmethod
+    def of(cls, ctx: ToolContext, shells: Shells) -> Printed:
+        def report(text: str, stream: str) -> None:
+            ctx.progress(text, stream=stream)
+
+        name = ctx.call.id
+        return cls(
+            Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"), Watcher(report, "stdout")),
+            Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"), Watcher(report, "stderr")),
+        )
+
+    def close(self) -> None:
+        self.stdout.close()
+        self.stderr.close()
+
+
+def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, recorded: Recorded | None) -> ToolResult:
+    """Return what a command came to: for a model as text, for programs as data."""
+    ended = outcome.ended or Ended(-1, stopped="it was never started")
+    stdout, stderr = printed.stdout.show(), printed.stderr.show()
+    data = _data(call, stdout, stderr, ended)
+    notes = _notes(ended)
+    if outcome.note:
+        notes.append(outcome.note)
+    undo: Undo | None = None
+    if recorded is not None:
+        if recorded.change_id:
+            data["changes"] = recorded.to_dict()
+            undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths")
+        if recorded.lost:
+            notes.append(f"its changes cannot all be undone: {recorded.lost}")
+    error = _error(call, stdout, stderr, ended)
+    if recorded is not None and recorded.put_back:
+        data["put_back"] = list(recorded.put_back)
+        error = _put_back(recorded.put_back, ended)
+    hint = error.hint if error is not None else waiting.HINT if waiting.asked_last(stderr.text) else ""
+    if error is None and not call.report.read_only:
+        notes += _met_the_sandbox(call, stdout, stderr, ended)
+    if hint:
+        notes.append(hint)
+        if waiting.HINT in hint:
+            data["waiting_for_input"] = True
+    body = "\n".join(part for part in (stdout.text.rstrip("\n"), marked(stderr.text)) if part)
+    if error or ended.exit_code > 0:
+        notes.insert(0, error.message if error else f"exit code {ended.exit_code}, which here means no")
+    output = "\n".join([body or "(no output)", *(f"[{note}]" for note in notes)])
+    meta: dict[str, Any] = {"resources": {"cpu_s": ended.cpu_s, "max_rss_bytes": ended.max_rss}}
+    if stdout.cut or stderr.cut:
+        meta["truncated"] = True
+    return ToolResult(ok=error is None, data=data, output=output, error=error, undo=undo, meta=meta)
+
+
+def _data(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "exit_code": ended.exit_code,
+        "stdout": stdout.text,
+        "stderr": stderr.text,
+        "class": call.report.class_,
+        "usage": ended.usage(),
+        "sandbox": in_force(call.launcher),
+    }
+    for name, shown in (("output_file", stdout), ("stderr_file", stderr)):
+        if shown.file:
+            data[name] = shown.file
+    if stdout.cut or stderr.cut:
+        data["truncated"] = {"stdout": stdout.cut, "stderr": stderr.cut}
+    if stdout.stray or stderr.stray:
+        data["binary_bytes"] = {"stdout": stdout.stray, "stderr": stderr.stray}
+    if ended.signal:
+        data["signal"] = ended.signal
+    if ended.left_behind:
+        data["left_behind"] = ended.left_behind
+    return data
+
+
+def _notes(ended: Ended) -> list[str]:
+    notes: list[str] = []
+    if ended.wall_s > SLOW_S:
+        notes.append(f"took {ended.wall_s:.1f} s")
+    if ended.left_behind and not ended.stopped:
+        count = "one process" if ended.left_behind == 1 else f"{ended.left_behind} processes"
+        notes.append(f"{count} the command had left running ended with it; use run_in_background to keep one")
+    return notes
+
+
+def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError | None:
+    details = {"exit_code": ended.exit_code}
+    if ended.stopped == "timeout":
+        message = f"the command ran longer than its {call.limit_s:g} s and was ended"
+        if ended.waiting:
+            message += f"; {ended.waiting} waited for input"
+        seems = not ended.waiting and waiting.wanted_input(stdout.text, stderr.text)
+        hint = waiting.HINT if ended.waiting else f"{_MORE_TIME} {waiting.HINT}" if seems else _MORE_TIME
+        return ToolError("timeout", message, hint, details | {"timeout_s": call.limit_s})
+    if ended.stopped:
+        return ToolError("execution_error", f"the command did not run to its end: {ended.stopped}", "", details)
+    if ended.exit_code == 0 or (ended.exit_code == 1 and _means_no(call.report)):
+        return None
+    hint = _explanation(call, stdout.text, stderr.text, ended)
+    killed = f" (ended by signal {ended.signal}{_signal_name(ended.signal)})" if ended.signal else ""
+    return ToolError("execution_error", f"the command failed with exit code {ended.exit_code}{killed}", hint, details)
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return f", {signal.Signals(number).name}"
+    except ValueError:
+        return ""  # one of the many for real time
+
+
+def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:
+    message = put_back_message("the command", paths)
+    return ToolError("execution_error", message, KEPT_HINT, {"exit_code": ended.exit_code})
+
+
+def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
+    from surehand.host.sandbox import denials
+
+    explained = denials.explain(stderr + stdout[-4000:], call.launcher.plan, ended.exit_code)
+    last = _last(call.report)
+    asked = waiting.HINT if waiting.wanted_input(stdout, stderr, last.name if last else "") else ""
+    return " ".join(each for each in (asked, explained) if each)
+
+
+def _last(report: ShellReport) -> SimpleCommand | None:
+    """Return the command whose exit code is that of the whole."""
+    if not report.ok or not report.commands:
+        return None
+    return next((each for each in reversed(report.commands) if not each.nested), report.commands[-1])
+
+
+def _met_the_sandbox(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> list[str]:
+    """Return a word on the sandbox for a command line that went well as a whole: `make | tail` hides what failed."""
+    from surehand.host.sandbox import denials
+
+    explained = denials.explain(stderr.text[-4000:] + stdout.text[-4000:], call.launcher.plan, ended.exit_code)
+    return [explained] if explained else []
+
+
+def _means_no(report: ShellReport) -> bool:
+    """Tell whether the exit code 1 of a command line is an answer: that of its last command decides."""
+    last = _last(report)
+    if last is None:
+        return False
+    return last.name in _ONE_MEANS_NO or (last.name == "git" and not _GIT_ONE_MEANS_NO.isdisjoint(last.words[1:]))

@@ -1,0 +1,176 @@
+"""The dry run of `Bash`: the command runs for real on a copy of the workspace, to be applied as shown or dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from surehand.core.call import ToolResult, new_id
+from surehand.core.errors import ToolFailure
+from surehand.core.tool import Preview
+from surehand.host import trial_changes
+from surehand.host.differences import Difference, render
+from surehand.host.output import marked
+from surehand.host.process import Ended
+from surehand.host.sandbox.finding import inside
+from surehand.host.sandbox.plan import is_hook
+from surehand.host.shells import SHELLS, Shells
+from surehand.host.trials import Place, never_ran, prepared
+from surehand.tools.bash import BashArgs, command_of, time_s, understood
+from surehand.tools.bash_result import Call, Outcome, Printed, result
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+    from surehand.host.command_changes import Recorded
+
+_BESIDE = (
+    "The copy lies beside the workspace here: what the command names by a full path in {workspace} is the workspace "
+    "itself, which it cannot change. Name files from the working directory, or run it for real."
+)
+
+
+async def tried(args: BashArgs, ctx: ToolContext) -> Preview:
+    """Return output, exit code and the diff of every file a command would change; its `trial` makes that real."""
+    shells = ctx.session.keep(SHELLS)
+    shells.stand_in(ctx.cwd)
+    printed = Printed.of(ctx, shells)
+    try:
+        place, ended = await _ran(args, ctx, shells, printed)
+    finally:
+        printed.close()
+    trial = Tried(args, ctx, place, printed, ended)
+    try:
+        await asyncio.to_thread(trial.look)
+        return trial.preview()
+    except BaseException:
+        await asyncio.shield(trial.drop())
+        raise
+
+
+async def _ran(args: BashArgs, ctx: ToolContext, shells: Shells, printed: Printed) -> tuple[Place, Ended]:
+    """Run the command on the best copy there is; a second time only where the first could not even be laid out."""
+    command = command_of(args.command, ctx, shells)
+    while True:
+        place = await prepared(shells, new_id("trial"))
+        try:
+            ended = await place.run(command, printed.stdout.feed, printed.stderr.feed, time_s(args, ctx))
+            if not (why := never_ran(ended)):
+                return place, ended
+        except BaseException:
+            await asyncio.shield(place.drop())
+            raise
+        await place.drop()
+        if place.kind != "layer":
+            raise ToolFailure(f"a command cannot be tried here: {why}", code="tool_unavailable")
+        shells.no_layers = why
+
+
+class Tried:
+    """One command that ran on a copy."""
+
+    def __init__(self, args: BashArgs, ctx: ToolContext, place: Place, printed: Printed, ended: Ended) -> None:
+        self.id = place.trial.folder.rpartition("/")[2]
+        self._args = args
+        self._ctx = ctx
+        self._place = place
+        self._printed = printed
+        self._ended = ended
+        self._found: list[Difference] = []
+        self._diff = ""
+        self._changes: list[dict[str, object]] = []
+        self._remembered: dict[str, bytes] = {}
+        self._turn = asyncio.Lock()
+        self._over = False
+
+    def look(self) -> None:
+        """Find out what the command changed."""
+        self._found = self._place.trial.differences()
+        self._diff = render(self._found)
+        self._changes = [each.to_dict() for each in self._found]
+        self._remembered = trial_changes.remember(self._found)
+
+    def preview(self) -> Preview:
+        """Return what a person is shown."""
+        stdout, stderr = self._printed.stdout.show(), self._printed.stderr.show()
+        ended, notes = self._ended, self._notes(stderr.text)
+        code = f"it ended early: {ended.stopped}" if ended.stopped else f"exit code {ended.exit_code}"
+        head = f"Tried on a copy of the workspace, without network: {code}; {_counted(self._changes)}."
+        body = (stdout.text.rstrip("\n"), marked(stderr.text), *(f"[{note}]" for note in notes))
+        text = "\n".join(part for part in (head, *body) if part)
+        data: dict[str, Any] = {
+            "exit_code": ended.exit_code,
+            "stdout": stdout.text,
+            "stderr": stderr.text,
+            "changes": self._changes,
+            "diff": self._diff,
+            "usage": ended.usage(),
+            "trial": {"id": self.id, "on": self._place.kind},
+        }
+        if ended.stopped:
+            data["stopped"] = ended.stopped
+        if notes:
+            data["notes"] = notes
+        applicable = None if self._args.run_in_background else self
+        return Preview(text, f"{text}\n{self._diff}" if self._diff else text, data, applicable)
+
+    def _notes(self, stderr: str) -> list[str]:
+        notes: list[str] = []
+        workspace = self._place.trial.workspace
+        if back := self._place.put_back:
+            notes.append(f"it reached the workspace itself by a full path; put back as it was: {', '.join(back[:10])}")
+        if self._place.beside and self._ended.exit_code and workspace in stderr + self._args.command:
+            notes.append(_BESIDE.format(workspace=workspace))
+        return notes
+
+    async def apply(self) -> ToolResult:
+        """Make real exactly what was shown; the command does not run again."""
+        async with self._turn:
+            if self._over:
+                raise ToolFailure("the trial is over; nothing was changed", code="precondition_failed")
+            self._over = True
+            work = asyncio.ensure_future(asyncio.to_thread(self._apply))
+            try:
+                recorded = await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await asyncio.wait({work})  # whole or not at all: it is not left half way
+                raise
+        return self._result(recorded)
+
+    def _apply(self) -> Recorded | None:
+        from surehand.host.history.history import HISTORY, Who
+
+        if not self._found:
+            return None
+        session, plan = self._ctx.session, self._place.launcher.plan
+        kept = session.keeps_as_is
+        protected = (*plan.read_only, *plan.forbidden)
+        applying = trial_changes.Applying(
+            self._found,
+            self._remembered,
+            roots=self._place.trial.roots,
+            recorded=plan.roots,
+            forbidden=lambda path: inside(path, protected) or is_hook(path) or (kept is not None and kept(path)),
+        )
+        who = Who.of(self._ctx, "Bash", self._args.description or self._args.command[:200])
+        return applying.apply(session.keep(HISTORY), who)
+
+    def _result(self, recorded: Recorded | None) -> ToolResult:
+        call = Call(understood(self._args, self._ctx), self._place.launcher, time_s(self._args, self._ctx))
+        note = f"applied from a dry run, {_counted(self._changes, 'changed')}; the command did not run again"
+        done = result(self._ctx, call, self._printed, Outcome(self._ended, note), recorded)
+        data = {**done.data, "diff": self._diff, "applied_from_trial": self.id}
+        return ToolResult(done.ok, data, done.output, done.content, done.error, done.undo, done.meta).with_meta(
+            applied_from_trial=self.id
+        )
+
+    async def drop(self) -> None:
+        """Take the copy away."""
+        async with self._turn:
+            self._over = True
+            await self._place.drop()
+
+
+def _counted(changes: list[dict[str, object]], verb: str = "would change") -> str:
+    if not changes:
+        return f"no file {verb}"
+    return f"one path {verb}" if len(changes) == 1 else f"{len(changes)} paths {verb}"

@@ -1,0 +1,72 @@
+"""`Edit` (`FileEdit`): replace exact text in a file; nothing else in it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from surehand.core.args import Args, Field
+from surehand.core.call import ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.effects import Effect, WritePath
+from surehand.core.tool import Preview, Tool
+from surehand.host.paths import real_path
+from surehand.tools.applying import checked, previewed, written
+from surehand.tools.attempt import Attempt, Replace
+from surehand.tools.edit_checks import EDIT_CHECKS
+from surehand.tools.prompts import prompt
+
+
+class EditArgs(Args):
+    """What to replace, and by what."""
+
+    file_path: str = Field(description="The absolute path to the file to modify")
+    old_string: str = Field(description="The text to replace")
+    new_string: str = Field(description="The text to replace it with (must be different from old_string)")
+    replace_all: bool = Field(default=False, description="Replace all occurrences of old_string (default false)")
+
+
+def _attempt(args: EditArgs, ctx: ToolContext) -> Attempt:
+    wishes = (Replace(args.old_string, args.new_string, args.replace_all),)
+    return Attempt(ctx, args.file_path, wishes=wishes)
+
+
+def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
+    """State what an edit of `file_path` touches."""
+    return [WritePath(ctx.resolve(args.file_path))]
+
+
+def resources(args: Any, ctx: ToolContext) -> list[str]:
+    """Name the file that no two calls may write at once."""
+    return [f"file:{real_path(ctx.resolve(args.file_path))}"]
+
+
+def check(args: EditArgs, ctx: ToolContext) -> None:
+    checked(_attempt(args, ctx), EDIT_CHECKS)
+
+
+def preview(args: EditArgs, ctx: ToolContext) -> Preview:
+    return previewed(_attempt(args, ctx), EDIT_CHECKS)
+
+
+def run(args: EditArgs, ctx: ToolContext) -> ToolResult:
+    return written(_attempt(args, ctx), EDIT_CHECKS, "Edit")
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="Edit",
+        description=prompt("edit"),
+        args=EditArgs,
+        run=run,
+        check=check,
+        preview=preview,
+        effects=effects,
+        resources=resources,
+        aliases=("FileEdit",),
+        requires_permission=True,
+        reversible=True,
+        origin="workspace",
+        examples=({"file_path": "src/app.py", "old_string": "DEBUG = True", "new_string": "DEBUG = False"},),
+    ),
+)

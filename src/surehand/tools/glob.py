@@ -1,0 +1,148 @@
+"""`Glob`: find files by name pattern, newest first."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.args import Args, Field
+from surehand.core.call import ToolResult
+from surehand.core.effects import ReadPath
+from surehand.core.errors import ToolFailure
+from surehand.core.tool import Tool
+from surehand.tools.prompts import prompt
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+    from surehand.core.effects import Effect
+    from surehand.host.listing import Hit, Listing
+    from surehand.host.rg import Stop
+
+LIMIT: Final = 10_000
+
+
+class GlobArgs(Args):
+    """Which files to find, and where."""
+
+    pattern: str = Field(
+        min_length=1, description="The glob pattern to match files against (e.g. **/*.go, src/**/*.ts)"
+    )
+    path: str | None = Field(
+        default=None, description="The directory to search in. Defaults to the current working directory."
+    )
+    include_ignored: bool = Field(
+        default=False, description="Force include files that are normally ignored by .gitignore (default false)"
+    )
+
+
+def _place(args: GlobArgs, ctx: ToolContext) -> tuple[str, str]:
+    """Return the folder to look in and the pattern below it; an absolute pattern brings its own folder."""
+    from surehand.host.globbing import split_pattern
+
+    root = ctx.resolve(args.path) if args.path and args.path != "." else ctx.cwd
+    folder, pattern = split_pattern(os.path.expanduser(args.pattern))
+    return os.path.join(root, folder) if folder else root, pattern
+
+
+def _effects(args: GlobArgs, ctx: ToolContext) -> list[Effect]:
+    return [ReadPath(_place(args, ctx)[0], recursive=True)]
+
+
+def _check(args: GlobArgs, ctx: ToolContext) -> None:
+    from surehand.host.globbing import compile_glob
+
+    if "\0" in args.pattern:
+        raise ToolFailure("the pattern contains a NUL character", code="invalid_args")
+    compile_glob(_place(args, ctx)[1])
+
+
+async def _run(args: GlobArgs, ctx: ToolContext) -> ToolResult:
+    from surehand.host.rg import Stop, in_thread
+
+    _check(args, ctx)
+    stop = Stop()
+    return await in_thread(lambda: _find(args, ctx, stop), stop)
+
+
+def _find(args: GlobArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
+    from surehand.host.globbing import compile_glob
+    from surehand.host.listing import Listing
+    from surehand.host.opening import open_folder
+    from surehand.host.walk import Walk
+
+    path, pattern = _place(args, ctx)
+    with open_folder(path, ctx) as folder:
+        walk = Walk(
+            os.fsencode(folder.real),
+            stop=os.fsencode(os.path.realpath(ctx.session.workspace)),
+            ignore=not args.include_ignored,
+            excludes=not args.include_ignored,
+            keeps_out=ctx.session.keeps_out,
+            fd=folder.fd,
+        )
+        listing = Listing(walk, compile_glob(pattern), stop)
+        hits, total = listing.hits(LIMIT)
+    base = _base(os.path.normpath(path), ctx.cwd)
+    return _result(args, base, hits, total, listing, folder.origin)
+
+
+def _base(path: str, cwd: str) -> str:
+    """Return how paths begin that are shown: nothing in the session's directory, relative below it, else absolute."""
+    if path == cwd:
+        return ""
+    below = path.startswith(cwd.rstrip("/") + "/")
+    return (os.path.relpath(path, cwd) if below else path.rstrip("/")) + "/"
+
+
+def _result(args: GlobArgs, base: str, hits: list[Hit], total: int, listing: Listing, origin: str) -> ToolResult:
+    from surehand.host.shown import shown_names
+
+    cut = total > len(hits)
+    prefix = os.fsencode(base)
+    names = shown_names([prefix + path for _, path, _ in hits])
+    data: dict[str, Any] = {
+        "files": [
+            {"path": name, "size": size, "mtime": -newness / 1e9}
+            for name, (newness, _, size) in zip(names, hits, strict=True)
+        ],
+        "total": total,
+        "truncated": cut,
+    }
+    lines = [f"{name} ({size:,} bytes)" for name, (_, _, size) in zip(names, hits, strict=True)]
+    notes = _notes(args, base, total, listing)
+    body = "\n".join([*lines, *([""] if lines and notes else []), *notes])
+    return ToolResult(data=data, output=body, meta={"origin": origin} | ({"truncated": True} if cut else {}))
+
+
+def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]:
+    from surehand.core.counted import counted
+
+    notes: list[str] = []
+    tally = listing.walk.tally
+    if not total:
+        looked = f"{counted(tally.files, 'file')} in {counted(tally.folders, 'folder')}"
+        left_out = (
+            f"; {counted(tally.ignored, 'ignored entry', 'ignored entries')} left out, include_ignored=true shows them"
+            if tally.ignored
+            else ""
+        )
+        notes.append(f"No files match {args.pattern} in {base or './'} (looked at {looked}{left_out})")
+    if total > LIMIT:
+        notes.append(f"(cut at {LIMIT:,} of {total:,} files, the newest; use a narrower pattern)")
+    notes += tally.notes("listed")
+    return notes
+
+
+TOOLS: Final = (
+    Tool(
+        name="Glob",
+        description=prompt("glob"),
+        args=GlobArgs,
+        run=_run,
+        effects=_effects,
+        read_only=True,
+        concurrency_safe=True,
+        search_hint="find files by name pattern list match wildcard",
+        examples=({"pattern": "**/*.py"}, {"pattern": "src/**/*.{ts,tsx}"}),
+    ),
+)

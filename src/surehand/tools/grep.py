@@ -1,0 +1,262 @@
+"""`Grep`: search the content of files with a regular expression."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from surehand.core.args import Args, Field, unsaid
+from surehand.core.call import ToolResult
+from surehand.core.effects import ReadPath
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.core.tool import Tool
+from surehand.tools.prompts import prompt
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+    from surehand.core.effects import Effect
+    from surehand.host.rg import Pattern, Stop
+    from surehand.host.search import Line, Search
+
+HEAD_LIMIT: Final = 250
+PATTERN_LIMIT: Final = 20_000
+
+
+class GrepArgs(Args):
+    """What to search for, where, and how to show it."""
+
+    pattern: str = Field(
+        min_length=1, max_length=PATTERN_LIMIT, description="The regular expression pattern to search for"
+    )
+    path: str | None = Field(default=None, description="File or directory to search in (default: cwd)")
+    glob: str | None = Field(default=None, description="File filter pattern (e.g. *.go, *.{ts,tsx})")
+    type: str | None = Field(default=None, description="File type to search (e.g. py, js, rust); see `rg --type-list`")
+    output_mode: Literal["content", "files_with_matches", "count"] = Field(
+        default="content", description="Output mode: content / files_with_matches / count", json_schema_extra=unsaid
+    )
+    context: int = Field(
+        default=0, ge=0, le=1000, description="Number of surrounding lines to show", json_schema_extra=unsaid
+    )
+    case_insensitive: bool = Field(default=False, description="Case insensitive search", json_schema_extra=unsaid)
+    multiline: bool = Field(default=False, description="Let the pattern match across lines")
+    head_limit: int = Field(
+        default=HEAD_LIMIT, ge=1, le=100_000, description="Maximum output lines (default 250)", json_schema_extra=unsaid
+    )
+    offset: int = Field(default=0, ge=0, description="Output lines to skip, to go on after a cut result")
+
+
+def _path(args: GrepArgs, ctx: ToolContext) -> str:
+    return ctx.resolve(args.path) if args.path and args.path != "." else ctx.cwd
+
+
+def _effects(args: GrepArgs, ctx: ToolContext) -> list[Effect]:
+    path = _path(args, ctx)
+    return [ReadPath(path, recursive=os.path.isdir(path))]
+
+
+def _check(args: GrepArgs, ctx: ToolContext) -> None:
+    del ctx
+    if "\0" in args.pattern:
+        raise ToolFailure(
+            "the pattern contains a NUL character",
+            code="invalid_args",
+            hint="Only binary files have one, and these are not searched; use Bash for them.",
+        )
+
+
+async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
+    from surehand.host.rg import Stop, in_thread
+
+    _check(args, ctx)
+    stop = Stop()
+    return await in_thread(lambda: _search(args, ctx, stop), stop)
+
+
+def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
+    path = _path(args, ctx)
+    search = _search_folder if os.path.isdir(path) else _search_file
+    return search(args, ctx, path, stop)
+
+
+def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
+    from surehand.host.file_filter import file_filter
+    from surehand.host.opening import open_folder
+    from surehand.host.search import SMALL, Search, refuse_bad
+    from surehand.host.walk import Walk
+
+    place = _Place(ctx.cwd, os.path.normpath(path))
+    with open_folder(path, ctx) as folder:
+        workspace = os.fsencode(os.path.realpath(ctx.session.workspace))
+        real, keeps_out = os.fsencode(folder.real), ctx.session.keeps_out
+        walk = Walk(real, stop=workspace, keeps_out=keeps_out, fd=folder.fd)
+        chosen = file_filter(args.glob, args.type, place.prefix)
+        search = Search(walk, _pattern(args), chosen.keeps, chosen.narrow, stop)
+        need = args.offset + args.head_limit + 1
+        page = _page(search.lines(need) if args.output_mode == "content" else search.counts(need), args)
+    notes = _notes(args, page) + walk.tally.notes("searched")
+    if not page.total:
+        if not search.asked:
+            refuse_bad(search.pattern, stop)
+        notes.insert(0, _nothing(args, place.shown(b""), _looked(search, SMALL)))
+    return _result(args, page, place, notes, folder.origin)
+
+
+def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
+    from surehand.host.opening import open_file
+
+    place = _Place(ctx.cwd, os.path.normpath(path))
+    with open_file(path, ctx) as file:
+        found = _found_in(args, file.fd, stop)
+    if found is None:
+        raise ToolFailure(
+            f"{place.shown(b'')} is a binary file and was not searched",
+            hint="Use Bash (for example `strings` or `xxd`) on it.",
+            details={"path": path},
+        )
+    page = _page(found, args)
+    notes = _notes(args, page)
+    if not page.total:
+        notes.insert(0, _nothing(args, place.shown(b""), "1 file"))
+    return _result(args, page, place, notes, file.origin)
+
+
+def _found_in(args: GrepArgs, fd: int, stop: Stop) -> list[Any] | None:
+    """Return the lines of one open file, or its number beside an empty path; None when it is binary."""
+    from surehand.host.search import count_open_file, search_open_file
+
+    if args.output_mode == "content":
+        return search_open_file(fd, _pattern(args), args.offset + args.head_limit + 1, stop)
+    number = count_open_file(fd, _pattern(args), stop)
+    return None if number is None else [(b"", number)] if number else []
+
+
+def _pattern(args: GrepArgs) -> Pattern:
+    from surehand.host.rg import Pattern
+
+    context = args.context if args.output_mode == "content" else 0
+    return Pattern(args.pattern, args.case_insensitive, args.multiline, context)
+
+
+@frozen
+class _Place:
+    """Where a search runs, and how its paths are shown: from the session's directory when they lie below it."""
+
+    cwd: str
+    path: str
+
+    @property
+    def base(self) -> str:
+        below = self.path == self.cwd or self.path.startswith(self.cwd.rstrip("/") + "/")
+        return os.path.relpath(self.path, self.cwd) if below else self.path
+
+    @property
+    def prefix(self) -> bytes:
+        """What comes before a path of the search to make it one from the session's directory."""
+        return b"" if self.base == "." or os.path.isabs(self.base) else os.fsencode(self.base) + b"/"
+
+    def shown(self, path: bytes) -> str:
+        from surehand.host.shown import shown_name
+
+        base = os.fsencode(self.base)
+        if not path:
+            return shown_name(base)
+        return shown_name(path if base == b"." else os.path.join(base, path))
+
+
+@frozen
+class _Page:
+    """The part of a result that is shown, and what is known of the whole."""
+
+    lines: list[Line]
+    files: list[tuple[bytes, int]]
+    total: int
+    """Lines or files found, only so many as it took to know that there are more."""
+    cut: bool
+
+
+def _page(found: list[Any], args: GrepArgs) -> _Page:
+    end = args.offset + args.head_limit
+    shown = found[args.offset : end]
+    content = args.output_mode == "content"
+    return _Page(shown if content else [], [] if content else shown, len(found), len(found) > end)
+
+
+def _result(args: GrepArgs, page: _Page, place: _Place, notes: list[str], origin: str) -> ToolResult:
+    text, data = _content(page, place) if args.output_mode == "content" else _files(page, place, args.output_mode)
+    data |= {"output_mode": args.output_mode, "truncated": page.cut}
+    if page.cut:
+        data["next_offset"] = args.offset + args.head_limit
+    body = "\n".join([*text, *([""] if text and notes else []), *notes])
+    return ToolResult(data=data, output=body, meta={"origin": origin} | ({"truncated": True} if page.cut else {}))
+
+
+def _content(page: _Page, place: _Place) -> tuple[list[str], dict[str, Any]]:
+    from surehand.host.shown import marked_line
+
+    text: list[str] = []
+    matches: list[dict[str, Any]] = []
+    names: dict[bytes, str] = {}
+    has_context = any(not line.is_match for line in page.lines)
+    previous: Line | None = None
+    for line in page.lines:
+        name = names.get(line.path) or names.setdefault(line.path, place.shown(line.path))
+        if has_context and previous and (previous.path != line.path or line.number > previous.number + 1):
+            text.append("--")
+        mark = ":" if line.is_match else "-"
+        text.append(f"{name}{mark}{line.number}{mark}{marked_line(line.text, line.places)}")
+        shown = {"path": name, "line": line.number, "text": marked_line(line.text, ())}
+        matches.append(shown if line.is_match else shown | {"context": True})
+        previous = line
+    return text, {"lines": matches, "files": len(names)}
+
+
+def _files(page: _Page, place: _Place, mode: str) -> tuple[list[str], dict[str, Any]]:
+    named = [(place.shown(path), number) for path, number in page.files]
+    data: dict[str, Any] = {
+        "files": [{"path": name, "count": number} for name, number in named],
+    }
+    if mode == "count":
+        return [f"{name}:{number}" for name, number in named], data
+    return [name for name, _ in named], data
+
+
+def _notes(args: GrepArgs, page: _Page) -> list[str]:
+    notes: list[str] = []
+    kind = "lines" if args.output_mode == "content" else "files"
+    if page.cut:
+        notes.append(f"(cut at {args.head_limit:,} {kind}; go on with offset={args.offset + args.head_limit})")
+    elif args.offset and args.offset >= page.total > 0:
+        notes.append(f"(nothing at offset={args.offset}: the result has {page.total:,} {kind})")
+    return notes
+
+
+def _nothing(args: GrepArgs, where: str, looked: str) -> str:
+    filters = [f"{name}={value}" for name, value in (("glob", args.glob), ("type", args.type)) if value]
+    return f"No matches found in {where} ({', '.join([looked, *filters])})"
+
+
+def _looked(search: Search, known: int) -> str:
+    """Say how many files were searched; the number is exact up to `known`. Of none it is said why."""
+    from surehand.core.counted import counted
+
+    if search.wanted > known:
+        return f"{known:,}+ files"
+    ignored = search.walk.tally.ignored
+    reason = f" to search, {ignored:,} ignored" if ignored and not search.wanted else ""
+    return counted(search.wanted, "file") + reason
+
+
+TOOLS: Final = (
+    Tool(
+        name="Grep",
+        description=prompt("grep"),
+        args=GrepArgs,
+        run=_run,
+        effects=_effects,
+        read_only=True,
+        concurrency_safe=True,
+        search_hint="search content text regex regular expression find grep ripgrep rg",
+        examples=({"pattern": r"def \w+\(", "type": "py"}, {"pattern": "TODO", "output_mode": "files_with_matches"}),
+    ),
+)

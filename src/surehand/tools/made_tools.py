@@ -1,0 +1,280 @@
+"""Tools made at run time: kept with all their versions, run as Python in a sandboxed process of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.call import ToolResult, Undo
+from surehand.core.effects import ReadPath, Unreadable
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import field, frozen
+from surehand.core.session import Kept
+from surehand.core.tool import Tool
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+    from surehand.core.effects import Effect
+    from surehand.core.session import Session
+    from surehand.host.command_changes import Recorded
+    from surehand.host.process import Ended, Launcher
+    from surehand.host.sandbox.plan import Plan
+    from surehand.host.shells import Shells
+
+FOLDER: Final = "made_tools"
+MODULE: Final = "made"
+VERSIONS_KEPT: Final = 50
+TIMEOUT_S: Final = 60.0
+RESULT_LIMIT: Final = 2 * 1024 * 1024
+PRINTED_LIMIT: Final = 20_000
+
+# The other side: results go out on a descriptor of their own, so that what the tool prints cannot be taken for one.
+_RUNNER: Final = """\
+import asyncio, inspect, json, os, sys, traceback
+answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+os.dup2(2, 1)
+try:
+    names = {"__name__": "made_tool"}
+    exec(compile(SOURCE, FILE, "exec"), names)
+    value = names["run"](**json.loads(ARGS))
+    if inspect.isawaitable(value):
+        async def wait():
+            return await value
+        value = asyncio.run(wait())
+    json.dump({"value": value}, answer, ensure_ascii=False)
+except BaseException as problem:
+    lines = traceback.format_exception(problem)
+    json.dump({"problem": f"{type(problem).__name__}: {problem}", "trace": "".join(lines)[-4000:]}, answer)
+answer.close()
+"""
+
+
+@frozen
+class Version:
+    """One version of a made tool: everything that defines it."""
+
+    number: int
+    description: str
+    input_schema: Mapping[str, Any]
+    source: str
+    changes_files: bool = False
+    at: float = field(default_factory=time.time)
+    session_id: str = ""
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.source.encode()).hexdigest()[:16]
+
+
+@frozen
+class Made:
+    """A made tool with its versions; `current` is the one in use, 0 when it was removed."""
+
+    name: str
+    current: int
+    versions: tuple[Version, ...]
+
+    def version(self, number: int | None = None) -> Version | None:
+        wanted = self.current if number is None else number
+        return next((each for each in self.versions if each.number == wanted), None)
+
+    def grown(self, version: Version) -> Made:
+        """Return the tool with one more version, in use from now on; the oldest ones are let go."""
+        return replace(self, current=version.number, versions=(*self.versions, version)[-VERSIONS_KEPT:])
+
+    @property
+    def next_number(self) -> int:
+        return max((each.number for each in self.versions), default=0) + 1
+
+
+class Workshop:
+    """The made tools of one workspace, on disk where the session keeps state, and the sandbox they run in."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._folder = os.path.join(session.state_dir, FOLDER) if session.state_dir else None
+        self._made: dict[str, Made] = {}
+        self._launchers: list[Launcher] = []
+        if self._folder:
+            self._made = {made.name: made for made in kept_in(self._folder)}
+
+    def get(self, name: str) -> Made | None:
+        return self._made.get(name)
+
+    def all(self) -> list[Made]:
+        return list(self._made.values())
+
+    def keep(self, made: Made) -> None:
+        """Record a tool as it is now; on disk in one step, so that a crash leaves the old or the new."""
+        self._made[made.name] = made
+        if self._folder is None:
+            return
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        path = os.path.join(self._folder, hashlib.sha256(made.name.encode()).hexdigest()[:32] + ".json")
+        fresh = f"{path}.{os.getpid()}.new"
+        with open(fresh, "w", encoding="utf-8") as file:
+            json.dump(asdict(made), file, ensure_ascii=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+
+    async def run(self, version: Version, name: str, args: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        """Run a version of a tool in a process of its own and return its result."""
+        from surehand.host.output import Stream
+        from surehand.host.process import Command
+        from surehand.host.sandbox import probe
+        from surehand.host.shells import SHELLS
+        from surehand.tools.settling import Settling
+
+        shells = self._session.keep(SHELLS)
+        launcher = await (shells.launcher() if version.changes_files else self._reading())
+        told = {"SOURCE": version.source, "FILE": f"{name} (version {version.number})", "ARGS": json.dumps(dict(args))}
+        script = "".join(f"{key} = {value!r}\n" for key, value in told.items()) + _RUNNER
+        environment = {**shells.environment(ctx.call.id), "PYTHONDONTWRITEBYTECODE": "1"}
+        answer, printed = bytearray(), Stream(PRINTED_LIMIT)
+
+        def take(data: bytes) -> None:
+            if len(answer) <= RESULT_LIMIT:
+                answer.extend(data)
+
+        command = Command((sys.executable, "-I", "/dev/fd/10"), ctx.cwd, environment, script.encode())
+        journal = shells.journal(ctx.call.id) if version.changes_files and probe.abilities().seccomp else None
+        settling = Settling(name, name, launcher.plan, launcher.plan.still_absent(), journal)
+        run = launcher.run(command, take, printed.feed, journal=journal)
+        try:
+            ended = await run.finish(TIMEOUT_S)
+        finally:
+            recorded = await settling.settle(ctx, run.ended)
+        return _with_changes(name, _result(name, bytes(answer), printed.show().text, ended), recorded)
+
+    async def close(self) -> None:
+        for launcher in self._launchers:
+            await launcher.close()
+
+    async def _reading(self) -> Launcher:
+        """Return the launcher under which nothing but a private temp can be written."""
+        from surehand.host.process import Launcher, LauncherFailure
+        from surehand.host.sandbox import probe
+        from surehand.host.shells import SHELLS
+
+        for launcher in self._launchers[-1:]:
+            if not launcher.closed and launcher.plan.holds():
+                return launcher
+        settings, shells = self._session.settings.sandbox, self._session.keep(SHELLS)
+        if settings.mode == "off" or not probe.available():
+            return await shells.launcher()  # asked about before, see `effects_of`; refused there when it is required
+        for namespaces in (True, False):
+            try:
+                self._launchers.append(await Launcher.start(self._plan(namespaces, shells)))
+            except LauncherFailure as failure:
+                why = str(failure)
+            else:
+                return self._launchers[-1]
+        raise ToolFailure(f"the sandbox for made tools cannot be set up: {why}", code="tool_unavailable")
+
+    def _plan(self, namespaces: bool, shells: Shells) -> Plan:
+        plan = shells.closed_plan(namespaces=namespaces)
+        return replace(
+            plan, writable=(plan.private_dir,), shown=(*plan.shown, *plan.roots), forbidden=(), network=False
+        )
+
+
+WORKSHOP: Final[Kept[Workshop]] = Kept("made_tools", make=Workshop, close=Workshop.close)
+
+
+def kept_in(folder: str) -> list[Made]:
+    """Return the tools a folder keeps; a record that cannot be read is left out."""
+    found: list[Made] = []
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    for name in names:
+        if not name.endswith(".json"):
+            continue
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                raw = json.load(file)
+            found.append(Made(raw["name"], raw["current"], tuple(Version(**each) for each in raw["versions"])))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def tool_of(made: Made) -> Tool:
+    """Return the version in use as a tool."""
+    version = made.version()
+    assert version is not None
+
+    async def run(args: Any, ctx: ToolContext) -> ToolResult:
+        return await ctx.session.keep(WORKSHOP).run(version, made.name, args, ctx)
+
+    def effects(args: Any, ctx: ToolContext) -> list[Effect] | None:
+        del args
+        return effects_of(version, ctx.session)
+
+    return Tool(
+        name=made.name,
+        description=version.description,
+        run=run,
+        args=dict(version.input_schema),
+        read_only=not version.changes_files,
+        concurrency_safe=not version.changes_files,
+        requires_permission=version.changes_files,
+        module=MODULE,
+        version=f"{version.number}.0.0",
+        timeout_s=TIMEOUT_S + 10,
+        effects=effects,
+        origin="workspace",
+    )
+
+
+def effects_of(version: Version, session: Session) -> list[Effect] | None:
+    """Return what a version may do: read what its sandbox lets it read; what one changes nobody knows beforehand."""
+    from surehand.host.sandbox import probe
+
+    if version.changes_files:
+        return None
+    effects: list[Effect] = [ReadPath(root, recursive=True) for root in session.roots]
+    if session.settings.sandbox.mode == "off" or not probe.available():
+        effects.append(Unreadable("made by a model, and no sandbox holds it here"))
+    return effects
+
+
+def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> ToolResult:
+    """Return the result with the way to take its changes back; a tool that changed what none may has failed."""
+    if recorded is None:
+        return result
+    if recorded.put_back:
+        from surehand.tools.settling import KEPT_HINT, put_back_message
+
+        raise ToolFailure(put_back_message(name, recorded.put_back), hint=KEPT_HINT)
+    undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths") if recorded.change_id else None
+    return replace(result, undo=undo)
+
+
+def _result(name: str, answer: bytes, printed: str, ended: Ended) -> ToolResult:
+    meta = {"resources": {"cpu_s": ended.cpu_s, "max_rss_bytes": ended.max_rss}}
+    if ended.stopped == "timeout":
+        raise ToolFailure(f"{name} ran longer than {TIMEOUT_S:g} s and was ended", code="timeout", output=printed)
+    if len(answer) > RESULT_LIMIT:
+        raise ToolFailure(f"{name} returned more than {RESULT_LIMIT:,} bytes", hint="Return less, or write a file.")
+    try:
+        reply: dict[str, Any] = json.loads(answer)
+    except ValueError:
+        why = f": {ended.stopped}" if ended.stopped else ""
+        message = f"{name} ended with exit code {ended.exit_code} and no result{why}"
+        raise ToolFailure(message, details={"printed": printed}) from None
+    if "problem" in reply:
+        raise ToolFailure(
+            f"{name} raised {reply['problem']}",
+            hint="Its source can be changed with ToolUpdate.",
+            details={"trace": reply["trace"], "printed": printed},
+        )
+    return replace(ToolResult.of(reply["value"]), meta=meta)

@@ -1,0 +1,68 @@
+"""`MultiEdit`: several replacements in one file, all or none."""
+
+from __future__ import annotations
+
+from surehand.core.args import Args, Field
+from surehand.core.call import ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.tool import Preview, Tool
+from surehand.tools.applying import checked, previewed, written
+from surehand.tools.attempt import Attempt, Replace
+from surehand.tools.edit import effects, resources
+from surehand.tools.edit_checks import EDIT_CHECKS
+from surehand.tools.prompts import prompt
+
+
+class OneEdit(Args):
+    """One replacement of several."""
+
+    old_string: str = Field(description="The text to replace")
+    new_string: str = Field(description="The text to replace it with (must be different from old_string)")
+    replace_all: bool = Field(default=False, description="Replace all occurrences of old_string (default false)")
+
+
+class MultiEditArgs(Args):
+    """Which file, and the replacements in their order."""
+
+    file_path: str = Field(description="The absolute path to the file to modify")
+    edits: list[OneEdit] = Field(
+        min_length=1, description="The edits to make in order, each on the result of the one before"
+    )
+
+
+def _attempt(args: MultiEditArgs, ctx: ToolContext) -> Attempt:
+    wishes = tuple(Replace(each.old_string, each.new_string, each.replace_all) for each in args.edits)
+    return Attempt(ctx, args.file_path, wishes=wishes)
+
+
+def check(args: MultiEditArgs, ctx: ToolContext) -> None:
+    checked(_attempt(args, ctx), EDIT_CHECKS)
+
+
+def preview(args: MultiEditArgs, ctx: ToolContext) -> Preview:
+    return previewed(_attempt(args, ctx), EDIT_CHECKS)
+
+
+def run(args: MultiEditArgs, ctx: ToolContext) -> ToolResult:
+    return written(_attempt(args, ctx), EDIT_CHECKS, "MultiEdit")
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="MultiEdit",
+        description=prompt("multi_edit"),
+        args=MultiEditArgs,
+        run=run,
+        check=check,
+        preview=preview,
+        effects=effects,
+        resources=resources,
+        search_hint="several edits of one file at once",
+        requires_permission=True,
+        reversible=True,
+        origin="workspace",
+        examples=(
+            {"file_path": "src/app.py", "edits": [{"old_string": "DEBUG = True", "new_string": "DEBUG = False"}]},
+        ),
+    ),
+)

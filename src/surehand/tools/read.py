@@ -1,0 +1,344 @@
+"""`Read`: a file as a model can use it: numbered lines, a picture, pages, cells.
+
+What is shown is remembered (`Session.saw`), so that Edit and Write know whether a file has changed since. The rule is
+in `core/read_state.py`. The digest is of the whole file, taken where that costs little: files up to `WHOLE_BYTES`,
+or any that was shown whole; in a process that serves one call, up to `ONE_CALL_BYTES`. For a larger file of which a
+part was read the status must do, unless it is so young that it proves nothing.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.args import Args, Field, unsaid
+from surehand.core.call import Image, Text, ToolResult
+from surehand.core.counted import counted
+from surehand.core.effects import ReadPath
+from surehand.core.errors import ToolFailure
+from surehand.core.read_state import Seen, digest_of
+from surehand.core.session import Kept
+from surehand.core.tool import Tool
+from surehand.host.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndexes
+from surehand.host.opening import Source, digest_of_file, open_at_once, open_file, read_at_once, read_up_to
+from surehand.host.seen import SEEN
+from surehand.host.sniff import HEAD_BYTES, Found, sniff
+from surehand.host.textfile import TextFile, TextPage
+from surehand.tools.prompts import prompt
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+    from surehand.core.effects import Effect
+    from surehand.host.images import Picture
+
+LINES: Final = 2_000
+WHOLE_BYTES: Final = 1024 * 1024
+ONE_CALL_BYTES: Final = 64 * 1024 * 1024
+NOTE_CHARACTERS: Final = 2_000
+"""Kept free at the end of the output for notes."""
+
+INDEXES: Final = Kept("line indexes", make=lambda session: LineIndexes())
+
+
+class ReadArgs(Args):
+    """Which file, and which part of it."""
+
+    file_path: str = Field(description="The absolute path to the file to read")
+    offset: int = Field(
+        default=0, ge=0, description="The line number to start reading from (0-based)", json_schema_extra=unsaid
+    )
+    limit: int = Field(
+        default=LINES, ge=1, description="The number of lines to read (default 2000)", json_schema_extra=unsaid
+    )
+    pages: str | None = Field(default=None, description='Pages of a PDF to read, for example "3", "1-5" or "10-"')
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what a schema would say, but not of names that are no UTF-8, which files may have."""
+        if not self.file_path:
+            yield "file_path", "is empty"
+
+
+def effects(args: ReadArgs, ctx: ToolContext) -> list[Effect]:
+    """State what is read."""
+    return [ReadPath(ctx.resolve(args.file_path))]
+
+
+def depends_on(args: ReadArgs, ctx: ToolContext) -> object:
+    """Return what changes when the file does."""
+    try:
+        found = os.stat(ctx.resolve(args.file_path))
+    except (OSError, ValueError) as problem:
+        return str(problem)
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def run(args: ReadArgs, ctx: ToolContext) -> ToolResult:
+    """Read the file in the way its content asks for."""
+    path = ctx.resolve(args.file_path)
+    with open_file(path, ctx) as source:
+        head = os.pread(source.fd, HEAD_BYTES, 0)
+        found = sniff(head)
+        if not head:
+            result = _empty(source, ctx)
+        elif found.kind == "image":
+            result = _image(source, ctx)
+        elif found.kind == "pdf":
+            result = _pdf(source, args, ctx)
+        elif found.kind == "binary":
+            raise _binary(source, found)
+        elif path.lower().endswith(".ipynb"):
+            result = _notebook(source, head, args, ctx)
+        else:
+            result = _text(source, head, args, ctx)
+    return result.with_meta(origin=source.origin)
+
+
+def _empty(source: Source, ctx: ToolContext, held: bytes | None = b"") -> ToolResult:
+    _remember(source, ctx, held)
+    return ToolResult(data=_facts(source, "empty") | {"content": ""}, output="File exists but is empty")
+
+
+def _binary(source: Source, found: Found) -> ToolFailure:
+    return ToolFailure(
+        f"{source.path} is a binary file: {found.format}, {source.size:,} bytes",
+        hint="It cannot be shown as text. Bash `file`, `xxd` or a program for this format can look into it.",
+        details={"path": source.path, "reason": "binary", "format": found.format, "mime": found.mime}
+        | {"size": source.size},
+    )
+
+
+def _facts(source: Source, kind: str) -> dict[str, Any]:
+    return {"path": source.path, "type": kind, "size": source.size}
+
+
+def at_once(args: ReadArgs, ctx: ToolContext) -> ToolResult | None:
+    """Read the beginning of a plain text that lies in memory; None where there is anything to wait for, or to hash."""
+    path = ctx.resolve(args.file_path)
+    source = open_at_once(path, ctx)
+    if source is None:
+        return None
+    with source:
+        first = read_at_once(source.fd, min(source.size, FIRST_CHUNK))
+        if not first or path.lower().endswith(".ipynb") or sniff(head := first[:HEAD_BYTES]).kind != "text":
+            return None
+        held = first if len(first) == source.size else None
+        if held is None and (args.offset or source.size <= WHOLE_BYTES or _hashed(source, ctx, whole=False)):
+            return None
+        try:
+            result = _lines(source, FirstBytes(first, source.size), head, held, args, ctx)
+        except BlockingIOError:
+            return None
+    return result.with_meta(origin=source.origin)
+
+
+def _text(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> ToolResult:
+    held = _held(source, ctx)
+    bytes_ = FileBytes(source.fd, source.size) if held is None else HeldBytes(held)
+    return _lines(source, bytes_, head, held, args, ctx)
+
+
+def _lines(
+    source: Source, bytes_: Bytes, head: bytes, held: bytes | None, args: ReadArgs, ctx: ToolContext
+) -> ToolResult:
+    file = TextFile(bytes_, head, ctx.session.keep(INDEXES).of(source.stat))
+    page = file.page(args.offset, args.limit, _budget(ctx))
+    if page is None and args.offset == 0:  # nothing but a byte order mark
+        return _empty(source, ctx, held)
+    if page is None:
+        raise _past_the_end(source, args.offset, file.total())
+    _remember(source, ctx, held, whole=page.whole)
+    total = file.known_total(page)
+    data = _facts(source, "text") | {
+        "content": page.content,
+        "offset": page.offset,
+        "lines": page.lines,
+        "total_lines": total,
+        "encoding": page.encoding.label,
+        "truncated": page.more,
+    }
+    output = "\n\n".join((page.numbered, *_notes(source, page, total)))
+    return ToolResult(data=data, output=output, meta=_cut(page.more))
+
+
+def _notes(source: Source, page: TextPage, total: int | None) -> Iterator[str]:
+    if page.encoding.codec != "utf-8":
+        yield f"(read as {page.encoding.label})"
+    if page.invalid:
+        yield f"({page.invalid:,} invalid bytes are shown as \ufffd)"
+    if page.more:
+        following = page.offset + page.lines
+        left = (
+            f"more lines follow, {source.size:,} bytes in all"
+            if total is None
+            else counted(total - following, "more line")
+        )
+        why = " (cut at the output limit)" if page.at_budget else ""
+        yield f"... {left}{why}; read on with offset={following}"
+
+
+def _past_the_end(source: Source, offset: int, total: int, parts: str = "lines") -> ToolFailure:
+    return ToolFailure(
+        f"offset {offset:,} is past the end: {source.path} has {total:,} {parts}",
+        hint=f"Use an offset from 0 to {max(total - 1, 0)}.",
+        details={"path": source.path, "reason": "past_the_end", f"total_{parts}": total},
+    )
+
+
+def _held(source: Source, ctx: ToolContext) -> bytes | None:
+    """Return the whole content where it is small (then what is shown and what is remembered are the same bytes)."""
+    if source.size > WHOLE_BYTES:
+        return None
+    seen = ctx.session.read_state.get(source.real)
+    if seen is not None and seen.digest and seen.untouched(source.stat) and source.size > FIRST_CHUNK:
+        return None
+    content = read_up_to(source.fd, WHOLE_BYTES + 1)
+    return content if len(content) <= WHOLE_BYTES else None
+
+
+def _remember(source: Source, ctx: ToolContext, held: bytes | None, *, whole: bool = True) -> None:
+    """Note in the session what was seen; see the rule above for when the whole file is hashed."""
+    before = ctx.session.read_state.get(source.real)
+    if held is not None:
+        digest = digest_of(held)
+        ctx.session.keep(SEEN).remember(digest, held)
+    elif before is not None and before.digest and before.untouched(source.stat):
+        digest, whole = before.digest, whole or before.whole
+    else:
+        digest = digest_of_file(source.fd) if _hashed(source, ctx, whole=whole) else ""
+    ctx.session.saw(source.real, Seen.of(digest, source.stat, whole=whole))
+
+
+def _hashed(source: Source, ctx: ToolContext, *, whole: bool) -> bool:
+    """Say whether a file that is not held in memory is read through for its digest."""
+    before = ctx.session.read_state.get(source.real)
+    if before is not None and before.digest and before.untouched(source.stat):
+        return False
+    proof = Seen.of("", source.stat).ctime_ns
+    return source.size <= ONE_CALL_BYTES and (whole or not proof or not ctx.session.interactive)
+
+
+def _budget(ctx: ToolContext) -> int:
+    return max(ctx.session.settings.engine.output_limit - NOTE_CHARACTERS, 1_000)
+
+
+def _cut(more: bool) -> dict[str, Any]:
+    return {"truncated": True} if more else {}
+
+
+def _image(source: Source, ctx: ToolContext) -> ToolResult:
+    from surehand.host import images
+
+    content = _whole(source, images.FILE_BYTES, "an image")
+    picture = images.prepared(content, source.path)
+    _remember(source, ctx, content)
+    size = f"{picture.original_width} x {picture.original_height} pixels, {source.size:,} bytes"
+    shown = f"; shown as {picture.mime_type}, {picture.width} x {picture.height}" if picture.converted else ""
+    first = "; the first picture of several" if picture.animated else ""
+    text = f"{picture.format} image {source.path}: {size}{shown}{first}"
+    data = _facts(source, "image") | {
+        "format": picture.format,
+        "mime_type": picture.mime_type,
+        "width": picture.width,
+        "height": picture.height,
+        "original_width": picture.original_width,
+        "original_height": picture.original_height,
+    }
+    return ToolResult(data=data, output=text, content=(Text(text), _block(picture)))
+
+
+def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
+    from surehand.host import pdf
+
+    first, last = pdf.page_range(args.pages) if args.pages else (args.offset + 1, args.offset + args.limit)
+    found = pdf.read_pdf(source.fd, source.path, first, last, min(pdf.CHARACTERS, _budget(ctx)))
+    whole = len(found.pages) == found.count and not any(page.cut for page in found.pages)
+    _remember(source, ctx, None, whole=whole)
+    title = f", title {found.title!r}" if found.title else ""
+    parts = [f"PDF document {source.path}: {source.size:,} bytes, {found.count} pages{title}"]
+    parts += [
+        f"--- page {page.number} of {found.count}\n{page.text or '[no text on this page]'}" for page in found.pages
+    ]
+    more = bool(found.pages) and (found.pages[-1].cut or found.pages[-1].number < min(last, found.count))
+    if more:
+        following = found.pages[-1].number + (not found.pages[-1].cut)
+        parts.append(f'... {found.count - following + 1} more pages; read on with pages="{following}-"')
+    if found.pages and not any(page.text for page in found.pages):
+        parts.append("(These pages hold no text; they may be scans. Bash `pdftoppm` makes images of them.)")
+    pages = [{"page": page.number, "text": page.text} for page in found.pages]
+    data = _facts(source, "pdf") | {"pages": found.count, "title": found.title, "text": pages, "truncated": more}
+    return ToolResult(data=data, output="\n\n".join(parts), meta=_cut(more))
+
+
+def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> ToolResult:
+    from surehand.host import notebook
+
+    try:
+        content = _whole(source, notebook.FILE_BYTES, "a notebook")
+        book = notebook.parsed(content, source.path)
+    except ToolFailure as problem:  # with a merge conflict in it, say: to be mended it must be seen
+        plain = _text(source, head, args, ctx)
+        return replace(plain, output=f"{plain.output}\n\n(shown as text: {problem.message})")
+    if args.offset and args.offset >= len(book.cells):
+        raise _past_the_end(source, args.offset, len(book.cells), "cells")
+    text, pictures, count = notebook.rendered(book, args.offset, args.limit, _budget(ctx))
+    following = args.offset + count
+    more = following < len(book.cells)
+    _remember(source, ctx, content, whole=args.offset == 0 and not more)
+    notes = (
+        [f"... {counted(len(book.cells) - following, 'more cell')}; read on with offset={following}"] if more else []
+    )
+    output = "\n\n".join([f"Notebook {source.path}: {len(book.cells)} cells, {book.language}", text, *notes])
+    data = _facts(source, "notebook") | {
+        "language": book.language,
+        "cells": notebook.as_data(book.cells[args.offset : following]),
+        "total_cells": len(book.cells),
+        "truncated": more,
+    }
+    blocks = [block for each in pictures if (block := _picture_block(each, source.path))]
+    content = (Text(output), *blocks) if blocks else ()
+    return ToolResult(data=data, output=output, content=content, meta=_cut(more))
+
+
+def _picture_block(content: bytes, path: str) -> Image | Text:
+    from surehand.host import images
+
+    try:
+        picture = images.prepared(content, path)
+    except ToolFailure as problem:
+        return Text(f"[{problem.message}]")
+    return _block(picture)
+
+
+def _block(picture: Picture) -> Image:
+    return Image(binascii.b2a_base64(picture.data, newline=False).decode("ascii"), picture.mime_type)
+
+
+def _whole(source: Source, limit: int, what: str) -> bytes:
+    content = read_up_to(source.fd, limit + 1)
+    if len(content) > limit:
+        raise ToolFailure(
+            f"{source.path} is {what} of {source.size:,} bytes; at most {limit:,} are read",
+            hint="Make it smaller first.",
+            details={"path": source.path, "reason": "too_large", "size": source.size},
+        )
+    return content
+
+
+TOOLS: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="Read",
+        description=prompt("read"),
+        args=ReadArgs,
+        run=run,
+        aliases=("FileRead",),
+        read_only=True,
+        concurrency_safe=True,
+        examples=({"file_path": "src/app.py"}, {"file_path": "/var/log/app.log", "offset": 2000, "limit": 500}),
+        effects=effects,
+        depends_on=depends_on,
+        at_once=at_once,
+    ),
+)

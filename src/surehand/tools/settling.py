@@ -1,0 +1,100 @@
+"""What follows a program that may have changed files: what none may change is put back, the rest is in the history."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.host.sandbox.finding import inside
+from surehand.host.sandbox.plan import programs_made, trespasses
+from surehand.host.shells import SHELLS
+from surehand.host.trees import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from surehand.core.context import ToolContext
+    from surehand.host.command_changes import Recorded
+    from surehand.host.process import Ended
+    from surehand.host.sandbox.plan import Plan
+
+
+KEPT_HINT: Final = (
+    "A rule denies writing it, or it runs as the user (hooks and settings of git, start files of shells, Surehand's "
+    "own folder). Leave it, or ask the user to change it."
+)
+
+
+def put_back_message(who: str, paths: Sequence[str]) -> str:
+    """Say that something changed what it may not."""
+    listed = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
+    return f"{who} changed what no command may, and that is as it was again: {listed}"
+
+
+@frozen
+class Settling:
+    """What is known of a program before it runs; `absent` are the paths no program may make, while they are not."""
+
+    tool: str
+    description: str
+    plan: Plan
+    absent: Sequence[str]
+    journal: str | None
+
+    async def settle(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
+        """Put back and bring in what it changed; None when that is nothing."""
+        beyond = [path for path in self.absent if self.journal is None or not inside(path, self.plan.roots)]
+        made = (*trespasses(beyond), *self._programs(ctx, ended))
+        recorded = None
+        if self.journal is not None:
+            recorded = await asyncio.shield(asyncio.to_thread(self._bring_in, ctx, self.journal, ended))
+        for each in recorded.files[:100] if recorded else ():
+            change = recorded.change_id if recorded else ""
+            ctx.session.emit("file_changed", tool=self.tool, call_id=ctx.call.id, path=each.path, change_id=change)
+        return _with_put_back(recorded, made)
+
+    def _programs(self, ctx: ToolContext, ended: Ended | None) -> list[str]:
+        """Take away what repositories it made would run as the user: hooks, and settings that name programs."""
+        touched = ended.journal["git"] if self.plan.contained and ended is not None and ended.journal else ()
+        if not touched:
+            return []
+        return programs_made(ctx.session.keep(SHELLS).made_repositories([*map(os.fsdecode, touched)], self.plan))
+
+    def _bring_in(self, ctx: ToolContext, journal: str, ended: Ended | None) -> Recorded | None:
+        """Bring what changed into the history; what the program answered must not be lost when that fails."""
+        from surehand.host.command_changes import Recorded, put_back, record
+        from surehand.host.history.history import HISTORY, Who
+
+        back: tuple[str, ...] = ()
+        try:
+            if ended is None or ended.journal is None or not ended.journal["count"]:
+                return None
+            if (forbidden := self._forbidden(ctx)) is not None:
+                back = put_back(journal, forbidden)
+            who = Who.of(ctx, self.tool, self.description)
+            recorded = record(ctx.session.keep(HISTORY), journal, who, ended.journal["lost"])
+        except (ToolFailure, OSError) as problem:
+            return Recorded("", (), str(problem), back)
+        finally:
+            remove_tree(journal)
+        return _with_put_back(recorded, back)
+
+    def _forbidden(self, ctx: ToolContext) -> Callable[[str], bool] | None:
+        """Return what tells of a path whether no program may change it; None when it may change all it reaches."""
+        kept, paths = ctx.session.keeps_as_is, self.plan.forbidden
+        if not paths:
+            return kept
+        return lambda path: inside(path, paths) or (kept is not None and kept(path))
+
+
+def _with_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded | None:
+    if not paths:
+        return recorded
+    from surehand.host.command_changes import Recorded
+
+    recorded = recorded or Recorded("", ())
+    return replace(recorded, put_back=(*paths, *recorded.put_back))

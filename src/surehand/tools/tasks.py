@@ -1,0 +1,226 @@
+"""`TaskCreate`, `TaskList`, `TaskUpdate`, and `TaskOutput` and `TaskStop` for what runs: one board for all of it.
+
+Held in memory; kept on disk for later sessions where `[toolset] keep_tasks` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.args import Args, Field, unsaid
+from surehand.core.call import ToolResult
+from surehand.core.errors import ToolFailure
+from surehand.core.session import Kept
+from surehand.core.tasks import STATUSES, Status, Task, TaskBoard, task_from_dict
+from surehand.core.tool import Tool
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+    from surehand.core.effects import Effect
+    from surehand.core.session import Session
+    from surehand.host.reached import Reached
+
+
+def _board(session: Session) -> TaskBoard:
+    kept = session.settings.toolset.keep_tasks and session.state_dir is not None
+    path = os.path.join(session.state_dir or "", "tasks.json")
+
+    def changed(task: Task) -> None:
+        session.emit("task_changed", task_id=task.id, status=task.status, task=task.to_dict())
+        if kept:
+            _save(board, path)
+
+    board = TaskBoard(changed)
+    for before in session.tasks_before.values():
+        with suppress(ValueError, TypeError):
+            board.restore(task_from_dict(before))
+    if kept:
+        _load(board, path)
+    if session.state_dir is not None:
+        session.keep(_REACHED)
+    return board
+
+
+BOARD: Final[Kept[TaskBoard]] = Kept("tasks", make=_board)
+
+
+def _reached(session: Session) -> Reached | None:
+    """Let other processes see the board, and listen to and stop what runs."""
+    from surehand.host.reached import Reached
+
+    async def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+        board = session.keep(BOARD)
+        try:
+            if request.get("want") == "board":
+                rows = [task.to_dict() | {"details": board.facts(task.id)} for task in board.all()]
+                return {"session_id": session.id, "workspace": session.workspace, "pid": os.getpid(), "tasks": rows}
+            running = board.running(str(request.get("id")))
+            if request.get("want") == "stop":
+                await running.stop()
+            return {"task": board.get(str(request["id"])).to_dict(), "output": running.shown()}
+        except ToolFailure as failure:
+            return {"error": failure.message, "hint": failure.hint}
+
+    try:
+        return Reached(f"{os.getpid()}-{session.id[-40:]}", answer)
+    except (OSError, RuntimeError):  # no folder for it, or no loop: the board works all the same
+        return None
+
+
+async def _unreached(reached: Reached | None) -> None:
+    if reached is not None:
+        await reached.close()
+
+
+_REACHED: Final[Kept[Reached | None]] = Kept("tasks_reached", make=_reached, close=_unreached)
+
+
+def _save(board: TaskBoard, path: str) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump([task.to_dict() for task in board.all()], file)
+    os.replace(temporary, path)
+
+
+def _load(board: TaskBoard, path: str) -> None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows: Any = json.load(file)
+        for row in rows:
+            board.restore(task_from_dict(row))
+    except FileNotFoundError:
+        return
+    except (ValueError, TypeError, AttributeError):
+        os.replace(path, f"{path}.damaged")  # kept for a person to look at; the board starts empty
+
+
+class CreateArgs(Args):
+    """A to-do."""
+
+    title: str = Field(min_length=1, description="Task title")
+    description: str = Field(default="", description="Task description", json_schema_extra=unsaid)
+
+
+class NoArgs(Args):
+    """Nothing to say."""
+
+
+class UpdateArgs(Args):
+    """A move of a to-do."""
+
+    id: str = Field(description="Task ID")
+    status: Status = Field(description="New status: pending/in_progress/done/failed/cancelled")
+
+
+class WhichArgs(Args):
+    """A task that runs."""
+
+    id: str = Field(description="Task ID of a background command or agent, such as bg_task_1")
+
+
+def _line(task: Task) -> str:
+    kind = "" if task.kind == "todo" else f" ({task.kind})"
+    return f"{task.id} [{task.status}]{kind} {task.title.splitlines()[0][:120]}"
+
+
+async def _create(args: CreateArgs, ctx: ToolContext) -> ToolResult:
+    task = ctx.session.keep(BOARD).create(args.title, args.description)
+    return ToolResult(data=task.to_dict(), output=f"Created {_line(task)}")
+
+
+async def _list(args: NoArgs, ctx: ToolContext) -> ToolResult:
+    tasks = ctx.session.keep(BOARD).all()
+    text = "\n".join(map(_line, tasks)) or "There are no tasks."
+    return ToolResult(data={"tasks": [task.to_dict() for task in tasks]}, output=text)
+
+
+async def _update(args: UpdateArgs, ctx: ToolContext) -> ToolResult:
+    task = ctx.session.keep(BOARD).update(args.id, args.status)
+    return ToolResult(data=task.to_dict(), output=f"Updated {_line(task)}")
+
+
+async def _output(args: WhichArgs, ctx: ToolContext) -> ToolResult:
+    board = ctx.session.keep(BOARD)
+    await asyncio.sleep(0)  # whoever asks again and again must let the output come in
+    running = board.running(args.id)
+    text = running.output().rstrip("\n")
+    task = board.get(args.id)
+    facts = running.facts()
+    data = task.to_dict() | {"output": text, "details": facts}
+    return ToolResult(data=data, output=f"{text or '(nothing new)'}\n[{task.id}: {task.status}{_why(facts)}]")
+
+
+def _why(facts: Mapping[str, Any]) -> str:
+    """Return how it ended where that says more than its status: why it was ended, or its exit code."""
+    if reason := facts.get("reason"):
+        return f", {reason}" if reason != facts.get("status") or reason == "timeout" else ""
+    return f", exit code {code}" if (code := facts.get("exit_code")) else ""
+
+
+async def _stop(args: WhichArgs, ctx: ToolContext) -> ToolResult:
+    board = ctx.session.keep(BOARD)
+    running = board.running(args.id)
+    already = " already" if board.get(args.id).status != "in_progress" else ""
+    await running.stop()
+    task = board.get(args.id)
+    return ToolResult(data=task.to_dict(), output=f"{task.id} is{already} {task.status}.")
+
+
+def _touches_nothing(args: Args, ctx: ToolContext) -> list[Effect]:
+    return []
+
+
+def _tool(name: str, description: str, args: type[Args], run: Any, hint: str, **more: Any) -> Tool:
+    return Tool(
+        name=name,
+        description=description,
+        args=args,
+        run=run,
+        search_hint=hint,
+        concurrency_safe=True,
+        requires_permission=False,
+        effects=_touches_nothing,
+        **more,
+    )
+
+
+TOOLS: Final[tuple[Tool, ...]] = (
+    _tool("TaskCreate", "Adds a task to the session's task list.", CreateArgs, _create, "todo task create add plan"),
+    _tool(
+        "TaskList",
+        "Lists all tasks: to-dos, background commands and agents.",
+        NoArgs,
+        _list,
+        "todo task list background running agents",
+        read_only=True,
+    ),
+    _tool(
+        "TaskUpdate",
+        f"Moves a to-do to another status ({', '.join(STATUSES)}).",
+        UpdateArgs,
+        _update,
+        "todo task update status done",
+    ),
+    _tool(
+        "TaskOutput",
+        "Returns what a background command or agent has said since the last look, and its status.",
+        WhichArgs,
+        _output,
+        "background output log status agent",
+        read_only=True,
+    ),
+    _tool(
+        "TaskStop",
+        "Ends a background command or agent and everything it started.",
+        WhichArgs,
+        _stop,
+        "background stop cancel kill agent",
+        timeout_s=15,
+    ),
+)

@@ -1,0 +1,237 @@
+"""`WebFetch`: a page of the web as text, fetched once, read in parts."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.args import Args, Field, unsaid
+from surehand.core.call import Image, Text, ToolResult
+from surehand.core.effects import Connect
+from surehand.core.errors import ToolFailure
+from surehand.core.session import Kept
+from surehand.core.tool import Tool
+from surehand.host.addresses import WebAddress, read_url
+from surehand.tools.prompts import prompt
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+    from surehand.core.effects import Effect
+    from surehand.host.converting import Converter
+    from surehand.host.documents import Document
+    from surehand.host.http import Reply
+    from surehand.host.resolving import Resolve
+
+TIMEOUT_S: Final = 30
+MAX_TIMEOUT_S: Final = 120
+KEPT_S: Final = 300.0
+KEPT_PAGES: Final = 16
+KEPT_CHARS: Final = 4_000_000
+NOTE_CHARS: Final = 2_000
+ERROR_CHARS: Final = 2_000
+
+_MARK: Final = "[WebFetch]"
+_FORGED: Final = re.compile(r"\[(\s*Web\s*Fetch\s*)\]", re.I)
+
+_HINTS: Final[dict[int, str]] = {
+    401: "The page needs a log-in, which this tool does not have.",
+    403: "The server refuses programs or needs a log-in; look for another source.",
+    404: "Check the address, or search for the page.",
+    410: "The page was removed; search for another source.",
+    429: "The server asks for patience; wait before the next request to it.",
+    503: "The server is not available now; try again later.",
+}
+
+
+class WebFetchArgs(Args):
+    """Which page, how long it may take, and from where it is read on."""
+
+    url: str = Field(min_length=1, description="The URL to fetch content from")
+    timeout: int = Field(
+        default=TIMEOUT_S, ge=1, description="Timeout in seconds (default 30, max 120)", json_schema_extra=unsaid
+    )
+    offset: int = Field(default=0, ge=0, description="Characters to skip, to read on in a long page")
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What a session keeps of the web: recent pages for a while, and what converts them."""
+
+    converter: Converter
+    pages: dict[str, tuple[float, Document]] = field(default_factory=dict[str, "tuple[float, Document]"])
+
+    def get(self, url: str) -> Document | None:
+        found = self.pages.get(url)
+        return found[1] if found and monotonic() - found[0] < KEPT_S else None
+
+    def put(self, url: str, document: Document) -> None:
+        self.pages.pop(url, None)
+        self.pages[url] = (monotonic(), document)
+        while len(self.pages) > KEPT_PAGES or sum(len(kept.text) for _, kept in self.pages.values()) > KEPT_CHARS:
+            del self.pages[next(iter(self.pages))]
+
+    async def close(self) -> None:
+        await self.converter.close()
+
+
+def _fetched() -> Fetched:
+    from surehand.host.converting import Converter
+
+    return Fetched(Converter())
+
+
+FETCHED: Final = Kept("web pages", make=lambda session: _fetched(), close=Fetched.close)
+
+
+def effects(args: WebFetchArgs, ctx: ToolContext) -> list[Effect]:
+    """State where the call connects to."""
+    del ctx
+    return [_connection(read_url(args.url))]
+
+
+def check(args: WebFetchArgs, ctx: ToolContext) -> None:
+    """Refuse an address that carries a secret of this machine."""
+    from surehand.host.secrets_sent import refuse_secrets
+
+    del ctx
+    refuse_secrets(args.url)
+
+
+def web_fetch(resolve: Resolve | None = None) -> Tool:
+    """Make the tool; `resolve` replaces the system's way from host to addresses."""
+
+    async def run(args: WebFetchArgs, ctx: ToolContext) -> ToolResult:
+        kept = ctx.session.keep(FETCHED)
+        address = read_url(args.url)
+        document = kept.get(address.url)
+        cached = document is not None and all(_permitted(read_url(hop), address, ctx) for hop in document.hops)
+        if document is None or not cached:
+            document = await _document(address, args, ctx, resolve)
+            kept.put(address.url, document)
+        return _result(document, args, ctx).with_meta(cached=cached)
+
+    return Tool(
+        name="WebFetch",
+        description=prompt("web_fetch"),
+        args=WebFetchArgs,
+        run=run,
+        read_only=True,
+        concurrency_safe=True,
+        examples=({"url": "https://example.com/docs"}, {"url": "https://example.com/long", "offset": 100_000}),
+        origin="web",
+        timeout_s=lambda args: min(args.timeout, MAX_TIMEOUT_S) + 5.0,
+        effects=effects,
+        check=check,
+    )
+
+
+async def _document(address: WebAddress, args: WebFetchArgs, ctx: ToolContext, resolve: Resolve | None) -> Document:
+    from surehand.host.documents import document, most_bytes, worth_reading
+    from surehand.host.http import Reach, Wish, get
+    from surehand.host.resolving import system_resolve
+
+    web = ctx.session.settings.web
+    reach = Reach(web.allowed_hosts, web.proxy, resolve or system_resolve)
+    wish = Wish(
+        timeout_s=min(args.timeout, MAX_TIMEOUT_S),
+        follow=lambda target: _permitted(target, address, ctx),
+        report=lambda done, total: ctx.progress(f"{done:,} bytes of {address.host}", done=done, total=total),
+        whole=worth_reading,
+        most=most_bytes,
+    )
+    reply = await get(address, reach, wish)
+    converter = ctx.session.keep(FETCHED).converter
+    if not reply.ok:
+        raise await _http_error(reply, converter)
+    return await document(reply, converter)
+
+
+def _permitted(target: WebAddress, first: WebAddress, ctx: ToolContext) -> bool:
+    return first.same_site(target) or ctx.permits(_connection(target))
+
+
+def _connection(address: WebAddress) -> Connect:
+    return Connect(address.host, address.port, address.url)
+
+
+async def _http_error(reply: Reply, converter: Converter) -> ToolFailure:
+    """Return the error for an answer that is none, with what its page says."""
+    from surehand.host.documents import document
+
+    message = f"HTTP {reply.status} {reply.reason or 'error'} from {reply.address.url}".replace("  ", " ")
+    try:
+        found = await document(reply, converter)
+        said = _safe("\n\n".join(each for each in (found.title, found.text) if each))[:ERROR_CHARS]
+    except ToolFailure:
+        said = ""
+    hint = _HINTS.get(reply.status, "")
+    if wait := reply.headers.get("retry-after", ""):
+        hint = f"{hint} The server says when to come back: {wait[:60]}.".strip()
+    details = {"status": reply.status, "url": reply.address.url, "redirects": list(reply.hops)}
+    output = "\n\n".join(each for each in (f"{message}\n{hint}".strip(), said) if each)
+    return ToolFailure(message, hint=hint, details=details, output=output, data={**details, "text": said})
+
+
+def _result(document: Document, args: WebFetchArgs, ctx: ToolContext) -> ToolResult:
+    size = max(ctx.session.settings.engine.output_limit - NOTE_CHARS, 1_000)
+    title = _safe(document.title) if args.offset == 0 else ""
+    whole = len(document.text)
+    if args.offset and args.offset >= whole:
+        raise ToolFailure(
+            f"offset {args.offset:,} is past the end: {document.url} has {whole:,} characters",
+            hint="Use a smaller offset.",
+        )
+    end = _page_end(document.text, args.offset, size - len(title))
+    part = _safe(document.text[args.offset : end])
+    notes = [f"{_MARK} {note}" for note in _notes(document, args.offset, end, whole)]
+    output = "\n\n".join(each for each in (title, part, "\n".join(notes)) if each)
+    data: dict[str, Any] = {
+        "url": document.url,
+        "title": document.title,
+        "kind": document.kind,
+        "content_type": document.content_type,
+        "size": document.size,
+        "redirects": list(document.hops),
+        "offset": args.offset,
+        "next_offset": end if end < whole else None,
+        "characters": whole,
+        "text": part,
+    }
+    meta = {"origin": "web"} | ({"truncated": True} if document.cut or end < whole else {})
+    return ToolResult(data=data, output=output, content=_blocks(document, output), meta=meta)
+
+
+def _notes(document: Document, start: int, end: int, total: int) -> Iterator[str]:
+    if document.hops:
+        yield f"Redirected to {document.url}."
+    yield from document.notes
+    if start or end < total:
+        onward = f"; continue with offset={end}" if end < total else ""
+        yield f"Characters {start:,} to {end:,} of {total:,}{onward}."
+
+
+def _page_end(text: str, start: int, size: int) -> int:
+    """Return where a part ends: at the end of a line where one is near."""
+    if len(text) - start <= size:
+        return len(text)
+    line = text.rfind("\n", start + size - size // 10, start + size)
+    return line + 1 if line > 0 else start + size
+
+
+def _safe(text: str) -> str:
+    """Return a text of the web in which nothing looks like a note of this tool."""
+    return _FORGED.sub(r"(\1)", text)
+
+
+def _blocks(document: Document, output: str) -> tuple[Text | Image, ...]:
+    if document.picture is None:
+        return ()
+    data = base64.b64encode(document.picture.data).decode("ascii")
+    return Text(output), Image(data, document.picture.mime_type)
+
+
+TOOLS: Final[tuple[Tool, ...]] = (web_fetch(),)

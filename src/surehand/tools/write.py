@@ -1,0 +1,55 @@
+"""`Write` (`FileWrite`): create a file, or replace its whole content in one step."""
+
+from __future__ import annotations
+
+from surehand.core.args import Args, Field
+from surehand.core.call import ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.tool import Preview, Tool
+from surehand.tools.applying import checked, previewed, written
+from surehand.tools.attempt import Attempt
+from surehand.tools.edit import effects, resources
+from surehand.tools.edit_checks import WRITE_CHECKS
+from surehand.tools.prompts import prompt
+
+
+class WriteArgs(Args):
+    """Which file, and what shall be in it."""
+
+    file_path: str = Field(description="The absolute path to the file to write")
+    content: str = Field(description="The content to write to the file")
+
+
+def _attempt(args: WriteArgs, ctx: ToolContext) -> Attempt:
+    return Attempt(ctx, args.file_path, content=args.content)
+
+
+def check(args: WriteArgs, ctx: ToolContext) -> None:
+    checked(_attempt(args, ctx), WRITE_CHECKS)
+
+
+def preview(args: WriteArgs, ctx: ToolContext) -> Preview:
+    return previewed(_attempt(args, ctx), WRITE_CHECKS)
+
+
+def run(args: WriteArgs, ctx: ToolContext) -> ToolResult:
+    return written(_attempt(args, ctx), WRITE_CHECKS, "Write")
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="Write",
+        description=prompt("write"),
+        args=WriteArgs,
+        run=run,
+        check=check,
+        preview=preview,
+        effects=effects,
+        resources=resources,
+        aliases=("FileWrite",),
+        requires_permission=True,
+        reversible=True,
+        origin="workspace",
+        examples=({"file_path": "notes.md", "content": "# Notes\n"},),
+    ),
+)
