@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 import zlib
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CORPUS = Path(__file__).with_name("attacks.jsonl")
+CORPORA = ("attacks.jsonl", "attacks-2.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Case:
     category: str
     rules: tuple[str, ...]
     fixture: tuple[tuple[Any, ...], ...]
+    corpus: int
 
     @property
     def passes(self) -> set[str]:
@@ -37,15 +39,22 @@ class Case:
         """Return the input with the workspace filled in."""
         return _filled(self.input, workspace)
 
-    def build(self, workspace: Path, environment: Callable[[str, str], None]) -> None:
-        """Make the fixture; what is large or slow is made only for cases that are run."""
+    def build(self, workspace: Path, environment: Callable[[str, str], None], made: Path | None = None) -> None:
+        """Make the fixture in an empty workspace; `made` keeps those with a repository, which many cases share."""
+        kept = made / zlib.crc32(repr(self.fixture).encode()).to_bytes(4).hex() if made is not None else None
+        if kept is not None and kept.exists():
+            shutil.copytree(kept, workspace, symlinks=True, dirs_exist_ok=True)
+            return
         for op, *values in self.fixture:
             _OPS[op](workspace, *_filled(values, workspace)) if op != "env" else environment(*values)
+        if kept is not None and ("git", "") in self.fixture:
+            shutil.copytree(workspace, kept, symlinks=True)
 
 
 def load() -> list[Case]:
-    """Return every case of the corpus."""
-    rows = [json.loads(line) for line in CORPUS.read_text().splitlines()]
+    """Return every case of the corpora."""
+    texts = [Path(__file__).with_name(name).read_text() for name in CORPORA]
+    rows = [(at, json.loads(line)) for at, text in enumerate(texts, 1) for line in text.splitlines()]
     return [
         Case(
             row["id"],
@@ -57,8 +66,9 @@ def load() -> list[Case]:
             row["category"],
             tuple(row.get("rules", ())),
             tuple(tuple(op) for op in row.get("fixture", ())),
+            corpus,
         )
-        for row in rows
+        for corpus, row in rows
     ]
 
 
