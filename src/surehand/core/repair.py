@@ -1,7 +1,8 @@
 """Arguments repaired where the intent is plain, with a receipt.
 
-Models send a JSON string for a list, a number in quotes, a nearly right enum value. What can only mean one thing is
-mended and reported; everything else stays a fault.
+Models send a JSON string for a list, a number in quotes, an enum value with a slip in it. What can only mean one thing
+is mended and reported; everything else stays a fault. A repair never guesses between words: `disallow` is no slip of
+`allow`.
 """
 
 from __future__ import annotations
@@ -9,55 +10,84 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final, cast
 
-from surehand.core.schema import Schema, path_text, trimmed
+from surehand.core.schema import Fault, Schema, path_text, trimmed
+from surehand.core.typos import is_typo, words_of
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DEPTH_LIMIT: Final = 40
 
 
-def repair(value: Mapping[str, Any], schema: Schema) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments with plain slips mended, and a sentence for each mend."""
-    notes: list[str] = []
-    mended = _mend(dict(value), schema, schema, (), notes)
-    return cast("dict[str, Any]", mended), notes
+class _Report:
+    """What was mended, and what no kind check may let pass although it could be read as the type that is wanted."""
+
+    __slots__ = ("faults", "notes")
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.faults: list[Fault] = []
+
+    def add(self, other: _Report) -> None:
+        self.notes += other.notes
+        self.faults += other.faults
 
 
-def _mend(value: Any, schema: Any, root: Schema, path: tuple[str | int, ...], notes: list[str]) -> Any:
+def repair(value: Mapping[str, Any], schema: Schema) -> tuple[dict[str, Any], list[str], list[Fault]]:
+    """Return the arguments with plain slips mended, a sentence for each mend, and what must not be converted silently.
+
+    The faults are those that a lenient check would take without a word (`true` for a number).
+    """
+    report = _Report()
+    mended = _mend(dict(value), schema, schema, (), report)
+    return cast("dict[str, Any]", mended), report.notes, report.faults
+
+
+def _mend(value: Any, schema: Any, root: Schema, path: tuple[str | int, ...], report: _Report) -> Any:
     if not isinstance(schema, Mapping) or len(path) > _DEPTH_LIMIT:
         return value
     schema = _resolved(cast("Schema", schema), root)
     branches = cast("list[Schema]", schema.get("anyOf") or schema.get("oneOf") or [])
     if branches:
-        return _mend_branches(value, [_resolved(branch, root) for branch in branches], root, path, notes)
+        return _mend_branches(value, [_resolved(branch, root) for branch in branches], root, path, report)
     if "enum" in schema:
-        return _mend_enum(value, schema["enum"], path, notes)
+        return _mend_enum(value, schema["enum"], path, report)
     wanted = schema.get("type")
     if isinstance(wanted, list):
         kinds: list[Schema] = [{**schema, "type": kind} for kind in cast("list[str]", wanted)]
-        return _mend_branches(value, kinds, root, path, notes)
+        return _mend_branches(value, kinds, root, path, report)
     if isinstance(wanted, str) and not _is(value, wanted):
         mended = _converted(value, wanted, schema)
         if mended is _NOTHING:
+            if _must_refuse(value, wanted):
+                shown = trimmed(json.dumps(value, default=repr), 60)
+                report.faults.append(Fault(path_text(path), f"{shown} is not {_KIND[wanted]}"))
             return value
-        notes.append(f"{path_text(path)}: took {trimmed(json.dumps(value, default=repr), 60)} as {_KIND[wanted]}")
+        report.notes.append(
+            f"{path_text(path)}: took {trimmed(json.dumps(value, default=repr), 60)} as {_KIND[wanted]}"
+        )
         value = mended
     if isinstance(value, dict):
-        return _mend_object(cast("dict[str, Any]", value), schema, root, path, notes)
+        return _mend_object(cast("dict[str, Any]", value), schema, root, path, report)
     if isinstance(value, list) and "items" in schema:
         items = cast("list[Any]", value)
         mended_items: list[Any] = [
-            _mend(each, schema["items"], root, (*path, index), notes) for index, each in enumerate(items)
+            _mend(each, schema["items"], root, (*path, index), report) for index, each in enumerate(items)
         ]
         return mended_items
     return cast("Any", value)
 
 
+def _must_refuse(value: Any, wanted: str) -> bool:
+    """Say whether a lenient check could turn this value into another one without a word."""
+    if isinstance(value, bool):
+        return wanted in ("integer", "number", "string", "null")
+    return wanted in ("integer", "number", "boolean") and isinstance(value, str | int | float)
+
+
 def _mend_object(
-    value: dict[str, Any], schema: Schema, root: Schema, path: tuple[str | int, ...], notes: list[str]
+    value: dict[str, Any], schema: Schema, root: Schema, path: tuple[str | int, ...], report: _Report
 ) -> dict[str, Any]:
     properties = cast("dict[str, Schema]", schema.get("properties") or {})
     required = cast("list[str]", schema.get("required") or [])
@@ -65,42 +95,45 @@ def _mend_object(
     for name, each in value.items():
         wanted = properties.get(name)
         if each is None and wanted is not None and name not in required and not _allows_null(wanted, root):
-            notes.append(f"{path_text((*path, name))}: null left out, its default applies")
+            report.notes.append(f"{path_text((*path, name))}: null left out, its default applies")
             continue
-        mended[name] = _mend(each, wanted, root, (*path, name), notes) if wanted is not None else each
+        mended[name] = _mend(each, wanted, root, (*path, name), report) if wanted is not None else each
     return mended
 
 
 def _mend_branches(
-    value: Any, branches: list[Schema], root: Schema, path: tuple[str | int, ...], notes: list[str]
+    value: Any, branches: list[Schema], root: Schema, path: tuple[str | int, ...], report: _Report
 ) -> Any:
     fitting = [branch for branch in branches if _fits(value, branch)]
+    refused: list[Fault] = []
     for branch in fitting or branches:
-        trial: list[str] = []
+        trial = _Report()
         mended = _mend(value, branch, root, path, trial)
-        if fitting or trial:
-            notes.extend(trial)
+        if fitting or trial.notes:
+            report.add(trial)
             return mended
+        refused += trial.faults[:1]
+    if not fitting and len(refused) >= len(branches) - sum(branch.get("type") == "null" for branch in branches):
+        report.faults += refused[:1]
     return value
 
 
-def _mend_enum(value: Any, choices: list[Any], path: tuple[str | int, ...], notes: list[str]) -> Any:
+def _mend_enum(value: Any, choices: list[Any], path: tuple[str | int, ...], report: _Report) -> Any:
     if value in choices or not isinstance(value, str):
         return value
-    words = {_folded(choice): choice for choice in choices if isinstance(choice, str)}
-    near = set(get_close_matches(_folded(value), words, n=2, cutoff=0.75))
-    near |= {word for word in words if value and word.startswith(_folded(value))}
-    if _folded(value) in words:
-        near = {_folded(value)}
-    if len(near) != 1:
+    named = [choice for choice in choices if isinstance(choice, str)]
+    spelt = [choice for choice in named if _folded(choice) == _folded(value)]
+    # What may be the beginning of another choice is no plain slip of this one.
+    near = spelt or [each for each in named if is_typo(value, each) or _folded(each).startswith(_folded(value))]
+    if len(near) != 1 or not (spelt or is_typo(value, near[0])):
         return value
-    meant = words[near.pop()]
-    notes.append(f"{path_text(path)}: took {value!r} as {meant!r}")
-    return meant
+    report.notes.append(f"{path_text(path)}: took {value!r} as {near[0]!r}")
+    return near[0]
 
 
 def _folded(word: str) -> str:
-    return re.sub(r"[\s_-]+", "", word).casefold()
+    """Return a name without what only its spelling adds: capitals, and the signs between its words."""
+    return "".join(words_of(word))
 
 
 def _resolved(schema: Schema, root: Schema) -> Schema:
@@ -166,7 +199,16 @@ _KIND: Final = {
     "string": "text",
     "null": "null",
 }
-_TRUTH: Final = {"true": True, "false": False, "yes": True, "no": False}
+_TRUTH: Final = {
+    "true": True,
+    "false": False,
+    "yes": True,
+    "no": False,
+    "on": True,
+    "off": False,
+    "1": True,
+    "0": False,
+}
 
 
 def _converted(value: Any, wanted: str, schema: Schema) -> Any:
@@ -185,6 +227,8 @@ def _converted(value: Any, wanted: str, schema: Schema) -> Any:
             except (ValueError, RecursionError):
                 return _NOTHING
             return parsed if _is(parsed, wanted) else _NOTHING
+    if wanted == "boolean" and isinstance(value, int) and value in (0, 1):
+        return bool(value)
     if wanted == "integer" and isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return int(value)
     items = schema.get("items")

@@ -14,13 +14,18 @@ from surehand.core.tool import Tool
 
 def mended(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
     """Return checked arguments and a receipt of repairs; raise `invalid_args` with every fault."""
+    refused: list[Fault] = []
     try:
-        raw, notes = repair(call.args, tool.arguments.schema())
-        return tool.arguments.parse(raw, strict=False), tuple(notes)
+        raw, notes, refused = repair(call.args, tool.arguments.schema())
+        parsed = tool.arguments.parse(raw, strict=False)
     except InvalidArguments as problem:
-        raise invalid(tool, problem.faults) from None
+        known = {fault.path for fault in problem.faults}
+        raise invalid(tool, [*problem.faults, *(each for each in refused if each.path not in known)]) from None
     except (TypeError, ValueError, AttributeError) as problem:
         raise invalid(tool, [Fault("", f"arguments must be an object: {problem}")]) from None
+    if refused:
+        raise invalid(tool, refused)
+    return parsed, tuple(notes)
 
 
 def broken(tool: Tool, call: ToolCall) -> ToolFailure:
