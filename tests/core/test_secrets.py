@@ -28,6 +28,22 @@ SECRET = [
     "/etc/sudoers.d/90-cloud",
     "/home/ann/.local/state/surehand/audit.jsonl",
     "odd\nname/.env",
+    "app/.env~",
+    "app/#.env#",
+    "..env.swp",
+    ".env.~2~",
+    "id_rsa.bak",
+    "id_rsa~",
+    "keys/id_rsa.bak.2",
+    "prod.pem.bak",
+    "prod.pem.old",
+    "prod.pem (copy)",
+    ".netrc.orig",
+    "/home/ann/.npmrc",
+    "/root/.npmrc",
+    "/home/ann/.bash_history",
+    "/home/ann/.zsh_history",
+    "/home/ann/.local/share/fish/fish_history",
 ]
 OPEN = [
     "",
@@ -49,6 +65,15 @@ OPEN = [
     ".envy",
     "key.pem.txt",
     "my.ssh/x",
+    "/home/ann/project/.npmrc",
+    ".npmrc",
+    ".env.example~",
+    "notes.bak",
+    "~",
+    "#",
+    ".bak",
+    "history",
+    "grpc/_cython/roots.pem",
 ]
 
 
@@ -66,7 +91,7 @@ def test_an_ordinary_file_is_not_taken_for_a_secret(path: str) -> None:
 def test_every_pattern_of_the_list_bites(pattern: str) -> None:
     name = pattern.replace("*", "x")
     assert is_secret(name)
-    assert name.startswith("/") or is_secret(f"/home/ann/{name}")
+    assert name.startswith("/") or is_secret(f"/home/ann/{name.removeprefix('~/')}")
     assert not pattern.endswith("/") or is_secret(f"{name}anything/below")
 
 

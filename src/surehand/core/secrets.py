@@ -2,12 +2,13 @@
 
 The patterns are written as in .gitignore: a bare name matches at any depth, one with a slash inside matches a tail of
 the path, a trailing `/` means a folder and all that is in it, and a later `!` takes a name back. Unlike there, a
-leading `/` is the root of the file system, `~` is nobody's (a home is just a place where such folders lie), and case
-never matters.
+leading `/` is the root of the file system, a leading `~/` means right in a home (`.npmrc` holds a log-in there, and in
+a project its settings), and case never matters. A backup of a secret is one: `.env~`, `#.env#`, `id_rsa.bak`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -44,8 +45,12 @@ SECRET_PATTERNS: Final[tuple[str, ...]] = (
     "id_ed25519_sk",
     "ssh_host_*_key",
     "*.pem",
+    # what is published: the roots of certificates that programs come with
     "!cacert.pem",
+    "!cacerts.pem",
     "!ca-bundle.pem",
+    "!ca-certificates.pem",
+    "!roots.pem",
     "*.key",
     "*.p8",
     "*.p12",
@@ -87,6 +92,10 @@ SECRET_PATTERNS: Final[tuple[str, ...]] = (
     "*.tfstate.backup",
     ".m2/settings-security.xml",
     ".streamlit/secrets.toml",
+    "~/.npmrc",
+    "~/.yarnrc.yml",
+    ".m2/settings.xml",
+    ".gradle/gradle.properties",
     ".claude/.credentials.json",
     ".codex/auth.json",
     ".config/op/",
@@ -123,6 +132,22 @@ SECRET_PATTERNS: Final[tuple[str, ...]] = (
     "Login Data",
     "logins.json",
     "key4.db",
+    # what was typed: passwords stand in command lines
+    ".bash_history",
+    ".zsh_history",
+    ".zhistory",
+    ".sh_history",
+    ".ksh_history",
+    ".history",
+    "fish_history",
+    ".python_history",
+    ".node_repl_history",
+    ".irb_history",
+    ".psql_history",
+    ".mysql_history",
+    ".sqlite_history",
+    ".rediscli_history",
+    ".dbshell",
     # the system
     "/etc/shadow",
     "/etc/shadow-",
@@ -132,7 +157,6 @@ SECRET_PATTERNS: Final[tuple[str, ...]] = (
     "/etc/sudoers.d/",
     "/etc/ssl/private/",
     "/etc/krb5.keytab",
-    "/root/.bash_history",
     # Surehand's own state, where it lies by default
     ".local/state/surehand/",
     ".config/surehand/",
@@ -146,13 +170,27 @@ def is_secret(path: str) -> bool:
     A path that ends in `/` is a folder for sure: `.env/` (somebody's virtual environment) is no secret, `.ssh/` is.
     """
     parts = path.lower().split("/")
-    return any(_ends_here(parts, at) for at, part in enumerate(parts) if part in _PLAIN) or _is_secret_name(parts[-1])
+    if any(_ends_here(parts, at) for at, part in enumerate(parts) if part in _PLAIN) or _is_secret_name(parts[-1]):
+        return True
+    copied = _copied(parts[-1])
+    return copied is not None and is_secret("/".join((*parts[:-1], copied)))
 
 
 def may_be_secret(name: bytes) -> bool:
     """Return False for the last name of a path that ends no pattern; a walk asks this first, `is_secret` only then."""
     name = name.lower()
-    return name in _PLAIN_BYTES or name.endswith(_ENDINGS_BYTES) or name.startswith(_BEGINNINGS_BYTES)
+    if name in _PLAIN_BYTES or name.endswith(_ENDINGS_BYTES) or name.startswith(_BEGINNINGS_BYTES):
+        return True
+    return name.endswith(_BACKUP_ENDINGS_BYTES) and _copied(name.decode("utf-8", "surrogateescape")) is not None
+
+
+def _copied(name: str) -> str | None:
+    """Return the name of the file that one of this name is a backup of, as editors, packagers and people make them."""
+    if not name.endswith(_BACKUP_ENDINGS) or (found := _BACKUP.fullmatch(name)) is None:
+        return None
+    original = found["name"]
+    # vim puts a dot before the name of its copy: `.id_rsa.swp`, but also `..env.swp`.
+    return original[1:] if found["swap"] and original.startswith(".") and len(original) > 1 else original
 
 
 def _ends_here(parts: list[str], at: int) -> bool:
@@ -162,15 +200,26 @@ def _ends_here(parts: list[str], at: int) -> bool:
 
 
 def _tail(parts: list[str], at: int, pattern: list[str]) -> bool:
+    if pattern[0] == "~":
+        begin = at + 2 - len(pattern)
+        return parts[begin : at + 1] == pattern[1:] and _is_home(parts[:begin])
     begin = at + 1 - len(pattern)
     return begin >= 0 and parts[begin : at + 1] == pattern and (pattern[0] != "" or begin == 0)
+
+
+def _is_home(parts: list[str]) -> bool:
+    match parts:
+        case ["~"] | ["", "root"] | ["", "home" | "users", _]:
+            return True
+        case _:
+            return len(parts) > 1 and "/".join(parts) == os.path.expanduser("~").lower().rstrip("/")
 
 
 def _is_secret_name(name: str) -> bool:
     if not name.endswith(_ENDINGS) and not name.startswith(_BEGINNINGS):
         return False
     wild, exceptions = _expressions()
-    return wild.fullmatch(name) is not None and exceptions.fullmatch(name) is None
+    return wild.fullmatch(name) is not None and exceptions.fullmatch(_copied(name) or name) is None
 
 
 @cache
@@ -192,6 +241,19 @@ def _by_last_part(patterns: Iterable[str]) -> Mapping[str, list[tuple[list[str],
     return table
 
 
+_BACKUP: Final = re.compile(
+    r"(?:\.?#|\.~|copy of )?(?P<name>.+?)"
+    r"(?:#|\.~\d+~|~|[._-](?:bak|old|orig|backup|save|sav|copy|tmp|prev|previous|dpkg-(?:old|dist|new|tmp)|rpm(?:save|new|orig)"
+    r"|(?P<swap>sw[m-p])|\d{1,14})| ?\(copy\)| copy| \(\d+\))",
+    re.DOTALL,
+)
+# What every name that `_BACKUP` matches ends in: most names are sorted out by this alone.
+_BACKUP_ENDINGS: Final = (
+    *("#", "~", ")", "bak", "old", "orig", "backup", "save", "sav", "copy", "tmp", "prev", "previous", "dist", "new"),
+    *("swp", "swo", "swn", "swm"),
+    *"0123456789",
+)
+_BACKUP_ENDINGS_BYTES: Final = tuple(each.encode() for each in _BACKUP_ENDINGS)
 _ALL: Final = [each.lower() for each in SECRET_PATTERNS]
 _WILDCARDS: Final = [each for each in _ALL if "*" in each and not each.startswith("!")]
 _PLAIN: Final = _by_last_part(each for each in _ALL if "*" not in each and not each.startswith("!"))
