@@ -17,7 +17,7 @@ from surehand.host.history import limit
 from surehand.host.history.contents import DELTA_DEPTH, digest_parts
 from surehand.host.history.history import History, Who
 from surehand.host.history.recovery import recover, recovered
-from surehand.host.history.words import ABSENT, FileChange, FileState
+from surehand.host.history.words import ABSENT, Compensation, FileChange, FileState
 from surehand.host.text import Splice, spliced
 
 MB = 1024 * 1024
@@ -41,7 +41,7 @@ def record(history: History, path: str, before: bytes, after: bytes) -> str:
     for data in (before, after):
         history.keep_bytes(data)
     change = FileChange(path, file(before), file(after))
-    return history.record([change], call_id="c", tool="T", session_id="session_s", description="d")
+    return history.record(Who("T", "c", "session_s", "d"), [change])
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 70_000, 300_000])
@@ -310,3 +310,44 @@ def test_the_store_is_private(folder: str) -> None:
     with sqlite3.connect(os.path.join(folder, "history.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     database.close()
+
+
+def test_a_history_of_the_first_format_is_brought_up_to_date_with_all_it_has(folder: str) -> None:
+    history, _ = opened(folder)
+    id = record(history, "/a", b"old", b"new")
+    history.close()
+    with sqlite3.connect(f"{folder}/history.db") as database:
+        for column in ("main_session", "turn", "note", "compensation", "parts"):
+            database.execute(f"ALTER TABLE change DROP COLUMN {column}")
+        database.execute("PRAGMA user_version=1")
+    database.close()
+    again, notes = opened(folder)
+    change = again.change(id)
+    assert change is not None
+    assert (change.session_id, change.main_session_id, change.turn) == ("session_s", "session_s", "c")
+    assert again.content(change.files[0].before.digest) == b"old"
+    assert notes == []
+    again.close()
+
+
+def test_a_history_of_a_later_format_is_left_alone(folder: str) -> None:
+    history, _ = opened(folder)
+    record(history, "/a", b"old", b"new")
+    history.close()
+    with sqlite3.connect(f"{folder}/history.db") as database:
+        database.execute("PRAGMA user_version=99")
+    database.close()
+    with pytest.raises(ToolFailure, match="newer version"):
+        opened(folder)
+
+
+def test_a_compensating_call_is_an_entry_of_its_own(folder: str) -> None:
+    history, _ = opened(folder)
+    wish = Compensation("Unsend", {"id": 7}, "take the letter back")
+    id = history.record_compensation(Who("Send", "c", "session_s", "Send", turn="turn_1"), wish)
+    history.close()
+    again, _ = opened(folder)
+    change = again.change(id)
+    assert change is not None
+    assert (change.compensation, change.files, change.turn) == (wish, (), "turn_1")
+    again.close()

@@ -61,6 +61,7 @@ class Loop:
         if self.session.agents is not None:
             self.session.agents.spent = outcome.spent
         limit = asyncio.timeout(self.limits.seconds)
+        self.session.begin_turn()
         try:
             async with limit:
                 await self._settle()
@@ -70,6 +71,8 @@ class Loop:
             if not limit.expired():
                 raise
             outcome.stop = "time_limit"
+        finally:
+            self.session.end_turn()
         return outcome
 
     async def converse(self, texts: AsyncIterator[str]) -> AsyncIterator[Outcome]:

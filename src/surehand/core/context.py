@@ -20,7 +20,7 @@ T = TypeVar("T")
 class ToolContext:
     """What a handler gets beside its arguments: the call, the session, a way to report progress."""
 
-    __slots__ = ("_made", "_permits", "_report", "call", "options", "session")
+    __slots__ = ("_made", "_permits", "_report", "call", "options", "session", "turn")
 
     def __init__(
         self,
@@ -32,6 +32,8 @@ class ToolContext:
     ) -> None:
         self.call = call
         self.session = session
+        self.turn = session.turn or call.id
+        """The turn the call began in: that of the conversation, or the call itself where there is none."""
         self.options = options
         """The tool's own settings (`[tools.NAME.custom]`)."""
         self._report = report

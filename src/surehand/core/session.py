@@ -88,10 +88,26 @@ class Session:
         """What no command may change, whichever program it starts; set by the policy. None: nothing of that kind."""
         self.opens: Callable[[], tuple[str, ...]] = tuple
         """Folders outside the roots that commands may write in; set by the policy."""
+        self.turn = ""
+        """What is being done for one prompt (`begin_turn`); empty outside a conversation, where a call is its own."""
         self.closed = False
         self._emit: Listener = emit or _nobody
         self._kept: dict[str, tuple[Kept[Any], Any]] = {}
         self._keeping = RLock()
+
+    @property
+    def main(self) -> Session:
+        """The session a person has: this one, or the one its sub-agents work for."""
+        return self if self.parent is None else self.parent.main
+
+    def begin_turn(self) -> str:
+        """Begin a turn: everything done until `end_turn` is taken back together. A sub-agent works for its parent's."""
+        self.turn = (self.parent.turn if self.parent is not None else "") or new_id("turn")
+        return self.turn
+
+    def end_turn(self) -> None:
+        """End the turn; calls that began in it still belong to it."""
+        self.turn = ""
 
     def emit(self, kind: EventKind, *, tool: str = "", call_id: str = "", **data: Any) -> None:
         """Send an event to everyone who listens."""

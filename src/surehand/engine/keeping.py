@@ -63,7 +63,7 @@ def _stated(prepared: Prepared) -> list[_Changing]:
 
 def _kept(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str | None:
     """Compare with what stood there and write the differences down; return the change's id."""
-    from surehand.host.history.history import HISTORY
+    from surehand.host.history.history import HISTORY, Who
 
     session, tool = prepared.ctx.session, prepared.tool.name
     try:
@@ -76,9 +76,7 @@ def _kept(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str
             if data is not None:
                 history.keep_bytes(data)
         said = f"{tool} {os.path.relpath(changes[0].path, session.workspace)}"
-        change_id = history.record(
-            changes, call_id=prepared.call.id, tool=tool, session_id=session.id, description=said
-        )
+        change_id = history.record(Who.of(prepared.ctx, tool, said), changes)
     except (_TooMuch, OSError, ToolFailure) as problem:
         _tell(prepared, problem)
         return None

@@ -104,14 +104,7 @@ def record(history: History, folder: str, who: Who, lost: str = "") -> Recorded 
     if not changes:
         return None
     changes.sort(key=lambda each: each.path)
-    change_id = history.record(
-        changes,
-        call_id=who.call_id,
-        tool=who.tool,
-        session_id=who.session_id,
-        description=who.description,
-    )
-    return Recorded(change_id, tuple(changes), lost)
+    return Recorded(history.record(who, changes), tuple(changes), lost)
 
 
 def _entries(folder: str) -> Iterator[tuple[str, list[Any]]]:

@@ -6,6 +6,14 @@
 
 A tool that finds out afterwards what changed (a command) keeps the contents with `keep_bytes` or `keep_path` and
 writes all down with `record`.
+
+What a call did elsewhere than in files is taken back by a call (a compensating operation): whoever knows it writes
+it down when the call has ended, and Undo makes it, newest first among the other changes:
+
+    change_id = history.record_compensation(Who.of(ctx, "Send", "Send the letter"), Compensation("Unsend", {"id": 7}))
+
+It is an entry like any other (`Change.compensation`, no files), belongs to a turn and a session, and is listed by
+`surehand log`.
 """
 
 from __future__ import annotations
@@ -28,7 +36,7 @@ from surehand.core.session import Kept
 from surehand.host.history.contents import LINK_BYTES, Contents
 from surehand.host.history.limit import drop_oldest, drop_seen
 from surehand.host.history.log import Log, connect, damaged, set_aside
-from surehand.host.history.words import Change, ChangeKind, FileChange, FileState
+from surehand.host.history.words import Change, ChangeKind, Compensation, FileChange, FileState
 from surehand.host.replace import temporary_name
 from surehand.host.text import Splice
 
@@ -48,10 +56,13 @@ class Who:
     call_id: str = ""
     session_id: str = ""
     description: str = ""
+    main_session_id: str = ""
+    turn: str = ""
+    note: str = ""
 
     @classmethod
     def of(cls, ctx: ToolContext, tool: str, description: str) -> Who:
-        return cls(tool, ctx.call.id, ctx.session.id, description)
+        return cls(tool, ctx.call.id, ctx.session.id, description, ctx.session.main.id, ctx.turn)
 
 
 @frozen
@@ -72,6 +83,7 @@ class History:
         self._limit_bytes = limit_bytes if folder is not None else min(limit_bytes, MEMORY_LIMIT_BYTES)
         self._note = note
         self._lock = threading.RLock()
+        self._users = 1
         self._recorded = 0
         self._confirmed: list[str] = []
         self._connect()
@@ -218,21 +230,22 @@ class History:
 
     def record(
         self,
+        who: Who,
         changes: Sequence[FileChange],
         *,
-        call_id: str,
-        tool: str,
-        session_id: str,
-        description: str = "",
         kind: ChangeKind = "change",
         about: Sequence[str] = (),
     ) -> str:
         """Write down a change that has happened, whose contents are kept already; return its id."""
-        who = Who(tool, call_id, session_id, description)
         with self.transaction():
             id = self.log.add(replace(_entry(who, changes, kind, about, ""), state="done"))
         self._bound()
         return id
+
+    def record_compensation(self, who: Who, compensation: Compensation) -> str:
+        """Write down the call that takes back what a call has done elsewhere than in files; return the change's id."""
+        with self.transaction():
+            return self.log.add(replace(_entry(who, (), "change", (), ""), state="done", compensation=compensation))
 
     def keep_bytes(self, data: bytes) -> str:
         """Keep a content and return its digest."""
@@ -311,9 +324,18 @@ class History:
         with self._held():
             return self.log.fact("dropped")
 
+    def share(self) -> History:
+        """Return this history for a session below its own: the last of those who use it closes it."""
+        with self._lock:
+            self._users += 1
+        return self
+
     def close(self) -> None:
         """Write what is still in memory, compress, keep to the limit, and let go of the database."""
         with self._lock:
+            self._users -= 1
+            if self._users > 0:
+                return
             try:
                 if self._folder is not None:
                     self._tidy()
@@ -359,8 +381,11 @@ def _entry(who: Who, files: Sequence[FileChange], kind: ChangeKind, about: Seque
         state="intent",
         about=tuple(about),
         session_id=who.session_id,
+        main_session_id=who.main_session_id,
+        turn=who.turn,
         call_id=who.call_id,
         description=who.description,
+        note=who.note,
         temporary=temporary,
     )
 
@@ -377,6 +402,8 @@ def _unusable(problem: Exception) -> ToolFailure:
 def _open(session: Session) -> History:
     from surehand.host.history.recovery import recovered
 
+    if session.parent is not None:
+        return session.parent.keep(HISTORY).share()
     folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
     limit = session.settings.history.limit_mb * 1024 * 1024
     return recovered(History(folder, limit, lambda text: session.emit("note", message=text)))
@@ -386,5 +413,5 @@ async def _close(history: History) -> None:
     history.close()
 
 
-HISTORY: Final = Kept("history", make=_open, close=_close)
+HISTORY: Final[Kept[History]] = Kept("history", make=_open, close=_close)
 """The session's history: `ctx.session.keep(HISTORY)`."""

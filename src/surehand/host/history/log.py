@@ -10,18 +10,34 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from surehand.host.history import contents
-from surehand.host.history.words import Change, FileChange, FileState
+from surehand.host.history.words import Change, Compensation, FileChange, FileState
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS change(
     number INTEGER PRIMARY KEY, at REAL NOT NULL, session TEXT NOT NULL, call TEXT NOT NULL, tool TEXT NOT NULL,
     description TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, about TEXT NOT NULL, temporary TEXT NOT NULL,
-    files TEXT NOT NULL);
+    files TEXT NOT NULL, main_session TEXT NOT NULL DEFAULT '', turn TEXT NOT NULL DEFAULT '',
+    note TEXT NOT NULL DEFAULT '', compensation TEXT NOT NULL DEFAULT '', parts TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS change_intent ON change(number) WHERE state = 'intent';
 CREATE TABLE IF NOT EXISTS seen(digest TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS fact(name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
-_COLUMNS: Final = "number, at, session, call, tool, description, kind, state, about, temporary, files"
+_COLUMNS: Final = (
+    "number, at, session, call, tool, description, kind, state, about, temporary, files,"
+    " main_session, turn, note, compensation, parts"
+)
+VERSION: Final = 2
+_UPGRADES: Final = {
+    1: """
+ALTER TABLE change ADD COLUMN main_session TEXT NOT NULL DEFAULT '';
+ALTER TABLE change ADD COLUMN turn TEXT NOT NULL DEFAULT '';
+ALTER TABLE change ADD COLUMN note TEXT NOT NULL DEFAULT '';
+ALTER TABLE change ADD COLUMN compensation TEXT NOT NULL DEFAULT '';
+ALTER TABLE change ADD COLUMN parts TEXT NOT NULL DEFAULT '';
+UPDATE change SET main_session = session, turn = call;
+"""
+}
+"""What brings a database of an older version to the next one."""
 
 
 def connect(folder: str | None) -> tuple[sqlite3.Connection, str]:
@@ -81,9 +97,31 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=NORMAL")
     database.execute("PRAGMA wal_autocheckpoint=4000")
-    if database.execute("PRAGMA user_version").fetchone()[0] == 0:
-        database.executescript(SCHEMA + contents.SCHEMA + "PRAGMA user_version=1;")
+    if _version(database) != VERSION:
+        _bring_up_to_date(database)
     return database
+
+
+def _version(database: sqlite3.Connection) -> int:
+    return database.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _bring_up_to_date(database: sqlite3.Connection) -> None:
+    """Make the tables of a new database, or change those of an older one, in one step; another process may be at it."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(database)
+        if version > VERSION:
+            raise sqlite3.OperationalError(f"the history was written by a newer version (format {version})")
+        scripts = [SCHEMA + contents.SCHEMA] if version == 0 else [_UPGRADES[n] for n in range(version, VERSION)]
+        for statement in filter(str.strip, "".join(scripts).split(";")):  # `executescript` would commit before it
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version={VERSION}")
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
 
 
 class Log:
@@ -97,9 +135,19 @@ class Log:
         description = change.description.encode("utf-8", "backslashreplace").decode()
         row = (change.at, change.session_id, change.call_id, change.tool, description, change.kind, change.state)
         cursor = self._database.execute(
-            "INSERT INTO change(at, session, call, tool, description, kind, state, about, temporary, files)"
-            " VALUES(?,?,?,?,?,?,?,?,?,?)",
-            (*row, json.dumps(change.about) if change.about else "[]", change.temporary, _packed(change.files)),
+            "INSERT INTO change(at, session, call, tool, description, kind, state, about, temporary, files,"
+            " main_session, turn, note, compensation, parts) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                *row,
+                json.dumps(change.about) if change.about else "[]",
+                change.temporary,
+                _packed(change.files),
+                change.main_session_id or change.session_id,
+                change.turn or change.call_id,
+                change.note,
+                json.dumps(change.compensation.to_dict()) if change.compensation else "",
+                json.dumps(dict(change.parts)) if change.parts else "",
+            ),
         )
         return str(cursor.lastrowid)
 
@@ -179,7 +227,8 @@ def _state(state: FileState) -> list[Any]:
 
 
 def _change(row: tuple[Any, ...]) -> Change:
-    number, at, session, call, tool, description, kind, state, about, temporary, files = row
+    number, at, session, call, tool, description, kind, state, about, temporary, files, *more = row
+    main_session, turn, note, compensation, parts = more
     return Change(
         id=str(number),
         tool=tool,
@@ -188,8 +237,13 @@ def _change(row: tuple[Any, ...]) -> Change:
         state=state,
         about=tuple(json.loads(about)),
         session_id=session,
+        main_session_id=main_session,
+        turn=turn,
         call_id=call,
         description=description,
+        note=note,
+        compensation=Compensation.from_dict(json.loads(compensation)) if compensation else None,
+        parts={id: tuple(paths) for id, paths in json.loads(parts).items()} if parts else {},
         at=at,
         temporary=temporary,
     )

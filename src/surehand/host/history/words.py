@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from surehand.core.frozen import field, frozen
@@ -44,8 +45,24 @@ class FileChange:
 
 
 @frozen
+class Compensation:
+    """The call that takes back what a call did elsewhere than in files: Undo makes it, through the door."""
+
+    tool: str
+    args: Mapping[str, Any]
+    description: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"tool": self.tool, "args": dict(self.args), "description": self.description}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Compensation:
+        return cls(data["tool"], data["args"], data.get("description", ""))
+
+
+@frozen
 class Change:
-    """What one call did to files, as one entry of the log."""
+    """What one call did to files (or, by its compensation, elsewhere), as one entry of the log."""
 
     id: str
     tool: str
@@ -54,9 +71,18 @@ class Change:
     state: ChangeState = "done"
     about: tuple[str, ...] = ()
     """The changes an undo took back or a redo brought back."""
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Of an undo: the paths it took back of those changes that it took back only in part."""
     session_id: str = ""
+    main_session_id: str = ""
+    """The session a person has: that of the sub-agent's parent where a sub-agent made the change."""
+    turn: str = ""
+    """What belongs together: everything done for one prompt, or one call made outside a conversation."""
     call_id: str = ""
     description: str = ""
+    note: str = ""
+    """What a person must know of it: that it was interrupted, or what of it is not kept."""
+    compensation: Compensation | None = None
     at: float = field(default_factory=time.time)
     temporary: str = ""
 
@@ -74,8 +100,12 @@ class Change:
             "state": self.state,
             "about": list(self.about),
             "session_id": self.session_id,
+            "main_session_id": self.main_session_id,
+            "turn": self.turn,
             "call_id": self.call_id,
             "description": self.description,
+            "note": self.note,
+            "compensation": self.compensation.to_dict() if self.compensation else None,
             "files": [_file(each) for each in self.files],
         }
 
