@@ -29,7 +29,7 @@ from surehand.engine.middleware import Layers
 from surehand.host import locations
 from surehand.policy.approval import AnswerFunction, Approver, Nobody, approver_of, remember
 from surehand.policy.policy import Policy
-from surehand.policy.trust import is_trusted
+from surehand.policy.trust import changed_since_trusted, is_trusted
 from surehand.registry.loading import FOLDER, Loaded, Loader
 from surehand.registry.registry import Registry
 from surehand.surroundings import Surroundings
@@ -94,6 +94,8 @@ class Surehand:
             settings, self.warnings = loaded.settings, loaded.warnings
         else:
             settings = config.with_flags(settings, config.flags(mode=mode, timeout=timeout))
+        if not self.trusted and (waiting := changed_since_trusted(root)):
+            self.warnings.append(_awaits_trust(waiting))
         self.settings = settings
         self.bus = Bus()
         levels = {name: own.monitoring.log_level for name, own in settings.tools.items()}
@@ -210,7 +212,14 @@ class Surehand:
     async def watch_tools(self) -> None:
         """Keep the workspace's own tools up to date until cancelled; changed files count once they are trusted."""
         workspace = self.session.workspace
-        await self.loader.watch(os.path.join(workspace, FOLDER), lambda: is_trusted(workspace))
+
+        def is_allowed() -> bool:
+            return is_trusted(workspace)
+
+        def tell_waiting() -> None:
+            self.session.emit("note", message=_awaits_trust(changed_since_trusted(workspace)))
+
+        await self.loader.watch(os.path.join(workspace, FOLDER), is_allowed, tell_waiting)
 
     @cached_property
     def health(self) -> HealthMonitor:
@@ -363,6 +372,11 @@ class Surehand:
 
         async for position, result in run_all(calls, self.executor, self.session, self.selection):
             yield position, result
+
+
+def _awaits_trust(changed: Sequence[str]) -> str:
+    shown = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
+    return f"changed since this folder was trusted: {shown}; its own files count again after `surehand trust`"
 
 
 def _is_folder(path: str) -> bool:

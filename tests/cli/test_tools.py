@@ -189,3 +189,46 @@ def test_config_show_says_where_each_value_came_from(tmp_path: Path) -> None:
     done = surehand("config", "show", cwd=tmp_path, SUREHAND_ENGINE__TIMEOUT="soon")
     assert done.returncode == 2
     assert "SUREHAND_ENGINE__TIMEOUT" in done.stderr
+
+
+def own_tool(tmp_path: Path, source: str) -> Path:
+    path = tmp_path / ".surehand" / "tools" / "own.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    return path
+
+
+GREET = "from surehand import tool\n\n@tool(read_only=True)\ndef greet() -> str:\n    'Greet.'\n    return 'hi'\n"
+
+
+def test_a_file_that_does_not_load_is_told_once(tmp_path: Path) -> None:
+    own_tool(tmp_path, "x = (")
+    surehand("trust", "--yes", cwd=tmp_path)
+    for words in (["tools", "list"], ["tools", "invoke", "time.now"]):
+        assert surehand(*words, cwd=tmp_path).stderr.count("was never closed") == 1
+
+
+def test_a_file_that_changed_and_awaits_trust_is_mentioned(tmp_path: Path) -> None:
+    own_tool(tmp_path, GREET)
+    surehand("trust", "--yes", cwd=tmp_path)
+    assert surehand("tools", "invoke", "greet", cwd=tmp_path).stderr == ""
+    own_tool(tmp_path, GREET.replace("hi", "ho"))
+    done = surehand("tools", "invoke", "greet", cwd=tmp_path)
+    assert done.returncode == 3
+    assert ".surehand/tools/own.py" in done.stderr
+    assert "surehand trust" in done.stderr
+
+
+@pytest.mark.spec("REG-10")
+def test_tools_of_a_trusted_folder_are_not_deferred(tmp_path: Path) -> None:
+    own_tool(tmp_path, GREET)
+    surehand("trust", "--yes", cwd=tmp_path)
+    rows = {row["name"]: row for row in json.loads(surehand("tools", "list", cwd=tmp_path).stdout)}
+    assert (rows["greet"]["deferred"], rows["WebFetch"]["deferred"], rows["Read"]["deferred"]) == (False, True, False)
+
+
+def test_the_list_of_a_session_shows_what_it_has_activated(tmp_path: Path) -> None:
+    invoked("ToolSearch", {"query": "select:WebFetch"}, tmp_path, "--session", "s")
+    for words, deferred in ((["--session", "s"], False), (["--session", "other"], True), ([], True)):
+        rows = json.loads(surehand("tools", "list", *words, cwd=tmp_path).stdout)
+        assert next(row for row in rows if row["name"] == "WebFetch")["deferred"] is deferred

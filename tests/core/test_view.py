@@ -41,7 +41,7 @@ def make(name: str, *, aliases: tuple[str, ...] = (), module: str = "", enabled:
 def registry_of(*names: str) -> Registry:
     registry = Registry()
     for name in names:
-        registry.register(make(name, aliases=("FileRead",) if name == "Read" else ()))
+        registry.register(make(name, aliases=("FileRead",) if name == "Read" else ()), deferrable=True)
     return registry
 
 
@@ -205,3 +205,19 @@ def test_mcp_gets_all_tools_and_keeps_dotted_names() -> None:
     names = [each["name"] for each in view.for_mcp()]
     assert len(names) == 18
     assert "time.now" in names
+
+
+@pytest.mark.spec("REG-10")
+def test_what_somebody_brought_in_is_shown_and_hides_nothing_else() -> None:
+    registry = many()
+    registry.register(make("mine"))
+    view = selection(registry)
+    assert [info.name for info in view.active_tools()] == [*CORE_TOOLS, "mine"]
+    assert not view.is_deferred("mine")
+    assert view.is_deferred("WebFetch")
+    few = registry_of(*CORE_TOOLS)
+    for number in range(20):
+        few.register(make(f"own{number}"))
+    assert len(selection(few).active_tools()) == len(CORE_TOOLS) + 20
+    few.register(make("Foreign"), deferrable=True)
+    assert not selection(few).is_deferred("Foreign")

@@ -185,3 +185,19 @@ def test_registering_and_unregistering_are_events() -> None:
     registry.register(make("a"))
     registry.unregister("a")
     assert seen == [("tool_registered", "a"), ("tool_unregistered", "a")]
+
+
+def test_filtering_by_a_name_and_its_alias_gives_the_tool_once() -> None:
+    registry = Registry()
+    registry.register(make("a", aliases=("x",)))
+    assert [found.name for found in registry.filter(["x", "a", "nobody"])] == ["a"]
+
+
+def test_what_cannot_be_unregistered_is_not_said_to_be_unregistrable_as_a_new_tool() -> None:
+    registry = Registry()
+    registry.register(make("a"))
+    registry.register(make("b", requires=("a",)))
+    with pytest.raises(RegistrationError, match="cannot be unregistered: still required by b"):
+        registry.unregister("a")
+    with pytest.raises(RegistrationError, match="cannot be unregistered"):
+        registry.exchange(["a"], [])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.session import Session
@@ -23,10 +25,14 @@ OTHERS = {
 }
 
 
+def make(name: str, text: str) -> Tool:
+    return Tool(name=name, description=text, run=lambda a, c: None, args={"type": "object"})
+
+
 def opened(others: dict[str, str]) -> Session:
     registry = Registry()
     for name, text in {**{name: name for name in CORE_TOOLS}, **others}.items():
-        registry.register(Tool(name=name, description=text, run=lambda a, c: None, args={"type": "object"}))
+        registry.register(make(name, text), deferrable=True)
     session = Session("/", settings=Settings())
     session.selection = Selection(registry, session, search=SearchIndex(registry).names)
     return session
@@ -103,3 +109,13 @@ async def test_through_the_one_door_a_typo_and_a_wrong_selection_are_answered() 
         empty = await app.call("ToolSearch", {"query": ""})
         assert empty.error is not None
         assert empty.error.code == "invalid_args"
+
+
+@pytest.mark.spec("REG-7", "REG-10")
+async def test_a_tool_of_ones_own_is_shown_beside_all_the_built_in_ones() -> None:
+    async with scratch_app(tools=[make("mine", "Mine.")], modules={"ours": [make("theirs", "Ours.")]}) as app:
+        shown = [info.name for info in app.selection.active_tools()]
+        assert shown == [*[name for name in app.registry if name in CORE_TOOLS], "mine", "theirs"]
+        assert {"WebFetch", "TaskCreate"} <= set(app.selection.deferred_tools())
+        app.register(make("late", "Late."))
+        assert not app.selection.is_deferred("late")

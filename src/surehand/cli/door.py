@@ -33,6 +33,7 @@ async def opened(
     from surehand.app import Surehand
     from surehand.engine.log import to_stderr
 
+    hold_log()  # what goes wrong while the application opens is printed below, once
     app = Surehand(
         options.cwd,
         allow=options.allow,
@@ -48,10 +49,22 @@ async def opened(
 
         for handler in logging.getLogger("surehand").handlers:
             handler.addFilter(lambda record: getattr(record, "surehand", {}).get("event") not in shows)
-    for warning in app.warnings:
-        render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + warning)
+    print_warnings(app)
     async with app:
         yield app
+
+
+def hold_log() -> None:
+    """Keep log lines off the terminal until a handler is set: without one, Python prints warnings by itself."""
+    import logging
+
+    logging.getLogger("surehand").addHandler(logging.NullHandler())
+
+
+def print_warnings(app: Surehand) -> None:
+    """Print what was found wrong while the application opened."""
+    for warning in app.warnings:
+        render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + warning)
 
 
 class OwnSession:

@@ -86,8 +86,9 @@ def _list(options: Namespace) -> int:
     return 0
 
 
-def _registry(options: Namespace) -> tuple[Any, dict[str, Any]]:
-    """Return the registry and the per-tool settings, without the engine: this path must start fast."""
+def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
+    """Return the registry, the per-tool settings and the threshold of deferral, without the engine: it starts fast."""
+    from surehand.core.view import DEFERRED_THRESHOLD
     from surehand.host import locations
     from surehand.registry.loading import FOLDER, GROUP, entry_points
 
@@ -95,16 +96,19 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any]]:
     own = os.path.isdir(os.path.join(options.cwd, FOLDER))
     if made or own or next(entry_points(GROUP), None) is not None:
         from surehand.app import Surehand
+        from surehand.cli import door
 
+        door.hold_log()
         app = Surehand(options.cwd, keep_state=made)
-        return app.registry, dict(app.settings.tools)
+        door.print_warnings(app)
+        return app.registry, dict(app.settings.tools), app.settings.toolset.deferred_threshold
     from surehand.catalog import register_builtin
     from surehand.registry.registry import Registry
 
     registry = Registry()
     register_builtin(registry)
     if not locations.has_settings(options.cwd):
-        return registry, {}
+        return registry, {}, DEFERRED_THRESHOLD
     from surehand import config
     from surehand.policy.sources import rules_in_force
     from surehand.policy.trust import is_trusted
@@ -112,22 +116,35 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any]]:
     root = os.path.realpath(options.cwd)
     settings = config.load(root, trusted=is_trusted(root)).settings
     rules_in_force(settings, root, ())  # a wrong rule is told by every command
-    return registry, dict(settings.tools)
+    return registry, dict(settings.tools), settings.toolset.deferred_threshold
 
 
 def _rows(options: Namespace) -> list[dict[str, Any]]:
-    from surehand.core.view import CORE_TOOLS, DEFERRED_THRESHOLD
+    from surehand.core.view import Selection
 
-    registry, settings = _registry(options)
-    infos = registry.infos()
+    registry, settings, threshold = _registry(options)
+    shown = Selection(registry, threshold=threshold)
+    for name in _activated(options):
+        shown.activate_tool(name)
     rows: list[dict[str, Any]] = []
-    for info in infos:
+    for info in registry.infos():
         set_off = info.name in settings and not settings[info.name].enabled
         row = info.to_dict()
         row["state"] = "disabled" if set_off else registry.lifecycle.state(info.name)
-        row["deferred"] = len(infos) > DEFERRED_THRESHOLD and info.name not in CORE_TOOLS
+        row["deferred"] = shown.is_deferred(info.name)
         rows.append(row)
     return rows
+
+
+def _activated(options: Namespace) -> list[str]:
+    """Return the tools that a session has activated by now, as its journal has it."""
+    if options.session is None:
+        return []
+    from surehand.engine.journal import records
+    from surehand.host import locations
+
+    journal = os.path.join(locations.workspace_state(options.cwd), "sessions", f"{options.session}.jsonl")
+    return [str(record.get("tool", "")) for record in records(journal, ("tool_activated",))]
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

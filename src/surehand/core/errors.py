@@ -61,12 +61,14 @@ class ToolFailure(SurehandError):
 
 
 class RegistrationError(SurehandError):
-    """A tool that cannot be registered; `problems` lists every fault, not only the first."""
+    """A tool that cannot be registered or unregistered; `problems` lists every fault, not only the first."""
 
-    def __init__(self, name: str, problems: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, problems: Iterable[str], *, doing: Literal["registered", "unregistered"] = "registered"
+    ) -> None:
         self.name = name
         self.problems: tuple[str, ...] = tuple(problems)
-        super().__init__(f"tool {name!r} cannot be registered: " + "; ".join(self.problems))
+        super().__init__(f"tool {name!r} cannot be {doing}: " + "; ".join(self.problems))
 
 
 class SettingsError(SurehandError):

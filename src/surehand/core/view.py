@@ -37,6 +37,9 @@ class Source(Protocol):
         ...
 
     def info(self, name: str, session: Session | None = None) -> ToolInfo | None: ...
+    def is_deferrable(self, name: str) -> bool:
+        """Say whether a tool may be left out of what a model is shown at first."""
+        ...
 
 
 Search = Callable[[str, int, Callable[[str], bool]], Sequence[str]]
@@ -119,51 +122,55 @@ class Selection:
 
     @property
     def deferring(self) -> bool:
-        """Whether there are so many tools that only the core is shown at first."""
-        names = self._current()
-        if self._hide is None:
-            return len(names) > self.threshold
-        return len(list(islice((name for name in names if not self._hide(name)), self.threshold + 1))) > self.threshold
+        """Whether there are so many tools that not all are shown at first.
+
+        What somebody brought in does not count: it is shown in any case, and must not hide anything else.
+        """
+        hide = self._hide
+        counted = (name for name in self._current() if not self._is_brought_in(name) and not (hide and hide(name)))
+        return len(list(islice(counted, self.threshold + 1))) > self.threshold
 
     def is_deferred(self, name: str) -> bool:
         """Return whether a tool is here but not shown until it is activated."""
         real = self.source.resolve(name)
-        if real is None or real in self.core or real in self._activated or real not in self:
+        if real is None or self._is_fixed(real) or real in self._activated or real not in self:
             return False
         return self.deferring
 
     def active_tools(self) -> list[ToolInfo]:
-        """Return what a model is shown: all tools, or the core and what has been activated.
+        """Return what a model is shown: all tools, or the core, what somebody brought in, and what has been activated.
 
         Activated tools come last, so that a provider's prompt cache keeps the part before them.
         """
+        present = self._present()
         if not self.deferring:
-            return self._told(self._present())
-        core, later = set(self.core), self._activated.difference(self.core)
-        shown = [name for name in self._current() if name in core]
-        shown += [name for name in self._current() if name in later]
-        return self._told(name for name in shown if self._hide is None or not self._hide(name))
+            return self._told(present)
+        core = set(self.core)
+        shown = [name for name in present if name in core]
+        shown += [name for name in present if name not in core and self._is_brought_in(name)]
+        activated = self._activated
+        shown += [name for name in present if name in activated and not self._is_fixed(name)]
+        return self._told(shown)
 
     def search_tools(self, query: str, limit: int = 10) -> list[ToolInfo]:
         """Return the best matches for a query. The core is left out while tools are deferred: it is shown anyway."""
         if self._search is None:
             return []
-        names, hide, core = self._current(), self._hide, self.core if self.deferring else ()
+        names, hide = self._current(), self._hide
 
         def is_here(name: str) -> bool:
             return name in names and (hide is None or not hide(name))
 
-        found = self._search(query, limit, lambda name: name not in core and is_here(name))
-        if not found and core:
-            found = self._search(query, limit, is_here)
-        return self._told(found)
+        if not self.deferring:
+            return self._told(self._search(query, limit, is_here))
+        found = self._search(query, limit, lambda name: name not in self.core and is_here(name))
+        return self._told(found or self._search(query, limit, is_here))
 
     def deferred_tools(self) -> list[str]:
         """Return the names of tools that are here and not shown."""
         if not self.deferring:
             return []
-        shown = self._activated.union(self.core)
-        return [name for name in self._present() if name not in shown]
+        return [name for name in self._present() if not self._is_fixed(name) and name not in self._activated]
 
     def activate_tool(self, name: str) -> bool:
         """Show a tool from now on; False when there is no such tool here."""
@@ -218,6 +225,14 @@ class Selection:
     @property
     def _activated(self) -> set[str]:
         return self._own_activations if self.session is None else self.session.activated
+
+    def _is_brought_in(self, name: str) -> bool:
+        """Say whether a person brought this tool in (a program's own, a module's, a trusted folder's)."""
+        return name not in self.core and not self.source.is_deferrable(name)
+
+    def _is_fixed(self, name: str) -> bool:
+        """Say whether a tool is shown however many there are."""
+        return name in self.core or not self.source.is_deferrable(name)
 
     def _current(self) -> dict[str, None]:
         if self._version != self.source.version:

@@ -138,7 +138,7 @@ class Servers:
 
     def _register(self, tool: Tool, left_out: list[str]) -> bool:
         try:
-            self._registry.replace(tool)
+            self._registry.replace(tool, deferrable=True)
         except RegistrationError as problem:
             left_out.extend(problem.problems)
             return False

@@ -62,6 +62,11 @@ def state_of(workspace: str) -> Trust:
     return Trust(root, "changed" if changed else "trusted", tuple(files), tuple(changed), known.get("at"))
 
 
+def changed_since_trusted(workspace: str) -> tuple[str, ...]:
+    """Return the files that changed since the folder was trusted; none for one that is, or never was."""
+    return state_of(workspace).changed if os.path.realpath(workspace) in _load() else ()
+
+
 def give(workspace: str) -> Trust:
     """Trust a folder as it is now."""
     root = os.path.realpath(workspace)

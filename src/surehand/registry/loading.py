@@ -29,7 +29,7 @@ CHECK_AGAIN_MS: Final = 2000
 class Registrar(Protocol):
     """Where tools are put; the registry is one."""
 
-    def exchange(self, away: Iterable[str], tools: Iterable[Tool]) -> list[Tool]: ...
+    def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]: ...
 
 
 @frozen
@@ -69,7 +69,9 @@ class Loader:
 
     def load_entry_points(self) -> list[Loaded]:
         """Load what installed packages offer under the entry point group `surehand.tools`."""
-        return [self._take(f"{name} = {path}", _loader(path, name)) for name, path in entry_points(GROUP)]
+        return [
+            self._take(f"{name} = {path}", _loader(path, name), deferrable=True) for name, path in entry_points(GROUP)
+        ]
 
     def load_file(self, path: str) -> Loaded | None:
         """Load one Python file; None when this very content was tried before."""
@@ -90,8 +92,16 @@ class Loader:
         loaded = [self._drop(path) for path in gone]
         return loaded + [found for path in paths if (found := self.load_file(path)) is not None]
 
-    async def watch(self, folder: str, allowed: Callable[[], bool] = lambda: True) -> None:
-        """Keep a folder's tools up to date until cancelled. What changed is loaded once `allowed` says so."""
+    async def watch(
+        self,
+        folder: str,
+        allowed: Callable[[], bool] = lambda: True,
+        tell_waiting: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Keep a folder's tools up to date until cancelled.
+
+        What changed is loaded once `allowed` says so; `tell_waiting` is called with each change that has to wait.
+        """
         import asyncio
 
         from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # its stop_event is not typed
@@ -106,18 +116,20 @@ class Loader:
                 if pending and allowed():
                     pending = False
                     self.load_folder(folder)
+                elif changes:
+                    tell_waiting()
                 if not _is_folder(folder):
                     break
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
-    def _take(self, source: str, load: Callable[[], list[Tool]]) -> Loaded:
+    def _take(self, source: str, load: Callable[[], list[Tool]], *, deferrable: bool = False) -> Loaded:
         before = self._given.get(source, ())
         try:
             tools = load()
             if not tools:
                 raise SurehandError("it holds no tools; put @tool on a function, or list them in TOOLS")
-            self._registry.exchange(before, tools)
+            self._registry.exchange(before, tools, deferrable=deferrable)
         except RegistrationError as problem:
             return self._finished(Loaded(source, before, f"{source}: {problem}"))
         except (KeyboardInterrupt, GeneratorExit):

@@ -24,12 +24,15 @@ from surehand.registry.validate import problems
 class _Entry:
     """One place in the registry: the tool, or how to get it."""
 
-    __slots__ = ("info", "load", "tool")
+    __slots__ = ("deferrable", "info", "load", "tool")
 
-    def __init__(self, tool: Tool | None, info: ToolInfo | None, load: Callable[[], Tool] | None) -> None:
+    def __init__(
+        self, tool: Tool | None, info: ToolInfo | None, load: Callable[[], Tool] | None, deferrable: bool
+    ) -> None:
         self.tool = tool
         self.info = info
         self.load = load
+        self.deferrable = deferrable
 
 
 class Registry:
@@ -45,23 +48,26 @@ class Registry:
 
     # -- register ------------------------------------------------------------------------------------------------
 
-    def register(self, tool: Tool) -> Tool:
-        """Add a tool; raise RegistrationError with every fault. Returns the tool, so it can wrap a definition."""
+    def register(self, tool: Tool, *, deferrable: bool = False) -> Tool:
+        """Add a tool; raise RegistrationError with every fault. Returns the tool, so it can wrap a definition.
+
+        A model is always shown it, unless it is `deferrable`: one of many that nobody here chose by name.
+        """
         found = problems(tool, thorough=False)
         if isinstance(tool, Tool):
             found += self._clashes(tool.name, _names_of(tool))
             found += unmet(tool, self.card)
         if found:
             raise RegistrationError(getattr(tool, "name", repr(tool)), found)
-        self._add(tool.name, _names_of(tool), _Entry(tool, None, None))
+        self._add(tool.name, _names_of(tool), _Entry(tool, None, None, deferrable))
         return tool
 
     def register_lazy(self, info: ToolInfo, load: Callable[[], Tool]) -> None:
-        """Add a tool that is loaded when it is first called."""
+        """Add a tool that is loaded when it is first called; a model finds it by searching where there are many."""
         names = (*info.aliases, full_name(info.module, info.name)) if info.module else info.aliases
         if found := self._clashes(info.name, names):
             raise RegistrationError(info.name, found)
-        self._add(info.name, names, _Entry(None, info, load))
+        self._add(info.name, names, _Entry(None, info, load, deferrable=True))
 
     def register_module(self, module: str, tools: Iterable[Tool], *, version: str | None = None) -> list[Tool]:
         """Add a group of tools under one module name: all of them, or none."""
@@ -78,21 +84,23 @@ class Registry:
         if faults:
             raise RegistrationError(f"module {module}", faults)
         for tool in members:
-            self._add(tool.name, _names_of(tool), _Entry(tool, None, None))
+            self._add(tool.name, _names_of(tool), _Entry(tool, None, None, deferrable=False))
         return members
 
-    def exchange(self, away: Iterable[str], tools: Iterable[Tool]) -> list[Tool]:
+    def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]:
         """Put tools in the place of others, all or nothing; calls under way finish on the old ones.
 
         Tools that others still require cannot go, unless one of the new ones takes their place.
         """
         members, gone = list(tools), [name for name in away if name in self._entries]
         if faults := self._exchange_faults(members, gone):
-            raise RegistrationError(", ".join(str(getattr(tool, "name", tool)) for tool in members) or gone[0], faults)
+            doing = "registered" if members else "unregistered"
+            names = ", ".join(str(getattr(tool, "name", tool)) for tool in members) or ", ".join(gone)
+            raise RegistrationError(names, faults, doing=doing)
         for name in gone:
             self._remove(name)
         for tool in members:
-            self._add(tool.name, _names_of(tool), _Entry(tool, None, None))
+            self._add(tool.name, _names_of(tool), _Entry(tool, None, None, deferrable))
         return members
 
     def unregister(self, name: str, *, cascade: bool = False) -> list[str]:
@@ -102,10 +110,11 @@ class Registry:
         """
         real = self.resolve(name)
         if real is None:
-            raise RegistrationError(name, [f"there is no tool {name!r} to unregister"])
+            raise RegistrationError(name, [f"there is no tool {name!r}"], doing="unregistered")
         dependants = self.dependants(real)
         if dependants and not cascade:
-            raise RegistrationError(real, [f"still required by {', '.join(dependants)}; unregister with cascade=True"])
+            why = f"still required by {', '.join(dependants)}; unregister with cascade=True"
+            raise RegistrationError(real, [why], doing="unregistered")
         removed: list[str] = []
         for dependant in dependants:
             if dependant in self._entries:
@@ -113,11 +122,11 @@ class Registry:
         self._remove(real)
         return [*removed, real]
 
-    def replace(self, tool: Tool) -> Tool:
+    def replace(self, tool: Tool, *, deferrable: bool = False) -> Tool:
         """Put a tool in the place of the one with its name (or add it); calls under way finish on the old one."""
         if tool.name in self._entries:
-            return self.exchange([tool.name], [tool])[0]
-        return self.register(tool)
+            return self.exchange([tool.name], [tool], deferrable=deferrable)[0]
+        return self.register(tool, deferrable=deferrable)
 
     # -- look up -------------------------------------------------------------------------------------------------
 
@@ -186,8 +195,14 @@ class Registry:
         return [(info.name, info.description) for info in self.infos()]
 
     def filter(self, names: Iterable[str]) -> list[Tool]:
-        """Return the tools with these names or aliases; unknown names are ignored."""
-        return [tool for name in dict.fromkeys(names) if (tool := self.get(name)) is not None]
+        """Return the tools with these names or aliases, each once; unknown names are ignored."""
+        real = dict.fromkeys(found for name in names if (found := self.resolve(name)) is not None)
+        return [tool for name in real if (tool := self.get(name)) is not None]
+
+    def is_deferrable(self, name: str) -> bool:
+        """Say whether a model need not be shown this tool at first; what somebody brought in is always shown."""
+        entry = self._entries.get(name)
+        return entry is not None and entry.deferrable
 
     def dependants(self, name: str) -> list[str]:
         """Return the names of tools that require this one."""
