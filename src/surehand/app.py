@@ -35,11 +35,12 @@ from surehand.registry.registry import Registry
 from surehand.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from surehand.agent.history import Past
     from surehand.agent.loop import Limits, Loop
     from surehand.core.model import Model
+    from surehand.core.session import Checkpoint
     from surehand.core.settings import McpServerSettings, Mode
     from surehand.engine.health import HealthMonitor
+    from surehand.engine.journal import Journal
     from surehand.engine.tuning import Tuner
     from surehand.mcp.client import Servers
     from surehand.registry.lifecycle import Transition
@@ -155,11 +156,11 @@ class Surehand:
         self.session.selection = self.selection
         self.tuner: Tuner | None = None
         self._stack = AsyncExitStack()
-        self._journal_path: str | None = None
+        self.journal: Journal | None = None
+        """The journal of a session with a name; None where nothing of it is kept."""
         around = Surroundings(self.bus, self.session, self._stack)
         if session and state_dir:
-            self._journal_path = os.path.join(state_dir, "sessions", f"{session}.jsonl")
-            around.keep_journal(self._journal_path)
+            self.journal = around.keep_journal(os.path.join(state_dir, "sessions", f"{session}.jsonl"))
             around.keep_metrics(os.path.join(state_dir, "metrics.sqlite"), self.metrics)
         if record:
             around.keep_recording(record)
@@ -338,13 +339,38 @@ class Surehand:
         """Return what a call would do, with its diff and the verdict; nothing is changed."""
         return await self.executor.dry_run(ToolCall(name, args or {}), self.session, self.selection)
 
-    @property
-    def past(self) -> Past:
-        """The conversation so far, as this session's journal has it."""
-        from surehand.agent import history
-        from surehand.engine.journal import records
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the turns of this session's conversation, oldest first; each can be rewound to."""
+        from surehand.conversations import rewinder
 
-        return history.read(records(self._journal_path)) if self._journal_path else history.Past()
+        return rewinder(self).checkpoints()
+
+    async def rewind(
+        self,
+        to: int | str,
+        *,
+        files: bool = True,
+        transcript: bool = True,
+        force: bool = False,
+        branch: str | None = None,
+        dry_run: bool = False,
+    ) -> ToolResult:
+        """Bring files and transcript back to just before a turn (its number or id); judged like every call.
+
+        A file that somebody changed since is refused with the difference, unless forced. With `branch` this session
+        keeps its transcript and a session of that name goes on from the turn; with `dry_run` nothing is changed.
+        """
+        from surehand.conversations import rewinder
+
+        return await rewinder(self).rewind(
+            to, files=files, transcript=transcript, force=force, branch=branch, dry_run=dry_run
+        )
+
+    async def undo_rewind(self, *, force: bool = False) -> ToolResult:
+        """Take the latest rewind back, as long as the conversation has not gone on."""
+        from surehand.conversations import rewinder
+
+        return await rewinder(self).undo_rewind(force=force)
 
     def conversation(
         self,

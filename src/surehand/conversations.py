@@ -1,4 +1,4 @@
-"""Conversations with a model over an application: the agent loop, and the sub-agents it may start."""
+"""Conversations with a model over an application: the agent loop, its sub-agents, and the way back to earlier turns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from surehand.agent import profiles
 from surehand.agent.loop import Limits, Loop
 from surehand.agent.prompt import system_prompt
+from surehand.agent.rewind import SessionRewinder
 from surehand.agent.subagents import Subagents
+from surehand.engine.journal import MemoryJournal
 from surehand.models import choose, open_model
 from surehand.tools.tasks import BOARD
 
@@ -31,16 +33,18 @@ def loop(
         app.session.agents = subagents(app, model, limits)
         app.layers.reuse = True
         app.executor.forget_all()
-    return Loop(
+    made = Loop(
         model,
         app.executor,
         app.session,
         app.selection if with_tools else None,
         system=system or system_prompt(app.session),
         limits=limits,
-        past=app.past,
+        transcript=rewinder(app).transcript(),
         on_text=on_text,
     )
+    rewinder(app).conversations.add(made)
+    return made
 
 
 def subagents(app: Surehand, model: Model, limits: Limits | None) -> Subagents:
@@ -58,3 +62,24 @@ def subagents(app: Surehand, model: Model, limits: Limits | None) -> Subagents:
         board=BOARD,
         limits=limits,
     )
+
+
+def rewinder(app: Surehand) -> SessionRewinder:
+    """Return who brings an application's session back to earlier turns, made on first use."""
+    session = app.session
+    if isinstance(session.rewinder, SessionRewinder):
+        return session.rewinder
+    journal = app.journal
+    if journal is None:  # nothing is kept on disk: the turns are remembered for as long as the session lives
+        journal = MemoryJournal(session.id)
+        app.bus.subscribe(journal)
+    session.rewinder = SessionRewinder(
+        session,
+        call=app.call,
+        dry_run=app.dry_run,
+        records=journal.records,
+        hold_alone=journal.hold_alone,
+        start_branch=journal.start_branch,
+        board=BOARD,
+    )
+    return session.rewinder

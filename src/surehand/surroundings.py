@@ -33,7 +33,7 @@ class Surroundings:
         self._settings = session.settings
         self._stack = stack
 
-    def keep_journal(self, path: str) -> None:
+    def keep_journal(self, path: str) -> Journal:
         """Take a named session up where its journal ends, and write on."""
         try:
             locations.private_dir(os.path.dirname(path))
@@ -45,6 +45,7 @@ class Surroundings:
         self._bus.subscribe(journal)
         self._stack.callback(journal.close)
         self._session.emit("session_started", workspace=self._session.workspace)
+        return journal
 
     def keep_recording(self, path: str) -> None:
         """Write every call and its result to a file that can be replayed."""

@@ -240,7 +240,7 @@ async def test_a_call_that_began_before_a_crash_is_not_made_again(tmp_path: Path
     script = ScriptedModel([("launch", {"target": "moon"}), ("launch", {"target": "mars"})], "both are off")
     async with Surehand(tmp_path, session="s", tools=[launch], approver=Says()) as app:
         await app.conversation(script).ask("launch both")
-        journal = Path(str(app._journal_path))
+        journal = Path(app.journal.path)
     # What a kill in the first call leaves behind: it began, and nothing after that was written.
     lines = journal.read_text().splitlines()
     began = next(number for number, line in enumerate(lines) if '"call_started"' in line)
@@ -263,7 +263,7 @@ async def test_a_call_under_an_id_that_was_used_before_a_crash_is_made(tmp_path:
     both = [ToolCall("launch", {"target": target}, id="same", source="model") for target in ("moon", "mars")]
     async with Surehand(tmp_path, session="s", tools=[launch], approver=Says()) as app:
         await app.conversation(ScriptedModel(both, "both are off")).ask("launch both")
-        journal = Path(str(app._journal_path))
+        journal = Path(app.journal.path)
     lines = journal.read_text().splitlines()
     ended = next(number for number, line in enumerate(lines) if '"call_finished"' in line)
     journal.write_text("\n".join(lines[: ended + 1]) + "\n")
@@ -278,7 +278,7 @@ async def test_a_call_under_an_id_that_was_used_before_a_crash_is_made(tmp_path:
 async def test_a_damaged_journal_keeps_what_can_be_read(tmp_path: Path) -> None:
     async with Surehand(tmp_path, session="s") as app:
         await app.conversation(ScriptedModel("one")).ask("first")
-        path = Path(str(app._journal_path))
+        path = Path(app.journal.path)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], "{broken", *lines[1:], '{"kind": "message", "data": {"message": 5}}', '{"ki']))
     model = ScriptedModel("two")

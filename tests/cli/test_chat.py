@@ -56,6 +56,31 @@ def test_a_change_is_shown_approved_listed_and_undone(tmp_path: Path, stub: Stub
         assert terminal.ended() == 0
 
 
+def test_a_turn_is_rewound_with_its_files_after_a_preview(tmp_path: Path, stub: Stub) -> None:
+    write = call("Write", file_path="a.txt", content="two\n")
+    stub.script = [{"text": "hello"}, {"calls": [write]}, {"text": "It says two."}, {"text": "Nothing of it."}]
+    with chat(stub, tmp_path, "--mode", "accept-edits") as terminal:
+        terminal.type("hi\n")
+        terminal.wait_for("tokens")
+        terminal.type("write it\n")
+        terminal.wait_for("It says two.")
+        terminal.type("/rewind\n")
+        listed = terminal.wait_for("shows what that does")
+        assert re.search(r"1 .*hi .*-\n", listed)
+        assert re.search(r"2 .*write it .*a\.txt", listed)
+        terminal.type("/rewind 2\n")
+        assert "-two" in terminal.wait_for("only the one")
+        assert (tmp_path / "a.txt").exists()
+        terminal.type("/rewind 2 yes\n")
+        terminal.wait_for("Rewound turn 2")
+        assert not (tmp_path / "a.txt").exists()
+        terminal.type("what did I ask?\n")
+        terminal.wait_for("Nothing of it.")
+        assert "write it" not in json.dumps(stub.requests[-1])
+        terminal.type("/exit\n")
+        assert terminal.ended() == 0
+
+
 def test_a_command_that_needs_permission_asks_at_once(tmp_path: Path, stub: Stub) -> None:
     work, outside = tmp_path / "work", tmp_path / "outside.txt"
     work.mkdir()

@@ -1,7 +1,7 @@
 """The loop: the model speaks, its calls go through the door, the results go back, until it answers or a limit is met.
 
-Everything it says and gets is a message event, so the journal of a session is the session: `agent.history` reads it
-back. The loop asks nobody and decides nothing about permission; the door does.
+Everything it says and gets is a message event, so the journal of a session is the session: `agent.transcript`
+reads it back. The loop asks nobody and decides nothing about permission; the door does.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from time import monotonic
 from surehand.agent.answering import answered, taken_over
 from surehand.agent.compaction import Room
 from surehand.agent.foreign import marked
-from surehand.agent.history import Past
 from surehand.agent.outcome import Limits, Outcome, Spent
+from surehand.agent.rewind import PROMPT_SHOWN
 from surehand.agent.speaking import speak
+from surehand.agent.transcript import Transcript
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.model import Message, Model, ModelError, ModelRequest, Turn, Usage
 from surehand.core.session import Session
@@ -37,7 +38,7 @@ class Loop:
         *,
         system: str,
         limits: Limits | None = None,
-        past: Past | None = None,
+        transcript: Transcript | None = None,
         on_text: Callable[[str], None] | None = None,
         spent: Spent | None = None,
     ) -> None:
@@ -47,24 +48,32 @@ class Loop:
         self.selection = selection
         self.system = system
         self.limits = limits or Limits()
-        self.messages: list[Message] = list(past.messages) if past else []
+        self.messages: list[Message] = []
+        self.busy = False
+        """Whether a turn is under way."""
         self.outcome = Outcome()
         """What came of the latest question so far; whole also when it was interrupted."""
         self._room = Room()
         self._spent = spent
-        self._unsettled = past.settled if past else None
+        self._unsettled: Mapping[int, ToolResult] | None = None
+        self.restart(transcript or Transcript())
         self._on_text: Callable[[str], None] = on_text or (lambda text: None)
 
+    def restart(self, transcript: Transcript) -> None:
+        """Go on from a transcript, as a rewind leaves it."""
+        self.messages, self._unsettled = list(transcript.messages), transcript.settled
+
     async def ask(self, text: str) -> Outcome:
-        """Put one question and go on until the model answers or a limit is met."""
+        """Put one question and go on until the model answers or a limit is met: one turn of the session."""
         outcome = self.outcome = Outcome(stop="interrupted", spent=self._spent or Spent())
         if self.session.agents is not None:
             self.session.agents.spent = outcome.spent
         limit = asyncio.timeout(self.limits.seconds)
-        self.session.begin_turn()
+        self.busy = True
         try:
             async with limit:
                 await self._settle()
+                self.session.emit("turn_started", turn=self.session.begin_turn(), prompt=text[:PROMPT_SHOWN])
                 self._say(Message("user", self._with_notices(text)))
                 await self._take_turns(outcome)
         except TimeoutError:
@@ -73,6 +82,7 @@ class Loop:
             outcome.stop = "time_limit"
         finally:
             self.session.end_turn()
+            self.busy = False
         return outcome
 
     async def converse(self, texts: AsyncIterator[str]) -> AsyncIterator[Outcome]:

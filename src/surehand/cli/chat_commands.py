@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.cli import render
@@ -23,21 +24,60 @@ class Command:
     run: Callable[[Chat, str], Coroutine[Any, Any, None]]
 
 
+@contextmanager
+def _granted(chat: Chat) -> Generator[None]:
+    """Allow changes to be taken back meanwhile: that a person typed the command is its approval."""
+    grants = ["Undo", "Redo"]
+    chat.app.session.grants += grants
+    try:
+        yield
+    finally:
+        for grant in grants:
+            chat.app.session.grants.remove(grant)
+
+
 async def _undo(chat: Chat, rest: str) -> None:
     if rest and not rest.isdigit():
         render.error(f"{rest!r} is not a number of changes", "/undo, or /undo 3")
         return
     for _ in range(int(rest or 1)):
-        # That a person typed it is its approval, for this one call.
-        chat.app.session.grants.append("Undo")
-        try:
+        with _granted(chat):
             result = await chat.app.call("Undo", {}, source="user")
-        finally:
-            chat.app.session.grants.remove("Undo")
         if not result.ok:
             render.error(result.output)
             return
         render.line(result.output)
+
+
+_REWINDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "": {"dry_run": True},
+    "yes": {},
+    "files": {"transcript": False},
+    "transcript": {"files": False},
+}
+
+
+async def _rewind(chat: Chat, rest: str) -> None:
+    from surehand.cli.rewind import format_turns, list_turns
+
+    turn, _, how = rest.partition(" ")
+    if not turn:
+        render.line(
+            format_turns(chat.options.session or "", list_turns(chat.app), "/rewind TURN shows what that does.")
+        )
+        return
+    if how not in _REWINDS or (turn == "undo" and how):
+        render.error(f"{how!r} is none of yes, files and transcript", "/rewind, /rewind 3, /rewind 3 yes, /rewind undo")
+        return
+    with _granted(chat):
+        undoes = turn == "undo"
+        result = await (chat.app.undo_rewind() if undoes else chat.app.rewind(turn, **_REWINDS[how]))
+    if not result.ok:
+        render.error(result.output)
+        return
+    render.line(render.diff(result.output))
+    if not how and not undoes:
+        render.line(f"/rewind {turn} yes does it; /rewind {turn} files, or transcript, only the one.")
 
 
 async def _log(chat: Chat, rest: str) -> None:
@@ -118,6 +158,7 @@ Alt-Enter, or \\ at the end of a line, begins another line; several lines may be
 Ctrl-C stops an answer, or forgets what was typed; it does not leave."""
 COMMANDS: Final[Mapping[str, Command]] = {
     "undo": Command("undo [N]", "take back the last change (or the last N)", _undo),
+    "rewind": Command("rewind [TURN]", "list turns; bring files and conversation back to before one", _rewind),
     "log": Command("log", "what was changed here", _log),
     "tools": Command("tools", "the tools the model sees", _tools),
     "tasks": Command("tasks", "to-dos, background commands and agents", _tasks),

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("surehand.cli.serve", "serve the tools to any MCP client"),
     "undo": ("surehand.cli.undo", "take back the latest change of a file"),
     "redo": ("surehand.cli.redo", "bring back what undo took away"),
+    "rewind": ("surehand.cli.rewind", "bring files and conversation back to an earlier turn"),
     "log": ("surehand.cli.log", "list the changes made in this workspace"),
     "diff": ("surehand.cli.diff", "show what a change did"),
     "policy": ("surehand.cli.policy", "explain what may happen, and why"),

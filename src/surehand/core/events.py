@@ -34,6 +34,9 @@ EventKind = Literal[
     "subagent_end",
     "session_started",
     "session_closed",
+    "turn_started",
+    "rewind_started",
+    "rewind_ended",
     "message",
     "note",
 ]

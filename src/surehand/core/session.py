@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from surehand.core.call import new_id
+from surehand.core.call import ToolResult, new_id
+from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, EventKind, Listener
-from surehand.core.frozen import frozen
+from surehand.core.frozen import frozen, names_of
 from surehand.core.read_state import ReadState, Seen
 from surehand.core.secrets import is_secret
 
@@ -30,6 +31,50 @@ class Kept(Generic[T]):
     name: str
     make: Callable[[Session], T]
     close: Callable[[T], Awaitable[None]] | None = None
+
+
+@frozen
+class Checkpoint:
+    """A turn of a conversation, and the point to which a rewind can bring it: just before its prompt."""
+
+    turn: str
+    number: int
+    """Its place in the conversation as it is now, from 1; `turn` stays the same when others are rewound."""
+    prompt: str
+    at: float
+    messages: int
+    """How long the transcript was when the turn began."""
+    tasks: tuple[str, ...] = ()
+    """Tasks, background commands and agents that were started in it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {name: getattr(self, name) for name in names_of(self)} | {"tasks": list(self.tasks)}
+
+
+class Rewinder(Protocol):
+    """Brings a session back to an earlier turn; set by whoever opens it."""
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the turns so far, oldest first."""
+        ...
+
+    async def rewind(
+        self,
+        to: int | str,
+        *,
+        files: bool = True,
+        transcript: bool = True,
+        force: bool = False,
+        branch: str | None = None,
+        dry_run: bool = False,
+    ) -> ToolResult:
+        """Bring files, transcript or both back to just before a turn (its number or id)."""
+        ...
+
+    async def undo_rewind(self, *, force: bool = False) -> ToolResult:
+        """Take the latest rewind back."""
+        ...
 
 
 class Session:
@@ -69,6 +114,8 @@ class Session:
         """The tools this session sees; set by whoever opens it."""
         self.agents: AgentRunner | None = None
         """Who runs sub-agents for this session; set by whoever opens a conversation."""
+        self.rewinder: Rewinder | None = None
+        """Who brings this session back to an earlier turn; set by the application."""
         self.notices: list[str] = []
         """What happened beside the conversation (a background agent ended); told to the model with the next message."""
         self.tasks_before: dict[str, Mapping[str, Any]] = {}
@@ -136,6 +183,16 @@ class Session:
         """Remember what was read at `path`, in memory and (through the journal) for later processes."""
         self.read_state.put(path, seen)
         self.emit("file_read", path=path, **seen.to_dict())
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the turns of this session's conversation, oldest first; each can be rewound to."""
+        return [] if self.rewinder is None else self.rewinder.checkpoints()
+
+    async def rewind(self, to: int | str, **options: Any) -> ToolResult:
+        """Bring files and transcript back to just before a turn; see `Rewinder.rewind` for the options."""
+        if self.rewinder is None:
+            raise ToolFailure("this session has no conversation to rewind", hint="Open it with `app.conversation`.")
+        return await self.rewinder.rewind(to, **options)
 
     async def close(self) -> None:
         """End everything this session started; safe to call twice."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from typing import Any, Final, cast
 
+from surehand.core.errors import ToolFailure
 from surehand.core.events import Event
 from surehand.core.read_state import Seen
 from surehand.core.session import Session
@@ -32,10 +35,15 @@ _KEPT: Final = frozenset(
         "task_changed",
         "subagent_start",
         "subagent_end",
+        "turn_started",
+        "rewind_started",
+        "rewind_ended",
         "message",
         "note",
     }
 )
+
+_REWINDABLE: Final = frozenset({"turn_started", "message", "task_changed", "rewind_started", "rewind_ended"})
 
 
 class Journal:
@@ -46,6 +54,7 @@ class Journal:
         self.session_id = session_id
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        flock(self._descriptor, LOCK_SH)  # waits while another process rewinds the session
         self._mend()
 
     def __call__(self, event: Event) -> None:
@@ -54,18 +63,87 @@ class Journal:
 
     def append(self, record: dict[str, Any]) -> None:
         """Write one record as one line, in one system call."""
-        os.write(
-            self._descriptor, json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
-        )
+        os.write(self._descriptor, _line(record))
 
     def close(self) -> None:
+        """Let go of the file, and of being known as one that has the session open."""
         os.close(self._descriptor)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield what the journal holds so far, oldest first."""
+        return records(self.path)
+
+    @contextmanager
+    def hold_alone(self) -> Generator[bool]:
+        """Keep other processes from opening the session meanwhile; say False where one has it open already."""
+        try:
+            flock(self._descriptor, LOCK_EX | LOCK_NB)
+            alone = True
+        except OSError:  # the shared lock is lost in the attempt
+            alone = False
+        try:
+            yield alone
+        finally:
+            flock(self._descriptor, LOCK_SH)
+
+    def start_branch(self, name: str, turn: str) -> None:
+        """Write the journal of a new session that holds this one up to a turn."""
+        path = os.path.join(os.path.dirname(self.path), f"{name}.jsonl")
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            raise ToolFailure(
+                f"the session {name!r} exists already", code="precondition_failed", hint="Choose another name."
+            ) from None
+        with open(descriptor, "wb") as file:
+            for record in _until_turn(self.records(), turn):
+                file.write(_line(record))
 
     def _mend(self) -> None:
         """End a line that a crash left open, so that the next one stands alone."""
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
             os.write(self._descriptor, b"\n")
+
+
+class MemoryJournal:
+    """The turns and messages of a session that is kept nowhere: enough to rewind it while it lives."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self._events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        if event.session_id == self.session_id and event.kind in _REWINDABLE:
+            self._events.append(event)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield what has been said so far, oldest first."""
+        return (event.to_dict() for event in list(self._events))
+
+    @contextmanager
+    def hold_alone(self) -> Generator[bool]:
+        """Nobody else has it."""
+        yield True
+
+    def start_branch(self, name: str, turn: str) -> None:
+        """Refuse: there is nothing another session could go on from."""
+        raise ToolFailure(
+            "this session is kept nowhere, so none can branch off it",
+            code="precondition_failed",
+            hint="Give it a name (`Surehand(..., session=NAME)`, `--session NAME`).",
+        )
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+
+
+def _until_turn(found: Iterable[dict[str, Any]], turn: str) -> Iterator[dict[str, Any]]:
+    for record in found:
+        if record["kind"] == "turn_started" and record.get("data", {}).get("turn") == turn:
+            return
+        yield record
 
 
 def records(path: str, kinds: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:

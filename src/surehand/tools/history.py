@@ -34,6 +34,7 @@ class UndoArgs(Args):
     change_id: str | None = Field(default=None, description="The change to take back, as a result or the log names it")
     to: str | None = Field(default=None, description="Take back every change after this one")
     session: str | None = Field(default=None, description="Take back every change of this session")
+    turns: list[str] | None = Field(default=None, description="Take back every change of these turns, by their ids")
     force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
 
 
@@ -48,13 +49,13 @@ def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> Plan:
     history = ctx.session.keep(HISTORY)
     if isinstance(args, RedoArgs):
         return plan_redo(history, change_id=args.change_id)
-    if sum(each is not None for each in (args.change_id, args.to, args.session)) > 1:
+    if sum(each is not None for each in (args.change_id, args.to, args.session, args.turns)) > 1:
         hint = "change_id takes back one change, to every change after one, session every change of one."
-        raise ToolFailure("name only one of change_id, to and session", code="invalid_args", hint=hint)
+        raise ToolFailure("name only one of change_id, to, session and turns", code="invalid_args", hint=hint)
     session_id = args.session
     if session_id is not None and not session_id.startswith("session_"):
         session_id = f"session_{session_id}"
-    return plan_undo(history, change_id=args.change_id, to=args.to, session_id=session_id)
+    return plan_undo(history, change_id=args.change_id, to=args.to, session_id=session_id, turns=args.turns)
 
 
 def _roots(ctx: ToolContext) -> undo.RootsOf:

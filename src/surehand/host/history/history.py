@@ -281,11 +281,20 @@ class History:
         with self._held():
             return self.log.intents()
 
-    def changes(self, *, limit: int = -1, session_id: str | None = None, path: str | None = None) -> list[Change]:
-        """Return confirmed changes, newest first; of one session or one path when given."""
+    def changes(
+        self,
+        *,
+        limit: int = -1,
+        session_id: str | None = None,
+        path: str | None = None,
+        call_id: str | None = None,
+    ) -> list[Change]:
+        """Return confirmed changes, newest first; of one session, path or call when given."""
         condition, values = "state != 'intent'", list[str]()
+        if call_id is not None:
+            condition, values = condition + " AND call = ?", [call_id]
         if session_id is not None:
-            condition, values = condition + " AND session = ?", [session_id]
+            condition, values = condition + " AND session = ?", [*values, session_id]
         self.settle()
         with self._held():
             found = self.log.select(condition, values, limit=-1 if path else limit)
@@ -296,10 +305,19 @@ class History:
         return found[:limit] if limit >= 0 else found
 
     def standing(
-        self, kind: ChangeKind = "change", *, limit: int = -1, session_id: str | None = None, after: int = 0
+        self,
+        kind: ChangeKind = "change",
+        *,
+        limit: int = -1,
+        session_id: str | None = None,
+        after: int = 0,
+        turns: Sequence[str] | None = None,
     ) -> list[Change]:
-        """Return the changes of a kind that are not taken back, newest first; of a session, or after a number."""
-        condition, values = "state = 'done' AND kind = ? AND number > ?", [kind, after]
+        """Return changes of a kind that are not taken back, newest first; of a session, of turns, after a number."""
+        condition, values = "state = 'done' AND kind = ? AND number > ?", list[str | int]((kind, after))
+        if turns is not None:
+            condition += f" AND turn IN ({','.join('?' * len(turns))})"
+            values += turns
         if session_id is not None:
             condition, values = condition + " AND session = ?", [*values, session_id]
         self.settle()

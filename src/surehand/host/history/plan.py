@@ -36,10 +36,17 @@ class Plan:
 
 
 def plan_undo(
-    history: History, *, change_id: str | None = None, to: str | None = None, session_id: str | None = None
+    history: History,
+    *,
+    change_id: str | None = None,
+    to: str | None = None,
+    session_id: str | None = None,
+    turns: Sequence[str] | None = None,
 ) -> Plan:
-    """Plan to take back one change, all after `to`, all of a session, or (by default) the latest of the workspace."""
+    """Plan to take back one change, all after `to`, all of a session or of turns, or (by default) the latest."""
     recover(history)  # a change of another process that was only begun, or not confirmed yet
+    if turns is not None:
+        return _plan_many(history.standing(turns=turns), "nothing of that turn")
     if change_id is not None:
         return _plan_one(history, _known(history, change_id))
     if to is not None:

@@ -1,0 +1,247 @@
+"""Rewind: bring a session back to just before one of its turns; the files, the transcript, or both.
+
+A turn is a checkpoint that costs one line of the journal: the transcript is as long as it was when the line was
+written, and the history knows which changes belong to which turn. Files are put back by `Undo`, through the door, so
+a rewind is judged, recorded, refused where somebody changed a file since, and can itself be undone. A rewind is
+announced in the journal before it begins. When its process dies, the history says whether the files were put back: if
+so, the transcript follows; if not, nothing has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+from weakref import WeakSet
+
+from surehand.agent.transcript import Transcript, read
+from surehand.core.call import ToolError, ToolResult, new_id
+from surehand.core.counted import counted
+from surehand.core.errors import ToolFailure
+from surehand.core.model import Message
+from surehand.core.session import Checkpoint, Kept, Session
+from surehand.core.tasks import TaskBoard
+from surehand.host.history.history import HISTORY
+from surehand.host.history.recovery import recover
+
+PROMPT_SHOWN: Final = 500
+"""Characters of a prompt that a checkpoint holds; the whole is in the transcript."""
+
+
+class Conversation(Protocol):
+    """A loop over the session, which must forget what was rewound."""
+
+    messages: list[Message]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is under way."""
+        ...
+
+    def restart(self, transcript: Transcript) -> None:
+        """Go on from a transcript."""
+        ...
+
+
+class SessionRewinder:
+    """The checkpoints of one session, and the way back to them."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        call: Callable[..., Awaitable[ToolResult]],
+        dry_run: Callable[..., Awaitable[ToolResult]],
+        records: Callable[[], Iterable[Mapping[str, Any]]],
+        hold_alone: Callable[[], AbstractContextManager[bool]],
+        start_branch: Callable[[str, str], None],
+        board: Kept[TaskBoard],
+    ) -> None:
+        self.session = session
+        self.conversations: WeakSet[Conversation] = WeakSet()
+        """Loops over the session: they hold the transcript in memory, and must hear of a rewind."""
+        self._call = call
+        self._dry_run = dry_run
+        self._records = records
+        self._hold_alone = hold_alone
+        self._start_branch = start_branch
+        self._board = board
+
+    def transcript(self) -> Transcript:
+        """Return the conversation so far; a rewind that a dead process left half-way is settled first."""
+        found = read(self._records())
+        if not found.unfinished or any(each.busy for each in self.conversations):
+            return found
+        with self._hold_alone() as alone:
+            if not alone:  # the process that has begun it is at it
+                return found
+            for id, begun in found.unfinished.items():
+                change_id = self._change_made_by(id) if begun.get("files") else ""
+                self.session.emit("rewind_ended", id=id, ok=bool(change_id), change_id=change_id, recovered=True)
+        return read(self._records())
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the turns so far, oldest first."""
+        return list(self.transcript().checkpoints)
+
+    def changes(self, checkpoints: Sequence[Checkpoint]) -> dict[str, list[str]]:
+        """Return the paths that each turn changed and that were not taken back, by turn."""
+        found: dict[str, list[str]] = {each.turn: [] for each in checkpoints}
+        for change in self.session.keep(HISTORY).standing(turns=list(found)):
+            paths = found[change.turn]
+            paths += [each.path for each in change.files if each.path not in paths]
+        return found
+
+    async def rewind(
+        self,
+        to: int | str,
+        *,
+        files: bool = True,
+        transcript: bool = True,
+        force: bool = False,
+        branch: str | None = None,
+        dry_run: bool = False,
+    ) -> ToolResult:
+        """Bring files, transcript or both back to just before a turn, given by its number or id.
+
+        With `branch` the conversation so far stays as it is, and a session of that name goes on from the turn.
+        """
+        try:
+            return await self._rewind(
+                to, files=files, transcript=transcript, force=force, branch=branch, dry_run=dry_run
+            )
+        except ToolFailure as failure:
+            return ToolResult.failed(ToolError.of(failure))
+
+    async def undo_rewind(self, *, force: bool = False) -> ToolResult:
+        """Take the latest rewind back: its files and the turns it took away."""
+        try:
+            return await self._undo_rewind(force)
+        except ToolFailure as failure:
+            return ToolResult.failed(ToolError.of(failure))
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    async def _rewind(
+        self, to: int | str, files: bool, transcript: bool, force: bool, branch: str | None, dry_run: bool
+    ) -> ToolResult:
+        turns = self._turns_from(to)
+        undo = {"turns": [each.turn for each in turns], "force": force}
+        by = ("Undo", undo) if files and any(self.changes(turns).values()) else None
+        truncates = transcript and branch is None
+        with self._hold_alone() as alone:
+            self._refuse_while_busy(truncates and not alone)
+            preview = await self._preview(turns, by, truncates)
+            if dry_run or not preview.ok:  # a conflict is told before anything is stopped or begun
+                return preview
+            if branch is not None:
+                self._start_branch(branch, turns[0].turn)
+            stopped = await self._stop_tasks(turns)
+            order = {"action": "rewind", "to": turns[0].turn, "files": by is not None, "transcript": truncates}
+            return await self._carry_out(order, by, [_describe_rewind(turns, transcript, branch), *stopped])
+
+    async def _undo_rewind(self, force: bool) -> ToolResult:
+        rewound = self.transcript().rewound
+        if not rewound:
+            raise ToolFailure(
+                "there is no rewind to undo",
+                code="precondition_failed",
+                hint="Only the latest rewind can be undone, and only until the conversation goes on.",
+            )
+        latest = rewound[-1]
+        by = ("Redo", {"change_id": latest.change_id, "force": force}) if latest.change_id else None
+        with self._hold_alone() as alone:
+            self._refuse_while_busy(not alone)
+            order = {"action": "restore", "of": latest.id, "files": by is not None, "transcript": True}
+            turns = counted(len(latest.checkpoints), "turn")
+            return await self._carry_out(order, by, [f"Took the rewind back: the conversation has {turns} again."])
+
+    def _turns_from(self, to: int | str) -> list[Checkpoint]:
+        """Return the turn that is meant and all after it."""
+        known = self.checkpoints()
+        for position, each in enumerate(known):
+            if to in (each.turn, each.number, str(each.number)):
+                return known[position:]
+        turns = f"1 to {len(known)}" if known else "none yet"
+        raise ToolFailure(f"there is no turn {to}", code="precondition_failed", hint=f"The turns are {turns}.")
+
+    def _refuse_while_busy(self, shared: bool) -> None:
+        """Raise ToolFailure while a turn is under way here, or another process has the transcript in its memory."""
+        if any(each.busy for each in self.conversations):
+            raise ToolFailure("a turn is under way", code="precondition_failed", hint="Stop it first, then rewind.")
+        if shared:
+            raise ToolFailure(
+                f"session {self.session.name or self.session.id} is open in another process, which would not notice",
+                code="precondition_failed",
+                hint="Rewind it there (`/rewind` in a chat), close it first, or rewind the files alone.",
+            )
+
+    async def _preview(
+        self, turns: Sequence[Checkpoint], by: tuple[str, Mapping[str, Any]] | None, transcript: bool
+    ) -> ToolResult:
+        said = f"Would rewind {_name_turns(turns)}{', files and transcript' if transcript else ', files only'}."
+        shown = ToolResult(data={"diff": ""}) if by is None else await self._dry_run(*by)
+        if not shown.ok:
+            return shown
+        found: Mapping[str, Any] = shown.data
+        diff = str(found.get("diff", ""))
+        data = {"turns": [each.to_dict() for each in turns], "diff": diff, "paths": found.get("paths", [])}
+        return ToolResult(data=data, output=f"{said}\n{diff}" if diff else f"{said} No file changes.")
+
+    async def _carry_out(
+        self, order: Mapping[str, Any], by: tuple[str, Mapping[str, Any]] | None, said: list[str]
+    ) -> ToolResult:
+        """Announce, put the files back, and say how it ended: the transcript follows from that."""
+        id = new_id("rewind")
+        self.session.emit("rewind_started", id=id, **order)
+        result = ToolResult()
+        ended = False
+        try:
+            if by is not None:
+                result = await self._call(by[0], by[1], id=id)
+            ended = result.ok
+        finally:
+            # A call that was cancelled may have put the files back: the history knows.
+            change_id = self._change_made_by(id) if by is not None else ""
+            self.session.emit("rewind_ended", id=id, ok=ended or bool(change_id), change_id=change_id)
+        if not result.ok:
+            return result
+        for each in self.conversations:
+            each.restart(self.transcript())
+        lines = [*said, *([result.output] if result.output else [])]
+        found: Mapping[str, Any] = result.data or {}
+        data = {"rewind": id, "change_id": change_id, **order, "paths": found.get("paths", [])}
+        return ToolResult(data=data, output="\n".join(lines), undo=result.undo)
+
+    def _change_made_by(self, call_id: str) -> str:
+        """Return the change that a rewind's own call made, if it came to that."""
+        history = self.session.keep(HISTORY)
+        recover(history)
+        return next((each.id for each in history.changes(call_id=call_id)), "")
+
+    async def _stop_tasks(self, turns: Sequence[Checkpoint]) -> list[str]:
+        """Stop what the turns left running and drop their to-dos; say so."""
+        board = self.session.kept(self._board)
+        stopped: list[str] = []
+        if board is None:
+            return stopped
+        known = {task.id: task for task in board.all()}
+        for task in (known[id] for turn in turns for id in turn.tasks if id in known):
+            if task.kind == "todo":
+                board.leave(task.id)
+            elif task.status == "in_progress":
+                await board.running(task.id).stop()
+                stopped.append(f"Stopped {task.id} ({task.title}).")
+        return stopped
+
+
+def _name_turns(turns: Sequence[Checkpoint]) -> str:
+    first, last = turns[0].number, turns[-1].number
+    return f"turn {first}" if first == last else f"turns {first} to {last}"
+
+
+def _describe_rewind(turns: Sequence[Checkpoint], transcript: bool, branch: str | None) -> str:
+    if branch is not None:
+        return f"Session {branch} goes on from before turn {turns[0].number}; this one keeps its transcript."
+    what = "Rewound" if transcript else "Put back the files of"
+    return f"{what} {_name_turns(turns)}."

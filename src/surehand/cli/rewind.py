@@ -1,0 +1,148 @@
+"""`surehand rewind`: list the turns of a session, and bring its files and transcript back to before one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from time import localtime, strftime
+from typing import TYPE_CHECKING, Any
+
+from surehand.cli import render
+from surehand.core.errors import StateError
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.core.call import ToolResult
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="SESSION", help="whose turns (default: the latest that has any)")
+    parser.add_argument("--to", metavar="TURN", help="bring it back to before this turn; without it, turns are listed")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--files", action="store_true", help="put the files back, and leave the transcript")
+    what.add_argument("--transcript", action="store_true", help="shorten the transcript, and leave the files")
+    parser.add_argument("--branch", metavar="NAME", help="go on from there as session NAME; this one keeps its turns")
+    parser.add_argument("--undo", action="store_true", help="take the latest rewind back")
+    parser.add_argument("--force", action="store_true", help="go on although a file was changed since")
+    parser.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(options: Namespace) -> int:
+    from surehand.cli import door
+    from surehand.cli.tools import EXIT_CODES
+
+    options.session = options.name or options.session or _latest(options)
+    options.allow = [*options.allow, "Undo", "Redo"]  # that a person typed the command is its approval
+    if options.to is None and not options.undo:
+        rows = door.run(_list(options))
+        render.facts(options, rows, lambda: format_turns(options.session, rows))
+        return 0
+    result = door.run(_rewind(options))
+    if result is None:
+        render.note("nothing was changed")
+        return 130
+    _show(options, result)
+    return 0 if result.ok else EXIT_CODES.get(result.error.code if result.error else "", 1)
+
+
+def _latest(options: Namespace) -> str:
+    """Return the session of this workspace that was used last and has a turn."""
+    from surehand.engine.journal import records
+    from surehand.host import locations
+
+    folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
+    found = [entry for entry in os.scandir(folder) if entry.name.endswith(".jsonl")] if os.path.isdir(folder) else []
+    for entry in sorted(found, key=lambda entry: entry.stat().st_mtime, reverse=True):
+        if next(records(entry.path, ("turn_started",)), None) is not None:
+            return entry.name.removesuffix(".jsonl")
+    raise StateError("no session here has a turn to rewind to; `surehand ask` and `surehand chat` make them")
+
+
+async def _list(options: Namespace) -> list[dict[str, Any]]:
+    from surehand.cli import door
+
+    async with door.opened(options) as app:
+        return list_turns(app)
+
+
+def list_turns(app: Surehand) -> list[dict[str, Any]]:
+    """Return the turns of a session with what each of them changed, as plain data."""
+    from surehand.conversations import rewinder
+
+    turns = app.checkpoints()
+    changed = rewinder(app).changes(turns)
+    return [each.to_dict() | {"paths": changed[each.turn]} for each in turns]
+
+
+def format_turns(session: str, rows: list[dict[str, Any]], how: str = "") -> str:
+    """Return turns as a table for people, and how to go back to one."""
+    if not rows:
+        return f"Session {session} has no turns yet."
+    shown = [
+        (
+            str(row["number"]),
+            strftime("%Y-%m-%d %H:%M", localtime(row["at"])),
+            render.shortened(row["prompt"].strip(), 50),
+            _format_paths(row["paths"]),
+        )
+        for row in rows
+    ]
+    table = render.table(shown, ("TURN", "WHEN", "PROMPT", "CHANGED"))
+    how = how or f"`surehand rewind {session} --to TURN` brings files and transcript back to before a turn."
+    return f"{table}\n{how}"
+
+
+def _format_paths(paths: list[str]) -> str:
+    from surehand.host.visible import visible
+
+    if not paths:
+        return "-"
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return visible(os.path.basename(paths[0]), lines=False) + more
+
+
+async def _rewind(options: Namespace) -> ToolResult | None:
+    from surehand.cli import door
+
+    async with door.opened(options) as app:
+        if options.undo:
+            return await app.undo_rewind(force=options.force)
+        return await rewind_with_preview(
+            app,
+            options.to,
+            files=not options.transcript,
+            transcript=not options.files,
+            branch=options.branch,
+            force=options.force,
+            dry_run=options.dry_run,
+            asks=not options.yes and not render.as_json(options) and sys.stdin.isatty(),
+        )
+
+
+async def rewind_with_preview(app: Surehand, to: str, *, dry_run: bool, asks: bool, **wanted: Any) -> ToolResult | None:
+    """Rewind after the person has seen what that would change; return None when they said no."""
+    import asyncio
+
+    if dry_run or asks:
+        shown = await app.rewind(to, dry_run=True, **wanted)
+        if dry_run or not shown.ok:
+            return shown
+        render.line(render.diff(shown.output))
+        answer = await asyncio.to_thread(input, "Rewind? [y/N] ")
+        if answer.strip().lower() not in ("y", "yes"):
+            return None
+    return await app.rewind(to, **wanted)
+
+
+def _show(options: Namespace, result: ToolResult) -> None:
+    from surehand.host.visible import visible
+
+    if render.as_json(options):
+        render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
+    elif result.error:
+        render.error(render.diff(result.error.message, sys.stderr), result.error.hint)
+    else:
+        render.line(render.diff(result.output) if options.dry_run else visible(result.output))

@@ -1,0 +1,300 @@
+"""Rewind: each turn is a checkpoint of the transcript and the files, and the way back loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from surehand import Surehand, ToolResult
+from surehand.core.model import Message
+from surehand.providers.scripted import ScriptedModel
+
+pytestmark = pytest.mark.spec("SESS-3")
+ALLOWED = ["Write", "Edit", "Read", "Undo", "Redo", "Bash(echo:*)", "Bash(sleep:*)"]
+
+
+def write(name: str, text: str) -> list[tuple[str, dict[str, str]]]:
+    return [("Write", {"file_path": name, "content": text})]
+
+
+def three_turns() -> ScriptedModel:
+    return ScriptedModel(
+        write("a.txt", "one\n"),
+        "wrote a",
+        [("Read", {"file_path": "a.txt"}), ("Edit", {"file_path": "a.txt", "old_string": "one", "new_string": "two"})],
+        "edited a",
+        write("b.txt", "bee\n"),
+        "wrote b",
+        "and on",
+        "and on again",
+    )
+
+
+async def talk(app: Surehand, model: ScriptedModel, *prompts: str) -> None:
+    loop = app.conversation(model)
+    for prompt in prompts:
+        assert (await loop.ask(prompt)).answered
+
+
+def said(app: Surehand) -> list[str]:
+    from surehand.conversations import rewinder
+
+    return [message.text for message in rewinder(app).transcript().messages if message.role == "user"]
+
+
+def opened(folder: Path, session: str | None = "work", **more: object) -> Surehand:
+    return Surehand(folder, allow=ALLOWED, session=session, **more)  # pyright: ignore[reportArgumentType]
+
+
+async def test_every_turn_is_a_checkpoint_with_its_prompt(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a", "edit a", "write b")
+        assert [(each.number, each.prompt) for each in app.session.checkpoints()] == [
+            (1, "write a"),
+            (2, "edit a"),
+            (3, "write b"),
+        ]
+
+
+@pytest.mark.parametrize("session", ["work", None], ids=["kept on disk", "in memory only"])
+async def test_a_rewind_puts_files_and_transcript_back_and_the_session_goes_on(
+    tmp_path: Path, session: str | None
+) -> None:
+    async with opened(tmp_path, session) as app:
+        model = three_turns()
+        loop = app.conversation(model)
+        for prompt in ("write a", "edit a", "write b"):
+            await loop.ask(prompt)
+        result = await app.session.rewind(2)
+        assert result.ok, result.output
+        assert (tmp_path / "a.txt").read_text() == "one\n"
+        assert not (tmp_path / "b.txt").exists()
+        assert said(app) == ["write a"]
+        assert [message.text for message in loop.messages if message.role == "user"] == ["write a"]
+        await loop.ask("go on")
+        assert [each.prompt for each in app.checkpoints()] == ["write a", "go on"]
+        assert model.requests[-1].messages[-1] == Message("user", "go on")
+
+
+async def test_a_preview_shows_the_difference_and_changes_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a", "edit a", "write b")
+        result = await app.rewind(2, dry_run=True)
+        assert result.ok
+        assert "-two" in result.output
+        assert "+one" in result.output
+        assert (tmp_path / "a.txt").read_text() == "two\n"
+        assert len(app.checkpoints()) == 3
+
+
+async def test_files_or_transcript_can_be_rewound_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a", "edit a", "write b")
+        await app.rewind(3, transcript=False)
+        assert not (tmp_path / "b.txt").exists()
+        assert len(app.checkpoints()) == 3
+        await app.rewind(2, files=False)
+        assert (tmp_path / "a.txt").read_text() == "two\n"
+        assert len(app.checkpoints()) == 1
+
+
+async def test_what_the_user_changed_since_is_shown_and_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a", "edit a", "write b")
+        (tmp_path / "a.txt").write_text("two, by hand\n")
+        result = await app.rewind(2)
+        assert result.error is not None
+        assert result.error.code == "precondition_failed"
+        assert "two, by hand" in result.output
+        assert (tmp_path / "b.txt").exists()
+        assert len(app.checkpoints()) == 3
+        assert (await app.rewind(2, force=True)).ok
+        assert (tmp_path / "a.txt").read_text() == "one\n"
+
+
+async def test_a_rewind_can_be_undone_until_the_conversation_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        model = three_turns()
+        await talk(app, model, "write a", "edit a", "write b")
+        assert (await app.rewind(2)).ok
+        assert (await app.undo_rewind()).ok
+        assert (tmp_path / "a.txt").read_text() == "two\n"
+        assert (tmp_path / "b.txt").read_text() == "bee\n"
+        assert said(app) == ["write a", "edit a", "write b"]
+        assert (await app.rewind(3)).ok
+        await talk(app, model, "another way")
+        refused = await app.undo_rewind()
+        assert refused.error is not None
+        assert "no rewind to undo" in refused.output
+
+
+async def test_a_later_process_sees_the_rewound_session(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a", "edit a", "write b")
+        await app.rewind(3)
+    async with opened(tmp_path) as app:
+        assert said(app) == ["write a", "edit a"]
+        assert (await app.undo_rewind()).ok
+        assert len(app.checkpoints()) == 3
+
+
+async def test_a_branch_goes_on_from_the_turn_and_the_old_session_stays(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a", "edit a", "write b")
+        assert (await app.rewind(2, branch="other")).ok
+        assert len(app.checkpoints()) == 3
+        taken = await app.rewind(2, branch="other")
+        assert taken.error is not None
+        assert "exists already" in taken.output
+    async with opened(tmp_path, "other") as app:
+        assert said(app) == ["write a"]
+    assert (tmp_path / "a.txt").read_text() == "one\n"
+
+
+async def test_what_rewound_turns_left_running_is_stopped_and_said(tmp_path: Path) -> None:
+    model = ScriptedModel([("Bash", {"command": "sleep 600", "run_in_background": True})], "started", "more")
+    async with opened(tmp_path) as app:
+        await talk(app, model, "start it")
+        result = await app.rewind(1)
+        assert "Stopped bg_task_1" in result.output
+        listed = await app.call("TaskList", {})
+        assert "in_progress" not in listed.output
+
+
+async def test_no_rewind_while_a_turn_is_under_way(tmp_path: Path) -> None:
+    results: list[ToolResult] = []
+
+    async with opened(tmp_path) as app:
+        loop = app.conversation(three_turns())
+        await loop.ask("write a")
+
+        def meanwhile(event: object) -> None:
+            if getattr(event, "kind", "") == "call_started" and not results:
+                results.append(ToolResult())
+                running.append(asyncio.ensure_future(app.rewind(1)))
+
+        running: list[asyncio.Future[ToolResult]] = []
+        app.bus.subscribe(meanwhile)
+        await loop.ask("edit a")
+        refused = await running[0]
+        assert refused.error is not None
+        assert "a turn is under way" in refused.output
+
+
+async def test_another_process_that_has_the_session_open_is_not_left_behind(tmp_path: Path) -> None:
+    async with opened(tmp_path) as first:
+        await talk(first, three_turns(), "write a", "edit a", "write b")
+        async with opened(tmp_path) as second:
+            refused = await second.rewind(2)
+            assert refused.error is not None
+            assert "open in another process" in refused.output
+            assert (await second.rewind(3, transcript=False)).ok
+        assert (await first.rewind(2)).ok
+
+
+async def test_the_rewind_of_one_who_may_not_undo_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a")
+    async with Surehand(tmp_path, session="work") as app:
+        refused = await app.rewind(1)
+        assert refused.error is not None
+        assert refused.error.code == "permission_denied"
+        assert (tmp_path / "a.txt").exists()
+        assert len(app.checkpoints()) == 1
+
+
+def surehand(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "surehand", "--cwd", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+async def test_the_command_line_lists_turns_and_rewinds(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a", "edit a", "write b")
+    turns = json.loads(surehand(tmp_path, "rewind", "--json").stdout)
+    assert [(row["number"], row["prompt"], [os.path.basename(each) for each in row["paths"]]) for row in turns] == [
+        (1, "write a", ["a.txt"]),
+        (2, "edit a", ["a.txt"]),
+        (3, "write b", ["b.txt"]),
+    ]
+    done = surehand(tmp_path, "rewind", "work", "--to", "2", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert (tmp_path / "a.txt").read_text() == "one\n"
+    assert surehand(tmp_path, "rewind", "--undo", "--json").returncode == 0
+    assert (tmp_path / "b.txt").exists()
+    wrong = surehand(tmp_path, "rewind", "--to", "9")
+    assert wrong.returncode != 0
+    assert "The turns are 1 to 3." in wrong.stdout + wrong.stderr
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from surehand import Surehand
+import surehand.host.history.disk as disk
+from surehand.core.session import Session
+
+left = int(sys.argv[2])
+
+def step():
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+emit, put = Session.emit, disk.put
+
+def counted_emit(self, kind, **data):
+    if kind.startswith("rewind"):
+        step()
+    emit(self, kind, **data)
+    if kind.startswith("rewind"):
+        step()
+
+def counted_put(*args, **more):
+    step()
+    put(*args, **more)
+    step()
+
+Session.emit = counted_emit
+import surehand.host.history.steps as steps
+steps.put = counted_put
+
+async def main():
+    async with Surehand(sys.argv[1], allow=["Undo"], session="work") as app:
+        result = await app.rewind(2)
+        print(result.ok)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_rewind_killed_at_any_step_has_happened_whole_or_not_at_all(tmp_path: Path) -> None:
+    outcomes: set[bool] = set()
+    for step in range(20):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        async with opened(folder) as app:
+            await talk(app, three_turns(), "write a", "edit a", "write b")
+        run = [sys.executable, "-c", KILLED, str(folder), str(step)]
+        ended = subprocess.run(run, capture_output=True, text=True, timeout=60)
+        async with opened(folder) as app:
+            turns = len(app.checkpoints())
+            files = (folder / "a.txt").read_text(), (folder / "b.txt").exists()
+            assert (turns, files) in ((3, ("two\n", True)), (1, ("one\n", False))), step
+            outcomes.add(turns == 1)
+            undone = await app.undo_rewind()
+            assert undone.ok == (turns == 1)
+            assert (folder / "a.txt").read_text() == "two\n"
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    else:
+        pytest.fail("the rewind never came to its end")
+    assert outcomes == {True, False}
