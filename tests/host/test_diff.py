@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from surehand.host.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
-from surehand.host.text import UTF8, Encoding, Splice, detect, find, replacement, spliced
+from surehand.host.text import UTF8, Encoding, Splice, detect, find, replacements, spliced
 
 
 def patched(folder: Path, before: bytes, diff: str) -> bytes:
@@ -66,7 +66,7 @@ def test_equal_texts_have_no_diff() -> None:
 def test_a_diff_shows_three_lines_around_the_change() -> None:
     data = b"".join(b"line %d\n" % number for number in range(1, 21))
     [span] = find(data, "line 10", UTF8)
-    diff = splice_diff(data, [replacement(data, span, "line 10", "ten", UTF8)], UTF8, "f")
+    diff = splice_diff(data, replacements(data, [span], "line 10", "ten", UTF8), UTF8, "f")
     assert diff.splitlines() == [
         "--- f", "+++ f", "@@ -7,7 +7,7 @@", " line 7", " line 8", " line 9", "-line 10", "+ten", " line 11",
         " line 12", " line 13",

@@ -13,10 +13,9 @@ from surehand.host.text import (
     detect,
     find,
     line_at,
-    newline_near,
     newline_style,
     possible,
-    replacement,
+    replacements,
     spliced,
 )
 
@@ -24,12 +23,12 @@ from surehand.host.text import (
 def edit(data: bytes, old: str, new: str, *, every: bool = False) -> bytes:
     for encoding in possible(data):
         try:
-            spans = find(data, old, encoding, every=every)
+            spans = find(data, old, encoding)
         except UnicodeEncodeError:
             continue
         if spans:
             assert every or len(spans) == 1
-            return b"".join(spliced(data, [replacement(data, span, old, new, encoding) for span in spans]))
+            return b"".join(spliced(data, replacements(data, spans, old, new, encoding)))
     raise AssertionError("not found")
 
 
@@ -162,10 +161,47 @@ def test_line_ends_are_kept(data: bytes, old: str, new: str, wanted: bytes) -> N
     assert edit(data, old, new) == wanted
 
 
-def test_an_exact_spelling_wins_over_one_with_other_line_ends() -> None:
-    data = b"a\r\nb\n---\na\nb\n"
-    assert edit(data, "a\nb", "X") == b"a\r\nb\n---\nX\n"
-    assert edit(data, "a\nb", "X", every=True) == b"X\n---\nX\n"
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16-le", "utf-16-be", "gbk", "shift_jis"])
+def test_blocks_that_read_the_same_count_as_two_whatever_their_line_ends(codec: str) -> None:
+    encoding = Encoding(codec, unit=2 if codec.startswith("utf-16") else 1)
+    data = encoding.encode("a\r\nb\n---\na\nb\n")
+    assert len(find(data, "a\nb", encoding)) == 2
+    assert len(find(data, "a\r\nb", encoding)) == 1
+    assert edit(b"a\r\nb\n---\na\nb\n", "a\nb", "X", every=True) == b"X\n---\nX\n"
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "gbk", "shift_jis"])
+@pytest.mark.parametrize(
+    ("text", "old", "new", "wanted"),
+    [
+        ("a\r\nb\r\nc\r\n", "\nb", "\nx\nb", "a\r\nx\r\nb\r\nc\r\n"),
+        ("a\r\nb\r\nc\r\n", "\nb", "", "a\r\nc\r\n"),
+        ("a\r\nb\r\nc\n", "\nb", "", "a\r\nc\n"),
+        ("a\nb\r\nc\r\n", "\nc\n", "\n", "a\nb\r\n"),
+        ("a\r\n\r\nb\n", "\n\nb", "\nb", "a\r\nb\n"),
+        ("a\r\r\nb\n", "\nb", "", "a\r\n"),
+    ],
+)
+def test_a_match_never_takes_half_of_a_crlf(codec: str, text: str, old: str, new: str, wanted: str) -> None:
+    unit = int(codec[4:6]) // 8 if codec[4:6] in ("16", "32") else 1
+    encoding = Encoding(codec, unit=unit)
+    data = encoding.encode(text)
+    spans = find(data, old, encoding)
+    assert len(spans) == 1
+    assert b"".join(spliced(data, replacements(data, spans, old, new, encoding))) == encoding.encode(wanted)
+
+
+@pytest.mark.parametrize(
+    ("data", "old", "new", "wanted"),
+    [
+        (b"a\r\nb\r\nc", "\nb\r\n", "\nB\r\n", b"a\r\nB\r\nc"),
+        (b"a\r\nb\r\nc", "\nb\r\n", "", b"ac"),
+        (b"a\r\nb\r\nc", "b\r", "B\r", b"a\r\nB\r\nc"),
+        (b"a\rb\r\nc", "a\r", "A\r", b"A\rb\r\nc"),
+    ],
+)
+def test_a_text_that_spells_out_cr_leaves_no_cr_alone(data: bytes, old: str, new: str, wanted: bytes) -> None:
+    assert edit(data, old, new) == wanted
 
 
 def test_every_occurrence_is_replaced_without_overlap() -> None:
@@ -178,7 +214,7 @@ def test_what_an_encoding_cannot_hold_is_refused() -> None:
     assert encoding is not None
     [span] = find(data, "fin", encoding)
     with pytest.raises(UnicodeEncodeError):
-        replacement(data, span, "fin", "终", encoding)
+        replacements(data, [span], "fin", "终", encoding)
 
 
 def test_styles_are_told_by_majority_and_by_neighbourhood() -> None:
@@ -187,7 +223,8 @@ def test_styles_are_told_by_majority_and_by_neighbourhood() -> None:
     assert newline_style(b"a\r\nb\nc\n", utf8) == "\n"
     assert newline_style(b"a\rb\r", utf8) == "\r"
     assert newline_style(b"", utf8) == "\n"
-    assert newline_near(b"a\nb\r\nc", 5, 6, utf8) == "\r\n"
+    assert edit(b"a\nb\r\nc", "c", "c\nd") == b"a\nb\r\nc\r\nd"
+    assert edit(b"a\nb\r\nc", "a", "a\nd") == b"a\nd\nb\r\nc"
 
 
 def test_lines_are_numbered_from_one() -> None:
@@ -255,5 +292,11 @@ def test_a_blank_line_is_not_found_in_a_single_crlf(codec: str) -> None:
     data = encoding.encode("a\r\nb\r\n\r\na\r\n\r\nb\r\n")
     [span] = find(data, "a\n\nb", encoding)
     assert encoding.decode(data[span.start : span.end]) == "a\r\n\r\nb"
-    assert len(find(data, "\n\n", encoding, every=True)) == 2
+    assert len(find(data, "\n\n", encoding)) == 2
     assert find(data, "b\n\n\na", encoding) == []
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_stray_byte_may_be_spelled_beside_any_line_end(end: str) -> None:
+    data = f"naïve café{end}".encode() + b"\xe9\xff" + f" end{end}more\r\n\n".encode()
+    assert edit(data, "café\n\udce9\udcff end\nmore", "x") == "naïve x\r\n\n".encode()

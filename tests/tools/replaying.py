@@ -179,7 +179,12 @@ def by_characters(place: Place) -> tuple[str, str]:
 
 
 def _unique(text: str, start: int, end: int) -> bool:
+    """Say whether a part of a text is unique, for a reader to whom LF and CRLF look the same."""
     wanted = text[start:end]
+    if "\n" in wanted and "\r" not in wanted:
+        if start and wanted[0] == "\n" and text[start - 1] == "\r":
+            return False  # half of a CRLF; the reader sees a whole one
+        text, start = text.replace("\r\n", "\n"), len(text[:start].replace("\r\n", "\n"))
     return bool(wanted) and text.find(wanted) == start and text.find(wanted, start + 1) < 0
 
 

@@ -251,11 +251,58 @@ def test_a_miss_in_a_large_file_says_how_far_it_was_explained(bench: Workbench) 
     assert "MiB" not in failure(lambda: bench.edit("b", "line 499999  of many", "NEW")).hint
 
 
-def test_an_edit_made_already_is_told(bench: Workbench) -> None:
-    bench.put("a", "x = 2\n")
-    problem = failure(lambda: bench.edit("a", "y = 1", "x = 2"))
+@pytest.mark.parametrize(
+    ("content", "old", "new"),
+    [
+        ("x = 2\ny = 7\n", "x = 1", "x = 2"),
+        ("def f(a):\n    return a + 2\n\ndef g(b):\n    pass\n", "    return a + 1", "    return a + 2"),
+        ("one\nzwei (two)\nthree\n", "one\ntwo\nthree", "one\nzwei (two)\nthree"),
+    ],
+)
+def test_an_edit_made_already_is_told(bench: Workbench, content: str, old: str, new: str) -> None:
+    bench.put("a", content)
+    problem = failure(lambda: bench.edit("a", old, new))
     assert problem.details["difference"] == "applied"
     assert "already" in problem.message
+    assert problem.details["nearest"] == new
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "nearest"),
+    [
+        ("def f():\n    pass\n\ndef g():\n    return compute(y)\n", "    return compute(x)", "    pass", "compute(y)"),
+        ("x = 2\nx = 3\n", "x = 1", "x = 2", "x = "),
+        ("a = load(1)\nlog(a)\nb = load(22)\n", "b = load(2, 2)", "a = load(1)", "b = load(22)"),
+        ("return\nvalue = total(items)\n", "value = total(item)", "return", "value = total(items)"),
+    ],
+)
+def test_a_new_text_that_stands_elsewhere_is_not_taken_for_the_change(
+    bench: Workbench, content: str, old: str, new: str, nearest: str
+) -> None:
+    bench.put("a", content)
+    problem = failure(lambda: bench.edit("a", old, new))
+    assert problem.details["difference"] != "applied"
+    assert "already" not in f"{problem.message} {problem.hint}"
+    assert nearest in problem.details["nearest"]
+    assert nearest in problem.message
+
+
+async def test_an_edit_at_the_edge_of_a_line_keeps_crlf_through_the_door(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for codec in ("utf-8", "utf-16"):
+        async with scratch_app(tmp_path, approve=True) as app:
+            for new, wanted in (("\nx\nb", "a\r\nx\r\nb\r\nc\r\n"), ("", "a\r\nc\r\n")):
+                edit = {"old_string": "\nb", "new_string": new}
+                for tool, args in (("Edit", edit), ("MultiEdit", {"edits": [edit]})):
+                    path.write_bytes("a\r\nb\r\nc\r\n".encode(codec))
+                    await app.call("Read", {"file_path": "a"})
+                    assert (await app.call(tool, {"file_path": "a", **args})).ok
+                    assert path.read_bytes() == wanted.encode(codec)
+            path.write_bytes("a\r\nb\n--\na\nb\n".encode(codec))
+            await app.call("Read", {"file_path": "a"})
+            both = await app.call("Edit", {"file_path": "a", "old_string": "a\nb", "new_string": "x"})
+            assert both.error is not None
+            assert both.error.details["lines"] == [1, 4]
 
 
 def test_mode_owner_and_attributes_are_kept(bench: Workbench) -> None:

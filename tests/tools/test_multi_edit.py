@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from time import process_time
 
 import pytest
 from workbench import Workbench, failure
 
-from surehand.host.pieces import Pieces
+from surehand.host.splices import fold_rounds
 from surehand.host.text import Splice, spliced
 
 
@@ -60,13 +62,13 @@ def test_rounds_of_splices_fold_into_one() -> None:
     chance = random.Random(9)
     for _ in range(300):
         data = bytes(chance.randrange(97, 105) for _ in range(chance.randrange(40)))
-        current, pieces = data, Pieces(len(data))
-        for _ in range(chance.randrange(1, 5)):
-            first, second = sorted(chance.randrange(len(current) + 1) for _ in range(2))
-            splices = [Splice(first, second, chance.choice([b"", b"X", b"YZ"]))]
-            pieces.apply(splices)
-            current = b"".join(spliced(current, splices))
-        folded = pieces.splices(len(data))
+        current, rounds = data, list[list[Splice]]()
+        for _ in range(chance.randrange(1, 6)):
+            places = sorted(chance.randrange(len(current) + 1) for _ in range(2 * chance.randrange(1, 4)))
+            pairs = zip(places[::2], places[1::2], strict=True)
+            rounds.append([Splice(first, second, chance.choice([b"", b"X", b"YZ"])) for first, second in pairs])
+            current = b"".join(spliced(current, rounds[-1]))
+        folded = fold_rounds(rounds)
         assert b"".join(spliced(data, folded)) == current
         assert all(a.end <= b.start for a, b in pairwise(folded))
 
@@ -94,3 +96,51 @@ def test_a_refusal_says_which_edit_it_is_about(bench: Workbench) -> None:
 def test_a_file_edited_to_nothing_is_said_to_be_empty(bench: Workbench) -> None:
     bench.put("a", "one\n")
     assert "It is empty now." in bench.edit("a", "one\n", "").output
+
+
+def growth(work: Callable[[int], object], size: int) -> float:
+    """Return how many times more processor time four times the work takes, at its best of three."""
+
+    def least(count: int) -> float:
+        return min(_time(work, count) for _ in range(3))
+
+    return least(4 * size) / least(size)
+
+
+def _time(work: Callable[[int], object], count: int) -> float:
+    start = process_time()
+    work(count)
+    return process_time() - start
+
+
+def replace_many(bench: Workbench, codec: str, text: str, new: str, count: int) -> None:
+    path = bench.put("a", (text * count).encode(codec))
+    wishes = [{"old_string": "old", "new_string": new, "replace_all": True}, {"old_string": text[0], "new_string": "-"}]
+    wishes[1]["replace_all"] = True
+    bench.call("MultiEdit", file_path="a", edits=wishes)
+    wanted = (text * count).replace("old", new).replace(text[0], "-").encode(codec)
+    assert path.read_bytes() == wanted
+
+
+@pytest.mark.parametrize(
+    ("codec", "text", "new"),
+    [
+        ("utf-8", "x old text\n", "new"),
+        ("utf-8", "x old text;", "new\n"),
+        ("gbk", "编辑文件时 old 不能损坏其它字节;", "新"),
+        ("big5", "這是一個測試檔案 old 內容;", "新"),
+        ("shift_jis", "ファイルを編集する old テストする;", "新"),
+    ],
+)
+def test_work_grows_with_the_number_of_matches_not_with_its_square(
+    tmp_path: Path, codec: str, text: str, new: str
+) -> None:
+    bench = Workbench(tmp_path, state=False)
+    assert growth(lambda count: replace_many(bench, codec, text, new, count), 2000) < 9  # a square makes it 16
+
+
+def test_work_grows_with_the_number_of_edits_that_are_folded() -> None:
+    def fold(count: int) -> list[Splice]:
+        return fold_rounds([[Splice(4 * at, 4 * at + 1, b"xy")] for at in range(count)])
+
+    assert growth(fold, 1000) < 9

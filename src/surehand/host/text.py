@@ -4,8 +4,9 @@ Nothing here decodes a file and encodes it again. The string to find is encoded 
 bytes, and only those bytes are replaced; what lies outside a match cannot change. A match must begin and end between
 characters (UTF-16 by position, GBK and its kin by decoding the line around it).
 
-Line ends: a string spelled with LF matches CRLF (and CR) too; every matched line end keeps its own, lines added take
-the style around them. A string that spells out CR is taken literally.
+Line ends: a string spelled with LF matches CRLF too (and CR, where no LF or CRLF fits); every matched line end keeps
+its own, lines added take the style around them. A string that spells out CR is taken literally. No match begins inside
+a CRLF: an LF there stands for the whole of it.
 
 A file is text unless a NUL stands in its first 8,000 bytes (git's rule) and it is not UTF-16 or UTF-32. Bytes that
 are valid in no encoding we know do not hinder an edit elsewhere in the file.
@@ -146,23 +147,27 @@ class Splice:
     new: bytes
 
 
-def find(data: bytes, text: str, encoding: Encoding, *, every: bool = False, limit: int | None = None) -> list[Span]:
+def find(data: bytes, text: str, encoding: Encoding, *, limit: int | None = None) -> list[Span]:
     """Return where `text` stands in `data`, without overlaps (as `str.count` and `str.replace` see it).
 
-    A spelling equal to the last byte comes first; only without one (or with `every`) do line ends match each other.
+    Blocks that read the same count alike, whether their lines end with LF or CRLF.
     """
-    exact = [
-        Span(start, end, _newlines(text))
-        for start, end in islice(_occurrences(data, encoding.encode(text), encoding), limit)
-    ]
-    if "\n" not in text or "\r" in text or (exact and not every) or encoding.encode("\r") not in data:
-        return exact
-    return list(islice(_loose(data, text, encoding), limit))
+    return list(islice(_spans(data, text, encoding), limit))
 
 
-def replacement(data: bytes, span: Span, old: str, new: str, encoding: Encoding) -> Splice:
-    """Return the splice that puts `new` where `old` was found; raises UnicodeEncodeError for what cannot be held."""
-    return Splice(span.start, span.end, encoding.encode(_with_newlines(data, span, old, new, encoding)))
+def replacements(data: bytes, spans: Sequence[Span], old: str, new: str, encoding: Encoding) -> list[Splice]:
+    """Return the splices that put `new` where `old` was found; raises UnicodeEncodeError for what cannot be held."""
+    if "\n" not in new:
+        plain = encoding.encode(new)
+        return [Splice(span.start, span.end, plain) for span in spans]
+    near, encoded = _NearbyNewlines(data, encoding), dict[str, bytes]()
+    splices: list[Splice] = []
+    for span in spans:
+        text = _with_newlines(near, span, old, new)
+        if text not in encoded:
+            encoded[text] = encoding.encode(text)
+        splices.append(Splice(span.start, span.end, encoded[text]))
+    return splices
 
 
 def spliced(data: bytes, splices: Sequence[Splice]) -> list[bytes | memoryview]:
@@ -173,23 +178,6 @@ def spliced(data: bytes, splices: Sequence[Splice]) -> list[bytes | memoryview]:
         position = splice.end
     parts = [part for part in (*parts, view[position:]) if len(part)]
     return parts if len(parts) <= _PARTS_LIMIT else [b"".join(parts)]
-
-
-def between_characters(data: bytes, splice: Splice, old: str, encoding: Encoding) -> bool:
-    """Say whether a match begins and ends between characters and the new line reads as intended."""
-    if encoding.self_synchronizing:
-        return True
-    first = data.rfind(b"\n", 0, splice.start) + 1
-    last = data.find(b"\n", splice.end)
-    last = len(data) if last < 0 else last
-    before, after = data[first : splice.start], data[splice.end : last]
-    try:
-        head, tail = before.decode(encoding.codec), after.decode(encoding.codec)
-        found = data[splice.start : splice.end].decode(encoding.codec)
-        whole = data[first:last].decode(encoding.codec)
-        return head + found + tail == whole
-    except UnicodeDecodeError:
-        return False
 
 
 def newline_style(data: bytes, encoding: Encoding) -> Newline:
@@ -203,15 +191,35 @@ def newline_style(data: bytes, encoding: Encoding) -> Newline:
     return "\r\n" if pairs * 2 > feeds else "\n"
 
 
-def newline_near(data: bytes, start: int, end: int, encoding: Encoding) -> Newline:
-    """Return the style of the line that holds the bytes from `start` to `end`, or of the line before it."""
-    feed, carriage = encoding.encode("\n"), encoding.encode("\r")
-    at = _aligned_find(data, feed, end, encoding)
-    if at < 0:
-        at = data.rfind(feed, 0, start)
-    if at < 0:
-        return "\r" if carriage in data else "\n"
-    return "\r\n" if data[max(0, at - encoding.unit) : at] == carriage else "\n"
+class _NearbyNewlines:
+    """The line end that text added to a line takes: that line's own, or the one of the line before it.
+
+    Asked from front to back: a long line is searched for its end once, not for every place in it.
+    """
+
+    def __init__(self, data: bytes, encoding: Encoding) -> None:
+        self._data = data
+        self._encoding = encoding
+        self._feed, self._carriage = encoding.encode("\n"), encoding.encode("\r")
+        self._next = 0
+        """The first line feed at or after the place asked for last; -1 when none follows."""
+        self._asked = -1
+
+    def style_at(self, start: int, end: int) -> Newline:
+        """Return the style of the line that holds the bytes from `start` to `end`."""
+        if self._asked < 0 or 0 <= self._next < end or end < self._asked:
+            self._next = _aligned_find(self._data, self._feed, end, self._encoding)
+        self._asked = end
+        at = self._next if self._next >= 0 else self._last_feed(start)
+        if at < 0:
+            return "\r" if self._carriage in self._data else "\n"
+        return "\r\n" if self._data[max(0, at - self._encoding.unit) : at] == self._carriage else "\n"
+
+    def _last_feed(self, before: int) -> int:
+        at = self._data.rfind(self._feed, 0, before)
+        while at >= 0 and at % self._encoding.unit:
+            at = self._data.rfind(self._feed, 0, at + len(self._feed) - 1)
+        return at
 
 
 def only_returns(data: bytes, encoding: Encoding) -> bool:
@@ -292,17 +300,82 @@ def _nearly_decodes(data: bytes, codec: str) -> bool:
     return text.count("\ufffd") * _STRAYS_ONE_IN <= len(text) - len(text.encode("ascii", "ignore"))
 
 
-def _occurrences(data: bytes, wanted: bytes, encoding: Encoding) -> Iterator[tuple[int, int]]:
+def _spans(data: bytes, text: str, encoding: Encoding) -> Iterator[Span]:
+    wanted, carriage = encoding.encode(text), encoding.encode("\r")
     if not wanted:
         return
+    if "\n" not in text or "\r" in text or carriage not in data:
+        yield from _literal(data, wanted, _newlines(text), encoding)
+        return
+    if _all_crlf(data, encoding):
+        spelled = text.replace("\n", "\r\n")
+        yield from _literal(data, encoding.encode(spelled), _newlines(spelled), encoding)
+        return
+    found = _loose(data, text, encoding, _LF_OR_CRLF)
+    first = next(found, None)
+    if first is None:  # a CR alone is a line end only where nothing else fits
+        found = _loose(data, text, encoding, _ANY_END)
+        first = next(found, None)
+    if first is not None:
+        yield first
+        yield from found
+
+
+def _literal(data: bytes, wanted: bytes, newlines: tuple[Newline, ...], encoding: Encoding) -> Iterator[Span]:
+    """Find exactly these bytes, between characters; an LF that is half of a CRLF stands for the whole."""
+    characters, unit = _Characters(data, encoding), encoding.unit
+    carriage, begins_with_feed = encoding.encode("\r"), wanted.startswith(encoding.encode("\n"))
     at = _aligned_find(data, wanted, 0, encoding)
     while at >= 0:
-        step = len(wanted)
-        if between_characters(data, Splice(at, at + step, b""), "", encoding):
-            yield at, at + step
+        end = at + len(wanted)
+        if not characters.between(at):
+            end = at + 1
+        elif begins_with_feed and at >= unit and data.startswith(carriage, at - unit):
+            yield Span(at - unit, end, ("\r\n", *newlines[1:]))
         else:
-            step = 1
-        at = _aligned_find(data, wanted, at + step, encoding)
+            yield Span(at, end, newlines)
+        at = _aligned_find(data, wanted, end, encoding)
+
+
+class _Characters:
+    """Tells whether a position lies between characters; asked from front to back, it decodes every line once.
+
+    In GBK and its kin the second byte of a character may be that of another one. Only a line read from its beginning
+    tells; a line with bytes that are no text in the encoding tells nothing, and nothing is found in it.
+    """
+
+    def __init__(self, data: bytes, encoding: Encoding) -> None:
+        self._data = data
+        self._sure = encoding.self_synchronizing
+        self._codec = encoding.codec
+        self._line_end = -1
+        self._readable = False
+        self._read = 0
+        """Up to where the line has been decoded."""
+        if not self._sure:
+            self._decoder = codecs.getincrementaldecoder(encoding.codec)()
+
+    def between(self, position: int) -> bool:
+        if self._sure:
+            return True
+        if position > self._line_end:
+            self._enter_line(position)
+        if not self._readable:
+            return False
+        self._decoder.decode(self._data[self._read : position])
+        self._read = position
+        return not self._decoder.getstate()[0]
+
+    def _enter_line(self, position: int) -> None:
+        self._read = self._data.rfind(b"\n", max(self._line_end, 0), position) + 1
+        end = self._data.find(b"\n", position)
+        self._line_end = len(self._data) if end < 0 else end
+        self._decoder.reset()
+        try:
+            self._data[self._read : self._line_end].decode(self._codec)
+            self._readable = True
+        except UnicodeDecodeError:
+            self._readable = False
 
 
 def _aligned_find(data: bytes, wanted: bytes, start: int, encoding: Encoding) -> int:
@@ -312,20 +385,28 @@ def _aligned_find(data: bytes, wanted: bytes, start: int, encoding: Encoding) ->
     return at
 
 
-def _loose(data: bytes, text: str, encoding: Encoding) -> Iterator[Span]:
-    """Find `text` with every LF standing for any line end."""
-    feed, carriage = (re.escape(encoding.encode(each)) for each in "\n\r")
-    # A CRLF is one line end: without the looks around, two LF would match its halves.
-    end = b"(?:%b%b|(?<!%b)%b|%b(?!%b))" % (carriage, feed, carriage, feed, carriage, feed)
+def _all_crlf(data: bytes, encoding: Encoding) -> bool:
+    """Say whether every line end is a CRLF, where counting bytes can tell."""
+    return encoding.unit == 1 and data.count(b"\r\n") == data.count(b"\n") == data.count(b"\r")
+
+
+# A CRLF is one line end: without the looks around, two LF would match its halves.
+_LF_OR_CRLF: Final = b"(?:%(cr)b%(lf)b|(?<!%(cr)b)%(lf)b)"
+_ANY_END: Final = b"(?:%(cr)b%(lf)b|(?<!%(cr)b)%(lf)b|%(cr)b(?!%(lf)b))"
+
+
+def _loose(data: bytes, text: str, encoding: Encoding, end: bytes) -> Iterator[Span]:
+    """Find `text` with every LF standing for any line end that the pattern `end` knows."""
+    signs = {b"cr": re.escape(encoding.encode("\r")), b"lf": re.escape(encoding.encode("\n"))}
     pieces = [re.escape(encoding.encode(piece)) for piece in text.split("\n")]
-    pattern = re.compile(end.join(pieces))
-    position = 0
+    pattern = re.compile((end % signs).join(pieces))
+    characters, position = _Characters(data, encoding), 0
     while found := pattern.search(data, position):
         start, stop = found.span()
-        if start % encoding.unit or not between_characters(data, Splice(start, stop, b""), "", encoding):
+        if start % encoding.unit or not characters.between(start):
             position = start + 1
             continue
-        yield Span(start, stop, _newlines(data[start:stop].decode(encoding.codec)))
+        yield Span(start, stop, _newlines(data[start:stop].decode(encoding.codec, encoding.errors)))
         position = stop
 
 
@@ -335,12 +416,14 @@ def _newlines(text: str) -> tuple[Newline, ...]:
     return tuple(re.findall("\r\n|\n|\r", text))  # pyright: ignore[reportReturnType]
 
 
-def _with_newlines(data: bytes, span: Span, old: str, new: str, encoding: Encoding) -> str:
+def _with_newlines(nearby: _NearbyNewlines, span: Span, old: str, new: str) -> str:
     """Return `new` with the line ends it shall have in the file."""
-    if "\n" not in new or "\r" in new or "\r" in old:
+    if "\r" in old:  # taken literally, but for half a CRLF at its beginning
+        halved = old.startswith("\n") and span.newlines[0] == "\r\n"
+        return f"\r{new}" if halved and new.startswith("\n") else new
+    if "\n" not in new or "\r" in new:
         return new
-    near = newline_near(data, span.start, span.end, encoding) if not span.newlines else span.newlines[-1]
-    styles = set(span.newlines) or {near}
+    styles: set[Newline] = set(span.newlines) or {nearby.style_at(span.start, span.end)}
     if len(styles) == 1:
         return new.replace("\n", styles.pop())
     return _keep_each(span.newlines, old.split("\n"), new.split("\n"))

@@ -25,8 +25,8 @@ from surehand.core.secrets import is_secret
 from surehand.host.diff import text_diff
 from surehand.host.guessing import PAIRS
 from surehand.host.paths import missing_message, near_names
-from surehand.host.pieces import Pieces
 from surehand.host.seen import SEEN
+from surehand.host.splices import fold_rounds
 from surehand.host.text import (
     UTF8,
     Encoding,
@@ -37,7 +37,7 @@ from surehand.host.text import (
     line_at,
     newline_style,
     possible,
-    replacement,
+    replacements,
     spliced,
     with_feeds,
 )
@@ -223,14 +223,14 @@ def found_once(attempt: Attempt) -> Problem | None:
 
 
 def _several(attempt: Attempt) -> Problem | None:
-    current, pieces = attempt.data, Pieces(len(attempt.data))
+    current, rounds = attempt.data, list[list[Splice]]()
     for index, wish in enumerate(attempt.wishes):
         problem, splices = _one(attempt, current, wish, index)
         if problem is not None:
             return replace(problem, message=f"Edit {index + 1} of {len(attempt.wishes)}: {problem.message}")
-        pieces.apply(splices)
+        rounds.append(splices)
         current = b"".join(spliced(current, splices))
-    attempt.splices = pieces.splices(len(attempt.data))
+    attempt.splices = fold_rounds(rounds)
     if not attempt.splices or current == attempt.data:
         message = "the edits cancel each other; the file would stay as it is."
         return Problem(1, message, "Send only what shall change.", layer=1)
@@ -244,7 +244,7 @@ def _one(attempt: Attempt, data: bytes, wish: Replace, index: int) -> tuple[Prob
     encodings = _encodings(attempt, data, wish.old)
     for place, encoding in enumerate(encodings):
         try:
-            spans = find(data, wish.old, encoding, every=wish.all, limit=None if wish.all else 1000)
+            spans = find(data, wish.old, encoding, limit=None if wish.all else 1000)
         except UnicodeEncodeError:
             continue  # this encoding has no such character, so the text cannot be there
         if len(spans) > 1 and not wish.all:
@@ -291,7 +291,7 @@ def _undecided(
         if other.codec not in PAIRS:
             continue
         try:
-            spans = find(data, wish.old, other, every=wish.all, limit=len(splices) + 1)
+            spans = find(data, wish.old, other, limit=len(splices) + 1)
         except UnicodeEncodeError:
             continue
         problem, rival = _encoded(data, spans, wish, other, index)
@@ -306,7 +306,7 @@ def _encoded(
     data: bytes, spans: list[Span], wish: Replace, encoding: Encoding, index: int
 ) -> tuple[Problem | None, list[Splice]]:
     try:
-        return None, [replacement(data, span, wish.old, wish.new, encoding) for span in spans]
+        return None, replacements(data, spans, wish.old, wish.new, encoding)
     except UnicodeEncodeError as problem:
         return cannot_hold(wish.new, problem, encoding, {"edit": index}), []
 

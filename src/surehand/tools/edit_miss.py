@@ -18,6 +18,10 @@ TEXT_LIMIT: Final = 4_000_000
 _SHOWN_LIMIT: Final = 4000
 _FUZZY_LIMIT: Final = 400_000
 _LIKENESS: Final = 55.0
+_SAME_PLACE: Final = 60.0
+"""How much alike, in percent, the new text must be to the old one to be taken for it."""
+_COMPARED: Final = 2000
+"""Characters of a text that are compared."""
 
 _LOOK_ALIKES: Final = str.maketrans(
     {
@@ -53,12 +57,14 @@ def explain_miss(text: str, old: str, new: str) -> Miss:
         found = explain(text, old)
         if found is not None:
             return found
-    if new.strip() and new in text:
-        return _applied(text, new)
-    return _similar(text, old) or Miss(
-        "absent",
-        "String to replace not found in file, and nothing in it is like it.",
-        "Read the file again; it may be another file that you mean.",
+    return (
+        _applied(text, old, new)
+        or _similar(text, old)
+        or Miss(
+            "absent",
+            "String to replace not found in file, and nothing in it is like it.",
+            "Read the file again; it may be another file that you mean.",
+        )
     )
 
 
@@ -72,10 +78,35 @@ def _described(difference: str, explanation: str, text: str, start: int, end: in
     return Miss(difference, message, "Send exactly this text as old_string.", nearest, line)
 
 
-def _applied(text: str, new: str) -> Miss:
-    line = text.count("\n", 0, text.index(new)) + 1
-    message = f"String to replace not found in file, but new_string is already there (line {line})."
-    return Miss("applied", message, "The change seems to be made already; nothing more is needed.", new, line)
+def _applied(text: str, old: str, new: str) -> Miss | None:
+    """Say that the change is made already, where `new` stands in the place of `old`.
+
+    That is so where it stands once, is much like `old`, and nothing else in the text is as much like it: `pass` or
+    `return x` somewhere in the file proves nothing.
+    """
+    at = text.find(new) if new.strip() else -1
+    if at < 0 or text.find(new, at + 1) >= 0 or _goes_on(text, at, at + len(new)):
+        return None
+    from rapidfuzz.fuzz import ratio
+
+    likeness = ratio(old[:_COMPARED], new[:_COMPARED], score_cutoff=_SAME_PLACE)
+    if not likeness:
+        return None
+    elsewhere = text[:at] + "\0" * len(new) + text[at + len(new) :]
+    if _nearest(elsewhere, old, likeness) is not None:
+        return None
+    miss = _described("applied", "new_string stands already where it would be.", text, at, at + len(new))
+    return replace(miss, hint="The change seems to be made already; nothing more is needed.")
+
+
+def _goes_on(text: str, start: int, end: int) -> bool:
+    """Say whether a part of a text begins or ends inside a word."""
+    edges = text[max(0, start - 1) : start + 1], text[end - 1 : end + 1]
+    return any(len(edge) == 2 and _is_word(edge[0]) and _is_word(edge[1]) for edge in edges)
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 def _line_numbers(text: str, old: str) -> Miss | None:
@@ -228,22 +259,26 @@ def _edges(text: str, old: str) -> Miss | None:
 
 def _similar(text: str, old: str) -> Miss | None:
     """Return the part of the text most like `old`, when anything is like it at all."""
-    if not old.strip():
-        return None
-    window, base = _around(text, old)
-    from rapidfuzz.fuzz import partial_ratio_alignment
-
-    found = partial_ratio_alignment(old[:2000], window, score_cutoff=_LIKENESS)
+    found = _nearest(text, old, _LIKENESS) if old.strip() else None
     if found is None:
         return None
-    start, end = base + found.dest_start, base + found.dest_end
+    start, end, score = found
     start = text.rfind("\n", 0, start) + 1 if "\n" in old or start - text.rfind("\n", 0, start) < 200 else start
     stop = text.find("\n", max(start, end - 1))
     end = len(text) if stop < 0 else stop
     if end - start > max(2000, 4 * len(old)):
         end = start + max(2000, 4 * len(old))
-    miss = _described("similar", f"The nearest text is {found.score:.0f}% alike.", text, start, end)
+    miss = _described("similar", f"The nearest text is {score:.0f}% alike.", text, start, end)
     return replace(miss, hint="If that is the text you mean, send it exactly so as old_string; if not, Read the file.")
+
+
+def _nearest(text: str, old: str, least: float) -> tuple[int, int, float] | None:
+    """Return where the text most like `old` stands and how much it is, if that is `least` percent."""
+    from rapidfuzz.fuzz import partial_ratio_alignment
+
+    window, base = _around(text, old)
+    found = partial_ratio_alignment(old[:_COMPARED], window, score_cutoff=least)
+    return None if found is None else (base + found.dest_start, base + found.dest_end, found.score)
 
 
 def _around(text: str, old: str) -> tuple[str, int]:
