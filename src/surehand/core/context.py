@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from surehand.core.errors import ToolFailure
 from surehand.core.events import Progress
 
 if TYPE_CHECKING:
@@ -15,12 +17,15 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+NOTHING_CHANGED: Final = "Nothing was changed, and nothing more will happen."
+_FATE: Final = threading.Lock()
+"""Held for the moment in which a call is given up or passes its point of no return; one for all, both are rare."""
 
 
 class ToolContext:
     """What a handler gets beside its arguments: the call, the session, a way to report progress."""
 
-    __slots__ = ("_made", "_permits", "_report", "call", "options", "session", "turn")
+    __slots__ = ("_changing", "_given_up", "_made", "_permits", "_report", "call", "options", "session", "turn")
 
     def __init__(
         self,
@@ -39,6 +44,7 @@ class ToolContext:
         self._report = report
         self._permits = permits
         self._made: dict[str, Any] | None = None
+        self._given_up = self._changing = False
 
     @property
     def cwd(self) -> str:
@@ -60,6 +66,24 @@ class ToolContext:
     def permits(self, effect: Effect) -> bool:
         """Say whether a further effect, found out while running (a redirect), would be allowed without a question."""
         return self._permits is not None and self._permits(effect)
+
+    def check_wanted(self) -> None:
+        """Raise ToolFailure when the call was given up; call it just before each change, under the lock that guards it.
+
+        A thread cannot be stopped, so a handler has to ask. Once it has asked, whoever gives the call up waits for the
+        handler's end and reports what it came to; a later check may still stop it, and it takes back what it did.
+        """
+        with _FATE:
+            self._changing = self._changing or not self._given_up
+            if not self._given_up:
+                return
+        raise ToolFailure("the call was given up before its change was made", code="cancelled", hint=NOTHING_CHANGED)
+
+    def give_up(self) -> bool:
+        """Say that nobody wants the call any more. False when a change has begun: its outcome has to be awaited."""
+        with _FATE:
+            self._given_up = True
+            return not self._changing
 
     def progress(self, text: str = "", *, done: float | None = None, total: float | None = None, **data: Any) -> None:
         """Report progress; it reaches everyone who listens to the call."""

@@ -156,6 +156,8 @@ class Tool:
     must_try: Flag = False
     """Whether a call is tried and asked about with what that showed, even where a rule allows it."""
     where: Where | None = None
+    cancel_safe: bool = False
+    """Whether a call that is given up changes nothing any more: `run` calls `ctx.check_wanted()` before each change."""
     origin: str | None = None
     effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None
     check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None

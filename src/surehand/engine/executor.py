@@ -24,7 +24,7 @@ from surehand.engine.asking import Asking
 from surehand.engine.bus import Bus
 from surehand.engine.deadlines import Deadlines
 from surehand.engine.extensions import Extensions
-from surehand.engine.failures import CANCELLED, SWITCHED_OFF, crashed, failed, missing, timed_out
+from surehand.engine.failures import SWITCHED_OFF, crashed, failed, given_up, missing, timed_out
 from surehand.engine.limits import cut
 from surehand.engine.prepared import Meter, Middleware, Prepared, Proceed, View
 from surehand.engine.readiness import Readiness
@@ -106,7 +106,7 @@ class Executor:
         except Overrun as overrun:
             bug, result = True, timed_out(prepared, overrun)
         except asyncio.CancelledError:
-            self._close(call, name, session, CANCELLED, at, clock, prepared, bug)
+            self._close(call, name, session, given_up(prepared), at, clock, prepared, bug)
             raise
         except Exception as problem:  # the one place where bugs of tools are caught
             _log.exception("tool %s failed on call %s", name, call.id)
@@ -117,7 +117,7 @@ class Executor:
             except ToolFailure as failure:
                 result = failed(failure)
             except asyncio.CancelledError:
-                self._close(call, name, session, CANCELLED, at, clock, prepared, bug)
+                self._close(call, name, session, result, at, clock, prepared, bug)
                 raise
         return self._close(call, name, session, result, at, clock, prepared, bug)
 
@@ -308,7 +308,7 @@ class Executor:
 
     def _bounded(self, prepared: Prepared, run: Run) -> Awaitable[ToolResult]:
         work = run(prepared.args, prepared.ctx) if prepared.trial is None else prepared.trial.apply()
-        return within(work, prepared.timeout_s, prepared.tool.grace_s, self._deadlines, self._running, prepared.call.id)
+        return within(work, prepared, self._deadlines, self._running)
 
     async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:
         """Run a call while it alone holds what it declares to use."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from typing import Final
 
 from surehand.core.call import ToolError, ToolResult
+from surehand.core.context import NOTHING_CHANGED
 from surehand.core.errors import ToolFailure
 from surehand.core.names import provider_safe
 from surehand.engine.prepared import Prepared, View
-from surehand.engine.running import Overrun
+from surehand.engine.running import Overrun, aftermath, cancellation
 
 SWITCHED_OFF: Final = "Set `enabled = true` for it in the settings, or use another tool."
-CANCELLED: Final = ToolResult.failed(ToolError("cancelled", "the call was cancelled", "Nothing more will happen."))
+CANCELLED: Final = ToolResult.failed(ToolError("cancelled", "the call was cancelled", NOTHING_CHANGED))
 
 
 def missing(name: str, view: View, *, by_model: bool = False) -> ToolFailure:
@@ -43,13 +43,22 @@ def failed(failure: ToolFailure) -> ToolResult:
     return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output)
 
 
+def given_up(prepared: Prepared | None) -> ToolResult:
+    """Return the result of a call whose caller was cancelled: what came of a change that had begun, if one had."""
+    if prepared is None:
+        return CANCELLED
+    return prepared.outcome or failed(cancellation(prepared))
+
+
 def timed_out(prepared: Prepared | None, overrun: Overrun) -> ToolResult:
     """Return the result of a call that ran into its deadline, and what became of its handler."""
     assert prepared is not None
     tool, seconds = prepared.tool, prepared.timeout_s
-    left = " It ignored its cancellation and was left behind." if overrun.abandoned else ""
-    if overrun.abandoned is False and tool.where != "process" and not inspect.iscoroutinefunction(tool.run):
-        left = ' Its thread cannot be stopped and ends by itself; mark the tool `where="process"` to have it killed.'
+    left = f" {aftermath(prepared)}"
+    if overrun.abandoned:
+        left = " It ignored its cancellation and was left behind."
+    elif "Its thread" in left:
+        left += ' Mark the tool `where="process"` to have it killed.'
     message = f"{tool.name} did not finish within {seconds:g} s and was stopped."
     hint = "Ask for less at once, or raise `timeout` for it in the settings." + left
     return ToolResult.failed(ToolError("timeout", message, hint, {"timeout_s": seconds}))

@@ -43,7 +43,19 @@ class Meter(Protocol):
 class Prepared:
     """A call that passed every check and may run."""
 
-    __slots__ = ("args", "call", "ctx", "decision", "queue_s", "repairs", "settings", "timeout_s", "tool", "trial")
+    __slots__ = (
+        "args",
+        "call",
+        "ctx",
+        "decision",
+        "outcome",
+        "queue_s",
+        "repairs",
+        "settings",
+        "timeout_s",
+        "tool",
+        "trial",
+    )
 
     def __init__(
         self,
@@ -68,6 +80,8 @@ class Prepared:
         self.trial = trial
         """What is made real in place of a run: the call was made on a copy, and that was approved as it was shown."""
         self.queue_s = 0.0
+        self.outcome: ToolResult | None = None
+        """What a change came to that had begun when the call's caller was cancelled."""
 
     @property
     def read_only(self) -> bool:

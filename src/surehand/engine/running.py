@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.call import ToolResult
-from surehand.core.context import ToolContext
+from surehand.core.call import ToolError, ToolResult
+from surehand.core.context import NOTHING_CHANGED, ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Progress
 from surehand.core.tool import Tool
 from surehand.engine.deadlines import DEADLINE, Deadlines
 from surehand.engine.workers import Workers
+
+if TYPE_CHECKING:
+    from surehand.engine.prepared import Prepared
 
 Run = Callable[[Any, ToolContext], Coroutine[Any, Any, ToolResult]]
 
@@ -69,8 +72,9 @@ def checks_itself(tool: Tool) -> bool:
 
     Where somebody is to be asked first, the check runs by itself before that, and the handler does not repeat it.
     """
-    sync = not inspect.iscoroutinefunction(tool.run) and not inspect.isasyncgenfunction(tool.run)
-    return sync and tool.check is not None and not inspect.iscoroutinefunction(tool.check) and tool.where != "process"
+    if tool.check is None or tool.where == "process":
+        return False
+    return not _is_async(tool) and not inspect.iscoroutinefunction(tool.check)
 
 
 def checked(tool: Tool, args: Any, ctx: ToolContext) -> None:
@@ -106,7 +110,7 @@ def _stopped(stop: BaseException) -> ToolFailure:
 
 
 class Overrun(Exception):
-    """The deadline passed; `abandoned` when the handler did not stop even then."""
+    """The deadline passed before the handler had made any change; `abandoned` when it did not stop even then."""
 
     def __init__(self, abandoned: bool) -> None:
         self.abandoned = abandoned
@@ -114,41 +118,100 @@ class Overrun(Exception):
 
 
 async def within(
-    work: Coroutine[Any, Any, ToolResult],
-    timeout_s: float,
-    grace_s: float,
-    deadlines: Deadlines,
-    running: dict[str, Waiter],
-    call_id: str,
+    work: Coroutine[Any, Any, ToolResult], prepared: Prepared, deadlines: Deadlines, running: dict[str, Waiter]
 ) -> ToolResult:
     """Run `work` in a task of its own and return its result; raise Overrun at the deadline.
 
     While it runs, cancelling `running[call_id]` ends this call alone. When the caller itself is cancelled, the work
-    is cancelled first and gets its time to clean up.
+    is cancelled first and gets its time to clean up. A change that has begun by then is awaited, and its outcome is
+    the call's: in `prepared.outcome` for a caller who was cancelled.
     """
     loop = asyncio.get_running_loop()
     waiter: Waiter = loop.create_future()
     task = loop.create_task(_announced(work, waiter))
-    deadlines.set(waiter, timeout_s, loop)
-    running[call_id] = waiter
+    deadlines.set(waiter, prepared.timeout_s, loop)
+    running[prepared.call.id] = waiter
     try:
         await waiter
     except asyncio.CancelledError as cancelled:
-        stopped = await _end(task, grace_s)
+        by_us = cancelled.args in ((DEADLINE,), (STOPPED,))
+        if not prepared.ctx.give_up():
+            return await _outcome(task, prepared, by_us=by_us)
+        stopped = await _end(task, prepared.tool.grace_s)
         if cancelled.args == (DEADLINE,):
             raise Overrun(abandoned=not stopped) from None
-        if cancelled.args == (STOPPED,):
-            raise ToolFailure("the call was cancelled", code="cancelled", hint="Nothing more will happen.") from None
+        if by_us:
+            raise cancellation(prepared) from None
         raise
     finally:
         deadlines.drop(waiter)
-        running.pop(call_id, None)
+        running.pop(prepared.call.id, None)
     return task.result()
+
+
+async def _outcome(task: asyncio.Task[ToolResult], prepared: Prepared, *, by_us: bool) -> ToolResult:
+    """Wait for a change that has begun and return what came of it; a cancelled caller stays cancelled."""
+    limit = asyncio.get_running_loop().time() + CHANGE_LIMIT_S
+    while not task.done() and (left := limit - asyncio.get_running_loop().time()) > 0:
+        try:
+            await asyncio.wait({task}, timeout=left)
+        except asyncio.CancelledError:  # a second wish to stop changes nothing: the change is on its way
+            by_us = False
+    if not task.done():
+        failure = _unknown(prepared.tool)
+    elif not task.cancelled() and task.exception() is None:
+        prepared.outcome = task.result()
+        if by_us:
+            return prepared.outcome
+        raise asyncio.CancelledError
+    else:
+        problem = None if task.cancelled() else task.exception()
+        failure = problem or cancellation(prepared)
+    if by_us:
+        raise failure
+    if isinstance(failure, ToolFailure):
+        prepared.outcome = ToolResult.failed(ToolError.of(failure))
+    raise asyncio.CancelledError
+
+
+def cancellation(prepared: Prepared) -> ToolFailure:
+    """Say that a call was cancelled, and what may still come of it."""
+    return ToolFailure("the call was cancelled", code="cancelled", hint=aftermath(prepared))
+
+
+def aftermath(prepared: Prepared) -> str:
+    """Say what a call that was given up has changed, as far as anyone can know."""
+    tool = prepared.tool
+    if tool.cancel_safe or prepared.trial is not None:
+        return NOTHING_CHANGED
+    ends = tool.where == "process" or _is_async(tool)
+    if tool.read_only is True:
+        return NOTHING_CHANGED if ends else f"Nothing was changed. {_THREAD}."
+    if ends:
+        return "Nothing more will happen; what it had done by then stays."
+    return f"{_THREAD}: what it still changes is not in this result."
+
+
+_THREAD: Final = "Its thread cannot be stopped and ends by itself"
+
+
+def _unknown(tool: Tool) -> ToolFailure:
+    return ToolFailure(
+        f"{tool.name} was given up in the middle of a change, which has not ended within {CHANGE_LIMIT_S:g} s",
+        code="cancelled",
+        hint="Whether it is made is not known. Look at the files, and at `surehand log`, before you try again.",
+    )
+
+
+def _is_async(tool: Tool) -> bool:
+    return inspect.iscoroutinefunction(tool.run) or inspect.isasyncgenfunction(tool.run)
 
 
 Waiter = asyncio.Future[None]
 STOPPED: Final = "surehand: stopped"
 """The message of a cancellation meant for one call, not for whoever waits for it."""
+CHANGE_LIMIT_S: Final = 30.0
+"""How long a change that has begun is awaited after its call was given up."""
 
 
 async def stoppable(turn: Waiter, waiters: dict[str, Waiter], call_id: str) -> None:
@@ -158,7 +221,7 @@ async def stoppable(turn: Waiter, waiters: dict[str, Waiter], call_id: str) -> N
         await turn
     except asyncio.CancelledError as cancelled:
         if cancelled.args == (STOPPED,):
-            raise ToolFailure("the call was cancelled", code="cancelled", hint="Nothing more will happen.") from None
+            raise ToolFailure("the call was cancelled", code="cancelled", hint=NOTHING_CHANGED) from None
         raise
     finally:
         waiters.pop(call_id, None)

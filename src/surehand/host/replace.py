@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from surehand.core.errors import ToolFailure
@@ -22,6 +22,10 @@ from surehand.core.errors import ToolFailure
 _PARTS_AT_ONCE: Final = 512
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EACCES})
 _NO_ATTRIBUTES: Final = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EPERM, errno.EACCES})
+
+
+def _always() -> None:
+    """Stand for a change that nobody can give up half-way."""
 
 
 def temporary_name(change_id: str) -> str:
@@ -38,8 +42,12 @@ def replace_file(
     mode: int | None = None,
     *,
     flush: bool = True,
+    check_wanted: Callable[[], None] = _always,
 ) -> os.stat_result:
-    """Put `parts` in the place of the file `name` (open as `like`), keeping its attributes; `mode` changes that one."""
+    """Put `parts` in the place of the file `name` (open as `like`), keeping its attributes; `mode` changes that one.
+
+    `check_wanted` is called when all is ready but the rename; where it raises, the old file stays.
+    """
     fd = _create(folder, temporary, 0o600)
     try:
         write_all(fd, parts)
@@ -49,6 +57,7 @@ def replace_file(
         if flush:
             os.fsync(fd)
         written = os.fstat(fd)
+        check_wanted()
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         return _after(written, fd)
     except BaseException:
@@ -66,6 +75,7 @@ def create_file(
     mode: int | None,
     *,
     flush: bool = True,
+    check_wanted: Callable[[], None] = _always,
 ) -> os.stat_result:
     """Put `parts` into a new file; FileExistsError when the name is taken. `mode` None takes the user's default."""
     fd = _create(folder, temporary, 0o666)
@@ -76,6 +86,7 @@ def create_file(
         if flush:
             os.fsync(fd)
         written = os.fstat(fd)
+        check_wanted()
         _take_name(folder, temporary, name)
         return _after(written, fd)
     except BaseException:

@@ -166,9 +166,12 @@ def _state_before(attempt: Attempt) -> FileState:
 
 
 def _put(attempt: Attempt, pending: Pending) -> os.stat_result:
+    wanted = attempt.ctx.check_wanted
     if attempt.exists:
-        return replace_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, attempt.fd)
-    return create_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, None)
+        return replace_file(
+            attempt.folder, attempt.name, pending.temporary, attempt.parts, attempt.fd, check_wanted=wanted
+        )
+    return create_file(attempt.folder, attempt.name, pending.temporary, attempt.parts, None, check_wanted=wanted)
 
 
 def _beside(attempt: Attempt, work: Callable[[], T]) -> Callable[[], T]:

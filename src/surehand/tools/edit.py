@@ -66,6 +66,7 @@ TOOLS: tuple[Tool, ...] = (
         aliases=("FileEdit",),
         requires_permission=True,
         reversible=True,
+        cancel_safe=True,
         origin="workspace",
         examples=({"file_path": "src/app.py", "old_string": "DEBUG = True", "new_string": "DEBUG = False"},),
     ),

@@ -195,6 +195,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         resources=_resources,
         read_only=_reads,
         reversible=True,
+        cancel_safe=True,
         origin="workspace",
         search_hint="gitignore ignore exclude pattern git untracked",
         examples=(

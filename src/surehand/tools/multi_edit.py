@@ -60,6 +60,7 @@ TOOLS: tuple[Tool, ...] = (
         search_hint="several edits of one file at once",
         requires_permission=True,
         reversible=True,
+        cancel_safe=True,
         origin="workspace",
         examples=(
             {"file_path": "src/app.py", "edits": [{"old_string": "DEBUG = True", "new_string": "DEBUG = False"}]},

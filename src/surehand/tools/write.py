@@ -49,6 +49,7 @@ TOOLS: tuple[Tool, ...] = (
         aliases=("FileWrite",),
         requires_permission=True,
         reversible=True,
+        cancel_safe=True,
         origin="workspace",
         examples=({"file_path": "notes.md", "content": "# Notes\n"},),
     ),

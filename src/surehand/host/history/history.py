@@ -48,6 +48,10 @@ MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
 _CHECK_EVERY: Final = 200
 
 
+def _always() -> None:
+    """Stand for a change that nobody can give up half-way."""
+
+
 @frozen
 class Who:
     """Who makes a change, and what it is in one line."""
@@ -59,10 +63,13 @@ class Who:
     main_session_id: str = ""
     turn: str = ""
     note: str = ""
+    check_wanted: Callable[[], None] = _always
+    """Raises ToolFailure once the call that makes the change was given up."""
 
     @classmethod
     def of(cls, ctx: ToolContext, tool: str, description: str) -> Who:
-        return cls(tool, ctx.call.id, ctx.session.id, description, ctx.session.main.id, ctx.turn)
+        main = ctx.session.main.id
+        return cls(tool, ctx.call.id, ctx.session.id, description, main, ctx.turn, check_wanted=ctx.check_wanted)
 
 
 @frozen

@@ -35,6 +35,10 @@ Content: TypeAlias = Callable[[str], Data | None]
 """Finds a content by its digest."""
 
 
+def _carry_on() -> None:
+    """Stand for the way back, which nobody can give up."""
+
+
 def _every(step: FileChange) -> bool:
     return True
 
@@ -100,7 +104,7 @@ class Steps:
             steps = self._actual(folders, others)
             recorded = [step for step in steps if self.recorded(step)]
             pending = self.history.begin(who, recorded, kind=kind, about=about) if recorded else None
-            self._do_all(steps, folders, pending, others)
+            self._do_all(steps, folders, pending, others, who.check_wanted)
             if self.durable and not self._flush_each:
                 os.sync()
             if pending is not None:
@@ -125,13 +129,18 @@ class Steps:
         return found
 
     def _do_all(
-        self, steps: list[FileChange], folders: _Folders, pending: Pending | None, others: dict[str, bytes]
+        self,
+        steps: list[FileChange],
+        folders: _Folders,
+        pending: Pending | None,
+        others: dict[str, bytes],
+        check_wanted: Callable[[], None],
     ) -> None:
-        """Do every step; when one fails, take back those before it, so that all or nothing happens."""
+        """Do every step; when one fails or the call is given up, take back those before it: all or nothing."""
         temporary = pending.temporary if pending else temporary_name(os.urandom(6).hex())
         done: list[FileChange] = []
         try:
-            self._do_each(steps, folders, temporary, self.content, done)
+            self._do_each(steps, folders, temporary, self.content, done, check_wanted)
         except BaseException:
 
             def kept(digest: str) -> Data | None:
@@ -140,20 +149,28 @@ class Steps:
             back = [step.reversed() for step in reversed(done)]
             left = (step for step in steps[len(done) :] if step.before.kind == "directory")
             shut = [FileChange(step.path, _enterable(step.before), step.before) for step in left]
-            self._do_each([*back, *shut], folders, temporary, kept, [])
+            self._do_each([*back, *shut], folders, temporary, kept, [], _carry_on)
             if pending is not None:
                 with self.history.transaction():
                     self.history.log.remove([pending.id])
             raise
 
     def _do_each(
-        self, steps: list[FileChange], folders: _Folders, temporary: str, content: Content, done: list[FileChange]
+        self,
+        steps: list[FileChange],
+        folders: _Folders,
+        temporary: str,
+        content: Content,
+        done: list[FileChange],
+        check_wanted: Callable[[], None],
     ) -> None:
         """Do the steps, in folders their owner can write for as long as that takes; `done` grows as they are made."""
+        check_wanted()
         for step in steps:
             if (entered := _enterable(step.before)) is not step.before:
                 self._do(FileChange(step.path, step.before, entered), folders, temporary, content)
         for step in steps:
+            check_wanted()
             before, after = _enterable(step.before), _enterable(step.after or ABSENT)
             self._do(FileChange(step.path, before, after), folders, temporary, content)
             done.append(step)

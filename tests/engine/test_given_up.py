@@ -1,0 +1,211 @@
+"""A call that is given up changes nothing any more, and the answer says what is true: not written, or written."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surehand import Event, Settings, Surehand, ToolCall, ToolContext, ToolFailure, ToolResult
+from surehand.core.settings import ToolSettings
+from surehand.engine.deadlines import DEADLINE
+from surehand.host.history.history import HISTORY, Who
+from surehand.host.history.plan import plan_undo
+from surehand.host.history.undo import apply
+from surehand.testing import scratch_app
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "Edit": {"file_path": "a.txt", "old_string": "old", "new_string": "new"},
+    "MultiEdit": {"file_path": "a.txt", "edits": [{"old_string": "old", "new_string": "new"}]},
+    "Write": {"file_path": "a.txt", "content": "new\n"},
+    "Undo": {},
+}
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncGenerator[Surehand]:
+    (tmp_path / "a.txt").write_text("older\n")
+    short = Settings(tools={"Edit": ToolSettings(timeout=0.05)})
+    async with scratch_app(tmp_path, settings=short) as app:
+        await app.call("Read", {"file_path": "a.txt"})
+        # One change lies behind, so that there is something to undo.
+        assert (await app.call("Write", {"file_path": "a.txt", "content": "old\n"})).ok
+        yield app
+
+
+@contextmanager
+def holding(folder: Path) -> Generator[None]:
+    """Hold the folder's lock, so that a writer stands still just before it writes."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_inside(function: str) -> bool:
+    """Tell whether any thread is in a function of this name."""
+    for thread, frame in sys._current_frames().items():
+        walked = frame if thread != threading.get_ident() else None
+        while walked is not None:
+            if walked.f_code.co_name == function:
+                return True
+            walked = walked.f_back
+    return False
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.002)
+
+
+def finished(app: Surehand) -> list[ToolResult]:
+    """Collect what is recorded of calls."""
+    results: list[ToolResult] = []
+
+    def listen(event: Event) -> None:
+        if event.kind == "call_finished":
+            results.append(event.data["result"])
+
+    app.bus.subscribe(listen)
+    return results
+
+
+def no_leftovers(folder: Path) -> bool:
+    return os.listdir(folder) == ["a.txt"]
+
+
+@pytest.mark.parametrize("tool", ["Write", "MultiEdit", "Undo"])
+async def test_a_writer_cancelled_before_it_writes_never_writes(app: Surehand, tmp_path: Path, tool: str) -> None:
+    with holding(tmp_path):
+        running = asyncio.create_task(app.call(tool, CHANGES[tool], id="c1"))
+        await until(lambda: is_inside("locked_now"))
+        assert app.executor.cancel("c1")
+        result = await running
+    await until(lambda: not is_inside("job"))
+    assert result.error is not None
+    assert result.error.code == "cancelled"
+    assert "Nothing was changed" in result.error.hint
+    assert (tmp_path / "a.txt").read_text() == "old\n"
+    assert no_leftovers(tmp_path)
+    undone = await app.call("Undo")  # the change before is still the latest
+    assert undone.ok
+    assert (tmp_path / "a.txt").read_text() == "older\n"
+
+
+async def test_a_writer_that_times_out_before_it_writes_never_writes(app: Surehand, tmp_path: Path) -> None:
+    with holding(tmp_path):
+        result = await app.call("Edit", CHANGES["Edit"])
+        assert result.error is not None
+        assert result.error.code == "timeout"
+        assert "Nothing was changed" in result.error.hint
+    await until(lambda: not is_inside("written"))
+    assert (tmp_path / "a.txt").read_text() == "old\n"
+    assert no_leftovers(tmp_path)
+
+
+class Standstill:
+    """Stops the thread that writes just after its change, until it is let go."""
+
+    def __init__(self, app: Surehand) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        app.bus.subscribe(self)
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "file_changed":
+            self.reached.set()
+            self.go_on.wait()
+
+
+@pytest.mark.parametrize("tool", ["Write", "MultiEdit", "Undo"])
+async def test_a_writer_cancelled_after_it_wrote_says_written_with_its_undo(app: Surehand, tool: str) -> None:
+    stop = Standstill(app)
+    running = asyncio.create_task(app.call(tool, CHANGES[tool], id="c1"))
+    await until(stop.reached.is_set)
+    assert app.executor.cancel("c1")
+    await asyncio.sleep(0)
+    assert not running.done()
+    stop.go_on.set()
+    result = await running
+    assert result.ok
+    assert result.undo is not None
+    assert (await app.call("Undo", {"change_id": result.undo.change_id})).ok
+
+
+async def test_a_writer_that_times_out_after_it_wrote_says_written_with_its_undo(app: Surehand, tmp_path: Path) -> None:
+    stop = Standstill(app)
+    running = asyncio.create_task(app.call("Write", CHANGES["Write"], id="c1"))
+    await until(stop.reached.is_set)
+    app.executor._running["c1"].cancel(DEADLINE)  # as the clock would, but not at the mercy of a slow machine
+    await asyncio.sleep(0)
+    stop.go_on.set()
+    result = await running
+    assert result.ok
+    assert result.undo is not None
+    assert (tmp_path / "a.txt").read_text() == "new\n"
+
+
+async def test_what_a_cancelled_caller_no_longer_hears_is_recorded_as_it_was(app: Surehand, tmp_path: Path) -> None:
+    results, stop = finished(app), Standstill(app)
+    running = asyncio.create_task(app.call("Write", CHANGES["Write"]))
+    await until(stop.reached.is_set)
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()  # a second time changes nothing
+    stop.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (tmp_path / "a.txt").read_text() == "new\n"
+    assert [result.ok for result in results] == [True]
+    assert results[0].undo is not None
+
+
+async def test_applying_a_dry_run_that_is_cancelled_before_it_begins_changes_nothing(
+    app: Surehand, tmp_path: Path
+) -> None:
+    with holding(tmp_path):
+        running = asyncio.create_task(app.call("Bash", {"command": "echo more > b.txt"}, id="c1", shown_first=True))
+        await until(lambda: is_inside("carry_out"))
+        assert app.executor.cancel("c1")
+        await asyncio.sleep(0)
+    result = await running
+    assert result.error is not None
+    assert result.error.code == "cancelled"
+    assert "Nothing was changed" in result.error.hint
+    assert no_leftovers(tmp_path)
+
+
+async def test_an_undo_of_many_files_that_is_given_up_half_way_takes_back_what_it_did(
+    app: Surehand, tmp_path: Path
+) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.txt").write_text("before\n")
+    assert (await app.call("Bash", {"command": "for f in many/*.txt; do echo after > $f; done"})).ok
+    ctx = ToolContext(ToolCall("Undo"), app.session, lambda progress: None, {})
+    asked: list[int] = []
+
+    def give_up_at_the_fourth() -> None:
+        asked.append(1)
+        if len(asked) == 4:
+            assert not ctx.give_up()  # a change has begun, so whoever gives up waits
+        ctx.check_wanted()
+
+    history = app.session.keep(HISTORY)
+    who, plan = Who("Undo", check_wanted=give_up_at_the_fourth), plan_undo(history)
+    with pytest.raises(ToolFailure, match="given up"):
+        apply(history, plan, who, lambda path: [str(tmp_path)], force=False)
+    assert len(asked) == 4
+    assert {each.read_text() for each in folder.iterdir()} == {"after\n"}
+    assert (await app.call("Undo")).ok
+    assert {each.read_text() for each in folder.iterdir()} == {"before\n"}
