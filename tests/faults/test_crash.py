@@ -1,4 +1,7 @@
-"""kill -9 before every system call of write, edit and undo: old or new bytes, no stray files, a sound history."""
+"""kill -9 before every system call of write, edit, undo and closing: old or new bytes, no stray files, a sound history.
+
+All threads are followed. `test_fault_run.py` does the same to the whole program with its children.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
-import killing
+import tracing
 from workbench import Workbench, failure
 
 from surehand.host.history.history import Who
 from surehand.host.tree_copy import TreeCopy
 from surehand.host.trial_changes import Applying, remember
 
-pytestmark = pytest.mark.skipif(not killing.available(), reason="no child can be traced here")
+pytestmark = pytest.mark.skipif(not tracing.available(), reason="no child can be traced here")
 
 SMALL_OLD, SMALL_NEW = b"one\ntwo\nthree\n", b"one\n2\nthree\n"
 LARGE_OLD = b"".join(b"line %d of a file that is linked into the store\n" % n for n in range(4000))
@@ -120,18 +123,24 @@ def kill_at_points(case: Case, folder: Path, most: int | None) -> int:
     prepared = Workbench(template)
     case.prepare(prepared)
     prepared.history.close()
-    calls = killing.run_killed(lambda: _act(case, _copy(template, folder / "count")), None)
-    assert calls is not None
+    whole = tracing.trace(lambda: _act(case, _copy(template, folder / "count")))
+    assert whole.status == 0
+    calls = whole.calls
     step = 1 if most is None else max(1, calls // most)
     outcomes: set[bool] = set()
     points = range(1, calls + 1, step)
     for point in points:
         scene = _copy(template, folder / "scene")
-        killing.run_killed(lambda scene=scene: _act(case, scene), point)
+        killed(lambda scene=scene: _act(case, scene), point)
         outcomes.add(judged(case, scene))
         shutil.rmtree(scene)
     assert outcomes == {True, False}, "the points must lie on both sides of the change"
     return len(points)
+
+
+def killed(action: Callable[[], object], point: int) -> None:
+    """Run an action and kill it before its system call number `point`, of whichever thread."""
+    tracing.trace(action, lambda call: tracing.KILL if call.count == point else None)
 
 
 def _copy(template: Path, target: Path) -> Path:
@@ -192,3 +201,35 @@ def test_a_kill_leaves_old_or_new_bytes_and_a_history_that_recovers(name: str, t
 @pytest.mark.parametrize("name", CASES)
 def test_a_kill_before_every_system_call(name: str, tmp_path: Path) -> None:
     kill_at_points(CASES[name], tmp_path, most=None)
+
+
+def close_at_points(folder: Path, most: int | None) -> None:
+    """Kill a closing history at its system calls; nothing that could be taken back before may be lost."""
+    template = folder / "template"
+    template.mkdir()
+    bench = Workbench(template)
+    old = {f"f{n}": f"{n}\n".encode() * 80_000 for n in range(3)} | {"small": b"one\n" * 200}
+    for name, data in old.items():
+        bench.put(name, data)
+        bench.write(name, "new\n")
+    bench.history.settle()
+    whole = tracing.trace(lambda: Workbench(_copy(template, folder / "count")).history.close())
+    assert whole.status == 0
+    for point in range(1, whole.calls + 1, 1 if most is None else max(1, whole.calls // most)):
+        scene = _copy(template, folder / "scene")
+        killed(lambda scene=scene: Workbench(scene).history.close(), point)
+        after = Workbench(scene)
+        after.call("Undo", session="s")
+        assert contents(after, dict.fromkeys(old)) == old
+        after.history.close()
+        shutil.rmtree(scene)
+    bench.history.close()
+
+
+def test_a_kill_while_closing_loses_nothing_that_could_be_taken_back(tmp_path: Path) -> None:
+    close_at_points(tmp_path, most=40)
+
+
+@pytest.mark.slow
+def test_a_kill_before_every_system_call_of_closing(tmp_path: Path) -> None:
+    close_at_points(tmp_path, most=None)

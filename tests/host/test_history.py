@@ -351,3 +351,46 @@ def test_a_compensating_call_is_an_entry_of_its_own(folder: str) -> None:
     assert change is not None
     assert (change.compensation, change.files, change.turn) == (wish, (), "turn_1")
     again.close()
+
+
+def cut_off(history: History, step: Callable[[], None]) -> None:
+    """Do a step in a transaction that fails at its end."""
+    try:
+        with history.transaction():
+            step()
+            raise InterruptedError
+    except ToolFailure:
+        pass
+
+
+def test_what_a_failed_transaction_knew_is_forgotten_so_that_a_retry_keeps_it(folder: str) -> None:
+    history, _ = opened(folder)
+    old = b"line\n" * 4000
+    new, large = old.replace(b"line\nline", b"LINE\nline", 1), b"x" * 300_000
+    history.keep_bytes(old)
+
+    def keep() -> None:
+        history.contents.keep_after(digest_of(new), digest_of(old), [Splice(0, 4, b"LINE")], [new])
+        history.contents.keep(digest_of(large), [large])
+
+    cut_off(history, keep)
+    assert not any(name for _, _, names in os.walk(f"{folder}/contents") for name in names)
+    with history.transaction():
+        keep()
+    assert (history.content(digest_of(new)), history.content(digest_of(large))) == (new, large)
+    history.close()
+    again, _ = opened(folder)
+    assert (again.content(digest_of(new)), again.content(digest_of(large))) == (new, large)
+    again.close()
+
+
+def test_contents_that_are_dropped_go_from_the_disk_only_with_the_transaction(folder: str) -> None:
+    history, _ = opened(folder)
+    large = b"x" * 300_000
+    digest = history.keep_bytes(large)
+    cut_off(history, lambda: history.contents.forget([digest]))
+    assert history.content(digest) == large
+    with history.transaction():
+        history.contents.forget([digest])
+    assert not os.path.exists(history.contents.path(digest))
+    history.close()

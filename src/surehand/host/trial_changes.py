@@ -72,9 +72,9 @@ class Applying:
             history, changes, lambda path: self._roots, self._content(history), self._is_recorded, durable=False
         )
         self._keep_new(history, changes)
-        change_id, done = steps.carry_out(who, lambda: self._check(steps))
-        files = sorted((each for each in done if self._is_recorded(each)), key=lambda each: each.path)
-        return Recorded(change_id, tuple(files))
+        done = steps.carry_out(who, lambda: self._check(steps))
+        files = sorted((each for each in done.steps if self._is_recorded(each)), key=lambda each: each.path)
+        return Recorded(done.change_id, tuple(files), done.trouble)
 
     def _is_recorded(self, change: FileChange) -> bool:
         # What git keeps for itself is git's to take back.

@@ -151,12 +151,22 @@ def _put_or_abandoned(attempt: Attempt, history: History, pending: Pending) -> o
             history.adopt(pending, attempt.folder, attempt.name, attempt.data, attempt.status.st_nlink)
         return _put(attempt, pending)
     except BaseException as problem:
-        history.abandon(pending, attempt.folder, attempt.name)
-        if isinstance(problem, FileExistsError):
+        others = isinstance(problem, FileExistsError)  # what stands there is somebody else's
+        if history.abandon(pending, attempt.folder, may_have_happened=not others):
+            raise _written_all_the_same(attempt, pending, problem) from problem
+        if others:
             raise _appeared(attempt) from None
         if isinstance(problem, OSError):
             raise os_failure(problem, attempt.path, "write to") from None
         raise
+
+
+def _written_all_the_same(attempt: Attempt, pending: Pending, problem: BaseException) -> ToolFailure:
+    return ToolFailure(
+        f"{attempt.path} is written, but an error followed: {problem}",
+        hint=f"Read it before going on. Undo with change_id {pending.id!r} takes it back.",
+        details={"path": attempt.real, "change_id": pending.id},
+    )
 
 
 def _state_before(attempt: Attempt) -> FileState:

@@ -92,7 +92,8 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
     tool = "Undo" if plan.kind == "undo" else "Redo"
     who = Who.of(ctx, tool, f"{tool} {_named(plan)}")
     diff = undo.preview(history, plan, _roots(ctx))
-    change_id, done = undo.apply(history, plan, who, _roots(ctx), force=args.force)
+    carried_out = undo.apply(history, plan, who, _roots(ctx), force=args.force)
+    change_id, done = carried_out.change_id, carried_out.steps
     for step in done:
         _tell(ctx, tool, change_id, step)
     lines = [f"  {_told(step)}" for step in done[:_PATHS_SHOWN]]

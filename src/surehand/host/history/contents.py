@@ -48,6 +48,10 @@ class Contents:
         """Bytes kept since somebody last looked at the limit."""
         self.known: dict[str, int] = {}
         """Contents known to be here, with the length of the chain they stand on."""
+        self._placed: list[str] = []
+        """Files of the store made in this transaction: they go when it does not happen."""
+        self._unneeded: dict[str, None] = {}
+        """Files of the store that go once the transaction has happened; until then they may be the only copy."""
 
     def has(self, digest: str) -> bool:
         return self._database.execute("SELECT 1 FROM content WHERE digest=?", (digest,)).fetchone() is not None
@@ -61,6 +65,7 @@ class Contents:
         if size <= SMALL_BYTES or self._folder is None:
             self._database.execute(_INSERT, (digest, "raw", size, size, None, 0, b"".join(parts)))
         elif not self.has(digest):
+            self._placed.append(self.path(digest))
             self._put(digest, parts)
             self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
 
@@ -124,8 +129,41 @@ class Contents:
         for digest in digests:
             self._database.execute("DELETE FROM content WHERE digest=?", (digest,))
             if self._folder is not None:
-                for name in (self.path(digest), self.path(digest) + ".z"):
-                    _remove(name)
+                self._unneeded.update(dict.fromkeys((self.path(digest), self.path(digest) + ".z")))
+
+    def committed(self) -> bool:
+        """Take note that the transaction has happened; True when files are left to `remove_unneeded`."""
+        self._placed.clear()
+        return bool(self._unneeded)
+
+    def rolled_back(self) -> None:
+        """Forget what the transaction would have changed. Called before others can begin one."""
+        self.known.clear()
+        self._unneeded.clear()
+        for path in self._placed:
+            _remove(path)
+        self._placed.clear()
+
+    def remove_unneeded(self) -> None:
+        """Remove the files that transactions have made needless, unless somebody keeps that content again by now."""
+        while self._unneeded:
+            path, _ = self._unneeded.popitem()
+            if not self._is_needed(os.path.basename(path)):
+                _remove(path)
+
+    def remove_strays(self) -> None:
+        """Remove files of the store that no row speaks of: a killed process left them."""
+        if self._folder is None:
+            return
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                if not self._is_needed(name):
+                    _remove(os.path.join(folder, name))
+
+    def _is_needed(self, name: str) -> bool:
+        digest, dot, ending = name.partition(".")
+        row = self._database.execute("SELECT form FROM content WHERE digest=?", (digest,)).fetchone()
+        return row is not None and (row[0], dot + ending) in (("file", ""), ("zfile", ".z"))
 
     def withdraw(self, digest: str, folder_fd: int, name: str) -> None:
         """Let go of a linked file whose replacement did not happen: the store must not share it with the user."""
@@ -155,13 +193,14 @@ class Contents:
         body = zlib.compress(data, 1)
         small = form == "raw" or len(body) <= SMALL_BYTES
         if not small:
+            self._placed.append(self.path(digest) + ".z")
             _write(self.path(digest) + ".z", [body])
         self._database.execute(
             "UPDATE content SET form=?, stored=?, body=? WHERE digest=?",
             ("zlib" if small else "zfile", len(body), body if small else None, digest),
         )
         if form == "file":
-            _remove(self.path(digest))
+            self._unneeded[self.path(digest)] = None
 
     def total(self) -> int:
         """Return how many bytes are kept."""
@@ -205,6 +244,7 @@ class Contents:
     def _put(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:
         target = self.path(digest)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        self._unneeded.pop(target, None)
         _write(target, parts)
 
 

@@ -25,7 +25,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from surehand.core.session import Session
 
 MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
+_UNCHANGED: Final = "Nothing was changed."
 _CHECK_EVERY: Final = 200
+_STRAYS_EVERY_S: Final = 24 * 3600.0
 
 
 def _always() -> None:
@@ -123,7 +125,7 @@ class History:
                 self._note(f"the history was damaged ({problem}); it was set aside as {aside}, and a new one begins")
                 raise ToolFailure(
                     f"the history was damaged ({problem}); it was set aside, and a new one begins",
-                    hint=f"Try again; nothing was changed. The old one is kept as {aside}.",
+                    hint=f"Try again. The old one is kept as {aside}.",
                 ) from problem
 
     @contextmanager
@@ -135,11 +137,24 @@ class History:
                 self._catch_up()
                 yield
                 self._database.execute("COMMIT")
-                self._confirmed.clear()
             except BaseException:
+                self.contents.rolled_back()
                 if self._database.in_transaction:  # a full disk has rolled it back already
                     self._database.execute("ROLLBACK")
                 raise
+            self._confirmed.clear()
+            if self.contents.committed():
+                self._remove_unneeded()
+
+    def _remove_unneeded(self) -> None:
+        """Remove files of the store that are not needed any more; where that cannot be now, recovery finds them."""
+        try:
+            self._database.execute("BEGIN IMMEDIATE")  # so that nobody begins to need one meanwhile
+            self.contents.remove_unneeded()
+            self._database.execute("COMMIT")
+        except sqlite3.Error:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
 
     def _catch_up(self) -> None:
         """Write down what is confirmed so far, and forget what another process may have changed."""
@@ -160,12 +175,13 @@ class History:
         splices: Sequence[Splice] = (),
         kind: ChangeKind = "change",
         about: Sequence[str] = (),
+        parts: Mapping[str, tuple[str, ...]] | None = None,
     ) -> Pending:
         """Write down that a change begins. `before` and `after` are contents of the first file not yet kept."""
         temporary = temporary_name(os.urandom(6).hex())
         first, linked = files[0], ""
-        change = _entry(who, files, kind, about, temporary)
-        with self.transaction():
+        change = replace(_entry(who, files, kind, about, temporary), parts=parts or {})
+        with _before_anything_changes(), self.transaction():
             if before is not None and len(before) >= LINK_BYTES and self._folder is not None:
                 linked = first.before.digest if self.contents.announce(first.before.digest, len(before)) else ""
             elif before is not None:
@@ -178,13 +194,11 @@ class History:
         """Bring a large old content into the store, by link where the file has no other name."""
         if not pending.linked:
             return
-        try:
-            if links == 1:
-                self.contents.adopt(pending.linked, folder, name, data)
-            else:
-                self.contents.adopt(pending.linked, folder, "", data)
-        except OSError as problem:
-            raise _unusable(problem) from problem
+        with _before_anything_changes():
+            try:
+                self.contents.adopt(pending.linked, folder, name if links == 1 else "", data)
+            except OSError as problem:
+                raise _unusable(problem) from problem
 
     def commit(self, pending: Pending) -> str:
         """Confirm a change that has happened as it was written down; return its id.
@@ -225,15 +239,42 @@ class History:
             with self.transaction():
                 pass
 
-    def abandon(self, pending: Pending, folder: int, name: str) -> None:
-        """Take back what was written down of a change that did not happen."""
+    def commit_reversal(self, pending: Pending) -> str:
+        """Confirm an undo or redo together with the states of what it is about; return what could not be done.
+
+        Never fails: the files are changed already, and the next look at the history settles the rest.
+        """
         try:
             with self.transaction():
-                self.log.remove([pending.id])
-                if pending.linked:
-                    self.contents.withdraw(pending.linked, folder, name)
-        except ToolFailure:  # a full disk; the next opening strikes it from the log
+                self.log.confirm([pending.id])
+                if change := self.log.get(pending.id):
+                    self.log.settle_reversal(change)
+        except ToolFailure as problem:
+            return f"it is made, and will be confirmed in the history later: {problem}"
+        self._bound()
+        return ""
+
+    def abandon(self, pending: Pending, folder: int, *, may_have_happened: bool = True) -> bool:
+        """Take back what was written down of a change that failed; True when it turns out to have happened.
+
+        The file says so: an error after the new content took its name does not make the change undone. `folder` is
+        the open folder of its first path, whose lock the caller holds.
+        """
+        from surehand.host.history import recovery
+
+        try:
+            with self._held():
+                change = self.log.get(pending.id)
+            if change is None:
+                return False
+            with ExitStack() as stack:
+                folders = {**recovery.open_folders(change, stack), os.path.dirname(change.files[0].path): folder}
+                if may_have_happened:
+                    return bool(recovery.settle_change(self, change, folders))
+                recovery.strike(self, change, folders)
+        except (ToolFailure, OSError):  # a full disk; the next opening settles it
             pass
+        return False
 
     def record(
         self,
@@ -367,11 +408,20 @@ class History:
             finally:
                 self._database.close()
 
+    def remove_strays(self) -> None:
+        """Remove from the store what a killed process left there: contents of changes that never came about."""
+        with self.transaction():
+            self.contents.remove_strays()
+            self.log.set_fact("strays_removed", str(time.time()))
+
     def _tidy(self) -> None:
         try:
             with self.transaction():
                 self.contents.compress(budget_s=0.25)  # and what is confirmed is written down
+                last = float(self.log.fact("strays_removed", "0"))
             self._keep_to_limit()
+            if not last <= time.time() <= last + _STRAYS_EVERY_S:
+                self.remove_strays()
         except (ToolFailure, OSError) as problem:
             self._note(str(problem))
 
@@ -415,11 +465,22 @@ def _entry(who: Who, files: Sequence[FileChange], kind: ChangeKind, about: Seque
     )
 
 
+@contextmanager
+def _before_anything_changes() -> Generator[None]:
+    """Say of a failure of the history that nothing was changed: only where that is certain."""
+    try:
+        yield
+    except ToolFailure as problem:
+        if not problem.hint.startswith(_UNCHANGED):
+            problem.hint = f"{_UNCHANGED} {problem.hint}".strip()
+        raise
+
+
 def _unusable(problem: Exception) -> ToolFailure:
     number = getattr(problem, "errno", None)
     return ToolFailure(
         f"the history cannot be written: {problem}",
-        hint="Nothing was changed. Free some space or check the state folder (`surehand config path` names it).",
+        hint="Free some space or check the state folder (`surehand config path` names it).",
         details={"errno": errno.errorcode.get(number, str(number))} if number else None,
     )
 

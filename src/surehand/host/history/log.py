@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from surehand.host.history import contents
@@ -165,6 +165,32 @@ class Log:
 
     def set_state(self, ids: Sequence[str], state: str) -> None:
         self._database.executemany("UPDATE change SET state=? WHERE number=?", [(state, int(id)) for id in ids])
+
+    def settle_reversal(self, change: Change) -> None:
+        """Set the states of what an undo took back, or of what a redo brought back."""
+        if change.kind == "redo":
+            self.set_state(change.about, "undone")
+            for undo in filter(None, map(self.get, change.about)):
+                self.set_state(undo.about, "done")
+            return
+        self.set_state([id for id in change.about if id not in change.parts], "undone")
+        for original in filter(None, map(self.get, change.parts)):
+            left = self.files_left(original, self.partial_undos())
+            self.set_state([original.id], "done" if left else "undone")
+
+    def partial_undos(self) -> dict[str, set[str]]:
+        """Return, by change, the paths of it that undos have taken back without the rest of it."""
+        taken: dict[str, set[str]] = {}
+        for undo in self.select("kind = 'undo' AND state = 'done' AND parts != ''", ()):
+            for id, paths in undo.parts.items():
+                taken.setdefault(id, set()).update(paths)
+        return taken
+
+    @staticmethod
+    def files_left(change: Change, taken: Mapping[str, set[str]]) -> tuple[FileChange, ...]:
+        """Return what of a change is not taken back."""
+        gone = taken.get(change.id)
+        return change.files if not gone else tuple(each for each in change.files if each.path not in gone)
 
     def remove(self, ids: Sequence[str]) -> None:
         self._database.executemany("DELETE FROM change WHERE number=?", [(int(id),) for id in ids])

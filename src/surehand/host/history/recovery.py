@@ -8,6 +8,7 @@ Anything else: it happened, and is confirmed with what is there now. An undo tha
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from surehand.core.errors import ToolFailure
@@ -20,11 +21,15 @@ from surehand.host.locks import try_lock
 def recover(history: History) -> list[str]:
     """Settle every change whose process is gone; return the ids of those that turned out to have happened."""
     settled: list[str] = []
+    abandoned = False
     for change in history.begun():
         with ExitStack() as stack:
-            folders = _folders(change, stack)
+            folders = open_folders(change, stack)
             if all(try_lock(fd) for fd in folders.values() if fd is not None):
-                settled += _settle(history, change, folders)
+                abandoned = True
+                settled += settle_change(history, change, folders)
+    if abandoned:
+        history.remove_strays()
     return settled
 
 
@@ -37,7 +42,7 @@ def recovered(history: History) -> History:
     return history
 
 
-def _folders(change: Change, stack: ExitStack) -> dict[str, int | None]:
+def open_folders(change: Change, stack: ExitStack) -> dict[str, int | None]:
     """Open the folder of every path of a change, each once; None for one that is gone."""
     opened: dict[str, int | None] = {}
     for each in change.files:
@@ -53,11 +58,15 @@ def _folders(change: Change, stack: ExitStack) -> dict[str, int | None]:
     return opened
 
 
-def _settle(history: History, change: Change, folders: dict[str, int | None]) -> list[str]:
+def settle_change(history: History, change: Change, folders: Mapping[str, int | None]) -> list[str]:
+    """Strike a change that was only begun, or confirm it, by what its paths hold; the caller has their folders' locks.
+
+    Returns its id when it turned out to have happened.
+    """
     _remove_temporary(change, folders)
     found = [_now(each, folders) for each in change.files]
     if not any(_happened(each, now) for each, now, _ in _zip(change, found)):
-        _strike(history, change, folders)
+        strike(history, change, folders)
         return []
     files: list[FileChange] = []
     for each, now, data in _zip(change, found):
@@ -69,17 +78,8 @@ def _settle(history: History, change: Change, folders: dict[str, int | None]) ->
     with history.transaction():
         history.log.finish(change.id, files)
         if change.about:
-            history.log.set_state(change.about, "undone")
-            _reopen(history, change)
+            history.log.settle_reversal(change)
     return [change.id]
-
-
-def _reopen(history: History, change: Change) -> None:
-    """A redo brings back what the undo it is about had taken."""
-    if change.kind == "redo":
-        for id in change.about:
-            if undo := history.log.get(id):
-                history.log.set_state(undo.about, "done")
 
 
 def _zip(
@@ -88,7 +88,7 @@ def _zip(
     return [(each, now, data) for each, (now, data) in zip(change.files, found, strict=True)]
 
 
-def _now(each: FileChange, folders: dict[str, int | None]) -> tuple[FileState, bytes | None]:
+def _now(each: FileChange, folders: Mapping[str, int | None]) -> tuple[FileState, bytes | None]:
     fd = folders[os.path.dirname(each.path)]
     return (ABSENT, None) if fd is None else state_in(fd, os.path.basename(each.path))
 
@@ -102,7 +102,7 @@ def _happened(each: FileChange, now: FileState) -> bool:
     return only_mode or not now.same_content(each.before)
 
 
-def _finish(history: History, each: FileChange, now: FileState, folders: dict[str, int | None]) -> FileState:
+def _finish(history: History, each: FileChange, now: FileState, folders: Mapping[str, int | None]) -> FileState:
     fd, after = folders[os.path.dirname(each.path)], each.after
     if fd is None or after is None:
         return now
@@ -114,7 +114,8 @@ def _finish(history: History, each: FileChange, now: FileState, folders: dict[st
     return after
 
 
-def _strike(history: History, change: Change, folders: dict[str, int | None]) -> None:
+def strike(history: History, change: Change, folders: Mapping[str, int | None]) -> None:
+    """Take a change that did not happen out of the log, with what was kept and made for it."""
     with history.transaction():
         history.log.remove([change.id])
         for each in reversed(change.files):
@@ -132,7 +133,7 @@ def _remove_folder(fd: int, name: str) -> None:
         pass
 
 
-def _remove_temporary(change: Change, folders: dict[str, int | None]) -> None:
+def _remove_temporary(change: Change, folders: Mapping[str, int | None]) -> None:
     for fd in folders.values():
         if fd is None or not change.temporary:
             continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -25,6 +25,7 @@ from surehand.host.replace import temporary_name
 from surehand.host.text import UTF8, detect
 
 _DIFF_LINES: Final = 200
+_NAMED: Final = 10
 FLUSHED_EACH: Final = 100
 HELD_FOLDERS: Final = 200
 """Folders whose locks are held during a change; a process may have only so many files open."""
@@ -66,6 +67,15 @@ class Standing:
 
 
 @frozen
+class CarriedOut:
+    """What was done: the change's id ("" when none is recorded), its steps, and what the history still owes."""
+
+    change_id: str
+    steps: list[FileChange]
+    trouble: str = ""
+
+
+@frozen
 class Steps:
     """What to change, and where contents come from."""
 
@@ -94,22 +104,30 @@ class Steps:
         return tuple(f"{step.path}/" for step in self.steps if step.before.kind == "symlink")
 
     def carry_out(
-        self, who: Who, check: Callable[[], None], *, kind: ChangeKind = "change", about: Sequence[str] = ()
-    ) -> tuple[str, list[FileChange]]:
-        """Make the change after a last `check` under the locks; return its id ("" when none is recorded) and steps."""
+        self,
+        who: Who,
+        check: Callable[[], None],
+        *,
+        kind: ChangeKind = "change",
+        about: Sequence[str] = (),
+        parts: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> CarriedOut:
+        """Make the change after a last `check` under the locks."""
         with ExitStack() as stack:
             folders = _Folders((step.path for step in self.steps), self.roots_of, self._links(), stack)
             check()
             others: dict[str, bytes] = {}
             steps = self._actual(folders, others)
             recorded = [step for step in steps if self.recorded(step)]
-            pending = self.history.begin(who, recorded, kind=kind, about=about) if recorded else None
+            pending = None
+            if recorded:
+                pending = self.history.begin(who, recorded, kind=kind, about=about, parts=parts)
             self._do_all(steps, folders, pending, others, who.check_wanted)
             if self.durable and not self._flush_each:
                 os.sync()
-            if pending is not None:
-                self.history.commit(pending)
-            return pending.id if pending is not None else "", steps
+            if pending is None:
+                return CarriedOut("", steps)
+            return CarriedOut(pending.id, steps, self.history.commit_reversal(pending))
 
     def _actual(self, folders: _Folders, others: dict[str, bytes]) -> list[FileChange]:
         """Return the steps as they will really happen: from what stands there now, which is kept first."""
@@ -141,19 +159,44 @@ class Steps:
         done: list[FileChange] = []
         try:
             self._do_each(steps, folders, temporary, self.content, done, check_wanted)
-        except BaseException:
+        except BaseException as problem:
 
             def kept(digest: str) -> Data | None:
                 return others[digest] if digest in others else self.history.content(digest)
 
-            back = [step.reversed() for step in reversed(done)]
-            left = (step for step in steps[len(done) :] if step.before.kind == "directory")
-            shut = [FileChange(step.path, _enterable(step.before), step.before) for step in left]
-            self._do_each([*back, *shut], folders, temporary, kept, [], _carry_on)
-            if pending is not None:
+            stuck = self._take_back(steps, len(done), folders, temporary, kept)
+            if stuck:
+                raise _half_done(problem, stuck, len(steps)) from problem
+            self._strike(pending)
+            raise
+
+    def _take_back(
+        self, steps: list[FileChange], done: int, folders: _Folders, temporary: str, content: Content
+    ) -> list[str]:
+        """Take back the first steps, the one that failed included; return the paths that stay changed."""
+        # The step that failed may have been made all the same: an error can follow the replacing.
+        back = [step.reversed() for step in reversed(steps[: done + 1])]
+        left = (step for step in steps[done:] if step.before.kind == "directory")
+        shut = [FileChange(step.path, _enterable(step.before), step.before) for step in left]
+        stuck: list[str] = []
+        for step in (*back, *shut):
+            try:
+                with folders.of(step.path) as folder:
+                    now = ABSENT if folder is None else state_in(folder, os.path.basename(step.path))[0]
+                if now != step.after:
+                    self._do_each([FileChange(step.path, now, step.after)], folders, temporary, content, [], _carry_on)
+            except (OSError, ToolFailure):
+                stuck.append(step.path)
+        return stuck
+
+    def _strike(self, pending: Pending | None) -> None:
+        """Strike a change that was taken back from the log; where that cannot be, the next look at it does."""
+        if pending is not None:
+            try:
                 with self.history.transaction():
                     self.history.log.remove([pending.id])
-            raise
+            except ToolFailure:
+                pass
 
     def _do_each(
         self,
@@ -270,6 +313,16 @@ def _unreached(problem: OSError, path: str) -> ToolFailure:
         f"a folder on the way to {one_line(path)} is a link by now, and none is followed here",
         hint="Nothing was changed. Put the folder back, then try again.",
         details={"path": path, "errno": "ELOOP"},
+    )
+
+
+def _half_done(problem: BaseException, stuck: list[str], total: int) -> ToolFailure:
+    """Tell that a change stopped on its way and that some of it could not be taken back."""
+    shown = ", ".join(map(one_line, stuck[:_NAMED])) + (f" and {len(stuck) - _NAMED:,} more" if stuck[_NAMED:] else "")
+    return ToolFailure(
+        f"stopped half way: {problem}. {len(stuck):,} of {total:,} paths stay changed: {shown}",
+        hint="The history knows of it: once what stood in the way is gone, the next undo or `surehand log` ends it.",
+        details={"paths": stuck},
     )
 
 

@@ -13,7 +13,7 @@ from surehand.core.errors import ToolFailure
 from surehand.host.diff import one_line
 from surehand.host.history.history import History, Who
 from surehand.host.history.plan import Plan
-from surehand.host.history.steps import RootsOf, Standing, Steps, data_diff
+from surehand.host.history.steps import CarriedOut, RootsOf, Standing, Steps, data_diff
 from surehand.host.history.words import ABSENT, Change, FileChange
 
 __all__ = ["RootsOf", "apply", "change_diff", "check", "preview"]
@@ -96,20 +96,13 @@ def change_diff(history: History, change: Change) -> str:
     return "".join(parts)
 
 
-def apply(history: History, plan: Plan, who: Who, roots_of: RootsOf, *, force: bool) -> tuple[str, list[FileChange]]:
-    """Do what the plan says, under the locks of all its folders; return the new change's id and what was done."""
+def apply(history: History, plan: Plan, who: Who, roots_of: RootsOf, *, force: bool) -> CarriedOut:
+    """Do what the plan says, under the locks of all its folders."""
 
     def last_look() -> None:
         check(history, plan, roots_of, force=force)
 
-    change_id, done = _steps(history, plan, roots_of).carry_out(who, last_look, kind=plan.kind, about=plan.about)
-    with history.transaction():
-        history.log.set_state(plan.about, "undone")
-        if plan.kind == "redo":
-            for id in plan.about:
-                undo = history.log.get(id)
-                history.log.set_state(undo.about if undo else (), "done")
-    return change_id, done
+    return _steps(history, plan, roots_of).carry_out(who, last_look, kind=plan.kind, about=plan.about)
 
 
 def _steps(history: History, plan: Plan, roots_of: RootsOf) -> Steps:
