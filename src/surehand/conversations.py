@@ -29,8 +29,9 @@ def loop(
     on_text: Callable[[str], None] | None,
 ) -> Loop:
     """Return the loop over an application's session, going on where its journal ends."""
+    system = system or system_prompt(app.session)
     if with_tools:
-        app.session.agents = subagents(app, model, limits)
+        app.session.agents = subagents(app, model, limits, system)
         app.layers.reuse = True
         app.executor.forget_all()
     made = Loop(
@@ -38,7 +39,7 @@ def loop(
         app.executor,
         app.session,
         app.selection if with_tools else None,
-        system=system or system_prompt(app.session),
+        system=system,
         limits=limits,
         transcript=rewinder(app).transcript(),
         on_text=on_text,
@@ -47,7 +48,7 @@ def loop(
     return made
 
 
-def subagents(app: Surehand, model: Model, limits: Limits | None) -> Subagents:
+def subagents(app: Surehand, model: Model, limits: Limits | None, system: str) -> Subagents:
     """Return who runs the sub-agents of a conversation: with its profiles, and its model unless a profile names one."""
     known, problems = profiles.load(app.session.workspace, trusted=app.trusted)
     for problem in problems:
@@ -61,6 +62,7 @@ def subagents(app: Surehand, model: Model, limits: Limits | None) -> Subagents:
         profiles=known,
         board=BOARD,
         limits=limits,
+        system=system,
     )
 
 

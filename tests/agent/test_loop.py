@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand import Settings, Surehand, ToolCall, ToolResult, tool
+from surehand import Image, Settings, Surehand, ToolCall, ToolResult, tool
 from surehand.agent.ask import answer
 from surehand.agent.compaction import Room
 from surehand.agent.loop import Limits
@@ -387,3 +387,41 @@ async def test_a_conversation_uses_results_again_while_nothing_changed(tmp_path:
     async with scratch_app(tmp_path) as app:
         outcome = await app.conversation(ScriptedModel(read, read, "done")).ask("go")
     assert [result.meta["cached"] for result in outcome.results] == [False, True]
+
+
+PICTURE = Image("aGVsbG8=", "image/png")
+
+
+@pytest.mark.spec("ASK-5")
+async def test_messages_and_content_blocks_can_be_asked_in_a_stream(tmp_path: Path) -> None:
+    async def prompts() -> AsyncIterator[object]:
+        yield "plain text"
+        yield Message("user", "a message", images=(PICTURE,))
+        yield ["what is this?", PICTURE]
+        source = {"type": "base64", "media_type": "image/png", "data": PICTURE.data}
+        yield {"role": "user", "content": [{"type": "image", "source": source}, {"type": "text", "text": "anthropic"}]}
+        url = {"url": f"data:image/png;base64,{PICTURE.data}"}
+        yield {"role": "user", "content": [{"type": "text", "text": "openai"}, {"type": "image_url", "image_url": url}]}
+
+    model = ScriptedModel(*["seen"] * 5)
+    async with Surehand(tmp_path, session="s") as app:
+        loop = app.conversation(model)
+        assert [outcome.text async for outcome in loop.converse(prompts())] == ["seen"] * 5  # pyright: ignore
+    asked = [request.messages[-1] for request in model.requests]
+    assert [message.text for message in asked] == ["plain text", "a message", "what is this?", "anthropic", "openai"]
+    assert [message.images for message in asked] == [(), *[(PICTURE,)] * 4]
+    async with Surehand(tmp_path, session="s") as app:  # and the journal has them
+        pictures = [message.images for message in app.conversation(model).messages if message.role == "user"]
+    assert pictures == [(), *[(PICTURE,)] * 4]
+
+
+async def test_what_cannot_be_asked_is_refused_before_a_turn_begins() -> None:
+    async with scratch_app() as app:
+        loop = app.conversation(ScriptedModel("never"))
+        with pytest.raises(ValueError, match="only a user's message"):
+            await loop.ask(Message("assistant", "I said"))
+        with pytest.raises(ValueError, match="text and base64 images"):
+            await loop.ask(
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x.test/a"}}]}
+            )
+        assert app.checkpoints() == []

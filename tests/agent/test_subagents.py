@@ -484,3 +484,32 @@ async def test_a_sub_agent_without_a_filter_gets_the_same_prompt_and_tools_as_it
     parent, child = model.requests[0], model.requests[1]
     assert parent.system == child.system
     assert [info.name for info in parent.tools] == [info.name for info in child.tools]
+
+
+@pytest.mark.spec("AGENT-2")
+async def test_where_prompts_are_cached_a_profile_shares_its_parents_prefix_and_is_refused_at_call_time(
+    tmp_path: Path,
+) -> None:
+    requests: list[ModelRequest] = []
+
+    def step(request: ModelRequest) -> Any:
+        requests.append(request)
+        asked = request.messages[0].text
+        if asked == "main go":
+            order = {"prompt": "look round", "subagent_type": "explorer"}
+            return [("Agent", order)] if len(request.messages) == 1 else "done"
+        return [("Write", {"file_path": "x", "content": "y"})] if len(request.messages) == 1 else "gave up"
+
+    model = ScriptedModel(*[step] * 4, caches_prompts=True)
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        await app.conversation(model, system="Be brief.").ask("main go")
+    parent, child, refused = requests[0], requests[1], requests[2]
+    assert (child.system, list(child.tools)) == (parent.system, list(parent.tools))
+    first = child.messages[0].text
+    assert "You are the sub-agent explorer" in first
+    assert "Only these tools answer you: " in first
+    assert first.endswith("look round")
+    error = refused.messages[-1].results[0].error
+    assert error is not None
+    assert error.code == "tool_unavailable"
+    assert not (tmp_path / "x").exists()

@@ -62,6 +62,17 @@ async def test_text_streams_and_usage_is_counted(model: Model, stub: Stub) -> No
     assert outcome.usage.cache_read_tokens == 7
 
 
+@pytest.mark.spec("ASK-5")
+async def test_a_picture_in_a_prompt_reaches_the_provider_in_its_own_shape(model: Model, stub: Stub) -> None:
+    stub.script = [{"text": "a dot"}]
+    async with scratch_app() as app:
+        await app.conversation(model).ask(["what is it?", Image("aGk=", "image/png")])
+    parts = next(each["content"] for each in stub.requests[0]["messages"] if each["role"] == "user")
+    assert {part["type"] for part in parts} == {"text", "image" if model.provider == "anthropic" else "image_url"}
+    assert "aGk=" in str(parts)
+    assert "what is it?" in str(parts)
+
+
 async def test_parallel_calls_with_mapped_names_come_back_right(model: Model, stub: Stub) -> None:
     stub.script = [
         {"text": "let me see", "calls": [("a", SAFE, '{"n": 2}'), ("b", SAFE, '{"n": 5}')]},

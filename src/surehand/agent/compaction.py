@@ -81,7 +81,8 @@ def _schema(tool: ToolInfo) -> int:
 
 def _characters(message: Message) -> int:
     """Return what a message costs in characters."""
-    size = len(message.text) + sum(len(json.dumps(dict(call.args), default=str)) for call in message.calls)
+    size = len(message.text) + _IMAGE * len(message.images)
+    size += sum(len(json.dumps(dict(call.args), default=str)) for call in message.calls)
     for result in message.results:
         size += len(result.output) + _IMAGE * sum(isinstance(block, Image) for block in result.content)
     return size

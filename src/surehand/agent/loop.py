@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic
 
 from surehand.agent.answering import answered, taken_over
@@ -18,7 +19,7 @@ from surehand.agent.rewind import PROMPT_SHOWN
 from surehand.agent.speaking import speak
 from surehand.agent.transcript import Transcript
 from surehand.core.call import ToolCall, ToolResult
-from surehand.core.model import Message, Model, ModelError, ModelRequest, Turn, Usage
+from surehand.core.model import Message, Model, ModelError, ModelRequest, Prompt, Turn, Usage, user_message
 from surehand.core.session import Session
 from surehand.core.view import Selection
 from surehand.engine.executor import Executor
@@ -63,8 +64,12 @@ class Loop:
         """Go on from a transcript, as a rewind leaves it."""
         self.messages, self._unsettled = list(transcript.messages), transcript.settled
 
-    async def ask(self, text: str) -> Outcome:
-        """Put one question and go on until the model answers or a limit is met: one turn of the session."""
+    async def ask(self, prompt: Prompt) -> Outcome:
+        """Put one question and go on until the model answers or a limit is met: one turn of the session.
+
+        A prompt is text, a message, or content blocks (text and images).
+        """
+        message = user_message(prompt)
         outcome = self.outcome = Outcome(stop="interrupted", spent=self._spent or Spent())
         if self.session.agents is not None:
             self.session.agents.spent = outcome.spent
@@ -73,8 +78,8 @@ class Loop:
         try:
             async with limit:
                 await self._settle()
-                self.session.emit("turn_started", turn=self.session.begin_turn(), prompt=text[:PROMPT_SHOWN])
-                self._say(Message("user", self._with_notices(text)))
+                self.session.emit("turn_started", turn=self.session.begin_turn(), prompt=message.text[:PROMPT_SHOWN])
+                self._say(replace(message, text=self._with_notices(message.text)))
                 await self._take_turns(outcome)
         except TimeoutError:
             if not limit.expired():
@@ -85,10 +90,10 @@ class Loop:
             self.busy = False
         return outcome
 
-    async def converse(self, texts: AsyncIterator[str]) -> AsyncIterator[Outcome]:
+    async def converse(self, prompts: AsyncIterator[Prompt]) -> AsyncIterator[Outcome]:
         """Take questions from a stream, one after the other, and yield what came of each."""
-        async for text in texts:
-            yield await self.ask(text)
+        async for prompt in prompts:
+            yield await self.ask(prompt)
 
     async def _take_turns(self, outcome: Outcome) -> None:
         started = monotonic()

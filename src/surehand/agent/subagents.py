@@ -78,6 +78,7 @@ class Subagents:
         limits: Limits | None = None,
         depth: int = 0,
         registry: AgentRegistry | None = None,
+        system: str = "",
     ) -> None:
         self.executor = executor
         self.session = session
@@ -86,6 +87,8 @@ class Subagents:
         self.board = board
         self.limits = limits or Limits()
         self.depth = depth
+        self.system = system or system_prompt(session)
+        """What the model of the conversation above is told first."""
         self.spent = Spent()
         """What the question that is being answered has cost; set by whoever answers it."""
         self.registry = registry or session.keep(AGENTS)
@@ -189,7 +192,19 @@ class Subagents:
         return child
 
     async def _converse(self, agent: Agent, profile: Profile, order: AgentOrder, child: Session) -> ToolResult:
-        selection = self.selection.narrowed(profile.tools, session=child)
+        named = order.model or profile.model
+        try:
+            model = self.open_model(named)
+        except ModelError as problem:
+            agent.state = "failed"
+            await child.close()
+            raise ToolFailure(f"the sub-agent's model cannot be had: {problem.message}", hint=problem.hint) from problem
+        # Tools come first in what a provider caches, the system prompt next: both stay as they are for the parent.
+        shares = not named and model.caches_prompts
+        selection = self.selection.narrowed(
+            profile.tools, session=child, shown_as=self.selection if shares and profile.tools else None
+        )
+        system, prompt = _introduce(profile, order, child, selection, self.system if shares else None)
         child.selection = selection
         child.agents = Subagents(
             executor=self.executor,
@@ -201,6 +216,7 @@ class Subagents:
             limits=self.limits,
             depth=self.depth + 1,
             registry=self.registry,
+            system=system,
         )
         told = {"subagent_id": agent.id, "profile": profile.name, "description": agent.description}
         self.session.emit("subagent_start", **told, prompt=order.prompt, depth=agent.depth)
@@ -208,10 +224,8 @@ class Subagents:
         agent.state = "in_progress"
         ended: Status = "failed"
         try:
-            model = self.open_model(order.model or profile.model)
-            system = f"{profile.prompt}\n\n{system_prompt(child)}" if profile.prompt else system_prompt(child)
             loop = Loop(model, self.executor, child, selection, system=system, limits=self.limits, spent=self.spent)
-            outcome = await loop.ask(order.prompt)
+            outcome = await loop.ask(prompt)
             ended = "done" if outcome.answered else "failed"
         except ModelError as problem:
             raise ToolFailure(f"the sub-agent's model failed: {problem.message}", hint=problem.hint) from problem
@@ -229,6 +243,24 @@ class Subagents:
             }
             self.session.emit("subagent_end", **told, state=ended, **figures)
         return _result(agent, outcome)
+
+
+def _introduce(
+    profile: Profile, order: AgentOrder, child: Session, selection: Selection, shared: str | None
+) -> tuple[str, str]:
+    """Return a sub-agent's system prompt and its first message.
+
+    With a `shared` system prompt, who the sub-agent is stands in its first message instead, with what differs for it.
+    """
+    if shared is None:
+        own = system_prompt(child)
+        return (f"{profile.prompt}\n\n{own}" if profile.prompt else own), order.prompt
+    said = [f"You are the sub-agent {profile.name}, and this is your task. Folder: {child.workspace}"]
+    if profile.prompt:
+        said.append(profile.prompt)
+    if profile.tools:
+        said.append(f"Only these tools answer you: {', '.join(selection.names())}.")
+    return shared, "\n\n".join([*said, order.prompt])
 
 
 def _result(agent: Agent, outcome: Outcome) -> ToolResult:

@@ -203,6 +203,20 @@ def block_to_dict(block: Block) -> dict[str, Any]:
             return dict(raw)
 
 
+def block_of_any_shape(raw: Mapping[str, Any]) -> Block:
+    """Return the block a part of a message stands for, in our shape, MCP's, Anthropic's or OpenAI's."""
+    match raw:
+        case {"type": "text" | "input_text", "text": str(text)}:
+            return Text(text)
+        case {"type": "image", "source": {"type": "base64", "media_type": str(mime), "data": str(data)}}:
+            return Image(data, mime)
+        case {"type": "image_url", "image_url": {"url": str(url)}} | {"type": "input_image", "image_url": str(url)}:
+            mime, encoded, data = url.removeprefix("data:").partition(";base64,")
+            return Image(data, mime) if encoded else Foreign(raw)
+        case _:
+            return block_from_dict(raw)
+
+
 def block_from_dict(raw: Mapping[str, Any]) -> Block:
     """Return the block `raw` stands for; what we have no word for is kept as it is."""
     match raw:

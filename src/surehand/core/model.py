@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
-from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
+from surehand.core.call import (
+    BROKEN_ARGUMENTS,
+    Block,
+    Image,
+    Text,
+    ToolCall,
+    ToolResult,
+    block_of_any_shape,
+    block_to_dict,
+)
 from surehand.core.errors import SurehandError
 from surehand.core.frozen import field, frozen
 from surehand.core.tool import ToolInfo
@@ -57,11 +66,15 @@ class Message:
     results: tuple[ToolResult, ...] = ()
     kept: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What a provider needs back as it gave it (signed thoughts), under the provider's name."""
+    images: tuple[Image, ...] = ()
+    """Pictures a user's message shows beside its text."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {
             "role": self.role,
             "text": self.text,
+            **({"images": [block_to_dict(image) for image in self.images]} if self.images else {}),
             "calls": [call.to_dict() for call in self.calls],
             "results": [result.to_dict() for result in self.results],
             "kept": dict(self.kept),
@@ -75,7 +88,44 @@ class Message:
             calls=tuple(ToolCall.from_dict(call) for call in data.get("calls", ())),
             results=tuple(ToolResult.from_dict(result) for result in data.get("results", ())),
             kept=data.get("kept") or {},
+            images=tuple(Image(raw["data"], raw["mimeType"]) for raw in data.get("images", ())),
         )
+
+
+Prompt: TypeAlias = str | Message | Sequence[Block | str] | Mapping[str, Any]
+"""What may be asked: text, a message, content blocks, or a user's message in Anthropic's or OpenAI's shape."""
+
+
+def user_message(prompt: Prompt) -> Message:
+    """Return the user's message that a prompt stands for; raise ValueError for what cannot be asked."""
+    if isinstance(prompt, str):
+        return Message("user", prompt)
+    if isinstance(prompt, Message):
+        if prompt.role != "user":
+            raise ValueError(f"only a user's message can be asked, not one of the {prompt.role}")
+        return prompt
+    if isinstance(prompt, Mapping):
+        if (role := prompt.get("role", "user")) != "user":
+            raise ValueError(f"only a user's message can be asked, not one of the {role}")
+        content: Any = prompt.get("content", ())
+        if isinstance(content, str):
+            return Message("user", content)
+        return _message_of([block_of_any_shape(part) for part in content])
+    return _message_of([Text(part) if isinstance(part, str) else part for part in prompt])
+
+
+def _message_of(blocks: Sequence[Block]) -> Message:
+    texts: list[str] = []
+    images: list[Image] = []
+    for block in blocks:
+        match block:
+            case Text(text=text):
+                texts.append(text)
+            case Image():
+                images.append(block)
+            case _:
+                raise ValueError("a prompt holds text and base64 images; this is neither")
+    return Message("user", "\n".join(texts), images=tuple(images))
 
 
 @frozen
@@ -114,6 +164,8 @@ class Model(Protocol):
     name: str
     context_tokens: int
     """How much it can hold; the loop compacts before that."""
+    caches_prompts: bool
+    """Whether its provider charges less for a beginning it has seen before; sub-agents then share their parent's."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Yield pieces of text and, last, the finished turn. Raises ModelError."""

@@ -21,6 +21,7 @@ from surehand.core.call import (
     ToolResult,
     Undo,
     block_from_dict,
+    block_of_any_shape,
     block_to_dict,
 )
 from surehand.core.errors import ERROR_CODES
@@ -118,7 +119,7 @@ def call_from_anthropic(block: Mapping[str, Any], names: Mapping[str, str] | Non
 
 def result_to_anthropic(call_id: str, result: ToolResult) -> dict[str, Any]:
     """Return a `tool_result` block."""
-    content = sendable([_anthropic(block) for block in _readable(result)])
+    content = sendable([block_to_anthropic(block) for block in _readable(result)])
     shape = {"type": "tool_result", "tool_use_id": call_id, "content": content}
     return shape | ({"is_error": True} if not result.ok else {})
 
@@ -127,19 +128,14 @@ def result_from_anthropic(block: Mapping[str, Any]) -> ToolResult:
     """Return the result of a `tool_result` block."""
     content = block.get("content") or ""
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else cast("Sequence[Any]", content)
-    return _read([_from_anthropic(part) for part in parts], failed=bool(block.get("is_error")))
+    return _read([_from_part(part) for part in parts], failed=bool(block.get("is_error")))
 
 
-def _anthropic(block: Block) -> dict[str, Any]:
+def block_to_anthropic(block: Block) -> dict[str, Any]:
+    """Return a content block of a message."""
     if isinstance(block, Image):
         return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
     return {"type": "text", "text": _text(block)}
-
-
-def _from_anthropic(part: Mapping[str, Any]) -> Block:
-    if part.get("type") == "image":
-        return Image(part["source"]["data"], part["source"]["media_type"])
-    return Text(part.get("text", ""))
 
 
 # -- OpenAI -------------------------------------------------------------------------------------------------------
@@ -167,7 +163,7 @@ def result_to_openai(call_id: str, result: ToolResult) -> dict[str, Any]:
     if all(isinstance(block, Text) for block in blocks):
         content: Any = "\n".join(_text(block) for block in blocks)
     else:
-        content = [_openai(block) for block in blocks]
+        content = [block_to_openai(block) for block in blocks]
     return {"role": "tool", "tool_call_id": call_id, "content": sendable(content)}
 
 
@@ -175,20 +171,19 @@ def result_from_openai(message: Mapping[str, Any]) -> ToolResult:
     """Return the result of a `tool` message; a failure is known by its first words."""
     content = message.get("content") or ""
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else cast("Sequence[Any]", content)
-    return _read([_from_openai(part) for part in parts], failed=False)
+    return _read([_from_part(part) for part in parts], failed=False)
 
 
-def _openai(block: Block) -> dict[str, Any]:
+def block_to_openai(block: Block) -> dict[str, Any]:
+    """Return a part of a message."""
     if isinstance(block, Image):
         return {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
     return {"type": "text", "text": _text(block)}
 
 
-def _from_openai(part: Mapping[str, Any]) -> Block:
-    if part.get("type") == "image_url":
-        mime_type, _, data = part["image_url"]["url"].removeprefix("data:").partition(";base64,")
-        return Image(data, mime_type)
-    return Text(part.get("text", ""))
+def _from_part(part: Mapping[str, Any]) -> Block:
+    block = block_of_any_shape(part)
+    return Text(str(part.get("text", ""))) if isinstance(block, Foreign) else block
 
 
 # -- what a model reads -------------------------------------------------------------------------------------------

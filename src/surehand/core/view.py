@@ -65,6 +65,7 @@ class Selection:
         core: Sequence[str] = CORE_TOOLS,
         hide: Callable[[str], bool] | None = None,
         parent: Selection | None = None,
+        shown_as: Selection | None = None,
     ) -> None:
         self.source = source
         self.session = session
@@ -73,6 +74,9 @@ class Selection:
         self.threshold = threshold
         self.core = tuple(core)
         self.parent = parent
+        self.shown_as = shown_as
+        """Whose tools a model is shown instead of these, so that a provider's prompt cache serves both; what this
+        selection does not have is refused when it is called."""
         self._search = search
         self._hide = hide
         self._own_activations: set[str] = set()
@@ -142,6 +146,8 @@ class Selection:
 
         Activated tools come last, so that a provider's prompt cache keeps the part before them.
         """
+        if self.shown_as is not None:
+            return self.shown_as.active_tools()
         present = self._present()
         if not self.deferring:
             return self._told(present)

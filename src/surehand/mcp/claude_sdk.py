@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
-from surehand.core.call import ToolCall
+from surehand.core.call import Text, ToolCall
 from surehand.core.errors import SettingsError, SurehandError
+from surehand.core.model import Prompt, user_message
 from surehand.core.settings import McpServerSettings
+from surehand.core.shapes import block_to_anthropic
 from surehand.core.tool import Tool
 from surehand.engine.checking import Checker
 from surehand.engine.executor import Executor
@@ -29,6 +31,8 @@ from surehand.policy.approval import Question, digest, settled
 from surehand.policy.policy import Decision, Policy
 
 Verdict = tuple[Literal["allow", "deny", "ask"], str]
+Prompts: TypeAlias = Iterable[Prompt] | AsyncIterable[Prompt]
+"""What is asked, one prompt after the other; a plain text is one prompt."""
 
 
 class SdkApp(AppWithRegistry, Protocol):
@@ -93,7 +97,7 @@ class Application:
         }
         return sdk.ClaudeAgentOptions(**(chosen | more))
 
-    async def query(self, prompts: Iterable[str] | AsyncIterable[str], **more: Any) -> AsyncIterator[Any]:
+    async def query(self, prompts: Prompts, **more: Any) -> AsyncIterator[Any]:
         """Send user messages one after the other, and yield what the SDK sends back."""
         async with _sdk().ClaudeSDKClient(options=self.options(**more)) as client:
             async for prompt in _each(prompts):
@@ -158,14 +162,16 @@ class Application:
         return "allow", "the user allowed it"
 
 
-async def stream_of(prompts: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[dict[str, Any]]:
-    """Yield user messages as the SDK's streaming input takes them."""
+async def stream_of(prompts: Prompts) -> AsyncIterator[dict[str, Any]]:
+    """Yield user messages (text, message objects, content blocks) as the SDK's streaming input takes them."""
     async for prompt in _each(prompts):
-        message = {"role": "user", "content": prompt}
+        asked = user_message(prompt)
+        blocks = [block_to_anthropic(block) for block in (*asked.images, *([Text(asked.text)] if asked.text else []))]
+        message = {"role": "user", "content": blocks if asked.images else asked.text}
         yield {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default"}
 
 
-async def _each(prompts: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
+async def _each(prompts: Prompts) -> AsyncIterator[Prompt]:
     if isinstance(prompts, AsyncIterable):
         async for prompt in prompts:
             yield prompt

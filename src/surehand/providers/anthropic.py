@@ -24,7 +24,7 @@ from surehand.core.model import (
 )
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.sendable import sendable
-from surehand.core.shapes import call_to_anthropic, result_to_anthropic
+from surehand.core.shapes import block_to_anthropic, call_to_anthropic, result_to_anthropic
 from surehand.providers.server import Server
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class AnthropicModel:
     """A Claude model."""
 
     provider = "anthropic"
+    caches_prompts = True
 
     def __init__(self, name: str, key: str, base_url: str | None = None, context_tokens: int = 200_000) -> None:
         try:
@@ -103,6 +104,7 @@ def _shape(message: Message, before: Message | None) -> dict[str, Any]:
         # Ids may come from a model of another vendor, which makes some that are refused here.
         answered = zip(before.calls, message.results, strict=True)
         content = [result_to_anthropic(provider_safe(call.id), result) for call, result in answered]
+    content += [block_to_anthropic(image) for image in message.images]
     if message.text:
         content.append({"type": "text", "text": message.text})
     return {"role": "user", "content": content or [{"type": "text", "text": "(nothing)"}]}

@@ -12,6 +12,7 @@ class LocalModel:
     """Runs llama.cpp's own server on loopback and speaks to it as to any OpenAI-compatible one."""
 
     provider = "local"
+    caches_prompts = False
 
     def __init__(self, path: str, context_tokens: int = 8192) -> None:
         import os

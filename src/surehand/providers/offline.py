@@ -34,6 +34,7 @@ class OfflineModel:
     """Answers without a model: one call for one understood request, then its result as the answer."""
 
     provider = "offline"
+    caches_prompts = False
     name = LABEL
     context_tokens = 1_000_000
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from surehand.core.call import Image, ToolCall, ToolResult
+from surehand.core.call import Image, Text, ToolCall, ToolResult
 from surehand.core.model import (
     Message,
     ModelError,
@@ -20,7 +20,7 @@ from surehand.core.model import (
 )
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.sendable import sendable
-from surehand.core.shapes import call_to_openai, result_to_openai
+from surehand.core.shapes import block_to_openai, call_to_openai, result_to_openai
 from surehand.providers.server import Server
 
 _STOPS: Final[Mapping[str, Stop]] = {
@@ -36,6 +36,7 @@ class OpenAIModel:
     """A model behind an OpenAI-compatible API."""
 
     provider = "openai"
+    caches_prompts = True
 
     def __init__(self, name: str, key: str, base_url: str | None = None, context_tokens: int = 128_000) -> None:
         try:
@@ -79,7 +80,8 @@ def _tool(info: Any) -> dict[str, Any]:
 
 def _shapes(message: Message, before: Message | None) -> list[dict[str, Any]]:
     if message.role == "user":
-        return [{"role": "user", "content": message.text}]
+        parts = [block_to_openai(block) for block in (*([Text(message.text)] if message.text else []), *message.images)]
+        return [{"role": "user", "content": parts if message.images else message.text}]
     if message.role == "assistant":
         shape: dict[str, Any] = {"role": "assistant", "content": message.text or None}
         return [shape | ({"tool_calls": [call_to_openai(call) for call in message.calls]} if message.calls else {})]
@@ -87,7 +89,7 @@ def _shapes(message: Message, before: Message | None) -> list[dict[str, Any]]:
     shapes = [_result(call.id, result) for call, result in zip(calls, message.results, strict=True)]
     pictures = [block for result in message.results for block in result.content if isinstance(block, Image)]
     if pictures:
-        shapes.append({"role": "user", "content": [_picture(picture) for picture in pictures]})
+        shapes.append({"role": "user", "content": [block_to_openai(picture) for picture in pictures]})
     return [*shapes, {"role": "user", "content": message.text}] if message.text else shapes
 
 
@@ -98,10 +100,6 @@ def _result(call_id: str, result: ToolResult) -> dict[str, Any]:
         parts = cast("Sequence[dict[str, Any]]", shape["content"])
         shape["content"] = "\n".join(part["text"] for part in parts if part["type"] == "text") or "(a picture follows)"
     return shape
-
-
-def _picture(image: Image) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": f"data:{image.mime_type};base64,{image.data}"}}
 
 
 @dataclass(slots=True)

@@ -15,7 +15,10 @@ class ScriptedModel:
 
     provider = "scripted"
 
-    def __init__(self, *script: Any, name: str = "scripted", context_tokens: int = 200_000) -> None:
+    def __init__(
+        self, *script: Any, name: str = "scripted", context_tokens: int = 200_000, caches_prompts: bool = False
+    ) -> None:
+        self.caches_prompts = caches_prompts
         self.name = name
         self.context_tokens = context_tokens
         self.requests: list[ModelRequest] = []
