@@ -10,6 +10,7 @@ from surehand.core.effects import RunCommand
 from surehand.policy.floor import command_floor
 from surehand.policy.matching import Matching
 from surehand.policy.policy import JudgedEffect
+from surehand.policy.projects import project_problem
 from surehand.policy.repositories import repository_problem
 from surehand.policy.rules import Rule, Verdict
 from surehand.policy.weighing import Guard, weigh
@@ -46,7 +47,7 @@ def _forbidding(rules: Matching, verdict: Verdict, words: tuple[str, ...]) -> tu
 
 def _guard(rules: Matching, effect: RunCommand, allow: tuple[Rule, ...]) -> Guard | None:
     if effect.read_only:
-        reason = "" if allow else repository_problem(effect, rules.request)
+        reason = "" if allow else repository_problem(effect, rules.request) or project_problem(effect, rules.request)
         return Guard("ask", reason) if reason else None
     words = (*effect.words, effect.fed) if effect.fed else effect.words
     return next((guard for check in _CHECKS for guard in check(rules, words)), None)

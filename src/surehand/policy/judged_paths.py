@@ -30,6 +30,19 @@ _GIT_LISTERS = {
     "ls-files": r"-\w*[sX]|--(?:stage|format|debug|exclude-from)",
     "status": r"-\w*v|--verb|--porcelain=v?2",
 }
+# Files of the system that tell what machine this is, and nothing of anybody.
+_PUBLIC = re.compile(
+    r"/proc/(?:cpuinfo|meminfo|version|loadavg|uptime|filesystems|swaps|partitions|stat|vmstat|diskstats|devices|modules|"
+    r"interrupts|(?:self/)?(?:mounts|cgroup)|self/(?:status|limits|mountinfo)|sys/(?:kernel/(?:ostype|osrelease|version|"
+    r"pid_max|threads-max|random/uuid)|fs/(?:file-max|file-nr|inotify/\w+)|vm/(?:swappiness|overcommit_memory|"
+    r"max_map_count)))"
+    r"|/etc/(?:os-release|lsb-release|\w+[-_](?:release|version)|issue(?:\.net)?|timezone|localtime|shells|services|"
+    r"protocols|mime\.types|nsswitch\.conf|ld\.so\.conf)"
+    r"|/usr/lib/os-release|/usr/share/(?:zoneinfo|dict)/[\w./+-]+"
+    r"|/sys/fs/cgroup/(?:memory\.max|memory\.current|cpu\.max|pids\.max|cgroup\.controllers)"
+    r"|/sys/devices/system/cpu/(?:online|present|possible)"
+)
+_OWN_PROCESS = re.compile(r"/proc/\d+/(mounts|cgroup|status|limits|mountinfo)")
 _NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 
@@ -109,7 +122,19 @@ def _protection(
         return Guard("ask" if meant else "deny", by(deny[0]), deny)
     if ask and not meant:
         return Guard("ask", by(ask[0]), ask)
-    return None if place.inside or allow else Guard("ask", f"{place.real} is outside the workspace")
+    if place.inside or allow or (reads and public_file(place)):
+        return None
+    return Guard("ask", f"{place.real} is outside the workspace")
+
+
+def public_file(place: Place) -> bool:
+    """Tell whether a file is one of the system's that anybody may read; a link to it is no other file."""
+    real = (
+        _OWN_PROCESS.sub(r"/proc/self/\1", place.real)
+        if place.given.startswith(("/proc/self/", "/proc/mounts"))
+        else place.real
+    )
+    return _PUBLIC.fullmatch(real) is not None
 
 
 def _lists(command: RunCommand | None) -> bool:

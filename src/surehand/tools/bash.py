@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from surehand.core.args import Args, Field, unsaid
@@ -21,7 +22,7 @@ from surehand.tools.prompts import prompt
 from surehand.tools.settling import Settling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
@@ -45,7 +46,6 @@ ONLY_READS: Final[dict[str, str]] = {
 }
 """What keeps git, in a command that only reads, from writing its index and from running a repository's monitor or hooks
 (`git diff` refreshes the index, locks or not, and runs `post-index-change` after it)."""
-_FOR_READS: Final = " ".join(f"{name}={value}" for name, value in ONLY_READS.items())
 
 
 class BashArgs(Args):
@@ -100,6 +100,13 @@ def understood(args: BashArgs, ctx: ToolContext) -> ShellReport:
 def _read_only(args: BashArgs, ctx: ToolContext) -> bool:
     report = understood(args, ctx)
     return report.ok and report.read_only and not args.run_in_background and not _altered(args, ctx)
+
+
+def _read_variables(args: BashArgs, ctx: ToolContext) -> dict[str, str]:
+    """Return the variables under which a command that only reads runs."""
+    from surehand.host.shell.readonly_tools import quiet_variables
+
+    return ONLY_READS | quiet_variables(each.words for each in understood(args, ctx).commands)
 
 
 def _altered(args: BashArgs, ctx: ToolContext) -> str:
@@ -176,7 +183,8 @@ async def _once(
     outcome: Outcome,
 ) -> None:
     """Run the command in a shell of its own."""
-    command = command_of(args.command, ctx, shells, only_reads=_read_only(args, ctx))
+    variables = _read_variables(args, ctx) if _read_only(args, ctx) else {}
+    command = command_of(args.command, ctx, shells, variables)
     run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
     run.told_waiting = lambda name: ctx.progress(waiting.told(name))
     try:
@@ -197,8 +205,10 @@ async def _in_memory(
     """Run the command in the session's shell; its directory becomes the session's while it stays inside."""
     from shlex import quote as quoted
 
-    session, only_reads = ctx.session, _read_only(args, ctx)
-    text = args.command if not only_reads else f"{_FOR_READS} builtin eval {quoted(args.command)}"
+    session, text = ctx.session, args.command
+    if _read_only(args, ctx):
+        before = " ".join(f"{name}={value}" for name, value in _read_variables(args, ctx).items())
+        text = f"{before} builtin eval {quoted(args.command)}"
     async with shells.turn:
         shell, outcome.note = await shells.shell_with_memory()
         feeds = (printed.stdout.feed, printed.stderr.feed)
@@ -240,11 +250,11 @@ def _raises(args: BashArgs, ctx: ToolContext) -> bool:
     return any(command.name in _RAISES for command in understood(args, ctx).commands)
 
 
-def command_of(text: str, ctx: ToolContext, shells: Shells, *, only_reads: bool = False) -> Command:
+def command_of(
+    text: str, ctx: ToolContext, shells: Shells, variables: Mapping[str, str] = MappingProxyType({})
+) -> Command:
     """Return the process that runs a command line; a very long one is read from a descriptor."""
-    environment = shells.environment(ctx.call.id)
-    if only_reads:
-        environment |= ONLY_READS
+    environment = {**shells.environment(ctx.call.id), **variables}
     if len(text) <= LONG_ARGUMENT and len(script := text.encode("utf-8", "surrogateescape")) <= LONG_ARGUMENT:
         return Command((bash(), "-c", os.fsdecode(script)), ctx.cwd, environment)
     return Command((bash(), "/dev/fd/10"), ctx.cwd, environment, text.encode("utf-8", "surrogateescape"))

@@ -458,7 +458,6 @@ git diff --output=out
 git diff --outpu=out
 git log --output out
 git show --output=out
-git diff --no-index /etc/passwd x
 git diff --ext-diff
 git log --textconv
 git grep -O./x foo

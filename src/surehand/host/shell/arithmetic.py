@@ -1,16 +1,18 @@
 """The value of `$((...))` where every operand is a number.
 
-A name in arithmetic is evaluated as an expression of its own, whose subscripts may run commands: no name is read here.
+A name in arithmetic is evaluated as an expression of its own, whose subscripts may run commands: a name counts only
+where its value is certain, and a number.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from surehand.host.shell.plain import Node
 from surehand.host.shell.tree import child, children, text
+from surehand.host.shell.word import Word
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
 _WORD_SIZE = 1 << 64
@@ -46,18 +48,21 @@ _UNARY: dict[str, Callable[[int], int]] = {
 }
 
 
-def value_of(node: Node | None) -> int | None:
-    """Return the number an expression of literal numbers yields, `None` for every other expression."""
+Names = Mapping[str, Word | None]
+
+
+def value_of(node: Node | None, names: Names) -> int | None:
+    """Return the number an expression of certain numbers yields, `None` for every other expression."""
     if node is None:
         return 0
     kind = node.get("Type")
     if kind == "Word":
-        return _number(node)
+        return _number(node, names)
     if kind == "ParenArithm":
-        return value_of(node["X"])
+        return value_of(node["X"], names)
     if kind == "UnaryArithm":
-        return _unary(node)
-    return _binary(node) if kind == "BinaryArithm" else None
+        return _unary(node, names)
+    return _binary(node, names) if kind == "BinaryArithm" else None
 
 
 def is_number(node: Node | None) -> bool:
@@ -66,7 +71,7 @@ def is_number(node: Node | None) -> bool:
         return True
     kind = node.get("Type")
     if kind == "Word":
-        return _number(node) is not None or _is_count(node["Parts"])
+        return _number(node, {}) is not None or _is_count(node["Parts"])
     if kind == "ParenArithm":
         return is_number(node["X"])
     if kind == "UnaryArithm":
@@ -92,31 +97,40 @@ def counts(part: Node) -> bool:
     return index in ([], ["@"], ["*"]) and re.fullmatch(r"\w+", name, re.ASCII) is not None
 
 
-def _unary(node: Node) -> int | None:
+def _unary(node: Node, names: Names) -> int | None:
     apply = None if node.get("Post") else _UNARY.get(node["Op"])
-    inner = value_of(node["X"])
+    inner = value_of(node["X"], names)
     return None if apply is None or inner is None else _wrapped(int(apply(inner)))
 
 
-def _binary(node: Node) -> int | None:
+def _binary(node: Node, names: Names) -> int | None:
     apply = _BINARY.get(node["Op"])
     if apply is None:
         return None
-    left, right = value_of(node["X"]), value_of(node["Y"])
+    left, right = value_of(node["X"], names), value_of(node["Y"], names)
     if left is None or right is None:
         return None
     result = apply(left, right)
     return None if result is None else _wrapped(int(result))
 
 
-def _number(node: Node) -> int | None:
+def _number(node: Node, names: Names) -> int | None:
     parts = node["Parts"]
-    if len(parts) != 1 or parts[0].get("Type") != "Lit":
+    if len(parts) != 1 or parts[0].get("Type") not in ("Lit", "ParamExp"):
         return None
-    text: str = parts[0].get("Value", "")
+    text = _named(parts[0], names)
     if not _NUMBER.fullmatch(text) or len(text) > 18:
         return None
     return int(text, 16) if text[:2] in ("0x", "0X") else int(text, 8 if text[0] == "0" else 10)
+
+
+def _named(part: Node, names: Names) -> str:
+    """Return the text of an operand: the value of a name where it is certain."""
+    name: str = part.get("Value", "") if part["Type"] == "Lit" else part.get("Param", {}).get("Value", "")
+    if part["Type"] == "ParamExp" and part.keys() & {*_CHANGES_A_COUNT, "Length", "Index"}:
+        return ""
+    known = names.get(name)
+    return known.text if known is not None and known.literal else name if part["Type"] == "Lit" else ""
 
 
 def _quotient(left: int, right: int) -> int:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from surehand.host.shell import arithmetic, globs, simple
 from surehand.host.shell.constructs import CONSTRUCTS
 from surehand.host.shell.found import Found, FoundRedirect, Place
+from surehand.host.shell.listed import listed
 from surehand.host.shell.plain import Node
 from surehand.host.shell.scope import Flow, Places, Scope, staying
 from surehand.host.shell.syntax import SyntaxFault, parse
@@ -22,7 +23,9 @@ from surehand.host.shell.tree import (
     count_commands,
     doubtful_comment,
     hidden_expansion,
+    is_plain,
     outermost,
+    pipeline_parts,
     text,
 )
 from surehand.host.shell.word import Word
@@ -155,7 +158,7 @@ class Walk:
         words: list[Word] = []
         for arg in children(node, "Args"):
             self.substitutions(arg, scope, place)
-            words += [globs.looked_at(word, scope.places) for word in self.decoder.words(arg, scope.variables)]
+            words += self.argument(arg, scope, place)
         if words:
             there = replace(place, assigns=place.assigns + assigns) if assigns else place
             return simple.run(self, tuple(words), scope, there)
@@ -163,6 +166,31 @@ class Walk:
             self.assign(name, value, scope)
             self.assigned.append((name, value))
         return staying(scope.places)
+
+    def argument(self, node: Node, scope: Scope, place: Place) -> list[Word]:
+        """Return the words an argument becomes; `$(git ls-files)` is the files that lists, where it can be known."""
+        words = self.decoder.words(node, scope.variables)
+        if len(words) == 1 and words[0].kind == "opaque" and words[0].many == "split":
+            words = list(self._listing(node, scope, place)) or words
+        return [globs.looked_at(word, scope.places) for word in words]
+
+    def _listing(self, node: Node, scope: Scope, place: Place) -> tuple[Word, ...]:
+        """Return patterns of the paths that a substitution, alone in its word, prints; each is a word of its own."""
+        parts = children(node, "Parts")
+        statements = children(parts[0], "Stmts") if len(parts) == 1 and parts[0]["Type"] == "CmdSubst" else []
+        if len(statements) != 1 or not self.decoder.splits_as_usual:
+            return ()
+        command = child(statements[0], "Cmd")
+        piped = pipeline_parts(command) if command.get("Op") == "|" else statements
+        names: tuple[Word, ...] = ()
+        for position, part in enumerate(piped):
+            if not is_plain(part) or child(part, "Cmd").get("Assigns") or part.get("Background") or part.get("Negated"):
+                return ()
+            probe = Walk(self._home)
+            probe.decoder, probe.functions = self.decoder, self.functions
+            probe.statement(part, scope.copy(), Place(position=position, depth=place.depth + 1, listed=names))
+            names = listed(probe.found[0]) if len(probe.found) == 1 and not probe.faults else ()
+        return () if any(each.many == "split" for each in names) else names
 
     # Variables, redirections, substitutions
 

@@ -59,7 +59,7 @@ def looked_at(word: Word, places: Sequence[str | None]) -> Word:
 
     A bare `*` is left as it is: whoever writes that takes what comes.
     """
-    if word.kind != "glob" or not word.may_be_flag or word.text[:1] == "-" or word.text == "*":
+    if word.kind != "glob" or word.path or not word.may_be_flag or word.text[:1] == "-" or word.text == "*":
         return word
     if any(place is None or any(name[0] in _MEANT_OTHERWISE for name in _names(place)) for place in places):
         return word

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from surehand.host.shell import globs
 from surehand.host.shell.found import Place
 from surehand.host.shell.plain import Node
 from surehand.host.shell.scope import Flow, Places, Scope, staying, union
@@ -39,8 +38,7 @@ def for_loop(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
     if loop["Type"] != "WordIter":
         walk.fault("an arithmetic loop evaluates names as code")
         return _any_rounds(walk, node, "", scope, place)
-    decoded = [word for item in children(loop, "Items") for word in walk.decoder.words(item, scope.variables)]
-    items = [globs.looked_at(word, scope.places) for word in decoded]
+    items = [word for item in children(loop, "Items") for word in walk.argument(item, scope, place)]
     readable = items and all(word.kind != "opaque" for word in items) and len(items) <= _MAX_ROUNDS
     if node.get("Select"):
         walk.fault("`select` reads its choice when it runs")

@@ -180,13 +180,23 @@ def _value(word: Word) -> Word:
     return Word(word.text.partition("=")[2], word.kind)
 
 
+_go_scripts = _scripts("-exec", "-toolexec", "--exec")
+
+
+def _go(words: Sequence[Word]) -> Iterator[Started]:
+    """Yield what `go` runs: programs named by options, and git for the version of what it lists."""
+    yield from _go_scripts(words)
+    if words and words[0].text in ("list", "doc"):
+        yield Started((Word("git"), Word("status"), Word("--porcelain")))
+
+
 STARTERS: dict[str, Finder] = {
     "find": _find,
     "gfind": _find,
     "fd": _fd,
     "fdfind": _fd,
     "rg": _scripts("--pre", "--hostname-bin"),
-    "go": _scripts("-exec", "-toolexec", "--exec"),
+    "go": _go,
     "sed": _sed,
     "gsed": _sed,
     "tar": _tar,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from surehand.host.shell import options
 from surehand.host.shell.found import Found
@@ -11,6 +11,7 @@ from surehand.host.shell.options import names
 from surehand.host.shell.readonly_builtins import SHELL_VARIABLE, STEERING
 from surehand.host.shell.readonly_checks import CHECKS
 from surehand.host.shell.readonly_table import EXACT, READ_ONLY, SHORT_VERSIONED, VERSION_FLAGS, VERSIONED
+from surehand.host.shell.readonly_tools import HEEDS
 from surehand.host.shell.verdict import Verdict, by_table
 from surehand.host.shell.word import Word
 from surehand.host.shell.wrappers import WRAPPERS
@@ -36,17 +37,25 @@ _SAFE_VARIABLES: dict[str, re.Pattern[str]] = {
 }
 
 
-def judge(found: Found) -> Verdict:
-    """Judge one simple command by its own words (what it wraps or starts is judged by itself)."""
+# Commands that run in the shell itself or heed no variable but the one they print.
+HEEDLESS = names("echo printf test [ true false : pwd cd exit return export printenv")
+
+
+def judge(found: Found, *, shell_alone: bool = False) -> Verdict:
+    """Judge one simple command by its own words (what it wraps or starts is judged by itself).
+
+    `shell_alone` says that the whole line runs no program that could heed a variable it exports.
+    """
     if found.function:
         return Verdict()
-    if problem := assignment_problem(heeded(found)):
+    problem_of = variable_and_setting_problem if found.name in HEEDLESS else assignment_problem
+    if problem := problem_of(heeded(found)):
         return Verdict(problem)
     first = found.words[0]
     if not first.literal:
         return Verdict("the command word is not literal", unreadable=True)
     if first.text == "export":
-        return _exported(found.words[1:])
+        return _exported(found.words[1:], variable_and_setting_problem if shell_alone else assignment_problem)
     if found.wraps is not None:
         return _wrapper(found)
     directory, _, name = first.text.rpartition("/")
@@ -88,12 +97,21 @@ def setting_problem(name: str, value: Word) -> str:
     return variable_problem(name, value)
 
 
-def _exported(words: Sequence[Word]) -> Verdict:
+def variable_and_setting_problem(assigns: Sequence[tuple[str, Word]]) -> str:
+    """Say which variable should not be set even where only the shell itself may heed it."""
+    return next((problem for name, value in assigns if (problem := setting_problem(name, value))), "")
+
+
+def _exported(words: Sequence[Word], problem_of: Callable[[Sequence[tuple[str, Word]]], str]) -> Verdict:
     """Judge `export LC_ALL=C`: what may stand before a command may be set for those that follow, too."""
-    pairs = [(name, Word(value)) for name, equals, value in (word.text.partition("=") for word in words) if equals]
-    if not words or len(pairs) < len(words) or any(not word.literal for word in words):
+    pairs = [(name, Word(value)) for name, _, value in (word.text.partition("=") for word in words)]
+    known = all(word.literal or word.fixed.endswith("=") for word in words)
+    if not words or not known or not all(_NAME.fullmatch(name) for name, _ in pairs):
         return Verdict("`export` hands variables to other programs")
-    return Verdict(assignment_problem(pairs))
+    return Verdict(problem_of(pairs))
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def _wrapper(found: Found) -> Verdict:
@@ -132,6 +150,13 @@ def _asks_version(name: str, flag: str) -> bool:
 
 
 def _named(name: str, words: Sequence[Word]) -> Verdict:
+    verdict = _judged(name, words)
+    if not verdict.problem and name in HEEDS:
+        verdict.reads = (Word("."), *verdict.reads)
+    return verdict
+
+
+def _judged(name: str, words: Sequence[Word]) -> Verdict:
     if len(words) == 1 and _asks_version(name, words[0].text):
         return Verdict()
     if tuple(word.text for word in words) in EXACT.get(name, ()):

@@ -13,6 +13,7 @@ from surehand.host.shell.readonly_builtins import BUILTIN_CHECKS, SHELL_MODES
 from surehand.host.shell.readonly_git_check import git
 from surehand.host.shell.readonly_own_options import OWN_OPTIONS
 from surehand.host.shell.readonly_table import READ_ONLY
+from surehand.host.shell.readonly_tools import FORMS, TOOL_CHECKS, Form, check_of
 from surehand.host.shell.verdict import Check, Verdict, by_table
 from surehand.host.shell.word import Word
 
@@ -123,7 +124,12 @@ def _jq(words: Sequence[Word]) -> Verdict:
 
 
 def _shell(words: Sequence[Word]) -> Verdict:
-    """Judge `bash -c SCRIPT`; the script is judged by itself. A login or interactive shell runs start files first."""
+    """Judge `bash -c SCRIPT`; the script is judged by itself. A login or interactive shell runs start files first.
+
+    `bash -n FILE` reads a script and runs nothing of it.
+    """
+    if len(words) > 1 and words[0].text == "-n" and words[0].literal:
+        return _files("bash", words[1:]) if words[1].text[:1] not in ("-", "+") else Verdict("a shell with options")
     rest = iter(words)
     for word in rest:
         if word.literal and word.text == "-o":
@@ -168,7 +174,7 @@ _PIP = {
     "--version": "@none",
     "help": "@text",
 }
-_NPM_LS = "-gal --depth: --json --all --long --parseable @text"
+_PIP_CACHE = tuple(Form(words) for words in ("cache dir", "cache info"))
 _UNITS = "--no-pager --all --type: --state: --failed -a -t: @text"
 _SYSTEMCTL = {
     **dict.fromkeys(("status", "is-active", "is-enabled", "is-failed", "cat"), "--no-pager -q --quiet @text"),
@@ -179,6 +185,7 @@ CHECKS: dict[str, Check] = {
     **ARCHIVE_CHECKS,
     **BUILTIN_CHECKS,
     **OWN_OPTIONS,
+    **TOOL_CHECKS,
     "find": _find,
     "gfind": _find,
     "sed": _sed,
@@ -199,15 +206,14 @@ CHECKS: dict[str, Check] = {
     "dash": _shell,
     "command": lambda words: by_table("command", words, options.flags("-vVp @text")),
     "unzip": _listing("unzip", "-l -Z -v -t -p", "-lZvtpqC12 @read"),
-    "dpkg": _listing("dpkg", "-l -L -s -S --list", "-lLsS --list --listfiles --status --search @text"),
+    "dpkg": check_of("dpkg", FORMS["dpkg"], _listing("dpkg", "-l -L -s -S --list", "-lLsS --list --listfiles "
+                     "--status --search @text")),
     "rpm": _listing("rpm", "-q", "-qailcdR @text"),
-    "pip": _subcommand("pip", _PIP),
-    "pip3": _subcommand("pip3", _PIP),
-    "npm": _subcommand("npm", {"ls": _NPM_LS, "list": _NPM_LS}),
+    "pip": check_of("pip", _PIP_CACHE, _subcommand("pip", _PIP)),
+    "pip3": check_of("pip3", _PIP_CACHE, _subcommand("pip3", _PIP)),
     "apt": _subcommand("apt", {"list": "--installed --upgradable @text", "show": "@text", "search": "@text"}),
     "apt-cache": _subcommand("apt-cache", {"search": "@text", "show": "@text", "policy": "@text", "depends": "@text"}),
-    "systemctl": _subcommand("systemctl", _SYSTEMCTL),
-    "go": _subcommand("go", {"env": "-json @text"}),
+    "systemctl": check_of("systemctl", FORMS["systemctl"], _subcommand("systemctl", _SYSTEMCTL)),
     "brew": _subcommand("brew", {"list": "-1 --versions --cask --formula @text", "--prefix": "@text"}),
     "dmesg": lambda words: by_table("dmesg", words, options.flags("-HTtxkuP -l: -f: --human --ctime --level: @none")),
     "getent": _subcommand("getent", dict.fromkeys(("passwd", "group", "services", "protocols"), "@text")),

@@ -46,6 +46,7 @@ READ_ONLY: dict[str, str] = {
     "log": _LOG,
     "show": _LOG,
     "whatchanged": _LOG,
+    "diff --no-index": _DIFF + " --no-index @walk_operands",
     "diff": _DIFF + " --cached --staged --merge-base --base --ours --theirs -0 -1 -2 -3 -c --cc @revisions",
     "diff-tree": _DIFF
     + " -r -t -m -c --root --cc --stdin --no-commit-id --pretty? --format? --merge-base -v @revisions",

@@ -48,6 +48,8 @@ _GIT_BUILT_IN = {*GIT, *FORMS} | names(
 def _git_subcommand(name: str, words: list[Word]) -> Verdict:
     if len(words) == 1 and words[0].text in ("-h", "--help") and name in _GIT_BUILT_IN:
         return Verdict()
+    if name == "diff" and any(word.literal and word.text == "--no-index" for word in words):
+        name = "diff --no-index"  # its operands are files, wherever they lie
     if name in GIT:
         return by_table(f"git {name}", words, options.flags(GIT[name]))
     verdict = Verdict(f"`git {name}` is not a known read")

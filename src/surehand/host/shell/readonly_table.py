@@ -105,7 +105,7 @@ READ_ONLY: dict[str, str] = {
     "pathchk": "-pP --portability * @text",
     "jq": "-ncrRsaSCMejh -C --tab --indent: --null-input --raw-input --slurp --compact-output --raw-output "
     "--join-output --ascii-output --sort-keys --color-output --monochrome-output --exit-status --arg:: --argjson:: "
-    "--args --jsonargs --seq --stream --stream-errors --unbuffered --raw-output0 -f:r --from-file:r @filter",
+    "--args --jsonargs --seq --stream --stream-errors --unbuffered --raw-output0 @filter",
     "yq": "-ncrRPCMejN -I: -o: -p: --null-input --raw-output --prettyPrint --colors --no-colors --exit-status "
     "--indent: --output-format: --input-format: --no-doc --unwrapScalar? -y -Y @filter",
     "zcat": _ZCAT,
@@ -125,7 +125,7 @@ READ_ONLY: dict[str, str] = {
     "size": "-ABdox --format: --totals @read",
     "readelf": "-ahlSgtesnrudVAIwWDpx --all --file-header --program-headers --section-headers --symbols --dynamic "
     "--notes --wide -p: -x: @read",
-    "objdump": "-afhxtTrRspdDSgGlwC -M: -j: -m: --disassemble? --source --all-headers --section-headers --syms @read",
+    "objdump": "-afhxtTrRspdDgGlwC -M: -j: -m: --disassemble? --all-headers --section-headers --syms @read",
     # Directories
     "ls": "-aAbBcCdDfFgGhHiIklLmnNopqQrRsStTuUvwxXZ1 -I: -w: -T: --all --almost-all --author --escape --block-size: "
     "--ignore-backups --color? --directory --dired --classify? --file-type --format: --full-time "
@@ -266,6 +266,8 @@ VERSIONED = names(
     clang clang++ cmake make gmake ninja meson docker podman kubectl helm aws gcloud az gh git svn curl wget ssh rsync
     tar gzip zip unzip xz bzip2 zstd sed awk gawk bash sh dash zsh ls cat grep rg fd find sort jq yq sqlite3 psql mysql
     redis-cli vim nvim emacs nano code tmux screen black ruff mypy uv uvx pipx shfmt shellcheck pandoc ffmpeg protoc
+    rustfmt hyperfine tokei scc fzf delta htop btop ncdu difft glow lsd pre-commit virtualenv cabal stack opam dune
+    gfortran nvcc gdb lldb valgrind ltrace
     swift ghc lua luajit julia R Rscript openssl gpg nginx systemctl dpkg rpm apt apt-get brew nix deno bun surehand
     cp mv rm mkdir rmdir touch chmod chown ln dd tee split truncate install mktemp patch kill
     ldd xargs timeout nice nohup stdbuf tree less man df du ps env head tail wc cut uniq tr diff file stat test printf
@@ -283,7 +285,7 @@ SHORT_VERSIONED: dict[str, frozenset[str]] = {
 }
 # Others spell it in a way of their own.
 EXACT: dict[str, tuple[tuple[str, ...], ...]] = {
-    "go": (("version",), ("help",)),
+    "go": (("version",), ("help",), ("env",)),
     "node": (("-v",),),
     "npm": (
         ("-v",),
@@ -304,16 +306,6 @@ EXACT: dict[str, tuple[tuple[str, ...], ...]] = {
     "cargo": (("version",), ("help",), ("--list",)),
     "rustc": (("-vV",), ("--version", "--verbose")),
     "openssl": (("version",),),
-    "ip": (
-        ("a",),
-        ("addr",),
-        ("addr", "show"),
-        ("link",),
-        ("link", "show"),
-        ("route",),
-        ("route", "show"),
-        ("-br", "a"),
-    ),
     "ifconfig": ((), ("-a",)),
     "nginx": (("-v",),),
     "lua": (("-v",),),

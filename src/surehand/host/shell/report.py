@@ -107,8 +107,9 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
     found: list[Effect] = []
     kinds: list[Class] = []
     faults = list(walk.faults)
+    shell_alone = all(each.name in readonly.HEEDLESS for each in walk.found)
     for each in walk.found:
-        run, unreadable = _run(each, cwd)
+        run, unreadable = _run(each, cwd, shell_alone)
         found.append(run)
         if not run.read_only:
             reasons.append(run.reason)
@@ -155,8 +156,8 @@ def _variables(walk: Walk) -> Iterator[tuple[str, Word, str]]:
                 yield name, value, problem
 
 
-def _run(found: Found, cwd: str) -> tuple[RunCommand, bool]:
-    verdict = readonly.judge(found)
+def _run(found: Found, cwd: str, shell_alone: bool) -> tuple[RunCommand, bool]:
+    verdict = readonly.judge(found, shell_alone=shell_alone)
     implied: dict[Effect, None] = {}
     elsewhere = bool(verdict.problem) and any(place != cwd for place in found.places)
     # What an unknown program does depends on the folder it runs in: a rule that allows it does not mean any folder.

@@ -91,7 +91,8 @@ _PATTERN_GIVEN = ("-e", "--regexp", "--file", "--files", "--type-list")
 
 def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...], kind: str) -> Verdict:
     given = parsed.has("-f", "--from-file", *(() if kind == "filter" else _PATTERN_GIVEN))
-    files = operands if given else operands[1:]
+    # What stands for several words gives the pattern and files: `grep *`.
+    files = operands if given or any(word.many for word in operands[:1]) else operands[1:]
     recursive = kind == "pattern_or_files" or parsed.has("-r", "-R", "--recursive", "--dereference-recursive")
     if recursive and not files:
         files = [Word(".")]

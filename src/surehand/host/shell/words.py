@@ -32,6 +32,7 @@ class Piece:
     kind: Kind = "literal"
     many: Many = ""
     no_flag: bool = False
+    path: str = ""  # the paths it may be, where its text does not say
 
 
 Atom: TypeAlias = Piece | str
@@ -94,6 +95,10 @@ class Decoder:
         if any(isinstance(atom, Piece) and atom.kind == "glob" for atom in atoms):
             first = next(atom for atom in atoms if not isinstance(atom, Piece) or atom.text)
             no_flag = isinstance(first, Piece) and first.no_flag
+            if any(isinstance(atom, Piece) and atom.path for atom in atoms):
+                if any(atom is not first and not (isinstance(atom, Piece) and not atom.text) for atom in atoms):
+                    return self._opaque(node, "", _many(atoms))
+                return Word(text, "glob", path=first.path if isinstance(first, Piece) else "", many=_many(atoms))
             return Word(text, "glob", _certain(atoms), many=_many(atoms), no_flag=no_flag)
         return Word(text)
 
@@ -147,7 +152,7 @@ class Decoder:
         elif kind == "ParamExp":
             yield self._parameter(part, names, splits)
         elif kind == "ArithmExp":
-            yield self._arithmetic(part)
+            yield self._arithmetic(part, names)
         elif kind == "ProcSubst":
             yield Piece(_SUBSTITUTE)
         else:
@@ -192,8 +197,8 @@ class Decoder:
             self._fault(f"an expansion of kind {kind} cannot be read")
         return Piece("", "opaque", "split" if splits and not prints_a_number(part) else "")
 
-    def _arithmetic(self, part: Node) -> Piece:
-        value = arithmetic.value_of(part.get("X"))
+    def _arithmetic(self, part: Node, names: Mapping[str, Word | None]) -> Piece:
+        value = arithmetic.value_of(part.get("X"), names)
         if value is not None:
             return Piece(str(value))
         if not arithmetic.is_number(part.get("X")):
@@ -218,7 +223,8 @@ class Decoder:
             return None
         if splits and known.literal and _MATCHES.search(known.text):
             return Piece(known.text, "glob", "split")
-        return Piece(known.text, known.kind, "split" if splits and not known.literal else "", known.no_flag)
+        many: Many = "split" if splits and not known.literal else ""
+        return Piece(known.text, known.kind, many, known.no_flag, known.path)
 
 
 def odd_parameter(part: Node) -> str:

@@ -1,0 +1,211 @@
+"""Files of a folder that steer the tools which only look there: pinned versions, settings, links to elsewhere.
+
+A pinned tool chain makes `cargo --version` run a program of the folder, `fix = true` makes `ruff check` write, and a
+manifest that is a link has its tool print the first line of another file in a complaint. A tool states the folders it
+runs in as reads; each is looked through here, upwards as the tools do it. What cannot be read for certain is asked
+about.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from surehand.core.effects import ReadPath, RunCommand
+from surehand.core.secrets import is_secret
+
+if TYPE_CHECKING:
+    from surehand.policy.policy import Request
+
+# File that pins a version → the programs that heed it, and what in it is a place rather than a version.
+_PINS: dict[str, tuple[str, str]] = {
+    "rust-toolchain": (r"cargo|rustc|rustup|rustfmt", r"(?m)^\s*path\s*=|/"),
+    "rust-toolchain.toml": (r"cargo|rustc|rustup|rustfmt", r"path|\\u"),
+    ".python-version": (r"python[0-9.]*|pip[0-9.]*|black|mypy|ruff", "/"),
+    ".ruby-version": (r"ruby|gem", "/"),
+    ".node-version": (r"node|npm|npx|tsc", "/"),
+    ".go-version": (r"go|gofmt", "/"),
+    ".java-version": (r"java|javac|javap|jar|jps", "/"),
+    ".php-version": (r"php", "/"),
+    ".perl-version": (r"perl", "/"),
+    ".lua-version": (r"lua", "/"),
+    ".tool-versions": (r".*", r"\bpath:"),
+    "mise.toml": (r".*", r"path:|\\u"),
+    ".mise.toml": (r".*", r"path:|\\u"),
+}
+# The manifests and settings a program reads in its folder and above, none of which may be a link that leads out.
+_SETTINGS: dict[str, tuple[str, ...]] = {
+    "cargo": ("Cargo.toml", ".cargo/config", ".cargo/config.toml", "rust-toolchain", "rust-toolchain.toml"),
+    "rustfmt": ("rustfmt.toml", ".rustfmt.toml"),
+    "go": ("go.mod", "go.work", "go.sum", "vendor/modules.txt"),
+    "npm": ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc"),
+    "ruff": ("ruff.toml", ".ruff.toml", "pyproject.toml"),
+    "black": ("pyproject.toml",),
+}
+_LIMIT = 256 * 1024
+_MOST_FOLDERS = 4_000
+_OTHERS_CODE = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache"})
+_CARGO_SETTINGS = frozenset({"net", "term", "profile", "future-incompat-report"})  # none of them names a program
+_LEADS_AWAY = re.compile(r"[^\s\"'=,\[\](){}]*\.\.[^\s\"',\])}]*|(?<=[\"'\s])[/~](?!/)[^\s\"',\])}]*")
+
+
+def project_problem(effect: RunCommand, request: Request) -> str:
+    """Return why a command that looks must be asked about in the folders it runs in, or nothing."""
+    program = posixpath.basename(effect.words[0]) if effect.words else ""
+    if not program or program == "git":
+        return ""
+    folders = dict.fromkeys(_folder(each.path) for each in effect.implies if isinstance(each, ReadPath))
+    upwards = dict.fromkeys(above for folder in folders for above in _upwards(folder))
+    return _pinned(program, upwards) or _steered(program, effect, request, upwards, folders)
+
+
+def heeds_a_project(program: str) -> bool:
+    """Whether files of a folder steer a program of this name."""
+    return program in _SETTINGS or any(re.fullmatch(programs, program) for programs, _ in _NAMED_PINS)
+
+
+_NAMED_PINS = [pin for pin in _PINS.values() if pin[0] != ".*"]
+
+
+def _pinned(program: str, folders: dict[str, None]) -> str:
+    """Say which file chooses the program by a path."""
+    if not heeds_a_project(program):
+        return ""
+    for folder in folders:
+        for name, (programs, place) in _PINS.items():
+            if re.fullmatch(programs, program) and re.search(place, _read(os.path.join(folder, name))):
+                return f"{name} in {folder} chooses the {program} that runs by a path"
+    return ""
+
+
+def _steered(
+    program: str, effect: RunCommand, request: Request, upwards: dict[str, None], folders: dict[str, None]
+) -> str:
+    """Say which settings make the program do more than look."""
+    settings = _SETTINGS.get(program, ())
+    nested = [*_below(folders, request)] if program == "ruff" and settings else []
+    if None in nested:
+        return f"there are too many folders here to look for the settings of {program}"
+    judge = _JUDGES.get(program)
+    for folder in dict.fromkeys([*upwards, *(each for each in nested if each is not None)]):
+        for name in settings:
+            path = os.path.join(folder, name)
+            if os.path.islink(path) and _leads_out(path, request):
+                return f"{path} is a link to a file elsewhere, which {program} would read"
+            if judge is not None and os.path.lexists(path) and (problem := judge(path, effect, request)):
+                return problem
+    return ""
+
+
+def _cargo(path: str, effect: RunCommand, request: Request) -> str:
+    folder, name = os.path.split(path)
+    if name == "Cargo.toml":
+        return _points_away(path, folder, request)
+    if name.startswith("rust-toolchain") or os.path.dirname(folder) == os.path.expanduser("~"):
+        return ""  # the settings in the home folder are the user's own
+    found = _toml(path)
+    named = [] if found is None else sorted(found.keys() - _CARGO_SETTINGS)
+    return f"{path} may choose programs that cargo runs" if found is None or named else ""
+
+
+def _go(path: str, effect: RunCommand, request: Request) -> str:
+    return _points_away(path, os.path.dirname(path), request) if path.endswith((".mod", ".work")) else ""
+
+
+def _ruff(path: str, effect: RunCommand, request: Request) -> str:
+    found = _toml(path)
+    if found is None:
+        return f"{path} cannot be read"
+    if path.endswith("pyproject.toml"):
+        found = _table(_table(found, "tool"), "ruff")
+    base = found.get("extend")
+    if base is not None and (not isinstance(base, str) or re.search(r"[$~]", base)):
+        return f"{path} extends settings of another place"
+    if isinstance(base, str) and _leads_out(os.path.join(os.path.dirname(path), base), request):
+        return f"{path} extends settings of another place ({base})"
+    checks = "format" not in effect.words and not {"--no-fix", "--diff"} & set(effect.words)
+    if checks and (found.get("fix") or found.get("fix-only")):
+        return f"{path} has ruff fix what it finds"
+    return ""
+
+
+_JUDGES: dict[str, Callable[[str, RunCommand, Request], str]] = {"cargo": _cargo, "go": _go, "ruff": _ruff}
+
+
+def _points_away(path: str, folder: str, request: Request) -> str:
+    """Say whether a manifest names a path outside the workspace."""
+    for word in _LEADS_AWAY.findall(re.sub(r"(?m)(?:#|//).*$", "", _read(path))):
+        if _leads_out(os.path.join(folder, os.path.expanduser(word.strip("\"'"))), request):
+            return f"{path} leads to {word}, outside the workspace"
+    return ""
+
+
+def _leads_out(path: str, request: Request) -> bool:
+    real = os.path.realpath(path)
+    roots = (os.path.realpath(root) for root in (request.workspace, *request.roots))
+    return is_secret(real) or not any(real == root or real.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _below(folders: dict[str, None], request: Request) -> Iterator[str | None]:
+    """Yield every folder below, in which a tool that goes through a tree takes further settings; None for too many."""
+    count = 0
+    waiting = [folder for folder in folders if not _leads_out(folder, request)]
+    while waiting:
+        folder = waiting.pop()
+        count += 1
+        if count > _MOST_FOLDERS:
+            yield None
+            return
+        yield folder
+        try:
+            with os.scandir(folder) as entries:
+                waiting += [
+                    entry.path
+                    for entry in entries
+                    if entry.name not in _OTHERS_CODE and entry.is_dir(follow_symlinks=False)
+                ]
+        except OSError:
+            continue
+
+
+def _folder(path: str) -> str:
+    return path if os.path.isdir(path) else os.path.dirname(path)
+
+
+def _upwards(folder: str) -> Iterator[str]:
+    """Yield a folder and all above it, by its name and by where it really lies."""
+    for start in dict.fromkeys((os.path.normpath(folder), os.path.realpath(folder))):
+        yield (above := start)
+        while (higher := os.path.dirname(above)) != above:
+            yield (above := higher)
+
+
+def _table(found: dict[str, Any], name: str) -> dict[str, Any]:
+    inner = found.get(name)
+    return cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+
+
+def _toml(path: str) -> dict[str, Any] | None:
+    import tomllib
+
+    text = _read(path)
+    try:
+        return tomllib.loads(text) if len(text) < _LIMIT else None
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
+
+
+def _read(path: str) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, _LIMIT).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
