@@ -408,3 +408,43 @@ async def test_five_thousand_tools_and_schemas_with_cycles_are_taken(tmp_path: P
         assert deep.error is not None
         assert deep.error.code == "invalid_args"
         assert "rough" in app.selection.search_tools("t4999")[0].name
+
+
+def doubled(levels: int) -> dict[str, Any]:
+    parts: dict[str, Any] = {
+        f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}, {"$ref": f"#/$defs/a{level + 1}"}]}
+        for level in range(levels)
+    }
+    return {"type": "object", "$defs": {**parts, f"a{levels}": ANY}, "properties": {"x": {"$ref": "#/$defs/a0"}}}
+
+
+ANY = {"type": "object"}
+
+
+async def test_a_schema_that_would_take_for_ever_is_refused_and_said(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    bad = [
+        {"name": "bomb", "inputSchema": doubled(40)},
+        {"name": "late", "inputSchema": ANY, "outputSchema": doubled(40)},
+    ]
+    state.write_text(json.dumps({"tools": bad}))
+    async with opened(tmp_path, rough=rough(str(state))) as app:
+        for name in ("mcp__rough__bomb", "rough:late"):
+            refused = await app.call(name, {"x": 5})
+            assert refused.error is not None
+            assert refused.error.code == "tool_unavailable"
+            assert "too many alternatives" in refused.error.message
+        assert (await app.call("rough:echo", {"text": "on"})).output == "on"
+
+
+async def test_an_answer_is_held_to_what_the_server_promised(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    kept = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
+    broken = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+    for promise, ok in ((kept, True), (broken, False)):
+        told = {"name": "rich", "inputSchema": ANY, "outputSchema": promise}
+        state.write_text(json.dumps({"gone": ["rich"], "tools": [told]}))
+        async with opened(tmp_path, rough=rough(str(state))) as app:
+            result = await app.call("rough:rich")
+            assert result.ok is ok, result.output
+            assert ok or "output schema" in result.output

@@ -294,3 +294,13 @@ async def test_a_made_tool_is_held_to_what_a_rule_denies_to_write(tmp_path: Path
         assert "no command may" in made.error.message
     assert (tmp_path / "old.cfg").read_text() == "old"
     assert not (tmp_path / "new.cfg").exists()
+
+
+@pytest.mark.parametrize("name", ["mcp__github__push", "mcp__x", "github:push"])
+async def test_a_made_tool_may_not_look_like_one_of_an_mcp_server(name: str) -> None:
+    async with opened() as app:
+        refused = await create(app, name=name)
+        assert refused.error is not None
+        assert refused.error.code == "invalid_args"
+        assert "MCP server" in refused.output
+        assert name not in app.registry

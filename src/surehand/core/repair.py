@@ -18,16 +18,19 @@ from surehand.core.typos import is_typo, words_of
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DEPTH_LIMIT: Final = 40
+_STEPS_LIMIT: Final = 20_000
 
 
 class _Report:
     """What was mended, and what no kind check may let pass although it could be read as the type that is wanted."""
 
-    __slots__ = ("faults", "notes")
+    __slots__ = ("faults", "notes", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, steps: int = _STEPS_LIMIT) -> None:
         self.notes: list[str] = []
         self.faults: list[Fault] = []
+        self.steps = steps
+        """What may still be looked at: a schema of many alternatives is not searched for all that could be meant."""
 
     def add(self, other: _Report) -> None:
         self.notes += other.notes
@@ -45,7 +48,8 @@ def repair(value: Mapping[str, Any], schema: Schema) -> tuple[dict[str, Any], li
 
 
 def _mend(value: Any, schema: Any, root: Schema, path: tuple[str | int, ...], report: _Report) -> Any:
-    if not isinstance(schema, Mapping) or len(path) > _DEPTH_LIMIT:
+    report.steps -= 1
+    if not isinstance(schema, Mapping) or len(path) > _DEPTH_LIMIT or report.steps < 0:
         return value
     schema = _resolved(cast("Schema", schema), root)
     branches = cast("list[Schema]", schema.get("anyOf") or schema.get("oneOf") or [])
@@ -94,7 +98,7 @@ def _mend_object(
     mended: dict[str, Any] = {}
     for name, each in value.items():
         wanted = properties.get(name)
-        if each is None and wanted is not None and name not in required and not _allows_null(wanted, root):
+        if each is None and wanted is not None and name not in required and not _allows_null(wanted, root, report):
             report.notes.append(f"{path_text((*path, name))}: null left out, its default applies")
             continue
         mended[name] = _mend(each, wanted, root, (*path, name), report) if wanted is not None else each
@@ -107,8 +111,9 @@ def _mend_branches(
     fitting = [branch for branch in branches if _fits(value, branch)]
     refused: list[Fault] = []
     for branch in fitting or branches:
-        trial = _Report()
+        trial = _Report(report.steps)
         mended = _mend(value, branch, root, path, trial)
+        report.steps = trial.steps
         if fitting or trial.notes:
             report.add(trial)
             return mended
@@ -150,15 +155,18 @@ def _resolved(schema: Schema, root: Schema) -> Schema:
     return {}
 
 
-def _allows_null(schema: Schema, root: Schema) -> bool:
+def _allows_null(schema: Schema, root: Schema, report: _Report) -> bool:
+    report.steps -= 1
+    if report.steps < 0:
+        return True
     schema = _resolved(schema, root)
     kinds = schema.get("type")
-    if kinds is None and not schema.get("anyOf") and not schema.get("oneOf"):
-        return True
     branches = cast("list[Schema]", schema.get("anyOf") or schema.get("oneOf") or [])
-    return (
-        kinds == "null" or (isinstance(kinds, list) and "null" in kinds) or any(_allows_null(b, root) for b in branches)
-    )
+    if kinds is None and not branches:
+        return True
+    if kinds == "null" or (isinstance(kinds, list) and "null" in kinds):
+        return True
+    return any(_allows_null(branch, root, report) for branch in branches)
 
 
 def _fits(value: Any, schema: Schema) -> bool:

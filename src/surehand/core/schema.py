@@ -6,13 +6,17 @@ tool. Nothing is compiled before it is needed: ten thousand tools are registered
 
 from __future__ import annotations
 
+import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.record import Record
+from surehand.core.schema_limits import VALUE_CHECKS_LIMIT, SchemaWork, TooMuch, limit_faults, survey
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -160,9 +164,21 @@ class FunctionArguments:
 
     def problems(self) -> list[str]:
         try:
-            return self.model.problems()
+            # Most signatures plainly hold; building the model of each costs a thousand times the rest.
+            return [] if self._model is None and self._is_plain() else self.model.problems()
         except Exception as problem:  # whatever a signature or its hints can raise is a fault of the definition
             return [f"the signature of {self.function.__name__} cannot be read: {problem}"]
+
+    def _is_plain(self) -> bool:
+        """Say whether every parameter is of a type that surely has a schema."""
+        import inspect
+
+        hints = typing.get_type_hints(self.function, localns=dict(self.names) if self.names else None)
+        return all(
+            parameter.kind is not parameter.VAR_POSITIONAL
+            and (is_context(hint := hints.get(name, Any), self.hidden) or _surely_has_schema(hint))
+            for name, parameter in inspect.signature(self.function).parameters.items()
+        )
 
     def _build(self) -> type[BaseModel]:
         import inspect
@@ -208,14 +224,34 @@ class FunctionArguments:
         return values | args.model_extra if args.model_extra else values
 
 
+_PLAIN_TYPES: Final[frozenset[object]] = frozenset({str, int, float, bool, type(None), Any, list, dict})
+_PLAIN_ORIGINS: Final[frozenset[object]] = frozenset({list, dict, tuple, set, typing.Union, types.UnionType})
+
+
+def _surely_has_schema(hint: object) -> bool:
+    if hint in _PLAIN_TYPES or typing.get_origin(hint) is typing.Literal:
+        return True
+    inner = typing.get_args(hint)
+    return typing.get_origin(hint) in _PLAIN_ORIGINS and all(each is ... or _surely_has_schema(each) for each in inner)
+
+
 class ForeignArguments:
     """Arguments described by raw JSON Schema (2020-12 unless it says otherwise), validated all the same."""
 
-    __slots__ = ("_schema", "_validator")
+    __slots__ = ("_checks", "_schema", "_validator", "_work")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = cast("Schema", schema)
         self._validator: Any = None
+        self._work: SchemaWork | None = None
+        self._checks = 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether checking may take more than a moment: then it is done in a thread."""
+        if not self._checks:
+            self._measure()
+        return self._checks > CHECKS_AT_ONCE or self._work is not None
 
     def schema(self) -> Schema:
         return self._schema
@@ -223,16 +259,47 @@ class ForeignArguments:
     def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         validator = self._validator
         if validator is None:
-            validator = self._validator = schema_validator(self._schema)
+            validator = self._compile()
+        if self._work is not None:
+            self._refuse_endless(raw, VALUE_CHECKS_LIMIT)
         if validator.is_valid(raw):
             return raw
+        # To say what is wrong with each alternative takes a thousand times as long as to find that none fits.
+        if self.is_slow:
+            self._refuse_endless(raw, CHECKS_AT_ONCE)
         faults = [
-            Fault(path_text(error.instance_path), trimmed(str(error.message))) for error in validator.iter_errors(raw)
+            Fault(path_text(error.instance_path), trimmed(str(error.message)))
+            for error in islice(validator.iter_errors(raw), FAULTS_LIMIT)
         ]
         raise InvalidArguments(faults)
 
     def problems(self) -> list[str]:
         return schema_problems(self._schema)
+
+    def _compile(self) -> Any:
+        if found := limit_faults(self._schema):
+            raise unusable_schema("; ".join(found))
+        if not self._checks:
+            self._measure()
+        self._validator = schema_validator(self._schema)
+        return self._validator
+
+    def _measure(self) -> None:
+        if _plainly_valid(self._schema):
+            self._checks = 1
+            return
+        work = SchemaWork(self._schema)
+        self._checks = work.checks()
+        self._work = work if work.refers_to_itself else None
+
+    def _refuse_endless(self, raw: Mapping[str, Any], limit: int) -> None:
+        try:
+            (self._work or SchemaWork(self._schema)).checks_of(raw, limit)
+        except TooMuch:
+            message = "they do not fit, and the schema has too many alternatives to say where"
+            if limit == VALUE_CHECKS_LIMIT:
+                message = f"checking them takes more than {limit:,} steps; send less at a time"
+            raise InvalidArguments([Fault("", message)]) from None
 
 
 def schema_validator(schema: Mapping[str, Any]) -> Any:
@@ -245,34 +312,81 @@ def schema_validator(schema: Mapping[str, Any]) -> Any:
     try:
         return jsonschema_rs.validator_for(dict(schema), retriever=refuse)
     except ValueError as problem:
-        raise ToolFailure(
-            f"the tool's input schema is not valid JSON Schema: {trimmed(str(problem))}",
-            code="tool_unavailable",
-            hint="Ask whoever provides this tool to mend its schema.",
-        ) from None
+        raise unusable_schema(f"not valid JSON Schema: {trimmed(str(problem))}") from None
 
 
+def unusable_schema(why: str) -> ToolFailure:
+    """Return the failure of a call to a tool whose schema cannot be used."""
+    return ToolFailure(
+        f"the tool's input schema cannot be used: {why}",
+        code="tool_unavailable",
+        hint="Ask whoever provides this tool to mend its schema.",
+    )
+
+
+CHECKS_AT_ONCE: Final = 500
+"""Checks that are made where the call stands; a schema that may take more is checked in a thread."""
+FAULTS_LIMIT: Final = 100
 JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 # Keywords whose plain forms are checked here; a schema with any other keyword goes to the full check.
 _PLAIN_KEYS: Final = frozenset({"type", "description", "title", "default", "examples", "$schema"})
 
 
-def schema_problems(schema: object) -> list[str]:
-    """Return what is wrong with a raw input schema, or an empty list."""
+_LOOKED_INTO: Final = frozenset({"pattern", "patternProperties", "$schema"})
+
+
+def schema_problems(schema: object, what: str = "input schema") -> list[str]:
+    """Return everything that is wrong with a raw schema, or an empty list."""
     if not isinstance(schema, Mapping):
-        return [f"input schema must be an object, not {type(schema).__name__}"]
+        return [f"{what} must be an object, not {type(schema).__name__}"]
     schema = cast("Mapping[str, Any]", schema)
-    if schema.get("type", "object") != "object":
-        return [f"input schema must have type 'object', not {schema['type']!r}"]
+    found: list[str] = []
+    if what == "input schema" and schema.get("type", "object") != "object":
+        found.append(f"{what} must have type 'object', not {schema['type']!r}")
     if _plainly_valid(schema):
-        return []
+        return found
+    seen = survey(schema)
+    if large := limit_faults(schema, seen):
+        return found + [f"{what}: {fault}" for fault in large]
+    if seen.references:
+        found += [f"{what}: {each} leads nowhere" for each in SchemaWork(schema).dangling(seen.references)]
     import jsonschema_rs
 
-    try:
-        jsonschema_rs.meta.validate(dict(schema))
-    except (ValueError, jsonschema_rs.ValidationError) as problem:
-        return [f"input schema is not valid JSON Schema: {trimmed(str(problem))}"]
-    return []
+    # One look tells that a schema is sound; all that is wrong with one, and its patterns, take twenty times as long.
+    if not found and not seen.words & _LOOKED_INTO and jsonschema_rs.meta.is_valid(dict(schema)):
+        return []
+    found += [f"{what} is not valid JSON Schema: {fault}" for fault in _metaschema_faults(schema)]
+    if not found:
+        try:
+            schema_validator(schema)
+        except ToolFailure as problem:
+            found.append(problem.message)
+    return found
+
+
+def _metaschema_faults(schema: Mapping[str, Any]) -> list[str]:
+    named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
+    validator = _metaschema(named.rstrip("#")) if isinstance(named, str) else None
+    if validator is None:
+        return [f"$schema names {trimmed(str(named), 80)}, which is no draft known here"]
+    errors = islice(validator.iter_errors(dict(schema)), FAULTS_LIMIT)
+    return [str(Fault(path_text(error.instance_path), trimmed(str(error.message)))) for error in errors]
+
+
+@cache
+def _metaschema(uri: str) -> Any:
+    """Return the validator of a draft's own schema, None for a draft nobody knows."""
+    import jsonschema_rs
+
+    drafts = {
+        "https://json-schema.org/draft/2020-12/schema": jsonschema_rs.Draft202012Validator,
+        "https://json-schema.org/draft/2019-09/schema": jsonschema_rs.Draft201909Validator,
+        "http://json-schema.org/draft-07/schema": jsonschema_rs.Draft7Validator,
+        "http://json-schema.org/draft-06/schema": jsonschema_rs.Draft6Validator,
+        "http://json-schema.org/draft-04/schema": jsonschema_rs.Draft4Validator,
+    }
+    uri = uri if uri in drafts else uri.replace("https:", "http:", 1)
+    return drafts[uri]({"$ref": uri}, validate_formats=True) if uri in drafts else None
 
 
 def _plainly_valid(schema: Mapping[str, Any]) -> bool:

@@ -127,7 +127,7 @@ class Executor:
             tool = view.get(call.name) or await self._sought(call, view)
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
-            ctx, args, repairs = self._validated(call, tool, session)
+            ctx, args, repairs = await self._parsed(call, tool, session)
             decision = self.policy.judge(self.asking.request(tool, args, ctx))
             if decision.verdict == "deny":
                 raise self.asking.refusal(tool, decision)
@@ -218,8 +218,14 @@ class Executor:
         except InvalidArguments:
             return ctx, *_repaired(tool, call)
 
+    async def _parsed(self, call: ToolCall, tool: Tool, session: Session) -> tuple[ToolContext, Any, tuple[str, ...]]:
+        """Check the arguments, in a thread where a foreign schema may take more than a moment."""
+        if getattr(tool.arguments, "is_slow", False):
+            return await self.workers.submit(lambda: self._validated(call, tool, session))
+        return self._validated(call, tool, session)
+
     async def _prepare(self, call: ToolCall, tool: Tool, session: Session, shown_first: bool = False) -> Prepared:
-        ctx, args, repairs = self._validated(call, tool, session)
+        ctx, args, repairs = await self._parsed(call, tool, session)
         decision = self.asking.decide(tool, args, ctx)
         if decision.verdict == "deny":
             raise self.asking.refusal(tool, decision)

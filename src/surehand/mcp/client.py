@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.names import full_name, name_problems, split_full_name
@@ -23,6 +23,9 @@ from surehand.mcp.connections import PAUSES_S, Connection, Elicit, State
 from surehand.mcp.remote import remote_tool, unknown_server
 from surehand.registry.lifecycle import IllegalTransition
 from surehand.registry.registry import Registry
+
+AT_ONCE: Final = 50
+"""Tools of a server that are registered before other work gets its turn."""
 
 
 class Servers:
@@ -46,6 +49,8 @@ class Servers:
         self._approved = Approved(session.state_dir)
         self._connections: dict[str, Connection] = {}
         self._tools: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._refused: dict[str, tuple[str, ...]] = {}
+        """Full names of tools that servers list and that cannot be registered, with what is wrong with each."""
         for server in configured.values():
             if server.settings.enabled:
                 self._add(server)
@@ -104,11 +109,17 @@ class Servers:
         if found is None:
             server, colon, tool = name.partition(":")
             found = (server, tool) if colon and tool and not name_problem(server) else None
-        if found is None or found[0] in self._registry.modules():
+        if found is None or (found[0] in self._registry.modules() and full_name(*found) not in self._refused):
             return
         if found[0] not in self._connections:
             raise unknown_server(found[0], self.names(), convert.nearest(name, list(self._registry)))
         await self.ready(found[0])
+        if faults := self._refused.get(full_name(*found)):
+            raise ToolFailure(
+                f"{full_name(*found)} cannot be used: {'; '.join(faults)}",
+                code="tool_unavailable",
+                hint=f"Ask whoever provides the MCP server {found[0]} to mend it.",
+            )
 
     async def close(self) -> None:
         """End every connection."""
@@ -116,12 +127,14 @@ class Servers:
 
     # -- tools come and go -------------------------------------------------------------------------------------------
 
-    def _found(self, server: str, listed: Sequence[Mapping[str, Any]]) -> None:
+    async def _found(self, server: str, listed: Sequence[Mapping[str, Any]]) -> None:
         """Register what a server lists now, in place of what it listed before."""
         connection, before = self._connections[server], self._tools.get(server, {})
         now: dict[str, Mapping[str, Any]] = {}
         left_out: list[str] = []
-        for told in listed:
+        for number, told in enumerate(listed):
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)  # checking thousands of schemas takes a while; other calls go on between them
             name = str(told.get("name", ""))
             problems = name_problems(name) or ([f"{name!r} is listed twice"] if name in now else [])
             if problems:
@@ -141,7 +154,9 @@ class Servers:
             self._registry.replace(tool, deferrable=True)
         except RegistrationError as problem:
             left_out.extend(problem.problems)
+            self._refused[tool.name] = problem.problems
             return False
+        self._refused.pop(tool.name, None)
         return True
 
     def _moved(self, connection: Connection, state: State) -> None:

@@ -6,6 +6,7 @@ about, and what it sends back is marked with where it came from.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -15,6 +16,7 @@ from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, RemoteCall, Unreadable
 from surehand.core.errors import ERROR_CODES, ToolFailure
 from surehand.core.names import full_name
+from surehand.core.schema import Fault, ForeignArguments, InvalidArguments
 from surehand.core.shapes import result_from_mcp
 from surehand.core.tool import Health, Preview, Tool
 from surehand.host.visible import visible
@@ -31,6 +33,7 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
     name = full_name(server, own_name)
     said = definition(told, connection.server.fingerprint)
     hints: Mapping[str, Any] = told.get("annotations") or {}
+    promised = ForeignArguments(told["outputSchema"]) if told.get("outputSchema") else None
     description = visible(str(told.get("description") or f"{own_name}, a tool of the MCP server {server}."))
 
     def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
@@ -51,6 +54,8 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
     async def run(args: Any, ctx: ToolContext) -> ToolResult:
         approved.approve(name, said)
         shape = await connection.call(own_name, cast("Mapping[str, Any]", args), ctx.progress)
+        if promised is not None and not shape.get("isError"):
+            await asyncio.to_thread(_check_promise, shape.get("structuredContent"), promised, own_name, server)
         return received(shape, server, ctx.session.settings.engine.output_limit)
 
     async def health() -> Health:
@@ -74,6 +79,17 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
         preview=preview,
         health_check=health,
     )
+
+
+def _check_promise(data: Any, promised: ForeignArguments, tool: str, server: str) -> None:
+    """Raise ToolFailure for an answer that is not what the server said its tool answers with."""
+    try:
+        if data is None:
+            raise InvalidArguments([Fault("", "it holds no structured content")])
+        promised.parse(data)
+    except InvalidArguments as problem:
+        message = f"the MCP server {server} answered {tool} wrongly: it has an output schema, and {problem}"
+        raise ToolFailure(message, hint="Ask whoever provides this server to mend it.") from None
 
 
 def _hidden(text: str) -> str:

@@ -53,7 +53,7 @@ class Registry:
 
         A model is always shown it, unless it is `deferrable`: one of many that nobody here chose by name.
         """
-        found = problems(tool, thorough=False)
+        found = problems(tool)
         if isinstance(tool, Tool):
             found += self._clashes(tool.name, _names_of(tool))
             found += unmet(tool, self.card)
@@ -75,7 +75,7 @@ class Registry:
         faults: list[str] = []
         taken: set[str] = set()
         for tool in members:
-            found = problems(tool, thorough=False) + self._clashes(tool.name, _names_of(tool))
+            found = problems(tool) + self._clashes(tool.name, _names_of(tool))
             found += [f"{tool.name!r} stands twice in the module"] if tool.name in taken else []
             taken.add(tool.name)
             faults += [f"{tool.name}: {fault}" for fault in found]
@@ -239,7 +239,7 @@ class Registry:
         faults: list[str] = []
         taken: dict[str, str] = {}
         for tool in members:
-            found = problems(tool, thorough=False)
+            found = problems(tool)
             for each in dict.fromkeys((tool.name, *_names_of(tool))) if isinstance(tool, Tool) else ():
                 found += [f"the name {each!r} is also that of {taken[each]!r}"] if each in taken else []
                 found += self._clashes(each, ()) if self.resolve(each) not in (None, *gone) else []

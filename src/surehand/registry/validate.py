@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from surehand.core.names import name_problems
-from surehand.core.schema import ForeignArguments
+from surehand.core.schema import schema_problems
 from surehand.core.tool import Tool
 
 
-def problems(tool: object, *, thorough: bool = True) -> list[str]:
-    """Return every fault of a tool's definition, or an empty list.
-
-    Thorough also builds the argument model of a typed function, which costs a thousand times the rest; registering
-    leaves that to the first use.
-    """
+def problems(tool: object) -> list[str]:
+    """Return every fault of a tool's definition, or an empty list; registering asks for the same."""
     if not isinstance(tool, Tool):
         return [f"expected a Tool (or a function under @tool), got {type(tool).__name__}"]
     found = name_problems(tool.name)
@@ -30,9 +26,10 @@ def problems(tool: object, *, thorough: bool = True) -> list[str]:
             found.append(f"{name} must be callable, not {type(value).__name__}")
     if isinstance(tool.timeout_s, int | float) and not 0 < tool.timeout_s < 1e7:
         found.append(f"timeout_s must be a positive number of seconds, not {tool.timeout_s!r}")
-    if thorough or isinstance(tool.arguments, ForeignArguments):
-        found += tool.arguments.problems()
-    if tool.where == "process" and thorough:
+    found += tool.arguments.problems()
+    if tool.output_schema is not None:
+        found += schema_problems(tool.output_schema, "output schema")
+    if tool.where == "process":
         found += _process_problems(tool)
     return found
 

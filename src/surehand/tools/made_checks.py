@@ -15,6 +15,8 @@ SOURCE_LIMIT: Final = 200_000
 def faults(name: str, description: str, input_schema: Mapping[str, Any], source: str) -> list[str]:
     """Return everything that is wrong with a definition, or an empty list."""
     found = name_problems(name)
+    if name.startswith("mcp__") or ":" in name:
+        found.append(f"name {name!r} has the form of a tool of an MCP server; choose a plain one")
     if not description.strip():
         found.append("description is empty: say what the tool is for")
     schema_faults = ForeignArguments(dict(input_schema)).problems()

@@ -1,0 +1,249 @@
+"""How much work a schema of somebody else's is: small schemas can be made to take hours, and whole programs wait.
+
+`anyOf` with two references to the next level, thirty levels deep, is two kilobytes and a thousand million checks. So a
+schema is measured when it is registered, and where it refers to itself, with the values of each call. Measuring is
+cheap: the work for one schema at one value is counted once, however often the validator would do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, cast
+
+from surehand.core.frozen import frozen
+
+NODES_LIMIT: Final = 20_000
+"""Objects and lists in one schema."""
+DEPTH_LIMIT: Final = 100
+"""Levels of nesting: a validator that recurses must not run out of stack."""
+CHECKS_LIMIT: Final = 100_000
+"""Checks of one value against a schema with all its references followed; about 10 ms."""
+VALUE_CHECKS_LIMIT: Final = 1_000_000
+"""Checks of all of a call's values; about 50 ms."""
+
+_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_SINGLE: Final = ("not", "if", "then", "else")
+_TABLES: Final = ("dependentSchemas",)
+_INSIDE_SINGLE: Final = (
+    "additionalProperties", "propertyNames", "unevaluatedProperties", "items", "additionalItems", "contains",
+    "unevaluatedItems",
+)  # fmt: skip
+_INSIDE_TABLES: Final = ("properties", "patternProperties")
+_INSIDE_LISTS: Final = ("prefixItems", "items")
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+class TooMuch(Exception):
+    """More checks than the limit."""
+
+
+@frozen
+class Survey:
+    """What one walk through a schema shows: why it is too large, its keywords, and the references in it."""
+
+    fault: str = ""
+    words: frozenset[str] = frozenset()
+    references: tuple[str, ...] = ()
+
+
+def survey(schema: Mapping[str, Any]) -> Survey:
+    """Walk a whole schema, level by level: it may be as deep as its author likes."""
+    nodes, words = 0, set[str]()
+    references: dict[str, None] = {}
+    level: list[Any] = [schema]
+    for _ in range(DEPTH_LIMIT):
+        nodes += len(level)
+        if nodes > NODES_LIMIT:
+            return Survey(f"schema has more than {NODES_LIMIT:,} parts")
+        following: list[Any] = []
+        for part in level:
+            if isinstance(part, dict):
+                table = cast("dict[str, Any]", part)
+                words.update(table)
+                references |= {table[word]: None for word in _REFERENCES if isinstance(table.get(word), str)}
+                following += table.values()
+            else:
+                following += cast("list[Any]", part)
+        level = [each for each in following if isinstance(each, dict | list)]
+        if not level:
+            return Survey("", frozenset(words), tuple(references))
+    return Survey(f"schema is nested more than {DEPTH_LIMIT} levels deep")
+
+
+def limit_faults(schema: Mapping[str, Any], known: Survey | None = None) -> list[str]:
+    """Return why a schema is too large or too much work, or an empty list."""
+    found = known or survey(schema)
+    if found.fault:
+        return [found.fault]
+    if not found.references:
+        return []  # no part is met more than once, and there are not that many
+    try:
+        checks = SchemaWork(schema).checks()
+    except RecursionError:
+        return ["schema refers to itself at the same place, so checking a value would never end"]
+    if checks > CHECKS_LIMIT:
+        return [f"schema takes more than {CHECKS_LIMIT:,} checks for one value; it has too many alternatives in a row"]
+    return []
+
+
+class SchemaWork:
+    """Counts the checks one schema takes."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._root = schema
+        self._known: dict[int, int] = {}
+        self._named: dict[str, Any] | None = None
+        self.refers_to_itself = False
+
+    def checks(self) -> int:
+        """Return the checks for one value, each part of the schema met once; raise RecursionError for an endless one.
+
+        What a schema says of the values inside counts once: how many there are is not known yet.
+        """
+        return self._static(self._root, frozenset(), frozenset())
+
+    def _static(self, schema: Any, here: frozenset[int], above: frozenset[int]) -> int:
+        """Count a schema; `here` are those that apply to the same value, `above` those of the values around it."""
+        if not isinstance(schema, dict):
+            return 1
+        key = id(cast("object", schema))
+        if key in here:
+            raise RecursionError
+        if key in above:
+            self.refers_to_itself = True
+            return 1
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        total = 1
+        table = cast("Mapping[str, Any]", schema)
+        for inner in self._same_value(table):
+            total += self._static(inner, here | {key}, above)
+        for inner in _inside(table):
+            total += self._static(inner, frozenset(), above | here | {key})
+        self._known[key] = total = min(total, CHECKS_LIMIT + 1)
+        return total
+
+    def checks_of(self, value: Any, limit: int) -> int:
+        """Return the checks this very value takes; raise TooMuch above the limit."""
+        known: dict[tuple[int, int], int] = {}
+        steps = 0
+
+        def count(schema: Any, value: Any) -> int:
+            nonlocal steps
+            if not isinstance(schema, dict):
+                return 1
+            key = (id(cast("object", schema)), id(value))
+            if (found := known.get(key)) is not None:
+                return found
+            steps += 1
+            if steps > limit:
+                raise TooMuch
+            table = cast("Mapping[str, Any]", schema)
+            total = 1 + sum(count(inner, value) for inner in self._same_value(table))
+            total += sum(count(inner, each) for inner, each in _applied(table, value))
+            if total > limit:
+                raise TooMuch
+            known[key] = total
+            return total
+
+        try:
+            return count(self._root, value)
+        except RecursionError:
+            raise TooMuch from None
+
+    def _same_value(self, schema: Mapping[str, Any]) -> Iterator[Any]:
+        """Yield the schemas that a schema applies to the value it is applied to."""
+        for word in _REFERENCES:
+            if isinstance(reference := schema.get(word), str):
+                yield self._resolve(reference)
+        for word in _LISTS:
+            if isinstance(inner := schema.get(word), list):
+                yield from cast("list[Any]", inner)
+        for word in _SINGLE:
+            if word in schema:
+                yield schema[word]
+        for word in _TABLES:
+            if isinstance(inner := schema.get(word), dict):
+                yield from cast("Mapping[str, Any]", inner).values()
+
+    def _resolve(self, reference: str) -> Any:
+        """Return the part of the schema a reference leads to, None where it leads nowhere."""
+        document, _, fragment = reference.partition("#")
+        start: Any = self._by_name(document) if document else self._root
+        if not fragment:
+            return start
+        return follow(start, fragment) if fragment.startswith("/") else self._by_name(f"#{fragment}")
+
+    def _by_name(self, name: str) -> Any:
+        if self._named is None:
+            self._named = {}
+            for part in _parts(self._root):
+                for word, sign in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
+                    if isinstance(given := part.get(word), str):
+                        self._named.setdefault(sign + given, part)
+        return self._named.get(name)
+
+    def dangling(self, references: Iterable[str]) -> list[str]:
+        """Return the references that lead nowhere."""
+        return [reference for reference in references if self._resolve(reference) is None]
+
+
+def follow(document: Any, pointer: str) -> Any:
+    """Return what a JSON pointer (`/$defs/x`) leads to, or None."""
+    target: Any = document
+    for part in pointer[1:].split("/"):
+        part = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(target, Mapping):
+            target = cast("Mapping[str, Any]", target).get(part)
+        elif isinstance(target, list) and part.isdigit() and int(part) < len(cast("list[Any]", target)):
+            target = cast("list[Any]", target)[int(part)]
+        else:
+            return None
+    return target
+
+
+def _parts(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield every object in a schema that has been found small enough."""
+    pending: list[Any] = [schema]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            yield cast("dict[str, Any]", part)
+            pending += cast("dict[str, Any]", part).values()
+        elif isinstance(part, list):
+            pending += cast("list[Any]", part)
+
+
+def _inside(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the schemas that a schema applies to the values inside a value."""
+    for word in _INSIDE_SINGLE:
+        if isinstance(inner := schema.get(word), dict):
+            yield cast("Any", inner)
+    for word in _INSIDE_TABLES:
+        if isinstance(inner := schema.get(word), dict):
+            yield from cast("Mapping[str, Any]", inner).values()
+    for word in _INSIDE_LISTS:
+        if isinstance(inner := schema.get(word), list):
+            yield from cast("list[Any]", inner)
+
+
+def _applied(schema: Mapping[str, Any], value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield which schema is applied to which of the values inside; of patterns and defaults all that could be."""
+    if isinstance(value, Mapping):
+        named: Mapping[str, Any] = schema.get("properties") or {}
+        patterns: Mapping[str, Any] = schema.get("patternProperties") or {}
+        others = [schema[word] for word in ("additionalProperties", "unevaluatedProperties") if word in schema]
+        for name, each in cast("Mapping[str, Any]", value).items():
+            if name in named:
+                yield named[name], each
+            for inner in (*patterns.values(), *others):
+                yield inner, each
+    elif isinstance(value, list):
+        members = cast("list[Any]", value)
+        for word in ("items", "additionalItems", "contains", "unevaluatedItems"):
+            if isinstance(inner := schema.get(word), dict):
+                yield from ((cast("Any", inner), each) for each in members)
+        for word in _INSIDE_LISTS:
+            if isinstance(inner := schema.get(word), list):
+                yield from zip(cast("list[Any]", inner), members, strict=False)
