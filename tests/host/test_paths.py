@@ -173,24 +173,30 @@ def test_a_name_with_a_newline_or_bytes_that_are_no_text_works(way: str, tmp_pat
         assert content(name, str(tmp_path)) == ""
 
 
+def context(workspace: Path) -> ToolContext:
+    return ToolContext(ToolCall("Read"), Session(str(workspace), settings=Settings()), lambda _: None, {})
+
+
 def test_near_names_find_typos_case_and_other_endings(tree: Path) -> None:
     (tree / "ws/README.md").touch()
     (tree / "ws/config.yaml").touch()
-    assert near_names(f"{tree}/ws/readme.md") == [f"{tree}/ws/README.md"]
-    assert near_names(f"{tree}/ws/REAMDE.md", (f"{tree}/ws",)) == [f"{tree}/ws/README.md"]
-    assert near_names(f"{tree}/ws/config.toml") == [f"{tree}/ws/config.yaml"]
-    assert near_names(f"{tree}/nowhere/x") == []
+    ctx = context(tree / "ws")
+    assert near_names(f"{tree}/ws/readme.md", ctx) == [f"{tree}/ws/README.md"]
+    assert near_names(f"{tree}/ws/REAMDE.md", ctx) == [f"{tree}/ws/README.md"]
+    assert near_names(f"{tree}/ws/config.toml", ctx) == [f"{tree}/ws/config.yaml"]
+    assert near_names(f"{tree}/ws/nowhere/x", ctx) == []
+    assert near_names(f"{tree}/ws/readme.md", context(tree / "ws2")) == []
 
 
 def test_near_names_find_a_name_whose_accents_are_stored_apart(tmp_path: Path) -> None:
     for name in ("cafe\u0301.txt", "cafe.txt"):
         (tmp_path / name).touch()
-    assert near_names(f"{tmp_path}/Caf\u00e9.txt")[0] == f"{tmp_path}/cafe\u0301.txt"
+    assert near_names(f"{tmp_path}/Caf\u00e9.txt", context(tmp_path))[0] == f"{tmp_path}/cafe\u0301.txt"
 
 
 def test_a_link_that_leads_nowhere_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
-    problem = missing_failure(f"{tmp_path}/link")
+    problem = missing_failure(f"{tmp_path}/link", context(tmp_path))
     assert str(problem) == f"File does not exist: {tmp_path}/link is a link to nowhere, and nothing is there"
     assert problem.details["near"] == []
 

@@ -101,6 +101,19 @@ def test_secrets_are_denied_to_every_reader_whatever_is_allowed(tmp_path: Path, 
     assert verdict([], tmp_path, effect, mode="bypass", read_only=True) == "deny"
 
 
+@pytest.mark.parametrize("name", [".env", ".envrc", "a/.env.local", "key.pem", ".ssh/id_rsa", ".ENV"])
+def test_secrets_are_as_closed_to_writing_as_to_reading(tmp_path: Path, name: str) -> None:
+    effect = WritePath(str(tmp_path / name))
+    for rules in ([], ["allow Edit"], ["allow Edit(**)"], ["allow Bash"]):
+        for tool in ("Edit", "Write", "Bash"):
+            for mode in ("default", "accept-edits", "bypass"):
+                assert verdict(rules, tmp_path, effect, tool=tool, mode=mode) == "deny"
+    assert verdict([f"allow Edit({name})"], tmp_path, effect) == "ask"
+    assert verdict([f"allow Edit(./{name})"], tmp_path, effect) == "allow"
+    assert verdict([f"allow Read(./{name})"], tmp_path, ReadPath(str(tmp_path / name)), read_only=True) == "allow"
+    assert verdict([f"allow Read(./x/../{name}/)"], tmp_path, effect) == "deny"
+
+
 def test_a_rule_that_spells_a_secret_out_turns_the_refusal_into_a_question(tmp_path: Path) -> None:
     effect = ReadPath(str(tmp_path / ".env"))
     assert verdict(["allow Read(.env)"], tmp_path, effect, read_only=True) == "ask"
@@ -181,7 +194,6 @@ def test_null_is_no_file(tmp_path: Path) -> None:
         ".vscode/tasks.json",
         ".idea/workspace.xml",
         "proj.code-workspace",
-        ".envrc",
         ".npmrc",
         ".bashrc",
         ".zshrc",
@@ -354,7 +366,6 @@ def test_the_mode_of_a_child_is_the_narrower_one() -> None:
         (RunCommand(("./run.sh", "--dev"), False), "Bash(./run.sh --dev)"),
         (WritePath("{ws}/src/a.py"), "Edit({ws}/src/a.py)"),
         (WritePath("{ws}/.vscode/settings.json"), "Edit({ws}/.vscode/settings.json)"),
-        (WritePath("{ws}/.env"), "Edit({ws}/.env)"),
         (WritePath("{ws}/a[1]*.py"), "Edit({ws}/a\\[1]\\*.py)"),
         (ReadPath("/etc/hosts"), "Read(/etc/hosts)"),
         (Connect("example.com", 443, "https://example.com/x"), "WebFetch(domain:example.com)"),

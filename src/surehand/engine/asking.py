@@ -13,13 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.context import ToolContext
-from surehand.core.effects import Effect
+from surehand.core.effects import Effect, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import changed
 from surehand.core.tool import Flag, Preview, Tool
 from surehand.engine.trials import Settled, Trials, tell
 from surehand.engine.workers import Workers
 from surehand.policy.approval import Answer, Approver, Nobody, Question, digest, settled
+from surehand.policy.paths import Roots
 from surehand.policy.policy import Decision, Policy, Request
 
 if TYPE_CHECKING:
@@ -89,13 +90,27 @@ class Asking:
 
     def refusal(self, tool: Tool, decision: Decision) -> ToolFailure:
         """Return the failure for a denied call: which rule, and what to do instead."""
+        edits = tool.check is not None and bool(_written(decision))
         return ToolFailure(
             f"{tool.name} was not permitted: {decision.reason}",
             code="permission_denied",
             hint="Do it another way, or ask the user. `surehand policy check` explains the verdict.",
             details={"verdict": decision.verdict, "rules": [rule.to_dict() for rule in decision.rules]}
-            | {"layer": 2, "number": 2},
+            | ({"layer": 2, "number": 2} if edits else {}),  # the nine layers are those of edits
         )
+
+    def refuse_look_outside(self, tool: Tool, decision: Decision, session: Session) -> None:
+        """Raise where a dry run would tell of a path outside the roots that nobody has permitted yet."""
+        if decision.verdict != "ask" or tool.preview is None:
+            return
+        roots = Roots(session.workspace, session.roots)
+        if any(not roots.place(path).inside for path in _written(decision)):
+            raise ToolFailure(
+                f"{tool.name} was not tried: {decision.reason}",
+                code="permission_denied",
+                hint="What lies outside is told only once it is permitted; make the call itself, which asks.",
+                details={"verdict": "ask", "reason": decision.reason, "suggestion": decision.suggestion},
+            )
 
     async def preview(self, tool: Tool, args: Any, ctx: ToolContext, workers: Workers) -> Preview | None:
         """Return what the call would do, found out by the tool itself, or None when it cannot say."""
@@ -213,6 +228,13 @@ class Asking:
             hint=f"Asked because: {decision.reason}. Do it another way, or {allow} (`--allow` on the command line).",
             details={"verdict": "ask", "reason": decision.reason, "suggestion": decision.suggestion},
         )
+
+
+def _written(decision: Decision) -> list[str]:
+    """Return the paths a call writes, if that is all it does."""
+    effects = [each.effect for each in decision.judged if each.effect is not None]
+    paths = [each.path for each in effects if isinstance(each, WritePath)]
+    return paths if len(paths) == len(effects) else []
 
 
 def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:

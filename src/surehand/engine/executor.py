@@ -131,6 +131,7 @@ class Executor:
             decision = self.policy.judge(self.asking.request(tool, args, ctx))
             if decision.verdict == "deny":
                 raise self.asking.refusal(tool, decision)
+            self.asking.refuse_look_outside(tool, decision, session)
             await self._check(tool, args, ctx)
             shown = await self.asking.preview(tool, args, ctx, self.workers)
             if shown is not None and shown.trial is not None:

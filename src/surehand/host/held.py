@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from types import TracebackType
@@ -28,8 +28,10 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 class Root:
     """The open root of a search, from which its files are opened."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, hides: Callable[[os.stat_result, bytes], bool] | None = None) -> None:
         self._fd = fd
+        self._hides = hides
+        """Says of a file with several names whether one of them keeps it from being searched."""
         self._folder = b""
         self._folder_fd = fd
         """The folder the last file was in: the next one is mostly in the same."""
@@ -48,7 +50,8 @@ class Root:
         except OSError:
             return None
         status = os.fstat(fd)
-        if stat.S_ISREG(status.st_mode):
+        hidden = status.st_nlink > 1 and self._hides is not None and self._hides(status, path)
+        if stat.S_ISREG(status.st_mode) and not hidden:
             return fd, status.st_size
         os.close(fd)
         return None

@@ -17,6 +17,7 @@ from surehand.host.paths import (
     refuse_special,
     root_of,
 )
+from surehand.host.secret_links import SECRET_LINKS
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -91,11 +92,13 @@ def _opened(path: str, ctx: ToolContext) -> Source:
     try:
         fd = open_beneath(path, roots, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
-        raise missing_failure(path, roots) from None
+        raise missing_failure(path, ctx) from None
     except OSError as problem:
         raise os_failure(problem, path, "open") from None
     try:
         status, real = refuse_special(fd, path), _where(fd, path)
+        if status.st_nlink > 1:
+            ctx.session.keep(SECRET_LINKS).refuse(status, real)
     except BaseException:
         os.close(fd)
         raise
@@ -124,7 +127,7 @@ def open_at_once(path: str, ctx: ToolContext) -> Source | None:
     except (OSError, ToolFailure):
         return None
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # of another name of it, whoever can wait finds out
         os.close(fd)
         return None
     return Source(fd, path, _where(fd, path), status, outside=False)

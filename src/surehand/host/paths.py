@@ -192,19 +192,24 @@ def plain_name(path: str) -> str:
     return path
 
 
-def near_names(path: str, roots: Sequence[str] = (), limit: int = 3) -> list[str]:
-    """Return names that exist beside the missing `path` and look like it, best first, as full paths."""
+def near_names(path: str, ctx: ToolContext, limit: int = 3) -> list[str]:
+    """Return names that exist beside the missing `path` and look like it, best first, as full paths.
+
+    Nothing outside the session's roots is named: a permission for one path is none for its neighbours. Nor is a secret.
+    """
     import difflib
 
     folder, name = os.path.split(path)
     try:
-        fd = open_beneath(folder, roots or (os.path.realpath(folder),), os.O_RDONLY | os.O_DIRECTORY)
+        fd = open_beneath(folder, ctx.session.roots, os.O_RDONLY | os.O_DIRECTORY)
     except (OSError, ToolFailure):
         return []
     try:
-        names = [each for each in os.listdir(fd)[:5000] if each != name]  # itself: a link that leads nowhere
+        listed = [each for each in os.listdir(fd)[:5000] if each != name]  # itself: a link that leads nowhere
     finally:
         os.close(fd)
+    hides = ctx.session.keeps_out
+    names = [each for each in listed if not hides(full := os.path.join(folder, each)) and not hides(f"{full}/")]
     plain, wanted = {each: _plain_name(each) for each in sorted(names, reverse=True)}, _plain_name(name)
     by_plain = {each: original for original, each in plain.items()}
     exact = [each for each in sorted(names) if plain[each] == wanted]
@@ -222,9 +227,9 @@ def _plain_name(name: str) -> str:
     return unicodedata.normalize("NFC", name).lower()
 
 
-def missing_failure(path: str, roots: Sequence[str] = ()) -> ToolFailure:
+def missing_failure(path: str, ctx: ToolContext) -> ToolFailure:
     """Return the error for a file that is not there, with the names that are near."""
-    near = near_names(path, roots)
+    near = near_names(path, ctx)
     hint = f"Did you mean {' or '.join(near)}?" if near else "Check the path; Glob finds files by pattern."
     return ToolFailure(missing_message(path), hint=hint, details={"path": path, "near": near})
 

@@ -71,6 +71,8 @@ class Search:
     narrow: Sequence[str] = ()
     """Options that tell `rg` to leave out early what `keeps` would refuse."""
     stop: rg.Stop = field(default_factory=rg.Stop)
+    hides: Callable[[os.stat_result, bytes], bool] | None = None
+    """Says of a file with several names whether one of them keeps it from being searched."""
     pcre2: bool = False
     asked: bool = False
     """Whether `rg` was run: it has read the pattern then, and would have refused a bad one."""
@@ -90,7 +92,7 @@ class Search:
 
     def _from_root(self, find: Callable[[], list[T]]) -> list[T]:
         try:
-            self._root = Root(self.walk.open_root())
+            self._root = Root(self.walk.open_root(), self.hides)
         except OSError:
             self.walk.tally.unreadable += 1
             return []

@@ -64,7 +64,7 @@ def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, 
     if not reads and request.mode != "accept-edits":
         inside = ("ask", f"it changes {place.given}")
     guard = _protection(
-        rules, place, reads=reads, lists=_lists(command), deny=_built_in(deny), ask=_built_in(ask), allow=allow
+        rules, effect, place, lists=_lists(command), deny=_built_in(deny), ask=_built_in(ask), allow=allow
     )
     return weigh(
         request.mode,
@@ -93,9 +93,9 @@ def _of_no_matter(effect: PathEffect, place: Place, request: Request) -> str:
 
 def _protection(
     rules: Matching,
+    effect: PathEffect,
     place: Place,
     *,
-    reads: bool,
     lists: bool,
     deny: tuple[Rule, ...],
     ask: tuple[Rule, ...],
@@ -108,12 +108,18 @@ def _protection(
     """
     if "\0" in place.given:
         return Guard("deny", "no path holds a NUL character")
+    reads = isinstance(effect, ReadPath)
     meant = any(rules.spelled_out(rule, place) for rule in allow)
+    exact = all(any(rules.points_at(rule, name) for rule in allow) for name in place.names)
     unread = lists and reads and place.inside
     if any(is_secret(folded(name)) for name in place.names) and not (unread and os.path.isfile(place.real)):
-        if not reads:
+        if exact:
+            return None
+        if isinstance(effect, DeletePath):  # tells and changes nothing of what is in it
             return None if meant else Guard("ask", f"{place.given} holds secrets")
-        return Guard("ask" if meant else "deny", f"{place.given} holds secrets")
+        rule = f"{'Read' if reads else 'Edit'}({rules.roots.spelled(place.given)})"
+        reason = f"{place.given} holds secrets, going by its name; where it holds none, a user's rule {rule} allows it"
+        return Guard("ask" if meant else "deny", reason)
     if reads and any(own_state(name, rules.roots) for name in place.names):
         return Guard("deny", "Surehand's own state is out of reach")
     if reads and ".git" in place.components and not unread:

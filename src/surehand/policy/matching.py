@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from surehand.policy.paths import PathPattern, Place, compile_pattern, pattern_key
+from surehand.policy.paths import PathPattern, Place, compile_pattern, has_wildcard, pattern_key
 from surehand.policy.rules import Kind, Rule, Verdict, grant
 
 if TYPE_CHECKING:
@@ -83,6 +84,15 @@ class Matching:
             return False
         pattern = self.pattern(rule.spec, generous=False)
         return any(pattern.names(part) for name in place.names for part in name.split("/")[-1:])
+
+    def points_at(self, rule: Rule, name: str) -> bool:
+        """Return whether a rule of the user's is one whole path, from the workspace, the home or the root."""
+        spec = rule.spec
+        anchored = spec.startswith(("./", "/", "~/")) and not spec.endswith("/") and not has_wildcard(spec)
+        if rule.whole or not anchored or rule.origin.source == "project":
+            return False
+        same_name = posixpath.basename(spec) == posixpath.basename(name)
+        return same_name and self.pattern(spec, generous=False).matches(name)
 
     def pattern(self, spec: str, generous: bool) -> PathPattern:
         """Return the compiled pattern of a path rule."""

@@ -77,6 +77,10 @@ class Roots:
         named_inside = _within(given, self.given) or _within(given, self.real)
         return Place(given, real, inside=named_inside and _within(real, self.real))
 
+    def spelled(self, path: str) -> str:
+        """Return a path as a rule spells it out: from the workspace where it lies there."""
+        return next((f".{path[len(each) :]}" for each in self.workspace_names if path.startswith(f"{each}/")), path)
+
 
 def _within(path: str, folders: Sequence[str]) -> bool:
     return any(below(path, folder) for folder in folders)

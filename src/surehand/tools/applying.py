@@ -48,6 +48,11 @@ def checked(attempt: Attempt, checks: tuple[Check, ...]) -> Attempt:
     return attempt
 
 
+def checked_before_asking(attempt: Attempt, checks: tuple[Check, ...]) -> None:
+    """Run the layers that may be told before anyone is asked: of a path outside the roots the arguments alone."""
+    checked(attempt, checks if not attempt.outside else tuple(each for each in checks if each.layer < 2))
+
+
 def previewed(attempt: Attempt, checks: tuple[Check, ...]) -> Preview:
     """Say exactly what would change; nothing is written."""
     checked(attempt, checks)

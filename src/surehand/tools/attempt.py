@@ -25,8 +25,10 @@ from surehand.host.paths import (
     readable_roots,
     real_path,
     refuse_special,
+    root_of,
     special_failure,
 )
+from surehand.host.secret_links import SECRET_LINKS
 from surehand.host.text import UTF8, Encoding, Splice, detect
 
 if TYPE_CHECKING:
@@ -145,10 +147,25 @@ class Attempt:
             self.status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
             return
         self.status = os.fstat(self.fd)
+        if self.status.st_nlink > 1:
+            self._refuse_secret_link(self.status)
         try:
             refuse_special(self.fd, self.path)
         except ToolFailure as problem:
             self.special = problem
+
+    def _refuse_secret_link(self, status: os.stat_result) -> None:
+        try:
+            self.ctx.session.keep(SECRET_LINKS).refuse(status, self.real)
+        except ToolFailure as problem:
+            details = {**problem.details, "layer": 2, "number": 2}
+            raise ToolFailure(problem.message, code=problem.code, hint=problem.hint, details=details) from None
+
+    @property
+    def outside(self) -> bool:
+        """Whether it lies in none of the session's roots: nothing of it is told before somebody permitted it."""
+        roots = (*self.ctx.session.roots, *map(os.path.realpath, self.ctx.session.roots))
+        return root_of(self.real, roots) is None
 
     @property
     def is_folder(self) -> bool:

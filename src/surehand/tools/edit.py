@@ -11,7 +11,7 @@ from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, WritePath
 from surehand.core.tool import Preview, Tool
 from surehand.host.paths import real_path
-from surehand.tools.applying import checked, previewed, written
+from surehand.tools.applying import checked_before_asking, previewed, written
 from surehand.tools.attempt import Attempt, Replace
 from surehand.tools.edit_checks import EDIT_CHECKS
 from surehand.tools.prompts import prompt
@@ -42,7 +42,7 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 
 
 def check(args: EditArgs, ctx: ToolContext) -> None:
-    checked(_attempt(args, ctx), EDIT_CHECKS)
+    checked_before_asking(_attempt(args, ctx), EDIT_CHECKS)
 
 
 def preview(args: EditArgs, ctx: ToolContext) -> Preview:

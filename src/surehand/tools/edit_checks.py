@@ -129,7 +129,7 @@ def creation_allowed(attempt: Attempt) -> Problem | None:
 def file_exists(attempt: Attempt) -> Problem | None:
     if attempt.exists or attempt.creating:
         return None
-    near = near_names(attempt.path, attempt.roots)
+    near = near_names(attempt.path, attempt.ctx)
     hint = f"Did you mean {' or '.join(near)}?" if near else "Check the path; an empty old_string creates a file."
     return Problem(4, missing_message(attempt.path), hint, {"near": near})
 

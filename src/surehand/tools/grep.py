@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from surehand.core.args import Args, Field, unsaid
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import frozen
+from surehand.core.frozen import changed, frozen
 from surehand.core.tool import Tool
 from surehand.tools.prompts import prompt
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from surehand.host.search import Line, Search
 
 HEAD_LIMIT: Final = 250
+HEAD_MAXIMUM: Final = 100_000
 PATTERN_LIMIT: Final = 20_000
 
 
@@ -41,7 +43,7 @@ class GrepArgs(Args):
     case_insensitive: bool = Field(default=False, description="Case insensitive search", json_schema_extra=unsaid)
     multiline: bool = Field(default=False, description="Let the pattern match across lines")
     head_limit: int = Field(
-        default=HEAD_LIMIT, ge=1, le=100_000, description="Maximum output lines (default 250)", json_schema_extra=unsaid
+        default=HEAD_LIMIT, ge=1, description="Maximum output lines (default 250)", json_schema_extra=unsaid
     )
     offset: int = Field(default=0, ge=0, description="Output lines to skip, to go on after a cut result")
 
@@ -69,8 +71,14 @@ async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
     from surehand.host.rg import Stop, in_thread
 
     _check(args, ctx)
-    stop = Stop()
-    return await in_thread(lambda: _search(args, ctx, stop), stop)
+    stop, asked = Stop(), args.head_limit
+    if asked > HEAD_MAXIMUM:
+        args = changed(args, head_limit=HEAD_MAXIMUM)
+    result = await in_thread(lambda: _search(args, ctx, stop), stop)
+    if asked <= HEAD_MAXIMUM:
+        return result
+    note = f"(head_limit={asked:,} is over its maximum; {HEAD_MAXIMUM:,} was used)"
+    return replace(result, output=f"{result.output}\n{note}", data={**result.data, "head_limit": HEAD_MAXIMUM})
 
 
 def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
@@ -83,6 +91,7 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
     from surehand.host.file_filter import file_filter
     from surehand.host.opening import open_folder
     from surehand.host.search import SMALL, Search, refuse_bad
+    from surehand.host.secret_links import SECRET_LINKS
     from surehand.host.walk import Walk
 
     place = _Place(ctx.cwd, os.path.normpath(path))
@@ -91,7 +100,12 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
         real, keeps_out = os.fsencode(folder.real), ctx.session.keeps_out
         walk = Walk(real, stop=workspace, keeps_out=keeps_out, fd=folder.fd)
         chosen = file_filter(args.glob, args.type, place.prefix)
-        search = Search(walk, _pattern(args), chosen.keeps, chosen.narrow, stop)
+        links = ctx.session.keep(SECRET_LINKS)
+
+        def hides(status: os.stat_result, path: bytes) -> bool:
+            return links.holds_secrets(status, os.path.join(folder.real, os.fsdecode(path)))
+
+        search = Search(walk, _pattern(args), chosen.keeps, chosen.narrow, stop, hides)
         need = args.offset + args.head_limit + 1
         page = _page(search.lines(need) if args.output_mode == "content" else search.counts(need), args)
     notes = _notes(args, page) + walk.tally.notes("searched")

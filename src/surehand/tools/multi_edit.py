@@ -6,7 +6,7 @@ from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.tool import Preview, Tool
-from surehand.tools.applying import checked, previewed, written
+from surehand.tools.applying import checked_before_asking, previewed, written
 from surehand.tools.attempt import Attempt, Replace
 from surehand.tools.edit import effects, resources
 from surehand.tools.edit_checks import EDIT_CHECKS
@@ -36,7 +36,7 @@ def _attempt(args: MultiEditArgs, ctx: ToolContext) -> Attempt:
 
 
 def check(args: MultiEditArgs, ctx: ToolContext) -> None:
-    checked(_attempt(args, ctx), EDIT_CHECKS)
+    checked_before_asking(_attempt(args, ctx), EDIT_CHECKS)
 
 
 def preview(args: MultiEditArgs, ctx: ToolContext) -> Preview:

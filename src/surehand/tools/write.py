@@ -6,7 +6,7 @@ from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.tool import Preview, Tool
-from surehand.tools.applying import checked, previewed, written
+from surehand.tools.applying import checked_before_asking, previewed, written
 from surehand.tools.attempt import Attempt
 from surehand.tools.edit import effects, resources
 from surehand.tools.edit_checks import WRITE_CHECKS
@@ -25,7 +25,7 @@ def _attempt(args: WriteArgs, ctx: ToolContext) -> Attempt:
 
 
 def check(args: WriteArgs, ctx: ToolContext) -> None:
-    checked(_attempt(args, ctx), WRITE_CHECKS)
+    checked_before_asking(_attempt(args, ctx), WRITE_CHECKS)
 
 
 def preview(args: WriteArgs, ctx: ToolContext) -> Preview:
