@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from surehand.core.settings import McpServerSettings, Mode
     from surehand.engine.health import HealthMonitor
     from surehand.engine.journal import Journal
+    from surehand.engine.sinks import Sinks
     from surehand.engine.tuning import Tuner
     from surehand.mcp.client import Servers
     from surehand.registry.lifecycle import Transition
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Surehand", "builtin_tool"]
 
+_log = logging.getLogger("surehand")
 SESSION_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
@@ -271,7 +274,30 @@ class Surehand:
         enabled = tool.enabled if isinstance(tool, Tool) else True
         return not (enabled if isinstance(enabled, bool) else enabled(self.session))
 
+    @cached_property
+    def events(self) -> Sinks:
+        """Functions of your own that get every event: `app.events.add(print)`."""
+        from surehand.engine.sinks import Sinks
+
+        sinks = Sinks(self.bus)
+        self._stack.push_async_callback(sinks.close)
+        return sinks
+
+    def _open_channel(self) -> None:
+        """Let other processes of the user follow this session; one that keeps no state is not reached."""
+        if self.session.state_dir is None:
+            return
+        from surehand.engine.channel import Channel
+
+        try:
+            channel = Channel(self.session, self.bus)
+        except OSError as problem:  # a state folder that cannot be written, or no descriptor left
+            _log.info("other processes cannot follow this session: %s", problem)
+            return
+        self._stack.push_async_callback(channel.close)
+
     async def __aenter__(self) -> Self:
+        self._open_channel()
         if interval := self.settings.engine.health_interval:
             self._in_background(self.health.watch(interval))
         folder = os.path.join(self.session.workspace, FOLDER)

@@ -129,7 +129,7 @@ def test_a_killed_session_leaves_its_to_dos_and_nothing_that_runs(tmp_path: Path
     ]
     every = rows_by_id(ps("--all", cwd=tmp_path))
     assert (every["bg_task_1"]["state"], every["agent_1"]["state"]) == ("cancelled", "cancelled")
-    assert os.listdir(Path(os.environ["SUREHAND_HOME"]) / "reached") == []
+    assert os.listdir(Path(os.environ["SUREHAND_HOME"]) / "channels") == []
 
 
 def test_a_session_that_goes_on_has_its_tasks_back(tmp_path: Path) -> None:

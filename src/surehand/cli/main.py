@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("surehand.cli.audit", "show and verify the record of every call"),
     "shell": ("surehand.cli.shell", "show how a shell command is understood"),
     "ps": ("surehand.cli.ps", "show the board: to-dos, background commands, agents"),
+    "events": ("surehand.cli.events", "follow what happens in every session"),
     "reap": ("surehand.cli.reap", "end what dead sessions left running"),
     "stats": ("surehand.cli.stats", "show what was measured"),
     "health": ("surehand.cli.health", "check the health of tools"),

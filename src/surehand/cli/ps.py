@@ -34,7 +34,7 @@ def run(options: Namespace) -> int:
     rows = [row for row in rows if options.all or row["running"] or row["state"] not in _ENDED]
     rows = [*rows, *_processes(options, rows)]
     shown = [row for row in rows if _is_of(row, options.session)]
-    plain = [{key: value for key, value in row.items() if key != "reached"} for row in shown]
+    plain = [{key: value for key, value in row.items() if key != "channel"} for row in shown]
     render.facts(options, plain, lambda: _table(shown))
     return 0
 
@@ -42,7 +42,7 @@ def run(options: Namespace) -> int:
 # -- what there is -----------------------------------------------------------------------------------------------------
 
 
-def _row(task: Mapping[str, Any], session_id: str, workspace: str, *, reached: str = "") -> dict[str, Any]:
+def _row(task: Mapping[str, Any], session_id: str, workspace: str, *, channel: str = "") -> dict[str, Any]:
     details: Mapping[str, Any] = task.get("details") or {}
     active = details.get("last_activity") or task.get("updated") or task.get("created") or 0.0
     return {
@@ -59,20 +59,20 @@ def _row(task: Mapping[str, Any], session_id: str, workspace: str, *, reached: s
         "command": details.get("command", ""),
         "call_id": details.get("call_id", ""),
         "pid": None,
-        "running": bool(reached) and task["status"] == "in_progress" and task.get("kind", "todo") != "todo",
-        "live": bool(reached),
-        "reached": reached,
+        "running": bool(channel) and task["status"] == "in_progress" and task.get("kind", "todo") != "todo",
+        "live": bool(channel),
+        "channel": channel,
     }
 
 
 def _live() -> Iterator[dict[str, Any]]:
     """Yield the tasks of every session that runs now."""
-    from surehand.host import reached
+    from surehand.host import local_rpc
 
-    for name in reached.all_reached():
-        board: dict[str, Any] = reached.ask(name, {"want": "board"}) or {}
+    for name in local_rpc.session_sockets():
+        board: dict[str, Any] = local_rpc.ask(name, {"want": "board"}) or {}
         for task in board.get("tasks", ()):
-            yield _row(task, board["session_id"], board["workspace"], reached=name)
+            yield _row(task, task["session_id"], task["workspace"], channel=name)
 
 
 def _kept(options: Namespace) -> Iterator[dict[str, Any]]:
@@ -162,11 +162,12 @@ def _is_of(row: dict[str, Any], session: str | None) -> bool:
 
 def _order(options: Namespace, live: list[dict[str, Any]]) -> int:
     """Have the process that runs a task tell what it said, or end it."""
-    from surehand.host import reached
+    from surehand.host import local_rpc
     from surehand.host.visible import visible
 
     row = _one(options.id, live)
-    answer = reached.ask(row["reached"], {"want": options.action, "id": row["id"]})
+    request = {"want": options.action, "id": row["id"], "session_id": row["session_id"]}
+    answer = local_rpc.ask(row["channel"], request)
     if answer is None:
         raise StateError(f"the process of {row['id']} does not answer; `surehand reap` ends what dead ones left")
     if "error" in answer:

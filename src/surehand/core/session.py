@@ -137,6 +137,8 @@ class Session:
         """Folders outside the roots that commands may write in; set by the policy."""
         self.turn = ""
         """What is being done for one prompt (`begin_turn`); empty outside a conversation, where a call is its own."""
+        self.requests: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {}
+        """What other processes of the user may ask of this session, by name; they reach it by its channel."""
         self.closed = False
         self._emit: Listener = emit or _nobody
         self._kept: dict[str, tuple[Kept[Any], Any]] = {}

@@ -196,7 +196,12 @@ class Asking:
             try_first=trials.make if can_try else None,
         )
         session.emit(
-            "permission_asked", tool=tool.name, call_id=call.id, reason=decision.reason, digest=question.digest
+            "permission_asked",
+            tool=tool.name,
+            call_id=call.id,
+            call=call,
+            reason=decision.reason,
+            digest=question.digest,
         )
         answer = await settled(self.approver, question, session.settings.permissions.approval_timeout)
         trial = trials.meant(answer.trial, shown) if answer.kind != "no" else None

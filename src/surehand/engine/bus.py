@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 
 from surehand.core.events import Event, Listener
@@ -14,12 +15,13 @@ Wish = Callable[[], bool]
 class Bus:
     """Hands every event to every listener, in order of subscription; a listener that raises is reported."""
 
-    __slots__ = ("_listeners", "_told", "_wishes")
+    __slots__ = ("_changing", "_listeners", "_told", "_wishes")
 
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
         self._wishes: tuple[tuple[Listener, Wish], ...] = ()
         self._told: set[tuple[int, int | None]] = set()
+        self._changing = threading.Lock()  # followers come and go in a thread of their own
 
     def subscribe(self, listener: Listener, *, calls: Wish | None = None) -> Callable[[], None]:
         """Add a listener and return the function that takes it away.
@@ -27,13 +29,15 @@ class Bus:
         `calls` says, each time anew, whether this listener cares for calls that begin and end; when nobody does,
         these events are not even made.
         """
-        self._listeners = (*self._listeners, listener)
-        if calls is not None:
-            self._wishes = (*self._wishes, (listener, calls))
+        with self._changing:
+            self._listeners = (*self._listeners, listener)
+            if calls is not None:
+                self._wishes = (*self._wishes, (listener, calls))
 
         def unsubscribe() -> None:
-            self._listeners = tuple(each for each in self._listeners if each is not listener)
-            self._wishes = tuple(each for each in self._wishes if each[0] is not listener)
+            with self._changing:
+                self._listeners = tuple(each for each in self._listeners if each is not listener)
+                self._wishes = tuple(each for each in self._wishes if each[0] is not listener)
 
         return unsubscribe
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
     from surehand.core.session import Session
-    from surehand.host.reached import Reached
 
 
 def _board(session: Session) -> TaskBoard:
@@ -41,43 +40,52 @@ def _board(session: Session) -> TaskBoard:
             board.restore(task_from_dict(before))
     if kept:
         _load(board, path)
-    if session.state_dir is not None:
-        session.keep(_REACHED)
+    _root(session).keep(_BOARDS)[session] = board
     return board
 
 
 BOARD: Final[Kept[TaskBoard]] = Kept("tasks", make=_board)
 
 
-def _reached(session: Session) -> Reached | None:
-    """Let other processes see the board, and listen to and stop what runs."""
-    from surehand.host.reached import Reached
+def _serve_boards(root: Session) -> dict[Session, TaskBoard]:
+    """Let other processes see the boards of a session and its sub-agents, and listen to and stop what runs."""
+    boards: dict[Session, TaskBoard] = {}
 
-    async def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-        board = session.keep(BOARD)
+    async def show(request: Mapping[str, Any]) -> dict[str, Any]:
+        del request
+        return {"session_id": root.id, "tasks": [row for session in list(boards) for row in _rows(session, boards)]}
+
+    async def order(request: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            if request.get("want") == "board":
-                rows = [task.to_dict() | {"details": board.facts(task.id)} for task in board.all()]
-                return {"session_id": session.id, "workspace": session.workspace, "pid": os.getpid(), "tasks": rows}
+            board = next(board for session, board in boards.items() if session.id == request.get("session_id"))
             running = board.running(str(request.get("id")))
-            if request.get("want") == "stop":
+            if request["want"] == "stop":
                 await running.stop()
             return {"task": board.get(str(request["id"])).to_dict(), "output": running.shown()}
+        except StopIteration:
+            return {"error": f"there are no tasks of {request.get('session_id')}", "hint": ""}
         except ToolFailure as failure:
             return {"error": failure.message, "hint": failure.hint}
 
-    try:
-        return Reached(f"{os.getpid()}-{session.id[-40:]}", answer)
-    except (OSError, RuntimeError):  # no folder for it, or no loop: the board works all the same
-        return None
+    root.requests |= {"board": show, "output": order, "stop": order}
+    return boards
 
 
-async def _unreached(reached: Reached | None) -> None:
-    if reached is not None:
-        await reached.close()
+_BOARDS: Final[Kept[dict[Session, TaskBoard]]] = Kept("boards", make=_serve_boards)
 
 
-_REACHED: Final[Kept[Reached | None]] = Kept("tasks_reached", make=_reached, close=_unreached)
+def _rows(session: Session, boards: dict[Session, TaskBoard]) -> list[dict[str, Any]]:
+    if session.closed:
+        del boards[session]
+        return []
+    board, where = boards[session], {"session_id": session.id, "workspace": session.workspace}
+    return [task.to_dict() | {"details": board.facts(task.id)} | where for task in board.all()]
+
+
+def _root(session: Session) -> Session:
+    while session.parent is not None:
+        session = session.parent
+    return session
 
 
 def _save(board: TaskBoard, path: str) -> None:

@@ -1,0 +1,153 @@
+"""`surehand events`: what happens in every session of the user, as it happens, one line an event."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from surehand.cli import render
+
+_RECORDED = ("source", "parent", "ok", "error", "verdict", "rules")
+_SAYING = ("args", "text", "message", "reason", "path", "title")
+_UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument(
+        "--follow", "-f", action="store_true", help="go on until Ctrl-C, with sessions that start later"
+    )
+    parser.add_argument("--since", type=_span, metavar="TIME", help="begin with recorded calls: 90s, 10m, 2h, 1d")
+    parser.add_argument("--tool", action="append", metavar="NAME", help="only events about this tool; repeatable")
+    parser.add_argument("--kind", action="append", metavar="KIND", help="only this kind, as call_finished; repeatable")
+
+
+def run(options: Namespace) -> int:
+    """List the sessions that run, print the past, follow the present; which of them the options say."""
+    if options.since is not None:
+        for event in _past(time.time() - options.since):
+            _show(options, event)
+    if options.follow:
+        from surehand.cli.door import run as run_command
+
+        return run_command(_follow(options))
+    if options.since is None:
+        from surehand.host.follow import running_sessions
+
+        sessions = [facts for facts in running_sessions() if _is_of(facts, options.session)]
+        render.facts(options, sessions, lambda: _sessions_table(sessions))
+    return 0
+
+
+async def _follow(options: Namespace) -> int:
+    import asyncio
+    import contextlib
+
+    from surehand.host.follow import follow_sessions
+
+    with contextlib.suppress(asyncio.CancelledError):  # SIGTERM is how a service is told to end
+        async with follow_sessions() as events:
+            async for event in events:
+                _show(options, event)
+    return 0
+
+
+def _show(options: Namespace, event: dict[str, Any]) -> None:
+    if not _is_of(event, options.session):
+        return
+    if options.tool and event.get("tool") not in options.tool:
+        return
+    if options.kind and event["kind"] not in options.kind:
+        return
+    if render.as_json(options):
+        render.json_line(event)
+    else:
+        render.line(_line(event))
+
+
+def _is_of(event: dict[str, Any], session: str | None) -> bool:
+    """Whether an event is of a session, or of one of its sub-agents."""
+    return session is None or not {event.get("session_id"), event.get("root")}.isdisjoint(
+        {session, f"session_{session}"}
+    )
+
+
+def _span(text: str) -> float:
+    """Return the seconds of `90s`, `10m`, `10 min`, `2h` or `1d`."""
+    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = text.strip()[len(number) :].strip() or "s"
+    try:
+        return float(number) * _UNITS[unit]
+    except (ValueError, KeyError):
+        raise ArgumentTypeError(f"{text!r} is no time: 90s, 10m, 2h, 1d") from None
+
+
+# -- the past ----------------------------------------------------------------------------------------------------------
+
+
+def _past(since: float) -> Iterator[dict[str, Any]]:
+    """Yield the calls that the audits of all workspaces hold since then, oldest first."""
+    from heapq import merge
+
+    from surehand.host import locations
+
+    every = os.path.join(locations.home(), "workspaces")
+    folders = sorted(entry.path for entry in os.scandir(every)) if os.path.isdir(every) else []
+    yield from merge(*(_calls(os.path.join(each, "audit"), since) for each in folders), key=lambda event: event["at"])
+
+
+def _calls(folder: str, since: float) -> Iterator[dict[str, Any]]:
+    from surehand.core.errors import StateError
+    from surehand.engine.audit import records
+    from surehand.engine.channel import one_line
+
+    try:
+        for record in records(folder):
+            if record.get("kind") == "call" and record.get("at", 0.0) >= since:
+                yield {
+                    "kind": "call_finished",
+                    "at": record["at"],
+                    "session_id": record.get("session", ""),
+                    "call_id": record.get("call", ""),
+                    "tool": record.get("tool", ""),
+                    "recorded": True,
+                    "args": one_line(record.get("args") or {}),
+                } | {key: record[key] for key in _RECORDED if key in record}
+    except StateError as problem:
+        render.note(f"warning: {problem}")
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+_WORDS = {"hello": "session", "call_started": "begin", "call_progress": "…", "session_lost": "session lost"}
+
+
+def _line(event: dict[str, Any]) -> str:
+    from surehand.host.visible import visible
+
+    at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
+    kind = str(event["kind"])
+    if kind == "call_finished":
+        kind = "ok" if event.get("ok") else str(event.get("error", {}).get("code", "failed"))
+    what = event.get("tool") or event.get("workspace") or ""
+    rest = next((event[key] for key in _SAYING if event.get(key)), "")
+    if kind == "gap":
+        rest = f"{render.counted(event['lost'], 'event')} lost: read faster, or follow less"
+    session = str(event.get("session_id", "")).removeprefix("session_")[-12:]
+    words = f"{at}  {session}  {_WORDS.get(kind, kind)}  {what}  {rest}"
+    return render.shortened(visible(words, lines=False), render.columns() - 1)
+
+
+def _sessions_table(sessions: list[dict[str, Any]]) -> str:
+    from surehand.cli.blocks import took_words
+
+    now = time.time()
+    rows = [
+        (each["session_id"], str(each["pid"]), took_words(now - each["started"]), each["program"], each["workspace"])
+        for each in sessions
+    ]
+    heads = ("SESSION", "PID", "AGE", "PROGRAM", "WORKSPACE")
+    return render.table(rows, heads) if rows else "No session runs. `surehand events --follow` waits for one."

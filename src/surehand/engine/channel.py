@@ -1,0 +1,271 @@
+"""A session's channel: its events leave the process to whoever of the same user follows them, and requests come in.
+
+Nothing is listened to, and nothing made, while nobody follows. With a follower an event costs the call one append; the
+serving thread describes it, masked and short, and sends it with those of the same instant. A follower that does not
+read loses lines, never time of a call, and is told how many. docs/events.md describes the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from surehand.core.events import Event, Progress, plain
+from surehand.host import local_rpc
+from surehand.host.local_rpc import PROTOCOL, Connection, LocalServer, encode_line
+from surehand.host.visible import mask, mask_data
+
+if TYPE_CHECKING:
+    from surehand.core.call import ToolCall, ToolResult
+    from surehand.core.session import Session
+    from surehand.engine.bus import Bus
+    from surehand.policy.policy import Decision
+
+BATCH_S: Final = 0.02
+"""Events of this long go out together: waking the thread for each would cost the calls more than sending does."""
+PENDING_LIMIT: Final = 10_000
+ARGS_LIMIT: Final = 300
+TEXT_LIMIT: Final = 300
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=str)
+_UNSENT: Final = frozenset({"subagent_event"})
+"""Events of sub-agents are sent as themselves."""
+
+
+class Channel:
+    """Where other processes reach one running session."""
+
+    def __init__(self, session: Session, bus: Bus) -> None:
+        self._session = session
+        self._bus = bus
+        self._loop = asyncio.get_running_loop()
+        self._started = time.time()
+        self._followers: list[Connection] = []
+        self._unsubscribe: Callable[[], None] | None = None
+        self._pending: deque[Event] = deque()
+        self._waking = False
+        self._overflow = 0
+        self._counting = threading.Lock()
+        self._sequence = 0
+        local_rpc.clear_stale()
+        self._server = LocalServer(f"{os.getpid()}-{session.id[-40:]}", self._hear, self._leave)
+        # Whoever follows all sessions hears of this one before its first call, however short it lives.
+        if waiting := local_rpc.follower_sockets():
+            announced = asyncio.run_coroutine_threadsafe(self._announce(waiting), self._server.loop)
+            with contextlib.suppress(TimeoutError, OSError):
+                announced.result(timeout=1.0)
+
+    @property
+    def name(self) -> str:
+        """The name of the session's socket."""
+        return self._server.name
+
+    @property
+    def followed(self) -> int:
+        """How many follow the session now."""
+        return len(self._followers)
+
+    async def close(self) -> None:
+        """Send what is waiting, and be reached no more."""
+        await self._server.close(self._flush)
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+
+    # -- in the serving thread -----------------------------------------------------------------------------------------
+
+    async def _announce(self, waiting: list[str]) -> None:
+        for name in waiting:
+            if (connection := await self._server.connect(name)) is not None:
+                self._follow(connection)
+
+    def _hear(self, peer: Connection, request: dict[str, Any]) -> None:
+        """Answer a request, or begin to send events."""
+        version, want = request.get("v", PROTOCOL), str(request.get("want"))
+        if not isinstance(version, int) or version > PROTOCOL:
+            return peer.answer({"error": f"version {version} is not spoken here", "hint": f"Speak {PROTOCOL}."})
+        if want == "events":
+            return self._follow(peer)
+        if want == "session":
+            return peer.answer(self._facts())
+        if (handler := self._session.requests.get(want)) is None:
+            if want == "board":  # a session without tasks has not even made its board
+                return peer.answer(self._facts() | {"tasks": []})
+            return peer.answer({"error": f"there is no request {want!r}", "hint": "docs/events.md lists them."})
+        return local_rpc.run_in(self._loop, lambda: handler(request), peer)
+
+    def _facts(self) -> dict[str, Any]:
+        session = self._session
+        return {
+            "session_id": session.id,
+            "name": session.name,
+            "workspace": session.workspace,
+            "mode": session.mode,
+            "pid": os.getpid(),
+            "program": mask(" ".join(map(os.path.basename, sys.argv[:2])))[:80],
+            "started": self._started,
+            "channel": self.name,
+        }
+
+    def _follow(self, peer: Connection) -> None:
+        if peer in self._followers:
+            return
+        hello = {"kind": "hello", "v": PROTOCOL, "at": time.time(), "seq": self._sequence}
+        peer.send(encode_line(hello | self._facts()))
+        self._followers.append(peer)
+        if self._unsubscribe is None:
+            self._unsubscribe = self._bus.subscribe(self._take)
+
+    def _leave(self, peer: Connection) -> None:
+        if peer in self._followers:
+            self._followers.remove(peer)
+        if not self._followers and self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def _flush(self) -> None:
+        self._waking = False  # from here on a new event wakes the thread again
+        waiting = [self._pending.popleft() for _ in range(len(self._pending))]
+        with self._counting:
+            overflow, self._overflow = self._overflow, 0
+        self._sequence += overflow
+        for follower in self._followers:
+            follower.lost += overflow
+        for event in _coalesce(waiting):
+            self._sequence += 1
+            below = {} if event.session_id == self._session.id else {"root": self._session.id}
+            line = encode_line({"seq": self._sequence, **below, **describe_event(event)})
+            for follower in self._followers:
+                self._send(follower, line)
+
+    def _send(self, follower: Connection, line: bytes) -> None:
+        if not follower.has_room():
+            follower.lost += 1
+            return
+        if follower.lost:
+            gap = {"kind": "gap", "at": time.time(), "session_id": self._session.id, "lost": follower.lost}
+            follower.send(encode_line(gap))
+            follower.lost = 0
+        follower.send(line)
+
+    # -- in whichever thread an event happens --------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        if event.kind in _UNSENT:
+            return
+        if len(self._pending) >= PENDING_LIMIT:
+            with self._counting:
+                self._overflow += 1
+            return
+        self._pending.append(event)
+        if not self._waking:
+            self._waking = True
+            self._server.loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._server.loop.call_later(BATCH_S, self._flush)
+
+
+def _coalesce(events: list[Event]) -> list[Event]:
+    """Leave out progress that newer progress of the same call replaces."""
+    latest = {event.call_id: event for event in events if event.kind == "call_progress"}
+    return [event for event in events if event.kind != "call_progress" or latest[event.call_id] is event]
+
+
+# -- what is said of an event ------------------------------------------------------------------------------------------
+
+
+def describe_event(event: Event) -> dict[str, Any]:
+    """Return an event as it leaves the process: flat, short, secrets masked."""
+    known = {
+        "kind": event.kind,
+        "at": round(event.at, 6),
+        "session_id": event.session_id,
+        "call_id": event.call_id,
+        "tool": event.tool,
+    }
+    describe = _DESCRIBED.get(event.kind, _describe_rest)
+    return {**known, **describe(event.data), **known}
+
+
+def one_line(args: Mapping[str, Any]) -> str:
+    """Return the arguments of a call in one line, truncated, secrets masked."""
+    bounded = {key: value[: 2 * ARGS_LIMIT] if isinstance(value, str) else value for key, value in args.items()}
+    text = _ENCODER.encode(mask_data(bounded))
+    return text if len(text) <= ARGS_LIMIT else f"{text[:ARGS_LIMIT]}…"
+
+
+def _text(value: object) -> str:
+    text = mask(str(value)[: 2 * TEXT_LIMIT])
+    return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}…"
+
+
+def _describe_call(call: ToolCall) -> dict[str, Any]:
+    parent = getattr(call, "parent", None)
+    return {"source": call.source, "args": one_line(call.args)} | ({"parent": parent} if parent else {})
+
+
+def _describe_start(data: Mapping[str, Any]) -> dict[str, Any]:
+    return _describe_call(data["call"])
+
+
+def _describe_progress(data: Mapping[str, Any]) -> dict[str, Any]:
+    progress = cast("Progress", data["progress"])
+    return {"text": _text(progress.text), "done": progress.done, "total": progress.total}
+
+
+def _describe_end(data: Mapping[str, Any]) -> dict[str, Any]:
+    result = cast("ToolResult", data["result"])
+    decision = cast("Decision | None", data.get("decision"))
+    meta = result.meta
+    told: dict[str, Any] = _describe_call(data["call"]) | {
+        "ok": result.ok,
+        "duration_ms": meta.get("duration_ms"),
+        "cached": bool(meta.get("cached")),
+        "output": _text(result.output),
+    }
+    if result.error is not None:
+        told["error"] = {"code": result.error.code, "message": _text(result.error.message)}
+    if decision is not None:
+        rules = [each.rule.text for each in decision.rules if each.decided]
+        told |= {"verdict": decision.verdict, "reason": _text(decision.reason), "rules": rules}
+    elif result.error is not None and result.error.code == "permission_denied":
+        details = result.error.details
+        rules = [str(each["rule"]) for each in details.get("rules", ()) if each.get("decided")]
+        told |= {"verdict": details.get("verdict", "deny"), "reason": told["error"]["message"], "rules": rules}
+    if result.undo is not None:
+        told["change_id"] = result.undo.change_id
+    if origin := meta.get("origin"):
+        told["origin"] = origin
+    return told
+
+
+def _describe_task(data: Mapping[str, Any]) -> dict[str, Any]:
+    task = cast("Mapping[str, Any]", data["task"])
+    title = {"title": _text(task.get("title", "")), "task_kind": task.get("kind", "todo")}
+    return {"task_id": data["task_id"], "status": data["status"]} | title
+
+
+def _describe_message(data: Mapping[str, Any]) -> dict[str, Any]:
+    message, usage = data.get("message"), data.get("usage")
+    return {"role": getattr(message, "role", ""), "usage": plain(usage) if usage else None}
+
+
+def _describe_rest(data: Mapping[str, Any]) -> dict[str, Any]:
+    known = _describe_call(data["call"]) if "call" in data else {}
+    return known | {key: mask_data(plain(value), limit=TEXT_LIMIT) for key, value in data.items() if key != "call"}
+
+
+_DESCRIBED: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "call_started": _describe_start,
+    "call_progress": _describe_progress,
+    "call_finished": _describe_end,
+    "task_changed": _describe_task,
+    "message": _describe_message,
+}
