@@ -323,13 +323,15 @@ class Surehand:
         await self.close()
 
     async def close(self) -> None:
-        """End everything this application started."""
+        """Stop the calls under way, then end everything this application started; a call after that is refused."""
+        await self.executor.underway.close()  # whoever closes from inside a call is stopped here, with that call
         try:
             await self.session.close()
             cards = (self.registry.card(name) for name in self.registry)
             await self.executor.readiness.close_all([card for card in cards if isinstance(card, Tool)])
         finally:
             await self._stack.aclose()
+            self.bus.close()
 
     @property
     def approver(self) -> Approver:

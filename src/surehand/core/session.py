@@ -140,6 +140,7 @@ class Session:
         self.requests: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {}
         """What other processes of the user may ask of this session, by name; they reach it by its channel."""
         self.closed = False
+        self._sealed = False
         self._emit: Listener = emit or _nobody
         self._kept: dict[str, tuple[Kept[Any], Any]] = {}
         self._keeping = RLock()
@@ -172,6 +173,8 @@ class Session:
         if found is None:
             with self._keeping:  # handlers in threads may ask for the same thing at once
                 found = self._kept.get(key.name)
+                if found is None and self._sealed:
+                    raise ToolFailure("the session is closed", code="cancelled", hint="Nothing more is kept in it.")
                 if found is None:
                     found = self._kept[key.name] = (key, key.make(self))
         return cast("T", found[1])
@@ -196,14 +199,22 @@ class Session:
             raise ToolFailure("this session has no conversation to rewind", hint="Open it with `app.conversation`.")
         return await self.rewinder.rewind(to, **options)
 
+    def _take_last(self) -> tuple[Kept[Any], Any] | None:
+        """Hand out what is kept, the newest first; once nothing is left, nothing more can be."""
+        with self._keeping:
+            if self._kept:
+                return self._kept.popitem()[1]
+            self._sealed = True
+            return None
+
     async def close(self) -> None:
         """End everything this session started; safe to call twice."""
-        if self.closed:
+        if self._sealed:
             return
         self.closed = True
         failures: list[Exception] = []
-        while self._kept:
-            _, (key, value) = self._kept.popitem()
+        while (last := self._take_last()) is not None:
+            key, value = last
             if key.close is None:
                 continue
             try:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from threading import Lock
 from time import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -38,6 +39,7 @@ class Audit:
         self.folder = folder
         self.path = os.path.join(folder, "audit.jsonl")
         self.limit_bytes = limit_bytes
+        self._writing = Lock()
         os.makedirs(folder, mode=0o700, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._head = os.open(os.path.join(folder, "audit.head"), flags, 0o600)
@@ -80,7 +82,12 @@ class Audit:
         return record | ({"approval": mask_data(approval, limit=TEXT_LIMIT)} if approval else {})
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add one record to the chain; one lock, one write."""
+        """Add one record to the chain; one lock, one write. Nothing once it is closed."""
+        with self._writing:
+            if self._log >= 0:
+                self._append(record)
+
+    def _append(self, record: dict[str, Any]) -> None:
         fcntl.flock(self._head, fcntl.LOCK_EX)
         try:
             self._follow()
@@ -136,8 +143,13 @@ class Audit:
         self._size = 0
 
     def close(self) -> None:
-        os.close(self._log)
-        os.close(self._head)
+        """Let go of the files; nothing is written through their descriptors any more."""
+        with self._writing:
+            log, head = self._log, self._head
+            self._log = self._head = -1
+        for descriptor in (log, head):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 def _facts(kind: str, event: Event) -> dict[str, Any]:

@@ -15,13 +15,14 @@ Wish = Callable[[], bool]
 class Bus:
     """Hands every event to every listener, in order of subscription; a listener that raises is reported."""
 
-    __slots__ = ("_changing", "_listeners", "_told", "_wishes")
+    __slots__ = ("_changing", "_closed", "_listeners", "_told", "_wishes")
 
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
         self._wishes: tuple[tuple[Listener, Wish], ...] = ()
         self._told: set[tuple[int, int | None]] = set()
         self._changing = threading.Lock()  # followers come and go in a thread of their own
+        self._closed = False
 
     def subscribe(self, listener: Listener, *, calls: Wish | None = None) -> Callable[[], None]:
         """Add a listener and return the function that takes it away.
@@ -30,6 +31,8 @@ class Bus:
         these events are not even made.
         """
         with self._changing:
+            if self._closed:
+                return lambda: None
             self._listeners = (*self._listeners, listener)
             if calls is not None:
                 self._wishes = (*self._wishes, (listener, calls))
@@ -50,6 +53,12 @@ class Bus:
             if wish():
                 return True
         return False
+
+    def close(self) -> None:
+        """Let every listener go: what happens from here on is written down nowhere."""
+        with self._changing:
+            self._listeners = self._wishes = ()
+            self._closed = True
 
     def emit(self, event: Event) -> None:
         for listener in self._listeners:

@@ -24,13 +24,14 @@ from surehand.engine.asking import Asking
 from surehand.engine.bus import Bus
 from surehand.engine.deadlines import Deadlines
 from surehand.engine.extensions import Extensions
-from surehand.engine.failures import SWITCHED_OFF, crashed, failed, given_up, missing, timed_out
+from surehand.engine.failures import CLOSED, SWITCHED_OFF, closed, crashed, failed, given_up, missing, timed_out
 from surehand.engine.limits import cut
 from surehand.engine.prepared import Meter, Middleware, Prepared, Proceed, View
 from surehand.engine.readiness import Readiness
 from surehand.engine.running import STOPPED, Overrun, Run, checked, checks_itself, runner, within
 from surehand.engine.slots import Resources, Slot, ordered
 from surehand.engine.trials import drop
+from surehand.engine.underway import Underway
 from surehand.engine.workers import Workers
 from surehand.policy.policy import Policy
 from surehand.registry.lifecycle import Life, Lifecycle
@@ -81,12 +82,22 @@ class Executor:
         self._resources = Resources()
         self._deadlines = Deadlines()
         self._running: dict[str, asyncio.Future[Any]] = {}
+        self.underway = Underway()
 
     async def run(self, call: ToolCall, session: Session, view: View, *, shown_first: bool = False) -> ToolResult:
         """Return what the call came to. Raises nothing but CancelledError, when the caller itself is cancelled.
 
         With `shown_first` it is tried, and asked about with what that showed, also where a rule allows it.
         """
+        if self.underway.closed or session.closed:
+            return closed(call)
+        caller = self.underway.begin()
+        try:
+            return await self._run(call, session, view, shown_first)
+        finally:
+            self.underway.end(caller)
+
+    async def _run(self, call: ToolCall, session: Session, view: View, shown_first: bool) -> ToolResult:
         at, clock = time(), perf_counter()
         name, bug, prepared = call.name, False, None
         try:
@@ -106,7 +117,11 @@ class Executor:
         except Overrun as overrun:
             bug, result = True, timed_out(prepared, overrun)
         except asyncio.CancelledError:
-            self._close(call, name, session, given_up(prepared), at, clock, prepared, bug)
+            ours = self.underway.take_stop()
+            result = given_up(prepared, CLOSED if ours else "the call was cancelled")
+            result = self._close(call, name, session, result, at, clock, prepared, bug)
+            if ours:
+                return result
             raise
         except Exception as problem:  # the one place where bugs of tools are caught
             _log.exception("tool %s failed on call %s", name, call.id)
@@ -117,12 +132,27 @@ class Executor:
             except ToolFailure as failure:
                 result = failed(failure)
             except asyncio.CancelledError:
-                self._close(call, name, session, result, at, clock, prepared, bug)
+                result = self._close(call, name, session, result, at, clock, prepared, bug)
+                if self.underway.take_stop():
+                    return result
                 raise
         return self._close(call, name, session, result, at, clock, prepared, bug)
 
     async def dry_run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
         """Return what the call would do: its effects, the verdict, and the tool's own preview. Nothing is changed."""
+        if self.underway.closed or session.closed:
+            return closed(call)
+        caller = self.underway.begin()
+        try:
+            return await self._dry_run(call, session, view)
+        except asyncio.CancelledError:
+            if self.underway.take_stop():
+                return given_up(None, CLOSED).with_meta(tool=call.name, call_id=call.id, dry_run=True)
+            raise
+        finally:
+            self.underway.end(caller)
+
+    async def _dry_run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
         try:
             tool = view.get(call.name) or await self._sought(call, view)
             if not self._is_ready(tool, session):

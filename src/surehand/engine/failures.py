@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from surehand.core.call import ToolError, ToolResult
+from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.context import NOTHING_CHANGED
 from surehand.core.errors import ToolFailure
 from surehand.core.names import provider_safe
 from surehand.engine.prepared import Prepared, View
-from surehand.engine.running import Overrun, aftermath, cancellation
+from surehand.engine.running import Overrun, aftermath
 
 SWITCHED_OFF: Final = "Set `enabled = true` for it in the settings, or use another tool."
-CANCELLED: Final = ToolResult.failed(ToolError("cancelled", "the call was cancelled", NOTHING_CHANGED))
+CLOSED: Final = "the session was closed while the call was under way"
 
 
 def missing(name: str, view: View, *, by_model: bool = False) -> ToolFailure:
@@ -43,11 +43,19 @@ def failed(failure: ToolFailure) -> ToolResult:
     return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output)
 
 
-def given_up(prepared: Prepared | None) -> ToolResult:
+def closed(call: ToolCall) -> ToolResult:
+    """Return the result of a call that comes after the end of its session; it is recorded nowhere."""
+    message = f"{call.name} was not run: the session is closed"
+    error = ToolError("tool_unavailable", message, "Open a new one; a named session goes on where this one ended.")
+    return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)
+
+
+def given_up(prepared: Prepared | None, why: str) -> ToolResult:
     """Return the result of a call whose caller was cancelled: what came of a change that had begun, if one had."""
-    if prepared is None:
-        return CANCELLED
-    return prepared.outcome or failed(cancellation(prepared))
+    if prepared is not None and prepared.outcome is not None:
+        return prepared.outcome
+    hint = NOTHING_CHANGED if prepared is None else aftermath(prepared)
+    return ToolResult.failed(ToolError("cancelled", why, hint))
 
 
 def timed_out(prepared: Prepared | None, overrun: Overrun) -> ToolResult:

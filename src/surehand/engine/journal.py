@@ -11,6 +11,7 @@ import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from threading import Lock
 from typing import Any, Final, cast
 
 from surehand.core.errors import ToolFailure
@@ -52,6 +53,7 @@ class Journal:
     def __init__(self, path: str, session_id: str) -> None:
         self.path = path
         self.session_id = session_id
+        self._writing = Lock()
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         flock(self._descriptor, LOCK_SH)  # waits while another process rewinds the session
@@ -62,12 +64,18 @@ class Journal:
             self.append(event.to_dict())
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write one record as one line, in one system call."""
-        os.write(self._descriptor, _line(record))
+        """Write one record as one line, in one system call; nothing once it is closed."""
+        line = _line(record)
+        with self._writing:
+            if self._descriptor >= 0:
+                os.write(self._descriptor, line)
 
     def close(self) -> None:
         """Let go of the file, and of being known as one that has the session open."""
-        os.close(self._descriptor)
+        with self._writing:  # a thread that was left behind may be writing; the number may be another file's next
+            descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield what the journal holds so far, oldest first."""

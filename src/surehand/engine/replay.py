@@ -103,7 +103,7 @@ class Recorder:
             self._write({"kind": KIND, "version": 1, "workspace": session.workspace, "at": time()})
 
     def __call__(self, event: Event) -> None:
-        if event.kind == "call_finished" and event.session_id == self._session_id:
+        if event.kind == "call_finished" and event.session_id == self._session_id and not self._file.closed:
             data = {key: plain(event.data.get(key)) for key in ("call", "result", "decision")}
             self._write({"kind": "call", "at": event.at, **data})
 

@@ -1,0 +1,182 @@
+"""Closing: calls under way are stopped and awaited, calls after it refused, and nothing is written any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surehand import Settings, Surehand, Tool, ToolContext, ToolResult, tool
+from surehand.engine.audit import records, verify
+from surehand.testing import Says, scratch_app
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SUREHAND_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def opened(folder: Path, *tools: Tool, **options: Any) -> Surehand:
+    folder.mkdir(exist_ok=True)
+    return Surehand(folder, settings=Settings(), approver=Says("once"), tools=tools, plugins=False, **options)
+
+
+def audit_folder(app: Surehand) -> str:
+    assert app.session.state_dir is not None
+    return os.path.join(app.session.state_dir, "audit")
+
+
+async def test_a_call_under_way_when_the_application_closes_is_stopped_and_recorded(tmp_path: Path) -> None:
+    started, cleaned = asyncio.Event(), list[bool]()
+
+    @tool(read_only=True)
+    async def waiting() -> None:
+        "Waits."
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+
+    async with opened(tmp_path / "ws", waiting) as app:
+        running = asyncio.create_task(app.call("waiting"))
+        await started.wait()
+    assert running.done() or await running
+    result = running.result()
+    assert result.error is not None
+    assert result.error.code == "cancelled"
+    assert "closed" in result.error.message
+    assert cleaned == [True]
+    assert [record["tool"] for record in records(audit_folder(app)) if record["kind"] == "call"] == ["waiting"]
+    assert verify(audit_folder(app)).ok
+
+
+async def test_a_call_that_waits_for_an_answer_is_stopped_too(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def never(question: Any) -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    (tmp_path / "ws").mkdir()
+    async with Surehand(tmp_path / "ws", settings=Settings(), approver=never, plugins=False) as app:
+        running = asyncio.create_task(app.call("Write", {"file_path": "a.txt", "content": "x"}))
+        await asked.wait()
+    result = await running
+    assert result.error is not None
+    assert result.error.code == "cancelled"
+    assert not (tmp_path / "ws" / "a.txt").exists()
+
+
+async def test_a_call_after_the_end_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    async with opened(tmp_path / "ws") as app:
+        pass
+    for result in (
+        await app.call("time.now"),
+        await app.dry_run("Write", {"file_path": "a.txt", "content": ""}),
+        *await app.run_calls([]),
+    ):
+        assert result.error is not None
+        assert result.error.code == "tool_unavailable"
+        assert "closed" in result.error.message
+        assert result.error.hint
+    await app.close()  # a second time is harmless
+
+
+async def test_nothing_is_written_through_a_descriptor_after_the_end(tmp_path: Path) -> None:
+    go_on, ended = threading.Event(), threading.Event()
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool(read_only=True)
+    def stubborn(ctx: ToolContext) -> str:
+        "Outlives its session in a thread, and then reports."
+        loop.call_soon_threadsafe(started.set)
+        go_on.wait()
+        ctx.session.emit("note", message="still here")
+        ended.set()
+        return "done"
+
+    async with opened(tmp_path / "ws", stubborn, session="named", record=str(tmp_path / "calls.jsonl")) as app:
+        running = asyncio.create_task(app.call("stubborn"))
+        await started.wait()
+    assert not (await running).ok
+    # The user opens files: they get the numbers that the audit and the journal had.
+    mine = [os.open(tmp_path / f"mine-{number}", os.O_RDWR | os.O_CREAT) for number in range(20)]
+    go_on.set()
+    await asyncio.to_thread(ended.wait)
+    assert not (await app.call("time.now")).ok
+    assert [os.fstat(descriptor).st_size for descriptor in mine] == [0] * 20
+    for descriptor in mine:
+        os.close(descriptor)
+    assert verify(audit_folder(app)).ok
+
+
+async def test_calls_of_a_list_that_are_left_when_it_closes_are_refused(tmp_path: Path) -> None:
+    started = asyncio.Event()
+
+    @tool()
+    async def waiting() -> None:
+        "Waits."
+        started.set()
+        await asyncio.Event().wait()
+
+    async def make(app: Surehand) -> Sequence[ToolResult]:
+        from surehand import ToolCall
+
+        return await app.run_calls([ToolCall("waiting"), ToolCall("waiting"), ToolCall("time.now")])
+
+    async with opened(tmp_path / "ws", waiting) as app:
+        running = asyncio.create_task(make(app))
+        await started.wait()
+    codes = [result.error.code for result in await running if result.error]
+    assert codes == ["cancelled", "tool_unavailable", "tool_unavailable"]
+
+
+async def test_a_tool_may_close_its_own_application() -> None:
+    apps: list[Surehand] = []
+
+    @tool(read_only=True)
+    async def leave() -> None:
+        "Closes everything."
+        await apps[0].close()
+
+    async with scratch_app(tools=[leave]) as app:
+        apps.append(app)
+        result = await app.call("leave")
+    assert result.error is not None
+    assert result.error.code == "cancelled"
+
+
+async def test_a_caller_cancelled_while_it_closes_stays_cancelled(tmp_path: Path) -> None:
+    started = asyncio.Event()
+
+    @tool(read_only=True)
+    async def waiting() -> None:
+        "Waits."
+        started.set()
+        await asyncio.Event().wait()
+
+    async with opened(tmp_path / "ws", waiting) as app:
+        running = asyncio.create_task(app.call("waiting"))
+        await started.wait()
+        running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_what_is_kept_in_a_session_cannot_be_made_again_after_its_end(tmp_path: Path) -> None:
+    from surehand import ToolFailure
+    from surehand.host.history.history import HISTORY
+
+    async with opened(tmp_path / "ws") as app:
+        app.session.keep(HISTORY)
+    with pytest.raises(ToolFailure, match="closed"):
+        app.session.keep(HISTORY)
