@@ -69,7 +69,9 @@ async def test_later_commands_cannot_make_a_hook_in_it_either_and_still_set_it_u
 async def test_settings_that_name_programs_are_taken_away_from_it(app: Surehand, tmp_path: Path) -> None:
     await sh(app, "git init -q .")
     result = await sh(app, "git config core.fsmonitor ./spy.sh")
-    assert result.data["put_back"] == [f"{tmp_path}/.git/config"]
+    assert result.data["put_back"] == [f"{tmp_path}/.git/config (core.fsmonitor)"]
+    assert "fsmonitor" not in (tmp_path / ".git/config").read_text()
+    assert "bare = false" in (tmp_path / ".git/config").read_text()
     assert (await sh(app, "git status --short")).ok
 
 

@@ -50,6 +50,11 @@ def action(change: FileChange) -> str:
     return "changed" if not change.before.same_content(after) else "mode changed"
 
 
+def paths_in(folder: str, count: int) -> list[str]:
+    """Return the paths that stand in a journal of so many entries."""
+    return [path for path, _ in _entries(folder)] if count else []
+
+
 def put_back(folder: str, forbidden: Callable[[str], bool]) -> tuple[str, ...]:
     """Make what the command in whose journal it stands changed on `forbidden` paths as it was; return those paths."""
     entries = [(path, entry) for path, entry in _entries(folder) if entry[0] != "other" and forbidden(path)]

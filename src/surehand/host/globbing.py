@@ -13,7 +13,7 @@ from typing import Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.host.wildmatch import literal_length, translate
+from surehand.git.wildmatch import literal_length, translate
 
 ALTERNATIVES_LIMIT: Final = 1000
 """How many plain patterns one pattern with braces may stand for."""

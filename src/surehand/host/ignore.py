@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from surehand.core.frozen import frozen
-from surehand.host.wildmatch import literal_length, translate
+from surehand.git.wildmatch import literal_length, translate
 
 _BOM: Final = b"\xef\xbb\xbf"
 KNOWN_LIMIT: Final = 1 << 14

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from surehand.core.frozen import frozen
-from surehand.host.git_config import read_plain
+from surehand.git.config import read_plain
 from surehand.host.ignore import Rule, Rules
 from surehand.host.repository import Repository, find_repository, git_dir_of, user_excludes_file
 

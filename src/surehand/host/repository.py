@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-import stat
-from typing import Final
 
 from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
-from surehand.host.git_config import config_home, is_true, read_plain, settings_of
-
-_HEAD: Final = re.compile(rb"ref:\s*refs/|[0-9a-fA-F]{40}")
-"""How the file begins that says what is checked out."""
+from surehand.git.config import config_home, is_true, settings_of
+from surehand.git.places import common_of, is_repository, place_at
 
 
 @frozen
@@ -52,33 +47,18 @@ def git_dir_of(folder: bytes) -> bytes | None:
 
     A `.git` that points nowhere, as in a copied worktree, begins no repository: what lies around it counts.
     """
-    git = os.path.join(folder, b".git")
-    try:
-        is_folder = stat.S_ISDIR(os.stat(git).st_mode)
-    except OSError:
+    place = place_at(os.fsdecode(folder)) if os.path.lexists(os.path.join(folder, b".git")) else None
+    if place is None or not is_repository(place) or place.git_dir == place.top:
         return None
-    if not is_folder:
-        pointer = read_plain(git, 4096) or b""
-        if not pointer.startswith(b"gitdir:"):
-            return None
-        git = os.path.normpath(os.path.join(folder, pointer[7:].strip()))
-    shared = _shared(git)
-    parts = (os.path.join(shared, part) for part in (b"objects", b"refs"))
-    return git if _has_head(git) and all(os.access(part, os.X_OK) for part in parts) else None
-
-
-def _has_head(git_dir: bytes) -> bool:
-    head = os.path.join(git_dir, b"HEAD")
-    try:
-        return os.readlink(head).startswith(b"refs/")
-    except OSError:  # it is no link, as is usual
-        return _HEAD.match(read_plain(head, 4096) or b"") is not None
+    # By the name it was asked about where that is the folder itself: rules are told by the paths people use.
+    return os.path.join(folder, b".git") if not place.pointer else os.fsencode(place.git_dir)
 
 
 def _shared(git_dir: bytes) -> bytes:
     """Return the git folder that a worktree has in common with its repository; for any other one itself."""
-    common = (read_plain(os.path.join(git_dir, b"commondir"), 4096) or b"").strip()
-    return os.path.normpath(os.path.join(git_dir, common)) if common else git_dir
+    if not os.path.lexists(os.path.join(git_dir, b"commondir")):
+        return git_dir
+    return os.fsencode(common_of(os.fsdecode(git_dir)))
 
 
 def user_excludes_file(settings: dict[bytes, bytes] | None = None) -> bytes | None:

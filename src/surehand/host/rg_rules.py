@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from surehand.core.frozen import frozen
+from surehand.git.config import read_plain
 from surehand.host import rg
-from surehand.host.git_config import read_plain
 from surehand.host.ignore import Rules
 from surehand.host.ignore_chain import GITIGNORE, Chain, Folder, folder_at, rules_of
 from surehand.host.repository import find_repository, git_dir_of

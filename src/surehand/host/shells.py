@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
+from surehand.git.kept import git_dirs_touched, is_set_up
 from surehand.host import locations
 from surehand.host.environment import DEFAULT_PATH, cleaned
 from surehand.host.private_folder import TRIALS, PrivateFolder, clear_abandoned
 from surehand.host.process import Launcher, LauncherFailure
 from surehand.host.sandbox import probe
-from surehand.host.sandbox.finding import inside, is_repository, secrets_at_top, unchanged
+from surehand.host.sandbox.finding import inside, secrets_at_top, unchanged
 from surehand.host.sandbox.plan import Plan, closed_plan, open_plan
 from surehand.host.trees import drop_old
 
@@ -206,16 +207,16 @@ class Shells:
         same = set(fresh.masked) <= set(plan.masked) and set(fresh.pinned) <= set(plan.pinned)
         self._outdated = self._outdated or not same
 
-    def made_repositories(self, touched: Sequence[str], plan: Plan) -> list[str]:
-        """Return which of the `.git` folders a command touched were made in this session; the next is kept from hooks.
+    def touched_repositories(self, paths: Iterable[str], plan: Plan) -> list[str]:
+        """Return the folders of git that a command touched by changing `paths`; its new ones are kept from then on.
 
         `plan` is what the command was held to.
         """
-        new = {path for path in touched if path not in plan.pinned and os.path.isdir(path)}
-        if whole := {path for path in new if is_repository(path)}:
+        found = git_dirs_touched(paths, plan.roots)
+        if whole := {path for path in found if path not in plan.pinned and is_set_up(path)}:
             self._young |= whole
             self._outdated = True
-        return sorted(new | self._young.intersection(touched))
+        return found
 
     async def _start(self) -> Launcher:
         if not _is_folder(self.session.workspace):

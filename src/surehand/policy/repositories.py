@@ -20,11 +20,14 @@ def repository_problem(effect: RunCommand, request: Request) -> str:
         return ""
     if posixpath.basename(effect.words[0]) != "git":
         return ""
-    from surehand.host.git_programs import configured_programs
+    from surehand.git.model import what_asks
 
-    folders = dict.fromkeys(os.path.normpath(folder) for folder in _folders(effect, request))
-    found = dict.fromkeys(name for folder in folders for name in configured_programs(folder))
-    return f"this repository's own git settings run programs ({', '.join(found)})" if found else ""
+    if any("{}" in word for option, word in itertools.pairwise(effect.words) if option == "-C"):
+        return "git is run in folders that cannot be known before"
+    named = [os.path.join(request.cwd, folder) for folder in _folders(effect, request)]
+    folders = dict.fromkeys(os.path.realpath(each) for folder in named for each in (folder, os.path.normpath(folder)))
+    found = dict.fromkeys(name for folder in folders for name in what_asks(folder, request.roots))
+    return f"this repository's own files say what git runs or reads ({', '.join(found)})" if found else ""
 
 
 def _folders(effect: RunCommand, request: Request) -> Iterator[str]:

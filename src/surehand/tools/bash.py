@@ -11,6 +11,7 @@ from surehand.core.call import ToolResult
 from surehand.core.effects import Unreadable
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
+from surehand.git.reads import ONLY_READS
 from surehand.host import waiting
 from surehand.host.process import LONG_ARGUMENT, Command, Launcher, bash
 from surehand.host.run import KILL_S, TERM_S
@@ -34,18 +35,6 @@ COMMAND_LIMIT: Final = 2 * 1024 * 1024
 
 _RAISES: Final = frozenset({"sudo", "su", "doas", "pkexec", "newgrp", "mount", "umount", "fusermount", "ping", "at"})
 """Programs that need the privileges of their owner, which a process under a journal does not get."""
-
-
-ONLY_READS: Final[dict[str, str]] = {
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_CONFIG_COUNT": "2",
-    "GIT_CONFIG_KEY_0": "core.fsmonitor",
-    "GIT_CONFIG_VALUE_0": "false",
-    "GIT_CONFIG_KEY_1": "core.hooksPath",
-    "GIT_CONFIG_VALUE_1": "/dev/null",
-}
-"""What keeps git, in a command that only reads, from writing its index and from running a repository's monitor or hooks
-(`git diff` refreshes the index, locks or not, and runs `post-index-change` after it)."""
 
 
 class BashArgs(Args):
@@ -207,7 +196,7 @@ async def _in_memory(
 
     session, text = ctx.session, args.command
     if _read_only(args, ctx):
-        before = " ".join(f"{name}={value}" for name, value in _read_variables(args, ctx).items())
+        before = " ".join(f"{name}={quoted(value)}" for name, value in _read_variables(args, ctx).items())
         text = f"{before} builtin eval {quoted(args.command)}"
     async with shells.turn:
         shell, outcome.note = await shells.shell_with_memory()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from surehand.core.call import ToolResult, new_id
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview
+from surehand.git.kept import is_hook
 from surehand.host import trial_changes
 from surehand.host.differences import Difference, render
 from surehand.host.output import marked
 from surehand.host.process import Ended
 from surehand.host.sandbox.finding import inside
-from surehand.host.sandbox.plan import is_hook
 from surehand.host.shells import SHELLS, Shells
 from surehand.host.trials import Place, never_ran, prepared
 from surehand.tools.bash import BashArgs, command_of, time_s, understood

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.host.sandbox.finding import inside
-from surehand.host.sandbox.plan import programs_made, trespasses
+from surehand.host.sandbox import probe
+from surehand.host.sandbox.finding import git_paths, inside
+from surehand.host.sandbox.plan import take_out, trespasses
 from surehand.host.shells import SHELLS
 from surehand.host.trees import remove_tree
 
@@ -58,11 +59,17 @@ class Settling:
         return _with_put_back(recorded, made)
 
     def _programs(self, ctx: ToolContext, ended: Ended | None) -> list[str]:
-        """Take away what repositories it made would run as the user: hooks, and settings that name programs."""
-        touched = ended.journal["git"] if self.plan.contained and ended is not None and ended.journal else ()
-        if not touched:
-            return []
-        return programs_made(ctx.session.keep(SHELLS).made_repositories([*map(os.fsdecode, touched)], self.plan))
+        """Take away what repositories it made would run as the user: hooks, settings, and what leads to others."""
+        if not self.plan.contained or (self.journal is None and probe.abilities().seccomp):
+            return []  # not contained, or it only looked
+        told = ended.journal if ended is not None and self.journal is not None else None
+        if told is None or told["lost"]:
+            touched = git_paths(self.plan.roots)
+        else:
+            from surehand.host.command_changes import paths_in
+
+            touched = [*map(os.fsdecode, told["git"]), *paths_in(self.journal or "", told["count"])]
+        return take_out(ctx.session.keep(SHELLS).touched_repositories(touched, self.plan), self.plan)
 
     def _bring_in(self, ctx: ToolContext, journal: str, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""
@@ -85,7 +92,7 @@ class Settling:
 
     def _forbidden(self, ctx: ToolContext) -> Callable[[str], bool] | None:
         """Return what tells of a path whether no program may change it; None when it may change all it reaches."""
-        kept, paths = ctx.session.keeps_as_is, self.plan.forbidden
+        kept, paths = ctx.session.keeps_as_is, self.plan.refused
         if not paths:
             return kept
         return lambda path: inside(path, paths) or (kept is not None and kept(path))

@@ -9,6 +9,7 @@ from typing import Final
 
 from surehand.core.frozen import frozen
 from surehand.core.secrets import SECRET_PATTERNS, is_secret, may_be_secret
+from surehand.git.kept import is_set_up
 
 PRIVATE: Final = ("/tmp", "/var/tmp", "/run")
 """Folders whose writes go to a private layer, and whose sockets cannot be reached."""
@@ -32,7 +33,9 @@ class Found:
     folders: Mapping[str, int]
     """The folders that were looked into, and when each had changed last."""
     repositories: tuple[str, ...]
-    """The `.git` folders in the roots, nearest first."""
+    """The folders of git in the roots, nearest first: `.git`, and repositories that are plain folders."""
+    pointers: tuple[str, ...] = ()
+    """The `.git` files in the roots, which lead to such folders."""
 
 
 def inside(path: str, folders: Iterable[str]) -> bool:
@@ -55,6 +58,7 @@ def look(
     kept: dict[str, None] = {}
     folders: dict[str, int] = {}
     repositories: list[str] = []
+    pointers: list[str] = []
     for root in (*roots, *(beside if keeps_as_is is not None else ())):
         walk = _Walk(root, keeps_out, keeps_as_is)
         walk.run()
@@ -63,7 +67,18 @@ def look(
             hidden.update(dict.fromkeys(walk.hidden))
             folders.update(walk.folders)
             repositories += walk.repositories
-    return Found(_outermost(hidden), _outermost(kept)[:KEPT_LIMIT], folders, tuple(repositories[:_MOST_REPOSITORIES]))
+            pointers += walk.pointers
+    most = _MOST_REPOSITORIES
+    return Found(
+        _outermost(hidden), _outermost(kept)[:KEPT_LIMIT], folders, tuple(repositories[:most]), tuple(pointers[:most])
+    )
+
+
+def git_paths(roots: Sequence[str]) -> list[str]:
+    """Return every `.git` in the roots, and the `HEAD` of every repository that is a plain folder."""
+    found = look(roots)
+    heads = (path if path.endswith("/.git") else os.path.join(path, "HEAD") for path in found.repositories)
+    return [*heads, *found.pointers]
 
 
 def unchanged(folders: Mapping[str, int]) -> bool:
@@ -117,6 +132,7 @@ class _Walk:
         self.kept: list[str] = []
         self.folders: dict[str, int] = {}
         self.repositories: list[str] = []
+        self.pointers: list[str] = []
         self._root = root
         # A root that lies in a folder of secrets (a worktree in Surehand's own state) is no secret itself.
         self._out = keeps_out if keeps_out is not is_secret and not is_secret(root + "/") else None
@@ -140,6 +156,8 @@ class _Walk:
             except OSError:
                 continue
             seen += len(entries)
+            if {"HEAD", "objects", "refs"} <= {entry.name for entry in entries}:  # a repository that is a plain folder
+                self.repositories.append(folder)
             for entry in entries:
                 if (below := self._take(entry, frozen_already)) is not None:
                     waiting.append((entry.path, below))
@@ -160,12 +178,14 @@ class _Walk:
         if keep and not frozen_already:
             self.kept.append(os.path.realpath(entry.path))
         if not folder:
+            if entry.name == ".git":
+                self.pointers.append(entry.path)
             if not keep:
                 self._others.append(entry)
             elif frozen_already:
                 self._below_kept.append(entry.path)
             return None
-        if entry.name == ".git" and is_repository(entry.path):
+        if entry.name == ".git" and is_set_up(entry.path):
             self.repositories.append(entry.path)
         return keep if entry.name not in _SKIPPED else None
 
@@ -195,11 +215,6 @@ def mark(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def is_repository(folder: str) -> bool:
-    """Tell whether git takes a `.git` folder for one; a half-made one is still to be set up."""
-    return os.path.lexists(os.path.join(folder, "HEAD"))
 
 
 def secrets_at_top(roots: Iterable[str]) -> set[str]:

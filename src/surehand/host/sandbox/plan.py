@@ -9,10 +9,9 @@ from typing import Any, Final
 from surehand.core.frozen import field, frozen
 from surehand.core.secrets import is_secret
 from surehand.core.settings import SandboxSettings
-from surehand.host.git_programs import configured_programs, submodules
-from surehand.host.sandbox.finding import PRIVATE, Says, homes, inside, is_repository, look, mark, sockets_outside
+from surehand.git.kept import git_dirs_near, git_dirs_of_worktree, kept_paths, leftovers, with_inner
+from surehand.host.sandbox.finding import PRIVATE, Says, homes, inside, look, mark, sockets_outside
 
-_GIT_FROZEN: Final = ("hooks", "config", "config.worktree", "info")
 _OWN: Final = (".surehand", "surehand.toml")
 _START_FILES: Final = (
     ".bashrc",
@@ -66,6 +65,11 @@ class Plan:
     """Folders that are read-only also where they lie below a folder with a private layer."""
     limits: dict[str, int] = field(default_factory=dict[str, int])
 
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """What is put back when a command changed it: what none may make, and what no mount keeps as it is."""
+        return self.forbidden if self.namespaces else (*self.forbidden, *self.read_only)
+
     def still_absent(self) -> list[str]:
         """Return the forbidden paths nobody has made yet."""
         return [path for path in self.forbidden if not os.path.lexists(path)]
@@ -101,7 +105,7 @@ class Plan:
             "read_only": list(self.read_only),
             "pinned": list(self.pinned),
             "masked": [*self.masked, *self.sockets, *self.hidden],
-            "forbidden": list(self.forbidden),
+            "forbidden": list(self.refused),
             "landlock": self._landlock(),
             "seccomp": self.contained and seccomp.supported(),
             "limits": self.limits,
@@ -142,13 +146,12 @@ def closed_plan(
     writable = _real([*real, *settings.writable, *opened, private_dir])
     beside = [path for path in _real([*settings.writable, *opened]) if not inside(path, real)]
     found = look(real, keeps_out, keeps_as_is, beside)
-    git_dirs = linked_git_folders(real[0])
-    near = [folder for root in writable for folder in git_folders(root)]
-    repositories = list(dict.fromkeys([*git_dirs, *near, *found.repositories]))
-    repositories += [inner for folder in repositories for inner in submodules(folder) if inner not in repositories]
-    kept = [path for root in writable for path in kept_in(root)]
+    git_dirs = git_dirs_of_worktree(real[0])
+    near = [folder for root in writable for folder in git_dirs_near(root)]
+    repositories = with_inner([*git_dirs, *near, *found.repositories])
+    kept = [*(path for root in writable for path in kept_in(root)), *found.pointers]
     for folder in repositories:
-        kept += [os.path.join(folder, name) for name in (_GIT_FROZEN if folder not in young else ("hooks",))]
+        kept += [path for path in kept_paths(folder, young=folder in young) if inside(path, (*writable, *git_dirs))]
     kept += [path for path in _real(own) if inside(path, writable)]
     shown = _real(["~", *own])
     masked = [path for path in found.hidden if not _readable(path, real[0], readable)]
@@ -211,7 +214,7 @@ def _real(paths: Iterable[str]) -> tuple[str, ...]:
 def kept_in(root: str) -> list[str]:
     """Return what stays as it is in a writable root, there or not: what shells and Surehand itself would execute."""
     kept = [os.path.join(root, name) for name in _OWN]
-    if os.path.isfile(marker := os.path.join(root, ".git")):
+    if os.path.lexists(marker := os.path.join(root, ".git")) and (os.path.isfile(marker) or os.path.islink(marker)):
         kept.append(marker)  # a worktree's, which says where its repository is
     for home in homes():
         if inside(home, [root]):
@@ -229,61 +232,17 @@ def trespasses(paths: Iterable[str]) -> list[str]:
     return made
 
 
-def is_hook(path: str) -> bool:
-    """Tell whether git would run a file of this path; of those it makes itself it runs none."""
-    return "/.git/hooks/" in path and not path.endswith(".sample")
+def take_out(git_dirs: Iterable[str], plan: Plan) -> list[str]:
+    """Take away what in repositories a command has made would run as the user; return which files and settings it was.
 
-
-def programs_made(folders: Iterable[str]) -> list[str]:
-    """Take away what in repositories a command has made would run as the user; return which files those were.
-
-    These are hooks, git's own examples apart, and settings that name programs.
+    These are hooks, git's own examples apart, settings that are not known to be harmless, and what leads to others.
     """
     from surehand.host.trees import remove_tree
 
-    made: list[str] = []
-    for folder in folders:
-        hooks = os.path.join(folder, "hooks")
-        if os.path.islink(hooks):
-            made.append(hooks)
-        elif os.path.isdir(hooks):
-            made += filter(is_hook, (os.path.join(hooks, name) for name in sorted(os.listdir(hooks))))
-        if configured_programs(os.path.dirname(folder)):
-            settings = (os.path.join(folder, name) for name in ("config", "config.worktree"))
-            made += [path for path in settings if os.path.lexists(path)]
-    for path in made:
-        remove_tree(path)
-    return made
-
-
-def git_folders(root: str) -> list[str]:
-    """Return the `.git` folders at the top of a root and one level below."""
-    places = [root]
-    try:
-        with os.scandir(root) as entries:
-            places += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)][:200]
-    except OSError:
-        pass
-    folders = [os.path.join(place, ".git") for place in places]
-    return [path for path in folders if is_repository(path) and os.path.isdir(path) and not os.path.islink(path)]
-
-
-def linked_git_folders(workspace: str) -> tuple[str, ...]:
-    """Return the folders of git a worktree commits to.
-
-    A worktree's `.git` is a file that names its folder. It counts only when that folder names the worktree back: a
-    command may write the file here, but not the answer there.
-    """
-    marker = os.path.join(workspace, ".git")
-    try:
-        with open(marker, encoding="utf-8", errors="surrogateescape") as file:
-            folder = os.path.realpath(os.path.join(workspace, file.read(4096).removeprefix("gitdir:").strip()))
-        with open(os.path.join(folder, "gitdir"), encoding="utf-8", errors="surrogateescape") as file:
-            back = os.path.realpath(file.read(4096).strip())
-        with open(os.path.join(folder, "commondir"), encoding="utf-8", errors="surrogateescape") as file:
-            common = os.path.realpath(os.path.join(folder, file.read(4096).strip()))
-    except (OSError, ValueError):
-        return ()
-    if back != os.path.realpath(marker) or not folder.startswith(common + "/worktrees/"):
-        return ()
-    return (common,)
+    found = leftovers(git_dirs, plan.roots, frozenset((*plan.read_only, *plan.forbidden)))
+    for each in found:
+        remove_tree(each.path)
+        if each.instead is not None:
+            with open(os.open(each.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+                file.write(each.instead)
+    return [str(each) for each in found]

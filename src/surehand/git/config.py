@@ -1,4 +1,4 @@
-"""git's configuration, as far as ignored files need it; git itself is never run.
+"""git's configuration as git reads it; git itself is never run.
 
 A repository's own configuration can name programs. Here it is only read: sections, quotes, comments, continued lines,
 `include.path`, `includeIf` for a repository's place (`gitdir:`), branch (`onbranch:`) or remotes (`hasconfig:`), and
@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from surehand.host.wildmatch import translate
+from surehand.core.frozen import frozen
+from surehand.git.wildmatch import translate
 
 READ_LIMIT: Final = 100 << 20
 """Bytes of an ignore or configuration file; git stops at the same size."""
@@ -25,7 +26,7 @@ _NUMBERED: Final = 1000
 _SECTION: Final = re.compile(rb'\s*\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\\n]|\\[^\n])*)")?\s*\]')
 _ENTRY: Final = re.compile(
     rb"\s*([A-Za-z][A-Za-z0-9-]*)[ \t]*"
-    rb'(?:=[ \t]*((?:[^\\\n"#;]|\\\n|\\[^\n]|"(?:[^"\\\n]|\\\n|\\[^\n])*")*))?[^\n]*(?:\n|\Z)'
+    rb'(?:=[ \t]*((?:[^\\\n"#;]|\\\r?\n|\\[^\n]|"(?:[^"\\\n]|\\\r?\n|\\[^\n])*")*))?[^\n]*(?:\n|\Z)'
 )
 _CONDITION: Final = re.compile(
     rb"includeif\.(gitdir|gitdir/i|onbranch|hasconfig:remote\.\*\.url):(.*)\.path", re.DOTALL
@@ -152,22 +153,43 @@ def _fits(pattern: bytes, text: bytes, fold: bool) -> bool:
     return expression is not None and re.fullmatch(expression, text, re.DOTALL) is not None
 
 
+@frozen
+class Entry:
+    """One setting in a file: its key, its value, and the bytes it is written in."""
+
+    key: bytes
+    """Section and name in lower case, what stands between them as it is."""
+    value: bytes
+    begin: int
+    end: int
+
+
 @lru_cache(maxsize=64)
-def _parsed(data: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    """Return every `section.key` and value in order; read once as long as the bytes stay the same."""
-    data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
-    found: list[tuple[bytes, bytes]] = []
-    section, at = b"", 0
+def entries(data: bytes) -> tuple[tuple[Entry, ...], bool]:
+    """Return every setting in order, and whether git would read the file to its end without a fault.
+
+    Where git would refuse, what can be read is returned all the same.
+    """
+    found: list[Entry] = []
+    section, at, whole = b"", 3 if data.startswith(b"\xef\xbb\xbf") else 0, True
     while at < len(data):
         if header := _SECTION.match(data, at):
-            section = header[1].lower() + (b"." + header[2] if header[2] is not None else b"")
+            inner = b"" if header[2] is None else b"." + re.sub(rb"\\(.)", rb"\1", header[2], flags=re.DOTALL)
+            section = header[1].lower() + inner
             at = header.end()
         elif entry := _ENTRY.match(data, at):
-            found.append((section + b"." + entry[1].lower(), b"true" if entry[2] is None else _value(entry[2])))
+            value = b"true" if entry[2] is None else _value(entry[2])
+            found.append(Entry(section + b"." + entry[1].lower(), value, entry.start(1), entry.end()))
             at = entry.end()
         else:  # a comment, an empty line, or what git would refuse
-            at = data.find(b"\n", at) + 1 or len(data)
-    return tuple(found)
+            end = data.find(b"\n", at) + 1 or len(data)
+            whole = whole and data[at:end].lstrip()[:1] in (b"", b"#", b";")
+            at = end
+    return tuple(found), whole
+
+
+def _parsed(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    return ((each.key, each.value) for each in entries(data)[0])
 
 
 def _value(text: bytes) -> bytes:
@@ -181,6 +203,9 @@ def _value(text: bytes) -> bytes:
         elif byte == b"\\":
             at += 1
             letter = text[at : at + 1]
+            if letter == b"\r" and text[at + 1 : at + 2] == b"\n":
+                at += 1
+                letter = b"\n"
             result += {b"n": b"\n", b"t": b"\t", b"b": b"\b", b"\n": b""}.get(letter, letter)
             end = len(result)
         else:

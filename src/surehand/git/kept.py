@@ -1,0 +1,190 @@
+"""What of a repository a command may not change, and what it may not leave behind: both run as the user later.
+
+Files that say what git runs are kept as they are where they exist, and may not be made where they do not. A repository
+that a command makes itself has to be set up, so that its files are looked through when the command has ended: settings
+that are not known to be harmless are taken out, hooks and pointers to other settings are removed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Final
+
+from surehand.core.frozen import frozen
+from surehand.core.secrets import is_secret
+from surehand.git.config import entries, read_plain, settings_of
+from surehand.git.model import CONFIGS
+from surehand.git.places import common_of, led_to, module_folders, place_at, text_of
+from surehand.git.settings import is_harmless
+
+KEPT: Final = ("hooks", *CONFIGS, "info", "commondir")
+"""What in a folder of git says what it runs, and where it takes its settings from."""
+_KEPT_OF_WORKTREE: Final = ("commondir", "gitdir", "config.worktree", "config", "hooks")
+_CONFIG: Final = 1 << 20
+
+
+def is_set_up(folder: str) -> bool:
+    """Tell whether git takes a `.git` folder for a repository; a half-made one is still to be set up."""
+    return os.path.lexists(os.path.join(folder, "HEAD"))
+
+
+def git_dirs_near(root: str) -> list[str]:
+    """Return the `.git` folders at the top of a root and one level below."""
+    places = [root]
+    try:
+        with os.scandir(root) as found:
+            places += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)][:200]
+    except OSError:
+        pass
+    folders = [os.path.join(place, ".git") for place in places]
+    return [path for path in folders if is_set_up(path) and os.path.isdir(path) and not os.path.islink(path)]
+
+
+def git_dirs_of_worktree(workspace: str) -> tuple[str, ...]:
+    """Return the folder of git that a worktree commits to, when that folder names the worktree back."""
+    place = place_at(workspace)
+    if place is None or not place.pointer or place.git_dir == place.common or not place.is_linked:
+        return ()
+    return (place.common,)
+
+
+def with_inner(git_dirs: Iterable[str]) -> list[str]:
+    """Return folders of git and those of the submodules in them."""
+    return list(dict.fromkeys(inner for folder in git_dirs for inner in (folder, *module_folders(folder))))
+
+
+def kept_paths(git_dir: str, *, young: bool = False) -> list[str]:
+    """Return the paths in and for a folder of git that stay as they are, there or not.
+
+    In a `young` one, which commands of this session made, settings may still be written; they are looked at later.
+    """
+    names = ("hooks", "commondir") if young else KEPT
+    kept = [os.path.join(git_dir, name) for name in names]
+    kept += [path for tree in _worktrees(git_dir) for path in _kept_of_worktree(tree)]
+    return kept if young else [*kept, *_named_by_settings(git_dir)]
+
+
+def _worktrees(git_dir: str) -> list[str]:
+    folder = os.path.join(git_dir, "worktrees")
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder)]
+    except OSError:
+        return []
+
+
+def _kept_of_worktree(tree: str) -> list[str]:
+    return [os.path.join(tree, name) for name in _KEPT_OF_WORKTREE]
+
+
+def _named_by_settings(git_dir: str) -> Iterator[str]:
+    """Yield where `core.hooksPath` leads, and the files that the settings include."""
+    top = os.path.dirname(git_dir) if os.path.basename(git_dir) == ".git" else git_dir
+    settings = settings_of(os.fsencode(git_dir), os.fsencode(git_dir))
+    hooks = os.fsdecode(settings.get(b"core.hookspath", b""))
+    if hooks and hooks != "/dev/null":
+        yield os.path.normpath(os.path.join(top, os.path.expanduser(hooks)))
+    for each in entries(read_plain(os.fsencode(os.path.join(git_dir, "config")), _CONFIG) or b"")[0]:
+        if each.key == b"include.path" or (each.key.startswith(b"includeif.") and each.key.endswith(b".path")):
+            yield os.path.normpath(os.path.join(git_dir, os.path.expanduser(os.fsdecode(each.value))))
+
+
+def is_hook(path: str) -> bool:
+    """Tell whether git would run a file of this path; of those it makes itself it runs none."""
+    return "/.git/hooks/" in path and not path.endswith(".sample")
+
+
+def git_dirs_touched(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
+    """Return the folders of git that changes on `paths` may have made: `.git`, those it leads to, bare ones."""
+    inside = tuple(root.rstrip("/") + "/" for root in roots)
+    found: dict[str, None] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        if name == ".git":
+            led = led_to(path)
+            found.update({led: None} if led is not None else {})
+        elif name in ("HEAD", "objects", "refs", "commondir", *CONFIGS) or os.path.basename(folder) == "hooks":
+            top = os.path.dirname(folder) if os.path.basename(folder) == "hooks" else folder
+            if place_at(top) is not None and not os.path.lexists(os.path.join(top, ".git")):
+                found[os.path.realpath(top)] = None
+    every = [each for folder in found for each in (folder, common_of(folder))]
+    return [folder for folder in with_inner(every) if f"{folder}/".startswith(inside)]
+
+
+@frozen
+class Leftover:
+    """Something a command left that would run as the user: the file, what in it, and what is to stand there instead."""
+
+    path: str
+    what: str = ""
+    instead: bytes | None = None
+    """The content without it; None when the file is to go."""
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.what})" if self.what else self.path
+
+
+def leftovers(git_dirs: Iterable[str], roots: Sequence[str], known: Container[str] = ()) -> list[Leftover]:
+    """Return what in repositories that a command made or added to would run as the user.
+
+    `known` are paths that were there before and were kept as they are.
+    """
+    found: dict[str, Leftover] = {}
+    for folder in dict.fromkeys(git_dirs):
+        for tree in _worktrees(folder):
+            if os.path.join(tree, "commondir") not in known:
+                found.update({each.path: each for each in _of_worktree(tree, folder, roots)})
+        if os.path.join(folder, "config") not in known:
+            found.update({each.path: each for each in _of_folder(folder, roots)})
+    return list(found.values())
+
+
+def _of_folder(folder: str, roots: Sequence[str]) -> Iterator[Leftover]:
+    commondir, hooks = os.path.join(folder, "commondir"), os.path.join(folder, "hooks")
+    if os.path.lexists(commondir) and os.path.basename(os.path.dirname(folder)) != "worktrees":
+        yield Leftover(commondir)
+    if os.path.islink(hooks):
+        yield Leftover(hooks)
+    elif os.path.isdir(hooks):
+        yield from (Leftover(f"{hooks}/{name}") for name in sorted(os.listdir(hooks)) if not name.endswith(".sample"))
+    for name in CONFIGS:
+        yield from _in_settings(os.path.join(folder, name), folder, roots)
+
+
+def _of_worktree(tree: str, git_dir: str, roots: Sequence[str]) -> Iterator[Leftover]:
+    """Yield what leads a new worktree to other settings than its repository's, and what it sets for itself."""
+    commondir = os.path.join(tree, "commondir")
+    named = text_of(commondir)
+    if os.path.islink(commondir) or (
+        named and os.path.realpath(os.path.join(tree, named)) != os.path.realpath(git_dir)
+    ):
+        yield Leftover(commondir)
+    for name in CONFIGS:
+        yield from _in_settings(os.path.join(tree, name), tree, roots)
+
+
+def _in_settings(path: str, git_dir: str, roots: Sequence[str]) -> Iterator[Leftover]:
+    """Yield a file of settings with those that are not known to be harmless; one that cannot be read goes whole."""
+    if not os.path.lexists(path):
+        return
+    data = read_plain(os.fsencode(path), _CONFIG, follow=False)
+    found, whole = entries(data) if data is not None else ((), False)
+    if data is None or not whole:
+        yield Leftover(path)
+        return
+
+    def inside(value: str) -> bool:
+        named = os.path.realpath(os.path.join(os.path.dirname(git_dir), os.path.expanduser(value)))
+        return any(named.startswith(root.rstrip("/") + "/") for root in roots) and not is_secret(named)
+
+    def may_stay(key: str, value: str) -> bool:
+        if key == "core.worktree":
+            return inside(os.path.join(git_dir, value)) or os.path.realpath(os.path.join(git_dir, value)) in roots
+        return is_harmless(key, value, inside=inside)
+
+    bad = [each for each in found if not may_stay(os.fsdecode(each.key), os.fsdecode(each.value))]
+    if bad:
+        ends = [0, *(each.end for each in bad)]
+        begins = [*(each.begin for each in bad), len(data)]
+        rest = b"".join(data[begin:end] for begin, end in zip(ends, begins, strict=True))
+        yield Leftover(path, ", ".join(dict.fromkeys(os.fsdecode(each.key) for each in bad)), rest)

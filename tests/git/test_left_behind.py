@@ -1,0 +1,177 @@
+"""A contained command cannot leave anything in a repository that later runs as the user; what is found is said."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surehand import Surehand
+from surehand.core.call import ToolResult
+from surehand.host.sandbox import probe
+from surehand.testing import scratch_app
+
+pytestmark = pytest.mark.skipif(not probe.available(), reason="nothing contains commands here")
+
+CANARY = "touch canary"
+
+
+def run(*words: str, cwd: Path) -> str:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always")
+    return subprocess.run(["git", *identity, *words], cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    run("init", "-q", "-b", "main", cwd=folder)
+    (folder / "a.txt").write_text("a\n")
+    run("add", "-A", cwd=folder)
+    run("commit", "-q", "-m", "one", cwd=folder)
+    return folder
+
+
+async def sh(app: Surehand, command: str) -> ToolResult:
+    return await app.call("Bash", {"command": command})
+
+
+async def script(app: Surehand, text: str) -> ToolResult:
+    """Run a script out of a file, of which nobody can see before what it does."""
+    path = Path(app.session.workspace) / "script.sh"
+    path.write_text(text)
+    try:
+        result = await sh(app, "sh script.sh")
+    finally:
+        path.unlink()
+    assert result.error is None or result.error.code != "permission_denied"
+    return result
+
+
+@pytest.fixture(params=["namespaces", "landlock alone"])
+def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to contain a command."""
+    here = probe.abilities()
+    if request.param == "namespaces" and not here.namespaces:
+        pytest.skip("no namespaces here")
+    if request.param == "landlock alone":
+        if not (here.landlock and here.seccomp):
+            pytest.skip("no Landlock here")
+        fields: dict[str, Any] = {name: getattr(here, name) for name in type(here).__slots__}
+        monkeypatch.setattr(probe, "abilities", lambda: type(here)(**{**fields, "namespaces": False}))
+    return request.param
+
+
+# What a command writes into the repository it stands in, and what must not be there afterwards.
+PLANTED = {
+    "commondir": ("mkdir .git/evil; cp -r .git/objects .git/refs .git/evil/; echo evil > .git/commondir", "commondir"),
+    "config.worktree": (
+        "git config extensions.worktreeConfig true; printf '[core]\\n\\tpager = x\\n' > .git/config.worktree",
+        "config.worktree",
+    ),
+    "hook": ("mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
+             "hooks/pre-commit"),
+    "module": ("mkdir -p .git/modules; cp -r .git .. 2>/dev/null; git init -q --bare .git/modules/x; "
+               "git -C .git/modules/x config core.sshCommand x", ""),
+    "attributes": ("mkdir -p .git/info; echo '* filter=x' > .git/info/attributes", "info/attributes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+async def test_nothing_is_planted_in_a_repository_that_was_there(tmp_path: Path, sandbox: str, name: str) -> None:
+    repository(tmp_path)
+    before = (tmp_path / ".git/config").read_text()
+    command, planted = PLANTED[name]
+    async with scratch_app(tmp_path) as app:
+        await script(app, command)
+    if planted:
+        assert not (tmp_path / ".git" / planted).exists()
+    assert (tmp_path / ".git/config").read_text() == before
+    for config in (tmp_path / ".git").rglob("config*"):
+        assert "sshcommand" not in config.read_text().lower()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "core.pager", "core.editor", "core.sshCommand", "core.hooksPath", "core.fsmonitor", "core.askPass", "alias.st",
+        "credential.helper", "remote.o.uploadpack", "remote.o.receivepack", "filter.x.clean", "filter.x.smudge",
+        "diff.x.textconv", "diff.external", "merge.x.driver", "gpg.program", "sequence.editor", "pager.log",
+        "include.path", "core.gitProxy", "interactive.diffFilter", "mergetool.x.cmd", "browser.x.cmd",
+        "some.unknownSetting",
+    ],
+)  # fmt: skip
+async def test_a_repository_that_a_command_makes_keeps_no_setting_that_is_not_harmless(
+    tmp_path: Path, setting: str
+) -> None:
+    async with scratch_app(tmp_path) as app:
+        result = await sh(
+            app, f"git init -q sub && git -C sub config user.name n && git -C sub config {setting} '{CANARY}'"
+        )
+    config = (tmp_path / "sub/.git/config").read_text()
+    assert CANARY not in config
+    assert "name = n" in config
+    assert result.data["put_back"] == [f"{tmp_path}/sub/.git/config ({setting.lower()})"]
+    assert setting.lower() in result.output.lower()
+
+
+async def test_a_plain_folder_that_is_a_repository_is_looked_through_too(tmp_path: Path, sandbox: str) -> None:
+    async with scratch_app(tmp_path) as app:
+        result = await script(
+            app,
+            "mkdir -p b/objects b/refs b/hooks && echo 'ref: refs/heads/main' > b/HEAD && "
+            f"printf '[core]\\n\\tbare = true\\n\\tfsmonitor = {CANARY}\\n' > b/config && "
+            "printf '#!/bin/sh\\n' > b/hooks/post-index-change",
+        )
+    assert "fsmonitor" not in (tmp_path / "b/config").read_text()
+    assert not (tmp_path / "b/hooks/post-index-change").exists()
+    assert len(result.data["put_back"]) == 2
+
+
+async def test_a_git_file_that_leads_into_the_workspace_brings_no_settings(tmp_path: Path, sandbox: str) -> None:
+    async with scratch_app(tmp_path) as app:
+        await script(
+            app,
+            "mkdir -p s store/objects store/refs && echo 'gitdir: ../store' > s/.git && "
+            f"echo 'ref: refs/heads/main' > store/HEAD && printf '[core]\\n\\tpager = {CANARY}\\n' > store/config",
+        )
+    assert "pager" not in (tmp_path / "store/config").read_text()
+
+
+async def test_hooks_stay_as_they_are_wherever_the_settings_look_for_them(tmp_path: Path, sandbox: str) -> None:
+    repository(tmp_path)
+    run("config", "core.hooksPath", ".githooks", cwd=tmp_path)
+    (tmp_path / ".githooks").mkdir()
+    (tmp_path / ".githooks/pre-commit").write_text("#!/bin/sh\n")
+    async with scratch_app(tmp_path) as app:
+        await script(app, f"echo '{CANARY}' >> .githooks/pre-commit; echo '{CANARY}' > .githooks/pre-push")
+    assert (tmp_path / ".githooks/pre-commit").read_text() == "#!/bin/sh\n"
+    assert not (tmp_path / ".githooks/pre-push").exists()
+
+
+async def test_a_worktree_a_command_makes_works_and_takes_its_settings_from_nowhere_else(
+    tmp_path: Path, sandbox: str
+) -> None:
+    repository(tmp_path)
+    async with scratch_app(tmp_path) as app:
+        made = await sh(app, "git worktree add -q w && git -C w status --short")
+        assert made.ok, made.output
+        await sh(
+            app,
+            "mkdir -p evil && cp -r .git/objects .git/refs evil/ && echo ../../../evil > .git/worktrees/w/commondir",
+        )
+    commondir = tmp_path / ".git/worktrees/w/commondir"
+    assert not commondir.exists() or commondir.read_text() == "../..\n"
+
+
+async def test_a_submodule_a_command_adds_keeps_only_harmless_settings(tmp_path: Path) -> None:
+    library = repository(tmp_path / "library")
+    workspace = repository(tmp_path / "ws")
+    async with scratch_app(workspace) as app:
+        added = await sh(
+            app,
+            f"git -c protocol.file.allow=always submodule add -q {library} lib; "
+            f"git -C lib config core.pager '{CANARY}'; git -C lib status --short",
+        )
+    assert CANARY not in (workspace / ".git/modules/lib/config").read_text(), added.output
+    assert run("-C", "lib", "log", "--oneline", cwd=workspace)
