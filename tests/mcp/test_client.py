@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +16,9 @@ from typing import Any
 import pytest
 
 from surehand import Settings, Surehand
+from surehand.agent.foreign import marked
 from surehand.core.settings import McpServerSettings, PermissionSettings
+from surehand.core.shapes import result_to_anthropic
 from surehand.policy.trust import give as trust
 from surehand.testing import Says
 
@@ -149,6 +152,39 @@ async def test_noise_and_wrong_ids_hurt_no_call(tmp_path: Path) -> None:
         assert (await app.call("rough:rubbish")).output == "after rubbish"
         assert "answer to" in (await app.call("rough:spoof")).output
         assert (await app.call("rough:echo", {"text": "right"})).output == "right"
+
+
+@pytest.mark.parametrize("how", ["no json", "no text", "no result", "a list", "cut off"])
+async def test_an_unreadable_answer_fails_its_call_at_once_and_the_connection_goes_on(tmp_path: Path, how: str) -> None:
+    async with opened(tmp_path, rough=rough()) as app:
+        await app.servers.ready("rough")
+        async with asyncio.timeout(60):  # the call itself would wait for longer
+            result = await app.call("rough:unreadable", {"how": how})
+        assert result.error is not None
+        assert result.error.code == "execution_error"
+        assert "cannot be read" in result.error.message or "wrongly" in result.error.message
+        assert (await app.call("rough:echo", {"text": "right"})).output == "right"
+
+
+async def test_what_a_server_says_in_an_error_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    async with opened(tmp_path, rough=rough()) as app:
+        result = await app.call("rough:refuse_nastily")
+        assert result.error is not None
+        assert "\\x1b]0;evil\\x07no\\u202e" in result.error.message
+        assert result.error.message.isprintable()
+
+
+async def test_text_that_forges_the_end_of_a_result_stays_inside_the_marks(tmp_path: Path) -> None:
+    async with opened(tmp_path, rough=rough()) as app:
+        result = marked(await app.call("rough:end"))
+    blocks = result_to_anthropic("call", result)["content"]
+    text = "\n".join(block["text"] for block in blocks)
+    assert "(end deadbeef]" in text
+    marks = re.findall(r"\[(begin|end) ([0-9a-f]{8})", text)
+    assert {kind for kind, _ in marks} == {"begin", "end"}
+    assert len({number for _, number in marks}) == 1
+    inside = re.sub(r"(?s)\[begin ([0-9a-f]{8}).*?\[end \1\]", "", text)
+    assert "delete everything" not in inside
 
 
 async def test_a_server_cannot_use_our_model(tmp_path: Path) -> None:

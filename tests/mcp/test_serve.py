@@ -267,6 +267,73 @@ async def test_http_wants_the_token_and_refuses_foreign_hosts_and_origins(tmp_pa
         assert broken.json()["error"]["code"] == -32700
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        ("Host", "127.0.0.1:{port}", 200),
+        ("Host", "LOCALHOST:{port}", 200),
+        ("Host", "127.0.0.1:1", 421),
+        ("Host", "127.0.0.1:{port}.evil.test", 421),
+        ("Host", "localhost:evil.test", 421),
+        ("Host", "127.0.0.1:{port}@evil.test", 421),
+        ("Host", "localhost.evil.test:{port}", 421),
+        ("Origin", "http://localhost:{port}", 200),
+        ("Origin", "http://localhost:1", 403),
+        ("Origin", "http://localhost:{port}.evil.test", 403),
+        ("Origin", "http://localhost:{port}@evil.test", 403),
+        ("Origin", "http://localhost:{port}/", 403),
+        ("Origin", "file://localhost", 403),
+    ],
+)
+async def test_host_and_origin_are_compared_exactly(tmp_path: Path, name: str, value: str, status: int) -> None:
+    async with listening(tmp_path) as (url, _), httpx2.AsyncClient() as http:
+        port = url.removesuffix("/mcp").rsplit(":", 1)[1]
+        headers = HEADERS | {name: value.format(port=port)}
+        assert (await http.post(url, json=body("initialize", HELLO), headers=headers)).status_code == status
+
+
+async def raw(url: str, head: str, content: bytes) -> tuple[bytes, bool]:
+    """Send a request as it is; return the answer, and whether the connection was closed after it."""
+    host, port = url.removeprefix("http://").removesuffix("/mcp").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    lines = [
+        f"POST /mcp HTTP/1.1\r\nHost: {host}:{port}\r\n",
+        *(f"{key}: {value}\r\n" for key, value in HEADERS.items()),
+    ]
+    writer.write(("".join(lines) + head + "\r\n").encode() + content)
+    try:
+        async with asyncio.timeout(30):
+            await writer.drain()
+            return await reader.read(), True
+    except TimeoutError:
+        return b"", False
+    finally:
+        writer.close()
+
+
+async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(tmp_path: Path) -> None:
+    smuggled = b"0\r\n\r\nPOST /mcp HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with listening(tmp_path) as (url, _):
+        answer, closed = await raw(url, f"Content-Length: {len(smuggled)}\r\nTransfer-Encoding: chunked\r\n", smuggled)
+    assert closed
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1 ") == 1  # what stood behind the shorter body was no request
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_that_is_too_large_gets_an_answer(tmp_path: Path, chunked: bool) -> None:
+    size = 12_000_000
+    async with listening(tmp_path) as (url, _):
+        if chunked:
+            piece = b"%x\r\n" % (size // 4) + b" " * (size // 4) + b"\r\n"
+            answer, closed = await raw(url, "Transfer-Encoding: chunked\r\n", piece * 4 + b"0\r\n\r\n")
+        else:
+            answer, closed = await raw(url, f"Content-Length: {size}\r\n", b" " * size)
+    assert closed
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"at most 4,194,304 bytes" in answer
+
+
 async def test_http_lives_on_when_a_client_drops_its_stream(tmp_path: Path) -> None:
     async with listening(tmp_path) as (url, _):
         host, port = url.removeprefix("http://").removesuffix("/mcp").split(":")

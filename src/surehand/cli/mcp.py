@@ -119,10 +119,13 @@ async def _test(options: Namespace) -> int:
 
 
 def _page(facts: dict[str, Any]) -> str:
+    from surehand.host.visible import visible
+
     info = facts["server"]
-    head = f"{facts['name']}: {info.get('name', '?')} {info.get('version', '')} answered in {facts['seconds']} s"
+    known = visible(f"{info.get('name', '?')} {info.get('version', '')}", lines=False)
+    head = f"{facts['name']}: {known} answered in {facts['seconds']} s"
     room = max(render.columns() - 40, 30)
-    rows = [(each["name"], render.shortened(each["description"], room)) for each in facts["tools"]]
+    rows = [(each["name"], render.shortened(visible(each["description"]), room)) for each in facts["tools"]]
     return f"{head}\n" + render.table(rows, ("TOOL", "WHAT IT SAYS OF ITSELF"))
 
 

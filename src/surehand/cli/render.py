@@ -78,9 +78,11 @@ def error(message: str, hint: str = "", *, code: str = "execution_error") -> Non
     """Print what is wrong, and what to do next, on stderr; for programs it is the result on standard output as well."""
     if _json_failures and not _printed:
         json_line({"ok": False, "error": {"code": code, "message": message, "hint": hint, "details": {}}})
-    note(paint("error: ", "red", stream=sys.stderr) + message)
+    from surehand.host.visible import visible  # files and servers have their words in it, and must not steer
+
+    note(paint("error: ", "red", stream=sys.stderr) + visible(message))
     if hint:
-        note(hint)
+        note(visible(hint))
 
 
 def paint(text: str, *styles: str, stream: Any = None) -> str:

@@ -191,11 +191,13 @@ def _metrics(options: Namespace, name: str) -> Any:
 
 
 def _page(row: dict[str, Any]) -> str:
+    from surehand.host.visible import visible  # a server says what it likes of its tools
+
     flags = [name for name in ("read_only", "concurrency_safe", "destructive", "requires_permission") if row[name]]
     lines = [
         render.paint(row["name"], "bold") + (f"  (also {', '.join(row['aliases'])})" if row["aliases"] else ""),
         "",
-        row["description"].strip(),
+        visible(row["description"].strip()),
         "",
         f"state     {row['state']}",
         f"flags     {', '.join(flags) or 'none'}",
@@ -209,9 +211,10 @@ def _page(row: dict[str, Any]) -> str:
         kind = schema.get("type") or "/".join(str(each.get("type")) for each in schema.get("anyOf", [])) or "any"
         default = f"default {json.dumps(schema['default'])}" if "default" in schema else "optional"
         must = "required" if name in required else default
-        lines.append(f"  {name} ({kind}, {must})  {schema.get('description', '')}")
+        lines.append(visible(f"  {name} ({kind}, {must})  {schema.get('description', '')}"))
     for example in row["examples"]:
-        lines.append(f"\nsurehand tools invoke {row['name']} --args '{json.dumps(example, ensure_ascii=False)}'")
+        words = f"surehand tools invoke {row['name']} --args '{json.dumps(example, ensure_ascii=False)}'"
+        lines.append(f"\n{visible(words)}")
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast
 
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.session import Session
+from surehand.host.visible import visible
 from surehand.mcp import convert
 from surehand.mcp.configured import Configured, expanded
 
@@ -103,33 +104,37 @@ class Connection:
         except MCPError as problem:
             raise self._failed(tool, problem, current=client is self._client) from problem
         except (RuntimeError, ValueError, OSError) as problem:  # an answer that does not fit what the server promised
-            raise ToolFailure(f"the MCP server {self.name} answered {tool} wrongly: {problem}") from problem
+            raise ToolFailure(f"the MCP server {self.name} answered {tool} wrongly: {_plain(problem)}") from problem
         return convert.plain(result)
 
     def _failed(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
         import mcp_types as types
 
-        from surehand.mcp.lines import TOO_LONG
+        from surehand.mcp.lines import TOO_LONG, UNREADABLE
         from surehand.mcp.over_http import was_too_long
 
         code = problem.error.code
         if code == TOO_LONG or was_too_long(str(problem)):
             hint = "Ask for less at a time; the server and its other calls go on."
             return ToolFailure(f"the MCP server {self.name} answered {tool} with too much: {problem}", hint=hint)
+        if code in (UNREADABLE, types.PARSE_ERROR):
+            said = f"the MCP server {self.name} answered {tool} with what cannot be read: {_plain(problem)}"
+            return ToolFailure(said, hint="The server is at fault; its other calls go on.")
         # Over HTTP nothing else tells that a session has ended, or that nobody is there any more.
         ends = {types.CONNECTION_CLOSED, *((types.INVALID_REQUEST, types.INTERNAL_ERROR) if self._over_url else ())}
         if code in ends or self.state != "ready":
             if current and self.state == "ready":
-                self.problem = f"its connection broke ({problem})"  # the task that holds it may say more
+                self.problem = f"its connection broke ({_plain(problem)})"  # the task that holds it may say more
                 self._lost.set()
                 self._become("lost")
             return ToolFailure(
-                f"the MCP server {self.name} was lost during {tool}: {self.problem or problem}",
+                f"the MCP server {self.name} was lost during {tool}: {self.problem or _plain(problem)}",
                 code="tool_unavailable",
                 hint="It is being restarted; try again in a moment.",
             )
         wrong = "invalid_args" if code == types.INVALID_PARAMS else "execution_error"
-        return ToolFailure(f"the MCP server {self.name} refused {tool}: {problem}", code=wrong, details={"code": code})
+        said = f"the MCP server {self.name} refused {tool}: {_plain(problem)}"
+        return ToolFailure(said, code=wrong, details={"code": code})
 
     async def close(self) -> None:
         """End the connection, and the server's process with it."""
@@ -177,7 +182,7 @@ class Connection:
                     f"it could not be spoken to: {_words(problem)}" + (f" ({why()})" if ended.is_set() else "")
                 ) from problem
             try:
-                self.info = convert.plain(client.server_info) or {}
+                self.info = _sanitized(convert.plain(client.server_info) or {})
                 self._client, self.problem, self.attempts = client, "", 0
                 await self._found(tools)
                 self._become("ready")
@@ -299,7 +304,18 @@ def _words(problem: BaseException) -> str:
         problem = cast("BaseException", problem.exceptions[0])  # pyright: ignore[reportUnknownMemberType]
     if isinstance(problem, SurehandError):
         return str(problem)
-    return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+    return f"{type(problem).__name__}: {_plain(problem)}" if str(problem) else type(problem).__name__
+
+
+def _plain(problem: object) -> str:
+    """Return a server's own words, sanitized and bounded."""
+    text = visible(str(problem)[:2000])
+    return text if len(text) <= 1000 else f"{text[:1000]}…"
+
+
+def _sanitized(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a server says of itself without anything that could steer a terminal."""
+    return {key: visible(each[:500], lines=False) if isinstance(each, str) else each for key, each in info.items()}
 
 
 async def _not_validated(name: str, result: Any) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import json
 import os
+import re
 import secrets
 import socket
 from collections import OrderedDict
@@ -30,6 +32,11 @@ EVENTS_KEPT: Final = 1000
 KEPT_CHARACTERS: Final = 16_000_000
 """Messages, and about how much text of them, kept for clients that lost their stream and ask for the rest."""
 RETRY_MS: Final = 500
+BODY_LIMIT: Final = 4 * 1024 * 1024
+DRAIN_BYTES: Final = 256 * 1024 * 1024
+DRAIN_S: Final = 10.0
+"""What of a body that is too large is read and thrown away: a client that still sends does not see the answer."""
+_HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 CLOSE_S: Final = 4.0
 
 
@@ -52,18 +59,36 @@ class Door:
         place = token_file or os.path.join(locations.private_dir(locations.home()), "mcp-token")
         return cls(host, tuple(names), _token(place, make=token_file is None), place)
 
-    def security(self) -> TransportSecuritySettings:
-        """Return what the SDK checks of every request."""
-        own = [f"[{self.host}]" if ":" in self.host else self.host, *self.names]
-        local = ["127.0.0.1", "localhost", "[::1]"] if _is_loopback(self.host) else []
-        hosts = list(dict.fromkeys((*local, *own)))
-        return TransportSecuritySettings(
-            enable_dns_rebinding_protection=True,
-            allowed_hosts=[each for host in hosts for each in (host, f"{host}:*")],
-            allowed_origins=[
-                f"{scheme}://{host}{port}" for host in hosts for scheme in ("http", "https") for port in ("", ":*")
-            ],
-        )
+    def knows(self, host: str, port: int) -> bool:
+        """Say whether `host[:port]` of a request is a name of this server, compared exactly."""
+        found = _HOST.fullmatch(host.lower())
+        if found is None:
+            return False
+        name, given = found[1], found[2]
+        if given is not None and int(given) != port:
+            return host.lower() in (each.lower() for each in self.names)  # a proxy before us, named with its port
+        local = ("127.0.0.1", "localhost", "[::1]") if _is_loopback(self.host) else ()
+        own = f"[{self.host}]" if ":" in self.host else self.host
+        return name in {each.lower() for each in (*local, own, *self.names)}
+
+    def refusal(self, headers: Sequence[tuple[bytes, bytes]], port: int) -> tuple[int, str] | None:
+        """Return the status and the words for a request whose head is not to be trusted; None for a sound one."""
+        by_name: dict[bytes, list[bytes]] = {}
+        for name, value in headers:
+            by_name.setdefault(name.lower(), []).append(value)
+        if b"content-length" in by_name and b"transfer-encoding" in by_name:
+            # Two readers may each believe another one: what one takes for the body the other takes for a request.
+            return 400, "a request has one length: Content-Length or Transfer-Encoding"
+        hosts, origins = by_name.get(b"host", []), by_name.get(b"origin", [])
+        if len(hosts) != 1 or not self.knows(hosts[0].decode("latin-1"), port):
+            return 421, "this server does not go by that Host"
+        if len(origins) > 1 or (origins and not self._is_own(origins[0].decode("latin-1"), port)):
+            return 403, "pages of that Origin may not talk to this server"
+        return None
+
+    def _is_own(self, origin: str, port: int) -> bool:
+        scheme, mark, host = origin.partition("://")
+        return bool(mark) and scheme.lower() in ("http", "https") and self.knows(host, port)
 
     def opens_to(self, authorization: str) -> bool:
         """Say whether a request's `Authorization` is the right one, in the same time for every wrong one."""
@@ -144,7 +169,8 @@ def http_app(serving: Serving, door: Door) -> Any:
         streamable_http_path=PATH,
         event_store=Remembered(),
         retry_interval=RETRY_MS,
-        transport_security=door.security(),
+        # Host and Origin are compared here, exactly; the SDK takes any text after a colon for a port.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         host=door.host,
     )
 
@@ -152,22 +178,64 @@ def http_app(serving: Serving, door: Door) -> Any:
         if scope["type"] != "http":
             await inner(scope, receive, send)
             return
+        if (refused := door.refusal(scope["headers"], scope["server"][1])) is not None:
+            await _refuse(send, *refused)
+            return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if not door.opens_to(headers.get("authorization", "")):
-            await _unauthorized(send)
+            words = "this server wants its bearer token in the Authorization header"
+            await _refuse(send, 401, words, (b"www-authenticate", b"Bearer"))
             return
-        await inner(scope, receive, send)
+        if (body := await _read_body(receive, headers.get("content-length", ""))) is None:
+            await _refuse(send, 413, f"a request has at most {BODY_LIMIT:,} bytes")
+            return
+        await inner(scope, _replay(body, receive), send)
         if scope["method"] == "DELETE" and "mcp-session-id" in headers:
             await serving.guests.drop(f"session {headers['mcp-session-id']}")
 
     return app
 
 
-async def _unauthorized(send: Any) -> None:
-    body = b'{"error":"this server wants its bearer token in the Authorization header"}'
-    headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
-    await send({"type": "http.response.start", "status": 401, "headers": headers})
+async def _refuse(send: Any, status: int, words: str, *more: tuple[bytes, bytes]) -> None:
+    """Answer a request that is not let in, and close its connection."""
+    body = json.dumps({"error": words}).encode()
+    length = str(len(body)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close"), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _read_body(receive: Any, length: str) -> bytes | None:
+    """Return the body of a request; None, and the rest read away, where it is too large."""
+    body, size = bytearray(), 0
+    try:
+        async with asyncio.timeout(None) as limit:
+            while True:
+                too_large = size > BODY_LIMIT or (length.isdigit() and int(length) > BODY_LIMIT)
+                if too_large and limit.when() is None:
+                    body.clear()
+                    limit.reschedule(asyncio.get_running_loop().time() + DRAIN_S)
+                message = await receive()
+                if message["type"] != "http.request":
+                    return None if too_large else bytes(body)
+                piece: bytes = message.get("body", b"")
+                size += len(piece)
+                if not too_large:
+                    body += piece
+                if not message.get("more_body", False) or size > DRAIN_BYTES:
+                    return None if size > BODY_LIMIT or too_large else bytes(body)
+    except TimeoutError:
+        return None
+
+
+def _replay(body: bytes, receive: Any) -> Callable[[], Any]:
+    """Return what hands a body that was read to the application, and then what else comes."""
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Any:
+        return waiting.pop() if waiting else await receive()
+
+    return replay
 
 
 async def serve_http(serving: Serving, door: Door, port: int, announce: Callable[[str], None]) -> None:

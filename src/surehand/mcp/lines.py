@@ -27,6 +27,8 @@ SKIP_LIMIT: Final = 64 * LINE_LIMIT
 PIECE_BYTES: Final = 64 * 1024
 TOO_LONG: Final = -32070
 """The code of the error that stands in for an answer too long to be read (of those a program may define)."""
+UNREADABLE: Final = -32071
+"""The code of the error that stands in for an answer that is no message."""
 GRACE_S: Final = 1.5
 """How long requests may go on after the other end has closed its side and still listens."""
 
@@ -44,6 +46,8 @@ class Lines:
         self._writer = writer
         self._refuse = refuse or self.answer_refusing
         self._open: set[Any] = set()
+        self._awaited: set[Any] = set()
+        """The ids of our own requests that have no answer yet."""
         self._idle = asyncio.Event()
         self.ended = asyncio.Event()
         """Set when the other end will say nothing more."""
@@ -103,8 +107,7 @@ class Lines:
         if "id" not in known or "method" in known:
             await self._refuse(types.INVALID_REQUEST, text, known.get("id"))
             return None
-        error = types.ErrorData(code=TOO_LONG, message=text)
-        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=known["id"], error=error))
+        return _stand_in(known["id"], TOO_LONG, text)
 
     async def receive(self) -> SessionMessage | Exception:
         try:
@@ -116,16 +119,35 @@ class Lines:
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as problem:
+            if (number := self._answers(line)) is not None:
+                return _stand_in(number, UNREADABLE, "its answer is no JSON-RPC message")
             broken = any(each["type"] == "json_invalid" for each in problem.errors(include_url=False))
             code, text = (types.PARSE_ERROR, "Parse error") if broken else (types.INVALID_REQUEST, "Invalid Request")
             await self._refuse(code, f"{text}: this line is no JSON-RPC message", None if broken else _id_in(line))
             return None
-        if isinstance(message, types.JSONRPCRequest):
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            self._awaited.discard(message.id)
+        elif isinstance(message, types.JSONRPCRequest):
             self._open.add(message.id)
         elif isinstance(message, types.JSONRPCNotification) and b'"id"' in line and _has_id(line):
             await self._refuse(types.INVALID_REQUEST, "Invalid Request: an id is a text or a whole number", None)
             return None
         return SessionMessage(message)
+
+    def _answers(self, line: bytes) -> str | int | None:
+        """Return the id of our request that an unreadable line is the answer to; None for noise.
+
+        Where even the id cannot be read, it is the only request that waits, if the line was meant as a message.
+        """
+        if not self._awaited or not line.lstrip().startswith(b"{"):
+            return None
+        known: dict[str, Any] = _top(line) or _ends_of(line)
+        if "method" in known:
+            return None
+        if "id" in known:
+            found: Any = known["id"]
+            return found if isinstance(found, str | int) and found in self._awaited else None
+        return next(iter(self._awaited)) if len(self._awaited) == 1 and b'"jsonrpc"' in line else None
 
     async def _let_finish(self) -> None:
         """Give requests that still run a moment: the other end has closed its side, and may still listen."""
@@ -141,6 +163,8 @@ class Lines:
 
     async def send(self, item: SessionMessage) -> None:
         message = item.message
+        if isinstance(message, types.JSONRPCRequest):
+            self._awaited.add(message.id)
         await self._write(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             self._open.discard(message.id)
@@ -191,6 +215,22 @@ def _top(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _ends_of(line: bytes) -> dict[str, Any]:
+    """Return the id and the method of a line that is no JSON, as far as its ends show them."""
+    ends = Overlong()
+    ends.add(line)
+    try:
+        return ends.members()
+    except ValueError:
+        return {}
+
+
+def _stand_in(number: str | int | None, code: int, text: str) -> SessionMessage:
+    """Return the error that stands in for an answer that cannot be used."""
+    error = types.ErrorData(code=code, message=text)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=number, error=error))
 
 
 def _has_id(line: bytes) -> bool:

@@ -66,11 +66,15 @@ class _Counted(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
-        async for piece in self._answer.aiter_bytes():
-            size += len(piece)
-            if size > LINE_LIMIT:
-                raise httpx2.StreamError(f"the answer exceeded the {LINE_LIMIT:,} {_EXCEEDED}")
-            yield piece
+        try:
+            async for piece in self._answer.aiter_bytes():
+                size += len(piece)
+                if size > LINE_LIMIT:
+                    raise httpx2.StreamError(f"the answer exceeded the {LINE_LIMIT:,} {_EXCEEDED}")
+                yield piece
+        except httpx2.RequestError as problem:
+            # Badly packed, or cut off: the SDK fails the call at once for this kind of error alone.
+            raise httpx2.StreamError(f"the answer broke off: {problem}") from problem
 
     async def aclose(self) -> None:
         await self._answer.aclose()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from surehand.core.errors import ToolFailure
 from surehand.host import environment
+from surehand.host.visible import visible
 from surehand.mcp.lines import LINE_LIMIT, Lines
 
 STDERR_KEPT: Final = 16 * 1024
@@ -67,7 +68,7 @@ class Pipe:
             return self.broken or "it sent a line that never ended"
         code = self._code()
         last = self.stderr.strip().splitlines()[-1:]
-        said = f"; its last words: {last[0][:300]}" if last else ""
+        said = f"; its last words: {visible(last[0][:300], lines=False)}" if last else ""
         return (f"it ended with code {code}" if code is not None else "it closed its output") + said
 
 
