@@ -367,6 +367,60 @@ class Surehand:
         """Return what a call would do, with its diff and the verdict; nothing is changed."""
         return await self.executor.dry_run(ToolCall(name, args or {}), self.session, self.selection)
 
+    async def undo(
+        self,
+        change_id: str | None = None,
+        *,
+        last: int | None = None,
+        turn: str | None = None,
+        since: str | None = None,
+        to: str | None = None,
+        session: str | None = None,
+        file: str | None = None,
+        all: bool = False,
+        all_sessions: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> ToolResult:
+        """Take back changes of files, by default this session's last one; judged like any call.
+
+        One of a change, the `last` few, a `turn` ("last" or an id), all `since` a time ("10 min") or after a change
+        (`to`) says how much; `session`, `file`, `all` (ignored files too) and `all_sessions` say of what. `dry_run`
+        shows what would happen, and whose changes they are.
+        """
+        turns = None if turn is None else [turn]
+        given = {"change_id": change_id, "last": last, "turns": turns, "since": since, "to": to}
+        given |= {"session": session, "file": file, "all": all, "all_sessions": all_sessions, "force": force}
+        return await self._history_call("Undo", given, dry_run=dry_run)
+
+    async def redo(
+        self,
+        change_id: str | None = None,
+        *,
+        all_sessions: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> ToolResult:
+        """Bring back what this session's latest undo took away, or the undo named; judged like any call."""
+        given = {"change_id": change_id, "all_sessions": all_sessions, "force": force}
+        return await self._history_call("Redo", given, dry_run=dry_run)
+
+    async def changes(
+        self,
+        *,
+        limit: int = 30,
+        session: str | None = None,
+        turn: str | None = None,
+        file: str | None = None,
+    ) -> ToolResult:
+        """List changes of this workspace, newest first (`data["changes"]`); judged like any call."""
+        given = {"limit": limit, "session": session, "turn": turn, "file": file}
+        return await self._history_call("Changes", given, dry_run=False)
+
+    async def _history_call(self, tool: str, given: Mapping[str, Any], *, dry_run: bool) -> ToolResult:
+        args = {name: value for name, value in given.items() if value is not None and value is not False}
+        return await self.dry_run(tool, args) if dry_run else await self.call(tool, args)
+
     def checkpoints(self) -> list[Checkpoint]:
         """Return the turns of this session's conversation, oldest first; each can be rewound to."""
         from surehand.conversations import rewinder

@@ -73,7 +73,7 @@ def _when(at: float) -> str:
 
 def _state(change: Change) -> str:
     if change.kind == "change":
-        return "undone" if change.state == "undone" else "done"
+        return "undone" if change.state == "undone" else change.note.partition(":")[0] or "done"
     return f"{change.kind} of {', '.join(change.about)}"
 
 
@@ -82,6 +82,8 @@ def _files(workspace: str, change: Change) -> str:
 
     signs = {"created": "+", "deleted": "-", "changed": "~"}
     files = change.to_dict()["files"]
+    if not files:
+        return visible(change.description, lines=False)
     names = [f"{signs[each['action']]} {os.path.relpath(each['path'], workspace)}" for each in files[:3]]
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     return visible(", ".join(names), lines=False) + more

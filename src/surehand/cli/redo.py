@@ -13,4 +13,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    return reverse(options, "Redo", {"change_id": options.change, "force": options.force})
+    return reverse(
+        options,
+        "Redo",
+        {"change_id": options.change, "all_sessions": options.all_sessions or None, "force": options.force},
+    )

@@ -1,4 +1,4 @@
-"""`surehand undo`: take back the latest change of the workspace, one by its number, all after one, or a session's."""
+"""`surehand undo`: take back the last change, one by its number, a turn, a session, all since a moment, or a file's."""
 
 from __future__ import annotations
 
@@ -18,19 +18,38 @@ def configure(parser: ArgumentParser) -> None:
     chosen.add_argument(
         "change", nargs="?", metavar="CHANGE", help="the change to take back (`surehand log` lists them)"
     )
+    chosen.add_argument("--last", type=int, metavar="N", help="take back the last N changes (default 1)")
+    chosen.add_argument(
+        "--turn", nargs="?", const="last", metavar="TURN", help="take back all done for one prompt (default: the last)"
+    )
+    chosen.add_argument("--since", metavar="TIME", help='take back all since then: "10 min", "2 h", "14:30"')
     chosen.add_argument("--to", metavar="CHANGE", help="take back every change after this one")
     chosen.add_argument("--of", metavar="SESSION", help="take back every change of a session")
+    parser.add_argument("--file", metavar="PATH", help="only this file, or what lies below this folder")
+    parser.add_argument("--all", action="store_true", help="ignored files and caches too")
     add_common(parser)
 
 
 def add_common(parser: ArgumentParser) -> None:
     """Add what undo and redo have in common."""
+    parser.add_argument("--all-sessions", action="store_true", help="of whichever session, not of the latest alone")
     parser.add_argument("--force", action="store_true", help="go on although a file was changed since")
     parser.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
 
 
 def run(options: Namespace) -> int:
-    args = {"change_id": options.change, "to": options.to, "session": options.of, "force": options.force}
+    args = {
+        "change_id": options.change,
+        "last": options.last,
+        "turns": [options.turn] if options.turn else None,
+        "since": options.since,
+        "to": options.to,
+        "session": options.of,
+        "file": options.file,
+        "all": options.all or None,
+        "all_sessions": options.all_sessions or None,
+        "force": options.force,
+    }
     return reverse(options, "Undo", args)
 
 

@@ -169,7 +169,8 @@ class Executor:
         except ToolFailure as failure:
             return failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
         unknown = "changes nothing" if tool.read_only is True else "cannot say what it would change"
-        text = shown.diff or shown.text if shown else f"{tool.name} {unknown}; it was not run."
+        said = (shown.text, shown.diff) if shown else (f"{tool.name} {unknown}; it was not run.",)
+        text = "\n".join(filter(None, said))
         data = {"verdict": decision.to_dict(), "diff": shown.diff if shown else "", **(shown.data if shown else {})}
         meta = {"tool": tool.name, "call_id": call.id, "dry_run": True} | (
             {"repaired": list(repairs)} if repairs else {}

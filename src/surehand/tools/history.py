@@ -1,14 +1,20 @@
-"""`Undo` and `Redo`: the history through the one door, so that taking back is permitted, recorded and undoable too."""
+"""`Undo`, `Redo` and `Changes`: the history through the one door; taking back is judged, recorded and undoable too."""
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
-from collections.abc import Sequence
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult, Undo
 from surehand.core.context import ToolContext
+from surehand.core.counted import counted
 from surehand.core.effects import DeletePath, Effect, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import Seen
@@ -16,8 +22,11 @@ from surehand.core.tool import Preview, Tool
 from surehand.host.diff import one_line
 from surehand.host.history import undo
 from surehand.host.history.history import HISTORY, Who
-from surehand.host.history.plan import Plan, plan_redo, plan_undo
-from surehand.host.history.words import ABSENT, FileChange
+from surehand.host.history.plan import LAST_TURN, Plan, Wants, Wish, plan_redo, plan_undo, recent_session
+from surehand.host.history.recovery import recover
+from surehand.host.history.steps import CarriedOut
+from surehand.host.history.words import ABSENT, Change, FileChange
+from surehand.host.kept_files import KeptFiles
 from surehand.host.paths import readable_roots
 from surehand.tools.prompts import prompt
 
@@ -29,33 +38,168 @@ _PATHS_SHOWN: Final = 50
 
 
 class UndoArgs(Args):
-    """What to take back; the latest change of the workspace when nothing is named."""
+    """What to take back; this session's last change of files that people keep when nothing is named."""
 
     change_id: str | None = Field(default=None, description="The change to take back, as a result or the log names it")
+    last: int | None = Field(default=None, ge=1, description="Take back the last so many changes (default 1)")
+    turns: list[str] | None = Field(
+        default=None, description='Take back every change of these turns, by their ids; "last" is the latest turn'
+    )
+    since: str | None = Field(
+        default=None, description='Take back every change since then: "10 min", "2 h", "14:30", "2026-01-31 14:30"'
+    )
     to: str | None = Field(default=None, description="Take back every change after this one")
-    session: str | None = Field(default=None, description="Take back every change of this session")
-    turns: list[str] | None = Field(default=None, description="Take back every change of these turns, by their ids")
+    session: str | None = Field(
+        default=None, description="Of this session instead of the own one; alone: everything it changed"
+    )
+    file: str | None = Field(default=None, description="Only this file, or what lies below this folder")
+    all: bool = Field(default=False, description="Ignored files and caches too")
+    all_sessions: bool = Field(default=False, description="Of whichever session")
     force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what no schema can say."""
+        units = ("change_id", "last", "turns", "since", "to")
+        given = [name for name in units if getattr(self, name) is not None]
+        if len(given) > 1:
+            yield given[1], f"cannot be given together with {given[0]}: each says what to take back"
+        if self.change_id is not None and (self.file is not None or self.session is not None):
+            yield "change_id", "names one change, whole; leave out file and session"
+        if self.session is not None and self.all_sessions:
+            yield "all_sessions", "cannot be given together with session"
+        if self.since is not None and moment(self.since, time.time()) is None:
+            yield "since", 'is no time; say "10 min", "2 h", "3 days", "14:30" or "2026-01-31 14:30"'
 
 
 class RedoArgs(Args):
-    """What to bring back; the latest undo when nothing is named."""
+    """What to bring back; this session's latest undo when nothing is named."""
 
     change_id: str | None = Field(default=None, description="The undo to reverse, or a change it took back")
+    all_sessions: bool = Field(default=False, description="The latest undo of whichever session")
     force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
 
 
-def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> Plan:
+class ChangesArgs(Args):
+    """Which changes to list, newest first."""
+
+    limit: int = Field(default=30, ge=1, le=10_000, description="How many at most")
+    session: str | None = Field(default=None, description="Only those of this session and its sub-agents")
+    turn: str | None = Field(default=None, description="Only those of this turn, by its id")
+    file: str | None = Field(default=None, description="Only those of this file, or below this folder")
+
+
+def list_changes(args: ChangesArgs, ctx: ToolContext) -> ToolResult:
+    """Return the changes of the workspace, newest first."""
     history = ctx.session.keep(HISTORY)
+    recover(history)
+    changes = history.changes(
+        limit=args.limit,
+        session_id=None if args.session is None else _session_id(args.session),
+        path=None if args.file is None else os.path.realpath(ctx.resolve(args.file)),
+        turn=args.turn,
+    )
+    lines = [_line(each, ctx) for each in changes] or ["There are no such changes."]
+    dropped = history.dropped()
+    data = {"changes": [each.to_dict() for each in changes], "dropped": dropped}
+    return ToolResult(data=data, output="\n".join([*lines, *([dropped] if dropped else [])]))
+
+
+def _line(change: Change, ctx: ToolContext) -> str:
+    names = [one_line(os.path.relpath(each.path, ctx.session.workspace)) for each in change.files[:3]]
+    more = f" and {len(change.files) - 3:,} more" if len(change.files) > 3 else ""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change.at))
+    state = "" if change.state == "done" else f" [{change.state}]"
+    about = f" of {', '.join(change.about)}" if change.about else ""
+    whose = "" if change.main_session_id == ctx.session.main.id else f" ({one_line(change.main_session_id)})"
+    note = f" - {change.note}" if change.note else ""
+    return f"{change.id}  {at}  {change.tool}{about}{state}  {', '.join(names)}{more}{whose}{note}"
+
+
+def _session_id(name: str) -> str:
+    return name if name.startswith("session_") else f"session_{name}"
+
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_AGO: Final = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|w|weeks?)(?:\s+ago)?", re.IGNORECASE
+)
+
+
+def moment(text: str, now: float) -> float | None:
+    """Return the time a person means ("10 min", "14:30", "2026-01-31 14:30"), in seconds; None for what is no time."""
+    text = text.strip()
+    if ago := _AGO.fullmatch(text):
+        return now - float(ago[1]) * _UNITS[ago[2][0].lower()]
+    try:
+        clock = datetime.time.fromisoformat(text)
+    except ValueError:
+        clock = None
+    try:
+        if clock is not None and ":" in text:
+            today = datetime.datetime.fromtimestamp(now).date()
+            at = datetime.datetime.combine(today, clock).timestamp()
+            return at if at <= now else at - 86400  # the latest time the clock showed that
+        return datetime.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> Plan:
+    """Return what the call is about; worked out once, so that what is done is what was judged and shown."""
     if isinstance(args, RedoArgs):
-        return plan_redo(history, change_id=args.change_id)
-    if sum(each is not None for each in (args.change_id, args.to, args.session, args.turns)) > 1:
-        hint = "change_id takes back one change, to every change after one, session every change of one."
-        raise ToolFailure("name only one of change_id, to, session and turns", code="invalid_args", hint=hint)
-    session_id = args.session
-    if session_id is not None and not session_id.startswith("session_"):
-        session_id = f"session_{session_id}"
-    return plan_undo(history, change_id=args.change_id, to=args.to, session_id=session_id, turns=args.turns)
+        return ctx.once(f"plan of {args!r}", lambda: _plan_redo(args, ctx))
+    return ctx.once(f"plan of {args!r}", lambda: _plan_undo(args, ctx))
+
+
+def _plan_redo(args: RedoArgs, ctx: ToolContext) -> Plan:
+    own = None if args.all_sessions or _is_outside(ctx) else ctx.session.id
+    return plan_redo(ctx.session.keep(HISTORY), change_id=args.change_id, session_id=own)
+
+
+def _plan_undo(args: UndoArgs, ctx: ToolContext) -> Plan:
+    history = ctx.session.keep(HISTORY)
+    wants = _wanted_files(args, ctx)
+    units = (args.last, args.turns, args.since, args.to, args.file)
+    wish = Wish(
+        change_id=args.change_id,
+        to=args.to,
+        turns=None if args.turns is None else tuple(args.turns),
+        since=None if args.since is None else moment(args.since, time.time()),
+        last=args.last or 1,
+        whole_session=args.session is not None and all(each is None for each in units),
+        session_id=_scope(args, ctx, wants),
+        wants=wants,
+    )
+    return plan_undo(history, wish)
+
+
+def _is_outside(ctx: ToolContext) -> bool:
+    """Tell whether a call belongs to no session that a person has: one made by a process that ends with it."""
+    return ctx.session.name is None and not ctx.session.interactive
+
+
+def _scope(args: UndoArgs, ctx: ToolContext, wants: Wants) -> str | None:
+    """Return the session whose changes are meant; None where that is any, or where they are named one by one."""
+    if args.session is not None:
+        return _session_id(args.session)
+    if args.all_sessions or args.change_id is not None or (args.turns is not None and LAST_TURN not in args.turns):
+        return None
+    if not _is_outside(ctx):
+        return ctx.session.id
+    return recent_session(ctx.session.keep(HISTORY), wants)
+
+
+def _wanted_files(args: UndoArgs, ctx: ToolContext) -> Wants:
+    """Return what says of a changed file whether it is meant: the one named, or any that people keep."""
+    if args.file is not None:
+        path = os.path.normpath(ctx.resolve(args.file))
+        places = {path, os.path.realpath(path)}
+        below = tuple(f"{place.rstrip('/')}/" for place in places)
+        return lambda each: each.path in places or each.path.startswith(below)
+    if args.all:
+        return lambda each: True
+    kept = KeptFiles(ctx.session.roots)
+    return lambda each: kept(each.path, is_folder="directory" in (each.before.kind, (each.after or ABSENT).kind))
 
 
 def _roots(ctx: ToolContext) -> undo.RootsOf:
@@ -76,52 +220,98 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 
 
 def check(args: Any, ctx: ToolContext) -> None:
-    undo.check(ctx.session.keep(HISTORY), _plan(args, ctx), _roots(ctx), force=args.force)
+    plan = _plan(args, ctx)
+    if plan.calls:
+        calls = ", ".join(f"{each.tool}({json.dumps(dict(each.args), ensure_ascii=False)})" for each in plan.calls)
+        raise ToolFailure(
+            f"{_named(plan, ctx)} did something that only a call takes back: {one_line(calls)}",
+            code="precondition_failed",
+            hint="Nothing was changed. Make that call, or name another change.",
+            details={"calls": [each.to_dict() for each in plan.calls]},
+        )
+    undo.check(ctx.session.keep(HISTORY), plan, _roots(ctx), force=args.force)
 
 
 def preview(args: Any, ctx: ToolContext) -> Preview:
     plan = _plan(args, ctx)
     diff = undo.preview(ctx.session.keep(HISTORY), plan, _roots(ctx))
-    return Preview(
-        f"would {plan.kind} {_named(plan)}", diff, {"changes": list(plan.originals), "paths": list(plan.paths)}
-    )
+    data = {
+        "changes": list(plan.originals),
+        "paths": list(plan.paths),
+        "sessions": list(plan.sessions),
+        "left_alone": plan.left_alone,
+    }
+    return Preview(f"would {plan.kind} {_named(plan, ctx)}{_left_alone(plan)}", diff, data)
 
 
 def run(args: Any, ctx: ToolContext) -> ToolResult:
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     tool = "Undo" if plan.kind == "undo" else "Redo"
-    who = Who.of(ctx, tool, f"{tool} {_named(plan)}")
+    who = Who.of(ctx, tool, f"{tool} {_named(plan, ctx)}")
     diff = undo.preview(history, plan, _roots(ctx))
-    carried_out = undo.apply(history, plan, who, _roots(ctx), force=args.force)
-    change_id, done = carried_out.change_id, carried_out.steps
-    for step in done:
-        _tell(ctx, tool, change_id, step)
-    lines = [f"  {_told(step)}" for step in done[:_PATHS_SHOWN]]
-    if len(done) > _PATHS_SHOWN:
-        lines.append(f"  ... and {len(done) - _PATHS_SHOWN:,} more paths")
+    done = undo.apply(history, plan, who, _roots(ctx), force=args.force)
+    for step in done.steps:
+        _tell(ctx, tool, done.change_id, step)
     word = "Undid" if plan.kind == "undo" else "Brought back"
+    lines = [f"{word} {_named(plan, ctx)}: {_summary(plan, done)}", *_listed(done)]
+    if done.trouble:
+        lines.append(f"Note: {done.trouble}")
     data = {
-        "change_id": change_id,
+        "change_id": done.change_id,
         "changes": list(plan.originals),
-        "paths": [step.path for step in done],
+        "paths": [step.path for step in done.steps],
+        "already": [step.path for step in done.already],
+        "sessions": list(plan.sessions),
+        "left_alone": plan.left_alone,
         "diff": diff,
     }
-    output = "\n".join([f"{word} {_named(plan)}:", *lines])
-    return ToolResult(data=data, output=output, undo=Undo(change_id, f"reverse this {plan.kind}"))
+    return ToolResult(data=data, output="\n".join(lines), undo=Undo(done.change_id, f"reverse this {plan.kind}"))
 
 
-def _named(plan: Plan) -> str:
+def _named(plan: Plan, ctx: ToolContext) -> str:
+    """Name the changes of a plan, and whose they are where that is not this session."""
     ids = plan.originals
     more = ", ..." if len(ids) > 10 else ""
-    return f"change {ids[0]}" if len(ids) == 1 else f"{len(ids)} changes ({', '.join(ids[:10])}{more})"
+    named = f"change {ids[0]}" if len(ids) == 1 else f"{len(ids)} changes ({', '.join(ids[:10])}{more})"
+    others = [each for each in plan.sessions if each != ctx.session.main.id]
+    return f"{named} of {', '.join(one_line(each) for each in plan.sessions)}" if others else named
+
+
+def _left_alone(plan: Plan) -> str:
+    return f" (and {counted(plan.left_alone, 'cache or ignored file')} left alone)" if plan.left_alone else ""
+
+
+def _summary(plan: Plan, done: CarriedOut) -> str:
+    """Say in a line how many files were restored and removed."""
+    files = [step for step in done.steps if "directory" not in (step.before.kind, (step.after or ABSENT).kind)]
+    did, one = Counter(map(_did, files or done.steps)), "file" if files else "folder"
+    did["restored"] += did.pop("created", 0)
+    parts: list[str] = []
+    for word in ("restored", "removed", "left"):
+        if did[word]:
+            parts.append(f"{word} {f'{did[word]:,}' if parts else counted(did[word], one)}")
+    if done.already:
+        parts.append(f"{len(done.already):,} already as wanted")
+    return (", ".join(parts) or "nothing was left to do") + _left_alone(plan)
+
+
+def _listed(done: CarriedOut) -> list[str]:
+    lines = [f"  {_told(step)}" for step in done.steps]
+    lines += [f"  {one_line(step.path)} was so already, by somebody else's hand" for step in done.already]
+    if len(lines) > _PATHS_SHOWN:
+        lines[_PATHS_SHOWN:] = [f"  ... and {len(lines) - _PATHS_SHOWN:,} more paths"]
+    return lines
+
+
+def _did(step: FileChange) -> str:
+    if (step.after or ABSENT).kind == "absent":
+        return "left" if step.before.kind == "directory" and os.path.isdir(step.path) else "removed"
+    return "created" if step.before.kind == "absent" else "restored"
 
 
 def _told(step: FileChange) -> str:
-    after, name = step.after or ABSENT, one_line(step.path)
-    if after.kind == "absent":
-        left = step.before.kind == "directory" and os.path.isdir(step.path)
-        return f"left {name}, which is not empty" if left else f"removed {name}"
-    return f"{'created' if step.before.kind == 'absent' else 'restored'} {name}"
+    did = _did(step)
+    return f"{did} {one_line(step.path)}" + (", which is not empty" if did == "left" else "")
 
 
 def _tell(ctx: ToolContext, tool: str, change_id: str, step: FileChange) -> None:
@@ -169,5 +359,15 @@ TOOLS: tuple[Tool, ...] = (
         timeout_s=TIME_S,
         origin="workspace",
         examples=({},),
+    ),
+    Tool(
+        name="Changes",
+        description=prompt("changes"),
+        args=ChangesArgs,
+        run=list_changes,
+        read_only=True,
+        search_hint="list changes history log undo what was changed",
+        origin="workspace",
+        examples=({}, {"file": "src/app.py", "limit": 5}),
     ),
 )

@@ -21,10 +21,11 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
 _UNCHANGED: Final = "Nothing was changed."
 _CHECK_EVERY: Final = 200
+_AT_ONCE: Final = 50
+_OF_SESSION: Final = "(session = ? OR main_session = ?)"
 _STRAYS_EVERY_S: Final = 24 * 3600.0
 
 
@@ -336,13 +339,16 @@ class History:
         session_id: str | None = None,
         path: str | None = None,
         call_id: str | None = None,
+        turn: str | None = None,
     ) -> list[Change]:
-        """Return confirmed changes, newest first; of one session, path or call when given."""
+        """Return confirmed changes, newest first; of one session, path, call or turn when given."""
         condition, values = "state != 'intent'", list[str]()
+        if turn is not None:
+            condition, values = condition + " AND turn = ?", [turn]
         if call_id is not None:
-            condition, values = condition + " AND call = ?", [call_id]
+            condition, values = condition + " AND call = ?", [*values, call_id]
         if session_id is not None:
-            condition, values = condition + " AND session = ?", [*values, session_id]
+            condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]
         self.settle()
         with self._held():
             found = self.log.select(condition, values, limit=-1 if path else limit)
@@ -367,10 +373,27 @@ class History:
             condition += f" AND turn IN ({','.join('?' * len(turns))})"
             values += turns
         if session_id is not None:
-            condition, values = condition + " AND session = ?", [*values, session_id]
+            condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]
         self.settle()
         with self._held():
             return self.log.select(condition, values, limit=limit)
+
+    def latest_first(self, condition: str) -> Iterator[Change]:
+        """Yield the entries of the log that meet a condition, newest first, read as they are wanted."""
+        self.settle()
+        below = sys.maxsize
+        while True:
+            with self._held():
+                found = self.log.select(f"number < ? AND {condition}", (below,), limit=_AT_ONCE)
+            yield from found
+            if len(found) < _AT_ONCE:
+                return
+            below = found[-1].number
+
+    def partial_undos(self) -> dict[str, set[str]]:
+        """Return, by change, the paths of it that undos have taken back without the rest of it."""
+        with self._held():
+            return self.log.partial_undos()
 
     def seen(self, digest: str) -> bytes | None:
         """Return a content that a session has read or written here, also in an earlier process."""

@@ -72,6 +72,8 @@ class CarriedOut:
 
     change_id: str
     steps: list[FileChange]
+    already: list[FileChange]
+    """Steps with nothing to do: somebody had made them by hand."""
     trouble: str = ""
 
 
@@ -117,8 +119,8 @@ class Steps:
             folders = _Folders((step.path for step in self.steps), self.roots_of, self._links(), stack)
             check()
             others: dict[str, bytes] = {}
-            steps = self._actual(folders, others)
-            recorded = [step for step in steps if self.recorded(step)]
+            steps, already = self._actual(folders, others)
+            recorded = [step for step in (*steps, *already) if self.recorded(step)]
             pending = None
             if recorded:
                 pending = self.history.begin(who, recorded, kind=kind, about=about, parts=parts)
@@ -126,12 +128,17 @@ class Steps:
             if self.durable and not self._flush_each:
                 os.sync()
             if pending is None:
-                return CarriedOut("", steps)
-            return CarriedOut(pending.id, steps, self.history.commit_reversal(pending))
+                return CarriedOut("", steps, already)
+            return CarriedOut(pending.id, steps, already, self.history.commit_reversal(pending))
 
-    def _actual(self, folders: _Folders, others: dict[str, bytes]) -> list[FileChange]:
-        """Return the steps as they will really happen: from what stands there now, which is kept first."""
+    def _actual(self, folders: _Folders, others: dict[str, bytes]) -> tuple[list[FileChange], list[FileChange]]:
+        """Return the steps as they will really happen, from what stands there now, which is kept first.
+
+        Apart from them those that somebody has made already: they keep what the plan says stood there, so that what
+        reverses this change brings that, and not once more what is there.
+        """
         found: list[FileChange] = []
+        already: list[FileChange] = []
         with self.history.transaction():
             for step in in_order(self.steps):
                 wanted = step.after or ABSENT
@@ -139,12 +146,15 @@ class Steps:
                     now, data = (ABSENT, None) if folder is None else state_in(folder, os.path.basename(step.path))
                 if step.before.mode == wanted.mode and now.kind == wanted.kind:
                     wanted = replace(wanted, mode=now.mode)  # the change leaves the mode alone
+                if now == wanted and not step.before.same_content(wanted):
+                    already.append(FileChange(step.path, step.before, wanted))
+                    continue
                 found.append(actual := FileChange(step.path, now, wanted))
                 if data is not None and self.recorded(actual):
                     self.history.contents.keep(now.digest, [data])
                 elif data is not None:
                     others[now.digest] = data
-        return found
+        return found, already
 
     def _do_all(
         self,

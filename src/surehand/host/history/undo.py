@@ -102,7 +102,7 @@ def apply(history: History, plan: Plan, who: Who, roots_of: RootsOf, *, force: b
     def last_look() -> None:
         check(history, plan, roots_of, force=force)
 
-    return _steps(history, plan, roots_of).carry_out(who, last_look, kind=plan.kind, about=plan.about)
+    return _steps(history, plan, roots_of).carry_out(who, last_look, kind=plan.kind, about=plan.about, parts=plan.parts)
 
 
 def _steps(history: History, plan: Plan, roots_of: RootsOf) -> Steps:

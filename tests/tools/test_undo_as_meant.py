@@ -1,0 +1,205 @@
+"""Undo as people mean it: the last change, a turn, a session, a moment, a file; caches and others' work left alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from surehand import Surehand
+from surehand.core.call import ToolResult
+from surehand.host.history.history import HISTORY
+from surehand.host.kept_files import KeptFiles
+from surehand.testing import Says, scratch_app
+from surehand.tools.history import moment
+
+
+async def write(app: Surehand, name: str, text: str = "x\n") -> str:
+    result = await app.call("Write", {"file_path": name, "content": text})
+    assert result.undo is not None, result.error
+    return result.undo.change_id
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and ".git/" not in str(path)}
+
+
+def error(result: ToolResult) -> str:
+    assert result.error is not None
+    return result.error.text
+
+
+async def test_undo_after_an_edit_and_a_test_run_takes_back_the_edit(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one\n")
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        await app.call("Read", {"file_path": "a.py"})
+        await app.call("Edit", {"file_path": "a.py", "old_string": "one", "new_string": "two"})
+        await app.call(
+            "Bash", {"command": "mkdir -p .pytest_cache/v __pycache__; touch .pytest_cache/v/x __pycache__/a.pyc"}
+        )
+        result = await app.undo()
+        assert result.ok, error(result)
+        assert (tmp_path / "a.py").read_text() == "one\n"
+        assert (tmp_path / ".pytest_cache/v/x").exists()
+        assert "nothing to undo" in error(await app.undo())
+        assert (await app.undo(all=True)).ok
+    assert files(tmp_path) == {"a.py"}
+
+
+async def test_a_command_that_changed_both_leaves_its_cache_files_alone_and_says_how_many(tmp_path: Path) -> None:
+    (tmp_path / "gone.txt").write_text("old\n")
+    command = "mkdir .cache; for n in 1 2 3; do echo $n > .cache/$n; done; rm gone.txt; echo new > new.txt"
+    async with scratch_app(tmp_path) as app:
+        assert (await app.call("Bash", {"command": command})).ok
+        shown = await app.undo(dry_run=True)
+        assert "left alone" in shown.output
+        result = await app.undo()
+        first = result.output.splitlines()[0]
+        assert first.endswith("restored 1 file, removed 1 (and 4 cache or ignored files left alone)")
+        assert files(tmp_path) == {"gone.txt", ".cache/1", ".cache/2", ".cache/3"}
+        await app.undo(file=".cache/2")
+        assert files(tmp_path) == {"gone.txt", ".cache/1", ".cache/3"}
+        await app.redo()
+        await app.redo()
+        assert files(tmp_path) == {"new.txt", ".cache/1", ".cache/2", ".cache/3"}
+        change = (await app.changes(limit=10)).data["changes"][-1]
+        assert change["state"] == "done"
+        assert (await app.undo(change["id"])).ok
+    assert files(tmp_path) == {"gone.txt"}
+
+
+async def test_ignored_files_follow_the_rules_of_git_and_what_it_tracks_is_kept(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    (tmp_path / ".gitignore").write_text("*.log\nout/\n!keep.log\n")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/tracked").write_text("t")
+    for version in ("2", "4"):
+        subprocess.run([*git, "-c", f"index.version={version}", "add", "-f", "out/tracked", ".gitignore"], check=True)
+        kept = KeptFiles([str(tmp_path)])
+        names = ["a.txt", "a.log", "keep.log", "out/x", "out/tracked", "deep/gone/b.log", "__pycache__/m.pyc"]
+        assert [name for name in names if kept(f"{tmp_path}/{name}")] == ["a.txt", "keep.log", "out/tracked"]
+
+
+async def test_a_turn_is_taken_back_and_brought_back_as_one(tmp_path: Path) -> None:
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        await write(app, "before")
+        turn = app.session.begin_turn()
+        await write(app, "a")
+        await write(app, "b")
+        app.session.end_turn()
+        await app.undo(turn="last")
+        assert files(tmp_path) == {"before"}
+        await app.redo()
+        assert files(tmp_path) == {"before", "a", "b"}
+        await write(app, "after")
+        await app.undo(turn=turn)
+        assert files(tmp_path) == {"before", "after"}
+        listed = await app.changes(turn=turn)
+        assert [each["state"] for each in listed.data["changes"]] == ["undone", "undone"]
+
+
+async def test_since_a_moment_and_of_one_file(tmp_path: Path) -> None:
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        await write(app, "a", "1")
+        with (history := app.session.keep(HISTORY)).transaction():
+            history._database.execute("UPDATE change SET at = at - 3600")  # pyright: ignore[reportPrivateUsage]
+        await app.call("Write", {"file_path": "a", "content": "2"})
+        await write(app, "b")
+        await app.undo(file="a")
+        assert ((tmp_path / "a").read_text(), (tmp_path / "b").exists()) == ("1", True)
+        await app.redo()
+        await app.undo(since="10 min")
+        assert ((tmp_path / "a").read_text(), (tmp_path / "b").exists()) == ("1", False)
+        await app.undo(since="2 h")
+        assert files(tmp_path) == set()
+        assert "is no time" in error(await app.undo(since="soon"))
+
+
+@pytest.mark.parametrize(
+    ("text", "ago"), [("10 min", 600), ("90s", 90), ("1.5 hours ago", 5400), ("2 d", 172800), ("yesterday", None)]
+)
+def test_a_person_says_when(text: str, ago: float | None) -> None:
+    now = time.time()
+    assert moment(text, now) == (None if ago is None else now - ago)
+
+
+def test_a_time_of_day_is_the_latest_that_has_been() -> None:
+    now = time.mktime((2026, 3, 10, 12, 0, 0, 0, 0, -1))
+    assert moment("11:30", now) == now - 1800
+    assert moment("12:30", now) == now - 86400 + 1800
+    assert moment("2026-03-10 10:00", now) == now - 7200
+
+
+async def test_edit_undo_edit_redo_undo_takes_back_the_redo(tmp_path: Path) -> None:
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        await write(app, "a")
+        await app.undo()
+        await write(app, "b")
+        await app.redo()
+        assert files(tmp_path) == {"a", "b"}
+        await app.undo()
+        assert files(tmp_path) == {"b"}
+        await app.undo()
+        assert files(tmp_path) == set()
+        await app.redo()
+        await app.redo()
+        assert files(tmp_path) == {"a", "b"}
+
+
+async def test_redo_brings_back_what_was_there_after_a_file_was_put_back_by_hand(tmp_path: Path) -> None:
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        await write(app, "f.txt", "mine\n")
+        os.unlink(tmp_path / "f.txt")
+        undone = await app.undo()
+        assert undone.ok
+        assert "already as wanted" in undone.output
+        redone = await app.redo()
+        assert (tmp_path / "f.txt").read_text() == "mine\n"
+        assert "restored 1 file" in redone.output
+        await app.undo()
+        (tmp_path / "f.txt").write_text("mine\n")
+        again = await app.redo()
+        assert "already as wanted" in again.output
+        assert (tmp_path / "f.txt").read_text() == "mine\n"
+
+
+async def test_a_person_without_a_session_undoes_the_latest_one_and_no_other(tmp_path: Path) -> None:
+    async def within(name: str | None, file: str = "") -> ToolResult | None:
+        async with Surehand(
+            tmp_path, session=name, interactive=False, approver=Says("once"), mode="accept-edits"
+        ) as app:
+            if file:
+                await write(app, file)
+                return None
+            return await app.undo()
+
+    for name, file in (("one", "a"), ("two", "b"), ("two", "c"), ("one", "__pycache__/x.pyc")):
+        await within(name, file)
+    for left in ({"a", "b"}, {"a"}):
+        result = await within(None)
+        assert result is not None
+        assert "of session_two" in result.output
+        assert files(tmp_path) - {"__pycache__/x.pyc"} == left
+    last = await within(None)
+    assert last is not None
+    assert "nothing to undo in session_two" in error(last)
+    assert "of session_one" in error(last)
+
+
+async def test_undo_through_the_library_is_judged(tmp_path: Path) -> None:
+    says = Says("no", "not now")
+    async with scratch_app(tmp_path, approver=says) as app:
+        assert (await app.call("Write", {"file_path": "a", "content": "x"})).error is not None
+        says.answer = Says("once").answer
+        await write(app, "a")
+        says.answer = Says("no", "not now").answer
+        refused = await app.undo()
+        assert "not now" in error(refused)
+        shown = says.asked[-1].preview
+        assert shown is not None
+        assert "would undo change" in shown.text
+    assert files(tmp_path) == {"a"}
