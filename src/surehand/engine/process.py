@@ -17,11 +17,24 @@ from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
+from surehand.registry.importable import find_by_name, import_problem
+
+importing = False
+"""True in a child while it imports the tool's module: nothing there may start a program."""
+
+
+class ProgramStarted(SystemExit):
+    """A module began to run its program while a child imported it; ends the child, whatever the program catches."""
 
 
 async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
     """Run the tool's function in a new process and return its result; on cancellation the process is killed."""
+    if importing:
+        raise ProgramStarted
     function = getattr(tool, "function", tool.run)
+    if (problem := import_problem(tool)) or find_by_name(function.__module__, function.__qualname__) is None:
+        problem = problem or f"{function.__module__} has no {function.__qualname__} for a process to import"
+        raise ToolFailure(f"{tool.name} cannot run in a process: {problem}", code="tool_unavailable")
     order = {
         "module": function.__module__,
         "name": function.__qualname__,

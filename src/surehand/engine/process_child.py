@@ -9,11 +9,13 @@ import json
 import os
 import runpy
 import sys
+from functools import reduce
 from typing import Any
 
 from surehand.core.call import ToolError, ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import FunctionTool, Tool
+from surehand.engine import process
 from surehand.engine.arguments import mended
 
 
@@ -38,12 +40,7 @@ def _run(order: dict[str, Any]) -> Any:
     from surehand.core.call import ToolCall
 
     sys.path[:] = order["path"]
-    if order["script"]:
-        # The same trick as multiprocessing: the script's names without its `if __name__ == "__main__"` part.
-        found: Any = runpy.run_path(order["script"], run_name="__surehand_main__")
-        target = found[order["name"].partition(".")[0]]
-    else:
-        target = getattr(importlib.import_module(order["module"]), order["name"])
+    target = _imported(order)
     if not isinstance(target, Tool):
         value = target(**order["args"])
     else:
@@ -52,6 +49,26 @@ def _run(order: dict[str, Any]) -> Any:
             raise ToolFailure("only a function under @tool runs in a process")
         value = target.run(args, None)  # pyright: ignore[reportArgumentType]  # a process has no session to show
     return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+
+def _imported(order: dict[str, Any]) -> Any:
+    """Return what the order names; the program of the module it stands in is not run."""
+    process.importing = True
+    try:
+        if order["script"]:
+            # The same trick as multiprocessing: the script's names without its `if __name__ == "__main__"` part.
+            names = runpy.run_path(order["script"], run_name="__surehand_main__")
+            first, *rest = order["name"].split(".")
+            return reduce(getattr, rest, names[first])
+        return reduce(getattr, order["name"].split("."), importlib.import_module(order["module"]))
+    except process.ProgramStarted:
+        raise ToolFailure(
+            f"{order['script'] or order['module']} starts its program when it is imported",
+            code="tool_unavailable",
+            hint='Put that under `if __name__ == "__main__":`, or move the tool to a module of its own.',
+        ) from None
+    finally:
+        process.importing = False
 
 
 def _used() -> dict[str, float | int]:

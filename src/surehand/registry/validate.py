@@ -5,6 +5,7 @@ from __future__ import annotations
 from surehand.core.names import name_problems
 from surehand.core.schema import schema_problems
 from surehand.core.tool import Tool
+from surehand.registry.importable import import_problem
 
 
 def problems(tool: object) -> list[str]:
@@ -29,14 +30,6 @@ def problems(tool: object) -> list[str]:
     found += tool.arguments.problems()
     if tool.output_schema is not None:
         found += schema_problems(tool.output_schema, "output schema")
-    if tool.where == "process":
-        found += _process_problems(tool)
+    if tool.where == "process" and (problem := import_problem(tool)):
+        found.append(problem)
     return found
-
-
-def _process_problems(tool: Tool) -> list[str]:
-    function = getattr(tool, "function", tool.run)
-    qualified = getattr(function, "__qualname__", "<")
-    if "<" in qualified:
-        return ["a tool that runs in a process must be a function at the top of an importable module"]
-    return []
