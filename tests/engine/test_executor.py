@@ -323,6 +323,23 @@ async def test_a_custom_tool_marked_read_only_runs_unasked() -> None:
     assert approver.asked == []
 
 
+async def test_a_read_only_tool_that_says_it_asks_is_asked_about() -> None:
+    @tool(read_only=True, requires_permission=True)
+    async def payroll() -> str:
+        "Reads what not everybody may."
+        return "a lot"
+
+    async with scratch_app(tools=[payroll], approver=(says := Says("once"))) as app:
+        assert payroll.info().requires_permission
+        assert (await app.call("payroll")).ok
+        assert len(says.asked) == 1
+        app.approver = Says("no")
+        assert not (await app.call("payroll")).ok
+    async with scratch_app(tools=[payroll], approver=(says := Says("no")), allow=["payroll"]) as app:
+        assert (await app.call("payroll")).ok  # a rule of the user's answers it
+        assert not says.asked
+
+
 async def test_an_approval_for_the_session_is_not_asked_again() -> None:
     @tool
     async def writer(n: int) -> None:

@@ -52,12 +52,16 @@ class Asking:
         self, tool: Tool, session: Session, read_only: bool, effects: Sequence[Effect] | None, source: str
     ) -> Request:
         settings = session.settings.tools.get(tool.name)
+        # A tool that always only reads and still says that it asks means that; one for which it is a matter of the
+        # arguments (Bash) means the calls that change something.
+        always_asks = tool.read_only is True and tool.requires_permission is True
         return Request(
             tool=tool.name,
             aliases=tool.aliases,
             module=tool.module,
             read_only=read_only,
-            needs_permission=tool.needs_permission and not read_only,
+            needs_permission=tool.needs_permission and (always_asks or not read_only),
+            always_asks=always_asks,
             level=tool.level,
             effects=effects,
             workspace=session.workspace,

@@ -94,9 +94,9 @@ class Judgement:
 
     def _unseen(self, allow: tuple[Rule, ...]) -> tuple[Verdict, str]:
         request = self.request
-        if request.read_only:
+        if request.read_only and not request.always_asks:
             return "allow", "it is read-only"
-        if request.mode == "plan":
+        if request.mode == "plan" and not request.read_only:
             return "deny", f"{request.tool} is not read-only, and mode plan runs read-only tools alone"
         if request.mode == "bypass":
             return "allow", "mode bypass"

@@ -47,6 +47,8 @@ class Request:
     tool_settings: ToolPermissionSettings | None = None
     confined: bool = False
     """Whether nothing outside the roots may be changed, whatever rules allow."""
+    always_asks: bool = False
+    """Whether the tool says of itself that it asks although it only reads."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -180,6 +182,7 @@ class Policy:
             request.mode,
             request.read_only,
             request.needs_permission,
+            request.always_asks,
             request.effects is None,
             bool(request.origins),
         )
