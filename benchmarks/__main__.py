@@ -1,21 +1,26 @@
-"""`python -m benchmarks [NAME ...] [--quick]`: run the named benchmarks, or all, and print one table."""
+"""`python -m benchmarks [NAME ...] [--quick]`: run the named benchmarks, or all, and print one table.
+
+Those whose name begins with `door_` go through the public door with default settings: what a user gets. The others
+time inner functions, and say where the time goes.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
 from pathlib import Path
 
 from benchmarks.harness import Harness
 
+NO_BENCHMARKS = ("__init__", "__main__", "harness", "public_door")
+
 
 def main(words: list[str]) -> int:
     quick = "--quick" in words
     names = [word for word in words if not word.startswith("-")]
-    every = sorted(
-        path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "__main__", "harness")
-    )
+    every = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in NO_BENCHMARKS)
     unknown = set(names) - set(every)
     if unknown:
         sys.stderr.write(f"no benchmark named {', '.join(unknown)}; there are {', '.join(every)}\n")
@@ -29,7 +34,8 @@ def main(words: list[str]) -> int:
         except Exception:  # the others are worth their table
             traceback.print_exc()
             failed.append(name)
-    sys.stdout.write(harness.table() + "\n")
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    sys.stdout.write(f"{harness.table()}\nload of the last 1, 5 and 15 minutes: {load} on {os.cpu_count()} cores\n")
     sys.stderr.write(f"failed: {', '.join(failed)}\n" if failed else "")
     return 1 if failed else 0
 

@@ -104,14 +104,38 @@ class Harness:
 
 def _measure(case: Case) -> None:
     gc.collect()
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = _cpu_of_all()
     start = time.perf_counter()
     case.run()
     case.wall.append(time.perf_counter() - start)
-    own_after, children_after = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = own_after.ru_utime + own_after.ru_stime - own.ru_utime - own.ru_stime
-    spent += children_after.ru_utime + children_after.ru_stime - children.ru_utime - children.ru_stime
-    case.cpu.append(spent)
+    case.cpu.append(_cpu_of_all() - before)
+
+
+def _cpu_of_all() -> float:
+    """Return the CPU seconds of this process, of its children that ended, and of all helpers below it that live on."""
+    own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + _cpu_of_helpers()
+
+
+def _cpu_of_helpers() -> float:
+    """Return the CPU seconds of every living process below this one (launchers, servers), in ticks of the clock."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            parents[int(name)] = int(fields[1])
+            ticks[int(name)] = sum(map(int, fields[11:15]))  # its own and that of its children that ended
+    below, added = {os.getpid()}, True
+    while added:
+        found = {pid for pid, parent in parents.items() if parent in below} - below
+        below |= found
+        added = bool(found)
+    return sum(ticks[pid] for pid in below if pid != os.getpid()) / os.sysconf("SC_CLK_TCK")
 
 
 def process(*words: str, cwd: str | None = None) -> Callable[[], object]:

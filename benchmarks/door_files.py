@@ -1,0 +1,144 @@
+"""Edit and Read through the door: all checks, history and audit included."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from benchmarks.harness import Harness
+from benchmarks.public_door import Door, Peer, contestants, door, scratch
+
+SMALL = 100
+READS = 1000
+LINE = b"a line of text as it stands in a large file, number %09d\n"
+DEEPAGENTS = """
+import sys
+from deepagents.backends import FilesystemBackend
+backend = FilesystemBackend(root_dir=sys.argv[1], virtual_mode=False)
+turn = 0
+print("ready", flush=True)
+for _ in sys.stdin:
+    for _ in range(int(sys.argv[3])):
+        backend.edit(sys.argv[2], f"value {turn} end", f"value {turn + 1} end")
+        turn += 1
+    print("done", flush=True)
+"""
+
+
+def rows(harness: Harness) -> None:
+    """Add the rows of this job."""
+    _large(harness, 1_000_000, "1 MB", "<= 1.5", 25)
+    _large(harness, 50_000_000, "50 MB", "<= 1.3", 7)
+    _small(harness)
+    _reads(harness)
+    with scratch() as folder, door(folder) as app:
+        whole = {"file_path": str(folder / "new.txt"), "content": "x" * 1_000_000}
+        gap = app.stall(lambda: app.app.call("Write", whole))
+        harness.fact("loop held", "Write of 1 MB", gap * 1000, "<= 50", "ms")
+
+
+def _copy_and_rename(path: Path) -> None:
+    """Read, write and rename the same bytes: what no atomic edit can do without."""
+    _replace(path, path.read_bytes(), flush=True)
+
+
+def _replace(path: Path, data: bytes, *, flush: bool) -> None:
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        if flush:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+class _Editing:
+    """One file, edited to and fro."""
+
+    def __init__(self, app: Door, path: Path, old: str, new: str) -> None:
+        self.app, self.path, self.words = app, path, (old, new)
+        self.turn = 0
+        app.call("Read", file_path=str(path), limit=1)
+
+    def __call__(self) -> None:
+        old, new = self.words[self.turn % 2], self.words[1 - self.turn % 2]
+        self.turn += 1
+        self.app.call("Edit", file_path=str(self.path), old_string=old, new_string=new)
+
+
+def _large(harness: Harness, size: int, label: str, goal: str, rounds: int) -> None:
+    count = size // len(LINE % 0)
+    with scratch() as folder, door(folder) as app:
+        ours, twin = folder / "ours.txt", folder.parent / f"{folder.name}.twin"
+        for path in (ours, twin):
+            path.write_bytes(b"".join(LINE % number for number in range(count)))
+        edit = _Editing(app, ours, f"number {count // 2:09d}", f"NUMBER {count // 2:09d}")
+        anchor = ("read, write, flush, rename", lambda: _copy_and_rename(twin))
+        harness.compare(f"Edit, {label}", [anchor, ("surehand", edit)], goal=goal, rounds=rounds)
+        twin.unlink()
+
+
+def _small(harness: Harness) -> None:
+    body = b"".join(b"    line %d of a small source file\n" % number for number in range(80))
+    with scratch() as folder, door(folder) as app:
+        turns = dict.fromkeys(("bare", "flushed", "ours"), 0)
+        for name in (*turns, "peer"):
+            (folder / f"{name}.txt").write_bytes(b"value 0 end\n" + body)
+        app.call("Read", file_path=str(folder / "ours.txt"))
+
+        def bare(name: str, flush: bool) -> None:
+            path = folder / f"{name}.txt"
+            for _ in range(SMALL):
+                data, turn = path.read_bytes(), turns[name]
+                assert data.count(b"value %d end" % turn) == 1
+                _replace(path, data.replace(b"value %d end" % turn, b"value %d end" % (turn + 1)), flush=flush)
+                turns[name] += 1
+
+        def ours() -> None:
+            for _ in range(SMALL):
+                turn = turns["ours"]
+                old, new = f"value {turn} end", f"value {turn + 1} end"
+                app.call("Edit", file_path=str(folder / "ours.txt"), old_string=old, new_string=new)
+                turns["ours"] += 1
+
+        peer = Peer("deepagents", ["deepagents"], DEEPAGENTS, str(folder), str(folder / "peer.txt"), str(SMALL))
+        with contestants(peer) as others:
+            harness.compare(
+                f"{SMALL} small edits",
+                [
+                    ("replace and rename", lambda: bare("bare", flush=False)),
+                    ("the same, flushed", lambda: bare("flushed", flush=True)),
+                    *others,
+                    ("surehand", ours),
+                ],
+                goal="<= 3.7",
+                rounds=10,
+                warm=1,
+            )
+
+
+def _reads(harness: Harness) -> None:
+    with scratch() as folder, door(folder) as app:
+        paths = [folder / f"file{number}.py" for number in range(100)]
+        for path in paths:
+            path.write_bytes(b"".join(b"line %d of a source file\n" % number for number in range(50)))
+        calls = [{"file_path": str(paths[number % 100]), "offset": number % 7} for number in range(READS)]
+
+        def plain() -> None:
+            for number in range(READS):
+                paths[number % 100].read_text().splitlines()
+
+        harness.compare(
+            f"{READS:,} Reads, ten at once",
+            [("read_text, one by one", plain), ("surehand", lambda: app.together("Read", calls, 10))],
+            rounds=7,
+        )
+        ours = harness.rows[-1]
+        harness.fact("Reads a second, ten at once", "surehand", READS / ours.seconds, ">= 10,000", "a second")
+
+        async def batch() -> None:
+            from surehand import ToolCall
+
+            await app.app.run_calls([ToolCall("Read", args) for args in calls])
+
+        harness.fact("loop held", "a batch of 1,000 Reads", app.stall(batch) * 1000, "<= 20", "ms")

@@ -1,0 +1,118 @@
+"""Grep and Glob through the door, on a checkout with ignore files: warm, first, after an edit, with an odd rule."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import SCRATCH, Harness, process
+from benchmarks.public_door import Peer, checkout, contestants, door
+from benchmarks.search import COMMON, RARE, _rg, _tree
+
+PYTHON_RIPGREP = """
+import sys
+from python_ripgrep import files, search
+print("ready", flush=True)
+for _ in sys.stdin:
+    search([sys.argv[2]], paths=[sys.argv[1]]) if sys.argv[3] == "grep" else files(["*"], paths=[sys.argv[1]])
+    print("done", flush=True)
+"""
+DEEPAGENTS = """
+import sys
+from deepagents.backends import FilesystemBackend
+backend = FilesystemBackend(root_dir=sys.argv[1])
+print("ready", flush=True)
+for _ in sys.stdin:
+    grep = getattr(backend, "grep", None) or backend.grep_raw
+    glob = getattr(backend, "glob", None) or backend.glob_info
+    grep(sys.argv[2]) if sys.argv[3] == "grep" else glob("**/*")
+    print("done", flush=True)
+"""
+
+
+def _peers(folder: Path, job: str) -> tuple[Peer, ...]:
+    return (
+        Peer("python-ripgrep", ["python-ripgrep"], PYTHON_RIPGREP, str(folder), RARE, job),
+        Peer("deepagents", ["deepagents"], DEEPAGENTS, str(folder), RARE, job),
+    )
+
+
+def rows(harness: Harness) -> None:
+    """Add the rows of this job."""
+    from surehand.host.rg import program
+
+    large, odd = checkout(), checkout("checkout-odd", odd=True)
+    small = _tree(SCRATCH / "search-small", 100)
+    bare = _rg(program(), large, "-n", RARE)
+    with door(large) as app, contestants(*_peers(large, "grep")) as others:
+        ours = app.calling("Grep", pattern=RARE)
+        harness.compare("Grep 31k files, warm", [("rg", bare), *others, ("surehand", ours)], goal="<= 1.15")
+        harness.compare(
+            "Grep 31k files, after an edit",
+            [("rg", bare), ("surehand", ours)],
+            goal="<= 1.15",
+            between=lambda: _edit(large),
+        )
+        whole = _rg(program(), large, "-n", COMMON)
+        capped = app.calling("Grep", pattern=COMMON)
+        harness.compare("Grep capped at 250 lines", [("rg, all of it", whole), ("surehand", capped)], goal="<= 0.04")
+    harness.compare("Grep 31k files, first call", [("rg", bare), ("surehand", lambda: _first(large))], goal="<= 1.15")
+    with door(odd) as app:
+        strange = _rg(program(), odd, "-n", RARE)
+        harness.compare(
+            "Grep 31k files, an odd ignore rule",
+            [("rg", strange), ("surehand", app.calling("Grep", pattern=RARE))],
+            goal="<= 1.15",
+        )
+    command = str(Path(sys.executable).parent / "surehand")
+    line = [command, "tools", "invoke", "Grep", "--args", f'{{"pattern": "{RARE}"}}']
+    start = [command, "tools", "invoke", "time.now", "--args", "{}"]
+    harness.compare(
+        "Grep 31k files, command line",
+        [("rg", bare), ("a cold start alone", process(*start, cwd=str(large))), ("surehand", _run(line, large))],
+        goal="1.15+start",
+        rounds=7,
+    )
+    listed = _rg(program(), large, "--files")
+    with door(large) as app, contestants(*_peers(large, "glob")) as others:
+        found = app.calling("Glob", pattern="**/*.{py,pyi,h,md}")
+        sorted_by_hand = lambda: _stat_and_sort(large, program())  # noqa: E731
+        harness.compare(
+            "Glob, newest first, 20k hits",
+            [("rg --files", listed), ("rg --files, stat, sort", sorted_by_hand), *others, ("surehand", found)],
+            goal="<= 2.0",
+        )
+        for name, args in (("Grep", {"pattern": RARE}), ("Grep", {"pattern": COMMON}), ("Glob", {"pattern": "**/*"})):
+            gap = app.stall(lambda name=name, args=args: app.app.call(name, args))
+            harness.fact("loop held", f"{name} {args['pattern'][:12]}", gap * 1000, "<= 50", "ms")
+    with door(small) as app:
+        bare = _rg(program(), small, "--files")
+        harness.compare(
+            "Glob, 100 files", [("rg --files", bare), ("surehand", app.calling("Glob", pattern="**/*"))], goal="<= 0.4"
+        )
+
+
+def _edit(folder: Path) -> None:
+    """Change a file in a place deep in the tree, as an agent at work does."""
+    place = folder / "copy0" / "bench_edit.txt"
+    place.write_text(os.urandom(8).hex())
+    place.unlink()
+
+
+def _first(folder: Path) -> Any:
+    with door(folder) as app:
+        return app.call("Grep", pattern=RARE)
+
+
+def _run(words: list[str], folder: Path) -> Any:
+    return lambda: subprocess.run(words, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+
+
+def _stat_and_sort(folder: Path, program: str) -> list[str]:
+    """The floor of what Glob does: list, look at the time of each, sort."""
+    command = [program, "--no-config", "--hidden", "--glob=!.git", "--files", "."]
+    names = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=False).stdout.decode().split("\n")[:-1]
+    return sorted(names, key=lambda name: os.stat(folder / name).st_mtime_ns, reverse=True)

@@ -1,0 +1,121 @@
+"""Bash through the door: one command, with and without a sandbox, that writes one file or many, ten at once."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.harness import Harness, process
+from benchmarks.public_door import Door, door, scratch
+
+CALLS = 10
+REMOVED, APPENDED = 7000, 1000
+
+
+def rows(harness: Harness) -> None:
+    """Add the rows of this job."""
+    from surehand.core.settings import SandboxSettings, Settings
+
+    with scratch() as folder:
+        anchor = ("asyncio bash -c", lambda: asyncio.run(_spawned("echo hi", folder, CALLS)))
+        unconfined = Settings(sandbox=SandboxSettings(mode="off"))
+        with door(folder, settings=unconfined) as app:
+            harness.compare(
+                "Bash echo, no sandbox", [anchor, ("surehand", _times(app, "echo hi", CALLS))], goal="<= 1.3"
+            )
+        with door(folder) as app:
+            harness.compare(
+                "Bash echo, sandboxed", [anchor, ("surehand", _times(app, "echo hi", CALLS))], goal="<= 2.0"
+            )
+            writing = ("asyncio bash -c", lambda: asyncio.run(_spawned("echo $RANDOM > out.txt", folder, CALLS)))
+            ours = ("surehand, with undo", _times(app, "echo $RANDOM > out.txt", CALLS))
+            harness.compare("Bash that writes one file", [writing, ours], goal="<= 3.0")
+            _many_files(harness, folder, app)
+            _rate(harness, folder, app)
+    command = str(Path(sys.executable).parent / "surehand")
+    with scratch() as folder:
+        invoke = [command, "tools", "invoke", "Bash", "--args", '{"command": "echo hi"}']
+        harness.compare(
+            "tools invoke Bash",
+            [
+                ("python -c pass", process(sys.executable, "-c", "pass")),
+                ("surehand", process(*invoke, cwd=str(folder))),
+            ],
+            goal="<= 12",
+        )
+
+
+async def _spawned(command: str, folder: Path, times: int) -> None:
+    for _ in range(times):
+        words = ("bash", "-c", command)
+        child = await asyncio.create_subprocess_exec(*words, cwd=folder, stdout=subprocess.PIPE)
+        await child.communicate()
+
+
+def _times(app: Door, command: str, times: int) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(times):
+            app.call("Bash", command=command)
+
+    return run
+
+
+def _fill(folder: Path, count: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for number in range(count):
+        place = folder / str(number // 100)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.txt").write_text(f"file {number}\n")
+
+
+def _many_files(harness: Harness, folder: Path, app: Door) -> None:
+    """Commands that change many files; each finds the same tree, made off the clock."""
+    many = folder / "many"
+    jobs = (
+        (f"rm -rf of {REMOVED:,} files", "rm -rf many", REMOVED, "<= 2.5"),
+        (f"append to {APPENDED:,} files", "for f in many/*/*; do echo more >> $f; done", APPENDED, "<= 3"),
+    )
+    for name, command, count, goal in jobs:
+        harness.compare(
+            f"Bash: {name}",
+            [
+                ("asyncio bash -c", lambda command=command: asyncio.run(_spawned(command, folder, 1))),
+                ("surehand, with undo", lambda command=command: app.call("Bash", command=command)),
+            ],
+            goal=goal,
+            rounds=3,
+            warm=0,
+            between=lambda count=count: _fill(many, count),
+        )
+        _fill(many, count)
+        gap = app.stall(lambda command=command: app.app.call("Bash", {"command": command}))
+        harness.fact("loop held", name, gap * 1000, "<= 50", "ms")
+    shutil.rmtree(many, ignore_errors=True)
+
+
+def _rate(harness: Harness, folder: Path, app: Door) -> None:
+    """Commands a second, ten at once."""
+    count = 100
+
+    async def bare() -> None:
+        waiting = iter(range(count))
+
+        async def worker() -> None:
+            for _ in waiting:
+                await _spawned("true", folder, 1)
+
+        await asyncio.gather(*(worker() for _ in range(10)))
+
+    started = time.perf_counter()
+    asyncio.run(bare())
+    harness.fact("Bash calls a second, ten at once", "asyncio", count / (time.perf_counter() - started), "", "a second")
+    app.together("Bash", [{"command": "true"}] * 20, 10)
+    started = time.perf_counter()
+    app.together("Bash", [{"command": "true"}] * count, 10)
+    taken = time.perf_counter() - started
+    harness.fact("Bash calls a second, ten at once", "surehand", count / taken, ">= 500", "a second")

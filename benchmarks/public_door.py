@@ -1,0 +1,185 @@
+"""What the benchmarks of the public door share: an application with default settings, a checkout, and peers.
+
+Everything is on as a user has it: policy, audit, history, sandbox. The state is in a scratch folder of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import SCRATCH, peers
+from benchmarks.search import FILES, _tree
+
+ODD_RULE = "Icon[\r]\n"
+"""From GitHub's macOS template: `rg` reads it otherwise than git."""
+TEMPLATE = """\
+__pycache__/
+*.py[cod]
+*.egg-info/
+/build/
+/dist/
+.venv/
+node_modules/
+*.log
+!keep.log
+.coverage.*
+"""
+
+
+class Door:
+    """An application over a folder, called as a program calls it; each call must succeed."""
+
+    def __init__(self, workspace: str | Path, **options: Any) -> None:
+        from surehand import Surehand
+        from surehand.testing import Says
+
+        self._home = tempfile.mkdtemp(prefix="surehand-bench-home-")
+        os.environ["SUREHAND_HOME"] = self._home
+        self.runner = asyncio.Runner()
+        self.app = Surehand(workspace, approver=Says(), **options)
+
+    def call(self, name: str, **args: Any) -> Any:
+        """Make one call and return its result."""
+        return self.runner.run(self._called(name, args))
+
+    def calling(self, name: str, **args: Any) -> Callable[[], Any]:
+        """Return a contestant that makes this call."""
+        return lambda: self.call(name, **args)
+
+    async def _called(self, name: str, args: dict[str, Any]) -> Any:
+        result = await self.app.call(name, args)
+        assert result.ok, result.output
+        return result
+
+    def together(self, name: str, many: list[dict[str, Any]], at_once: int) -> None:
+        """Make many calls, some at once."""
+
+        async def all_of_them() -> None:
+            waiting = iter(many)
+
+            async def worker() -> None:
+                for args in waiting:
+                    await self._called(name, args)
+
+            await asyncio.gather(*(worker() for _ in range(at_once)))
+
+        self.runner.run(all_of_them())
+
+    def stall(self, work: Callable[[], Any]) -> float:
+        """Return the longest time (s) the event loop was not served while an awaitable ran."""
+
+        async def watched() -> float:
+            widest = 0.0
+
+            async def beat() -> None:
+                nonlocal widest
+                while True:
+                    before = time.perf_counter()
+                    await asyncio.sleep(0.001)
+                    widest = max(widest, time.perf_counter() - before - 0.001)
+
+            beating = asyncio.create_task(beat())
+            await asyncio.sleep(0.01)
+            await work()
+            await asyncio.sleep(0.01)
+            beating.cancel()
+            return widest
+
+        return self.runner.run(watched())
+
+    def close(self) -> None:
+        """End the application, and remove what it kept."""
+        self.runner.run(self.app.close())
+        self.runner.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+@contextmanager
+def door(workspace: str | Path, **options: Any) -> Iterator[Door]:
+    """Open the door for a few rows."""
+    made = Door(workspace, **options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder that is gone afterwards, on the disk the checkout is on."""
+    SCRATCH.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def checkout(name: str = "checkout", *, odd: bool = False) -> Path:
+    """Return a large checkout: the one that `BENCH_CHECKOUT` names, or one made of the packages of this environment.
+
+    The made one has an ignore file in every top folder, as a repository of many projects has.
+    """
+    if given := os.environ.get("BENCH_CHECKOUT"):
+        return Path(given)
+    folder = _tree(SCRATCH / f"door-{name}", FILES)
+    for project in folder.glob("copy*"):
+        (project / ".gitignore").write_text(TEMPLATE)
+    if odd:
+        (folder / ".gitignore").write_text(TEMPLATE + ODD_RULE)
+    return folder
+
+
+class Peer:
+    """Another tool in an environment of its own: a process that does its job once for every line it is sent."""
+
+    def __init__(self, name: str, packages: list[str], script: str, *words: str) -> None:
+        self.name = name
+        python = peers(name, packages)
+        self.there = False
+        if python is None:
+            return
+        self._child = subprocess.Popen(
+            [str(python), "-c", script, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
+        )
+        self.there = self._answer() == "ready"
+
+    def _answer(self) -> str:
+        assert self._child.stdout is not None
+        return self._child.stdout.readline().strip()
+
+    def __call__(self) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write("go\n")
+        if (said := self._answer()) != "done":
+            raise RuntimeError(f"{self.name} said {said!r}")
+
+    def close(self) -> None:
+        """End the process."""
+        if hasattr(self, "_child"):
+            self._child.kill()
+            self._child.wait()
+
+
+@contextmanager
+def contestants(*wanted: Peer) -> Iterator[list[tuple[str, Callable[[], object]]]]:
+    """Give the peers that could be had as contestants; they end afterwards."""
+    try:
+        yield [(peer.name, peer) for peer in wanted if peer.there]
+    finally:
+        for peer in wanted:
+            peer.close()
