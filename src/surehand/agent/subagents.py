@@ -7,6 +7,7 @@ judges its calls with the same policy, mode and grants, and its roots are the pa
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from time import time
 from typing import Any, Final
@@ -26,7 +27,9 @@ from surehand.core.session import Kept, Session
 from surehand.core.tasks import Status, TaskBoard
 from surehand.core.view import Selection
 from surehand.engine.executor import Executor
-from surehand.host import git
+from surehand.git import worktrees
+from surehand.git.worktrees import Worktree
+from surehand.host.own_git import OwnGit
 
 OpenModel = Callable[[str | None], Model]
 
@@ -140,8 +143,19 @@ class Subagents:
         self.session.notices.append(f"[notice] Background agent {agent.id} ({agent.description}) {said}")
 
     async def _in_worktree(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
+        place = worktrees.new_place()
+        git = OwnGit(self.session, (place,))
         try:
-            worktree = await git.add_worktree(self.session.workspace, order.branch_name, f"{agent.id}-{int(time())}")
+            return await self._with_git(git, agent, profile, order, place)
+        finally:
+            await git.close()
+            if not os.listdir(place):
+                os.rmdir(place)
+
+    async def _with_git(self, git: OwnGit, agent: Agent, profile: Profile, order: AgentOrder, place: str) -> ToolResult:
+        named = f"{agent.id}-{int(time())}"
+        try:
+            worktree = await worktrees.add_worktree(git.run, self.session.workspace, place, order.branch_name, named)
         except ToolFailure:
             agent.state = "failed"
             raise
@@ -152,9 +166,9 @@ class Subagents:
         except ToolFailure as problem:
             failure = problem
         finally:
-            changed, commits = await git.changes(worktree)
+            changed, commits = await worktrees.changes(git.run, worktree)
             if not changed and not commits:
-                await git.remove_worktree(worktree)
+                await worktrees.remove_worktree(git.run, worktree)
         if failure is not None:
             if changed or commits:
                 failure.hint = (
@@ -277,7 +291,7 @@ def _result(agent: Agent, outcome: Outcome) -> ToolResult:
     return ToolResult(data=data, output=text)
 
 
-def _with_worktree(result: ToolResult, worktree: git.Worktree, changed: Sequence[str], commits: int) -> ToolResult:
+def _with_worktree(result: ToolResult, worktree: Worktree, changed: Sequence[str], commits: int) -> ToolResult:
     """Say where an agent's changes are, and what they could not build on."""
     place: dict[str, Any] = {"branch": worktree.branch, "worktree": worktree.path}
     where = f"branch {worktree.branch}, {counted(commits, 'commit')}, in {worktree.path}"

@@ -34,3 +34,20 @@ ONLY_READS: Final[dict[str, str]] = {
     "GIT_PAGER": "cat",
     **_numbered(_SETTINGS),
 }
+
+OWN_WORDS: Final = (
+    "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.editor=true",
+    "-c", "commit.gpgSign=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "protocol.allow=never",
+    "-c", "credential.helper=", "-c", "submodule.recurse=false", "-c", "core.sshCommand=false",
+    "-c", "status.submoduleSummary=false", "-c", "diff.submodule=short",
+)  # fmt: skip
+"""What stands before the subcommand wherever Surehand runs git itself."""
+OWN_VARIABLES: Final = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C",
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -258,8 +258,14 @@ class Shells:
         except LauncherFailure as failure:
             raise ToolFailure(f"commands cannot run here: {failure}", code="tool_unavailable") from failure
 
-    def closed_plan(self, *, namespaces: bool) -> Plan:
-        """Return what is enforced on this session's commands as things lie now."""
+    async def git_launcher(self, also: Sequence[str] = ()) -> Launcher:
+        """Return a launcher of the caller's own for git, which may write in further folders."""
+        if self.session.settings.sandbox.mode == "off" or not probe.available():
+            return await self._started(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+        return await self._started(self.closed_plan(namespaces=probe.abilities().namespaces, also=also))
+
+    def closed_plan(self, *, namespaces: bool, also: Sequence[str] = ()) -> Plan:
+        """Return what is enforced on this session's commands as things lie now; `also` may be written in, too."""
         session = self.session
         own = [locations.home(), os.path.dirname(locations.user_settings())]
         plan = closed_plan(
@@ -269,7 +275,7 @@ class Shells:
             self.private_dir,
             namespaces=namespaces,
             own=own,
-            opened=session.opens(),
+            opened=(*session.opens(), *also),
             readable=session.settings.permissions.allow,
             keeps_out=session.keeps_out,
             keeps_as_is=session.keeps_as_is,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from surehand.core.agents import AgentMode, AgentOrder
 from surehand.core.args import Args, Field, unsaid
 from surehand.core.call import ToolResult
-from surehand.core.effects import StartAgent
+from surehand.core.effects import StartAgent, Unreadable
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
 from surehand.tools.prompts import prompt
@@ -35,7 +35,14 @@ class AgentArgs(Args):
 
 
 def _effects(args: AgentArgs, ctx: ToolContext) -> list[Effect]:
-    return [StartAgent(args.subagent_type)]
+    effects: list[Effect] = [StartAgent(args.subagent_type)]
+    if args.mode == "worktree":
+        from surehand.git.model import what_asks
+
+        if found := what_asks(ctx.session.workspace, ctx.session.roots):
+            why = f"a worktree makes git run or read what this repository's own files name ({', '.join(found)})"
+            effects.append(Unreadable(why))
+    return effects
 
 
 def _check(args: AgentArgs, ctx: ToolContext) -> None:

@@ -1,0 +1,77 @@
+"""Worktrees for agents, made by Surehand's own git: whoever runs it keeps it in the sandbox."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+
+Git: TypeAlias = Callable[[str, tuple[str, ...]], Awaitable[tuple[int, str]]]
+"""Runs git with these words in a folder; returns its exit code and what it printed."""
+
+_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
+
+
+async def _must(git: Git, folder: str, *words: str) -> str:
+    """Return what git printed; raise ToolFailure when it failed."""
+    code, text = await git(folder, words)
+    if code:
+        raise ToolFailure(f"git {words[0]} failed: {text.strip()}", hint="Mend the repository, then try again.")
+    return text
+
+
+@frozen
+class Worktree:
+    """A worktree of a repository on a branch of its own."""
+
+    path: str
+    branch: str
+    repository: str
+    base: str
+    uncommitted: int
+    """Changes in the repository's own folder that the worktree does not have."""
+
+
+def new_place() -> str:
+    """Return a new folder outside every repository, in which a worktree can be made."""
+    return os.path.realpath(tempfile.mkdtemp(prefix="surehand-worktree-"))
+
+
+async def add_worktree(git: Git, folder: str, place: str, branch: str, agent_id: str) -> Worktree:
+    """Make a worktree of the repository that holds `folder`, in `place` on a new branch; its own files stay."""
+    code, top = await git(folder, ("rev-parse", "--show-toplevel"))
+    if code:
+        raise ToolFailure(f"{folder} is not in a git repository", hint="Use mode sync, or run `git init` and commit.")
+    code, base = await git(folder, ("rev-parse", "--verify", "HEAD"))
+    if code:
+        raise ToolFailure("the repository has no commit yet", hint="Commit once, then use mode worktree.")
+    branch = branch or f"agent/{agent_id}"
+    if not _BRANCH.fullmatch(branch) or (await git(folder, ("check-ref-format", "--branch", branch)))[0]:
+        raise ToolFailure(f"{branch!r} cannot be the name of a branch", hint="Use letters, digits, '-', '_' and '/'.")
+    if not (await git(folder, ("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")))[0]:
+        raise ToolFailure(f"the branch {branch} exists already", hint="Choose another branch_name, or leave it out.")
+    path = os.path.join(place, os.path.basename(top.strip()) or "work")
+    await _must(git, folder, "worktree", "add", "-b", branch, path, base.strip())
+    _, status = await git(folder, ("status", "--porcelain"))
+    return Worktree(path, branch, top.strip(), base.strip(), len(status.splitlines()))
+
+
+async def changes(git: Git, worktree: Worktree) -> tuple[list[str], int]:
+    """Return what differs from where the branch began (`M path`, `?? path`), and how many commits were made."""
+    status = await _must(git, worktree.path, "status", "--porcelain", "--untracked-files=all")
+    words = ("diff", "--no-ext-diff", "--no-textconv", "--name-status", worktree.base, "HEAD")
+    committed = await _must(git, worktree.path, *words)
+    count = await _must(git, worktree.path, "rev-list", "--count", f"{worktree.base}..HEAD")
+    lines = [line.replace("\t", " ") for line in committed.splitlines()] + status.splitlines()
+    return [line.strip() for line in lines if line.strip()], int(count.strip() or 0)
+
+
+async def remove_worktree(git: Git, worktree: Worktree) -> None:
+    """Take a worktree and its branch away."""
+    await _must(git, worktree.repository, "worktree", "remove", "--force", worktree.path)
+    await _must(git, worktree.repository, "branch", "-D", worktree.branch)
