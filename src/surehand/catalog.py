@@ -21,6 +21,7 @@ MODULES: Final[tuple[str, ...]] = (
     "surehand.tools.edit",
     "surehand.tools.write",
     "surehand.tools.multi_edit",
+    "surehand.tools.notebook_edit",
     "surehand.tools.glob",
     "surehand.tools.grep",
     "surehand.tools.gitignore",

@@ -60,7 +60,7 @@ class Notebook:
 
 def parsed(content: bytes, path: str) -> Notebook:
     """Return the notebook in `content`; raise ToolFailure for one that is broken or too large to parse."""
-    _judge(content, path)
+    refuse_oversized(content, path)
     try:
         raw = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
@@ -79,7 +79,8 @@ def parsed(content: bytes, path: str) -> Notebook:
     return Notebook(_language(raw), tuple(_cell(number, each) for number, each in enumerate(cells, 1)))
 
 
-def _judge(content: bytes, path: str) -> None:
+def refuse_oversized(content: bytes, path: str) -> None:
+    """Raise ToolFailure for a notebook that would fill the memory when it is parsed."""
     # Every value of a list or an object costs memory, however few bytes it takes in the file.
     brackets = content.count(b"[") + content.count(b"{")
     needed = brackets * 72 + content.count(b",") * 40

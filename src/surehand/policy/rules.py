@@ -41,7 +41,7 @@ _KINDS: dict[str, Kind] = {
 }
 _TOOLS_OF: dict[Kind, tuple[str, ...]] = {
     "read": ("Read", "FileRead"),
-    "write": ("Edit", "Write", "MultiEdit", "FileEdit", "FileWrite"),
+    "write": ("Edit", "Write", "MultiEdit", "NotebookEdit", "FileEdit", "FileWrite"),
     "command": ("Bash",),
     "host": ("WebFetch",),
     "agent": ("Agent", "Task"),

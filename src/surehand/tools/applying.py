@@ -279,6 +279,8 @@ def _said(attempt: Attempt, created: bool, line: int) -> str:
     note = f" Its other {links - 1} hard link(s) keep the old content." if links > 1 else ""
     if attempt.content is not None:
         return f"Replaced the content of {attempt.path}.{note}"
+    if attempt.summary:
+        return f"Edited {attempt.path}. {attempt.summary}{note}"
     count = len(attempt.splices)
     many = f" in {count} places" if count > 1 else ""
     if not attempt.parts:

@@ -88,6 +88,8 @@ class Attempt:
         self.encoding = UTF8
         self.splices: list[Splice] = []
         self.parts: list[bytes | memoryview] = []
+        self.summary = ""
+        """What the change is, where the changed lines alone would not tell."""
 
     @property
     def creating(self) -> bool:

@@ -92,12 +92,13 @@ def changes_something(attempt: Attempt) -> Problem | None:
             message = "old_string and new_string are exactly the same; there is nothing to change."
             return Problem(1, message, "Send the text as it shall be in new_string.", {"edit": index})
         for name, text in (("old_string", wish.old), ("new_string", wish.new)):
-            if problem := _half_character(name, text, index):
+            if problem := half_character(name, text, index):
                 return problem
-    return _half_character("content", attempt.content or "", 0)
+    return half_character("content", attempt.content or "", 0)
 
 
-def _half_character(name: str, text: str, index: int) -> Problem | None:
+def half_character(name: str, text: str, index: int) -> Problem | None:
+    """Refuse half of a surrogate pair, which is no text."""
     try:
         text.encode("utf-8", "surrogateescape")  # bytes that are no text may be spelled so; see host/text.py
     except UnicodeEncodeError as problem:
@@ -160,7 +161,7 @@ def is_plain_file(attempt: Attempt) -> Problem | None:
 def is_text(attempt: Attempt) -> Problem | None:
     if attempt.path.lower().endswith(".ipynb") and attempt.exists and not (attempt.is_folder or attempt.special):
         message = f"{attempt.path} is a Jupyter notebook; editing it as text breaks its JSON."
-        hint = "Read it, then replace it whole with Write, or change its cells with Bash (a script, jq)."
+        hint = "Use NotebookEdit, which replaces, inserts and deletes cells."
         return Problem(5, message, hint, {"reason": "notebook"})
     return is_plain_file(attempt)
 
