@@ -63,6 +63,10 @@ class ToolContext:
             self._made[name] = make()
         return self._made[name]
 
+    def go_on_from(self, facts: dict[str, Any]) -> None:
+        """Take over, and add to, what `once` made for the very same call when it was planned."""
+        self._made = facts
+
     def permits(self, effect: Effect) -> bool:
         """Say whether a further effect, found out while running (a redirect), would be allowed without a question."""
         return self._permits is not None and self._permits(effect)

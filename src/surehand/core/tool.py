@@ -160,6 +160,9 @@ class Tool:
     """Whether a call that is given up changes nothing any more: `run` calls `ctx.check_wanted()` before each change."""
     origin: str | None = None
     effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None
+    facts_block: bool = False
+    """Whether `effects`, `read_only` and `concurrency_safe` start a process or read a disk: they run in a thread then,
+    and share what they worked out by `ctx.once`."""
     check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None
     preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None
     resources: Callable[[Any, ToolContext], Iterable[str]] | None = None

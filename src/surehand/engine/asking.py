@@ -75,8 +75,13 @@ class Asking:
             confined=session.confined,
         )
 
-    def decide(self, tool: Tool, args: Any, ctx: ToolContext) -> Decision:
-        """Return the verdict on a call. What touches nothing is judged once per tool, not once per call."""
+    async def decide(self, tool: Tool, args: Any, ctx: ToolContext, workers: Workers) -> Decision:
+        """Return the verdict on a call. What touches nothing is judged once per tool, not once per call.
+
+        Where a tool says that its facts block, they are stated and judged in a thread.
+        """
+        if tool.facts_block:
+            return await workers.submit(lambda: self.policy.judge(self.request(tool, args, ctx)))
         if tool.effects is not None or not isinstance(tool.read_only, bool):
             return self.policy.judge(self.request(tool, args, ctx))
         session = ctx.session

@@ -84,21 +84,32 @@ class Executor:
         self._running: dict[str, asyncio.Future[Any]] = {}
         self.underway = Underway()
 
-    async def run(self, call: ToolCall, session: Session, view: View, *, shown_first: bool = False) -> ToolResult:
+    async def run(
+        self,
+        call: ToolCall,
+        session: Session,
+        view: View,
+        *,
+        shown_first: bool = False,
+        facts: dict[str, Any] | None = None,
+    ) -> ToolResult:
         """Return what the call came to. Raises nothing but CancelledError, when the caller itself is cancelled.
 
-        With `shown_first` it is tried, and asked about with what that showed, also where a rule allows it.
+        With `shown_first` it is tried, and asked about with what that showed, also where a rule allows it. `facts` are
+        what was worked out about this call when it was planned, if nothing has changed since.
         """
         if self.underway.closed or session.closed:
             return closed(call)
         caller = self.underway.begin()
         try:
-            return await self._run(call, session, view, shown_first)
+            return await self._run(call, session, view, shown_first, facts)
         finally:
             self.underway.end(caller)
 
-    async def _run(self, call: ToolCall, session: Session, view: View, shown_first: bool) -> ToolResult:
-        at, clock = time(), perf_counter()
+    async def _run(
+        self, call: ToolCall, session: Session, view: View, shown_first: bool, facts: dict[str, Any] | None
+    ) -> ToolResult:
+        at, clock, planned = time(), perf_counter(), call
         name, bug, prepared = call.name, False, None
         try:
             tool = view.get(call.name) or await self._sought(call, view)
@@ -110,7 +121,7 @@ class Executor:
             if self.extensions.active:
                 tool = self.extensions.extended(tool)
                 call = await self.extensions.begin(tool, call)
-            prepared = await self._prepare(call, tool, session, shown_first)
+            prepared = await self._prepare(call, tool, session, shown_first, facts if call is planned else None)
             result = await self._invoke(prepared, session, life)
         except ToolFailure as failure:
             result = failed(failure)
@@ -158,7 +169,7 @@ class Executor:
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
             ctx, args, repairs = await self._parsed(call, tool, session)
-            decision = self.policy.judge(self.asking.request(tool, args, ctx))
+            decision = await self.asking.decide(tool, args, ctx, self.workers)
             if decision.verdict == "deny":
                 raise self.asking.refusal(tool, decision)
             self.asking.refuse_look_outside(tool, decision, session)
@@ -256,9 +267,18 @@ class Executor:
             return await self.workers.submit(lambda: self._validated(call, tool, session))
         return self._validated(call, tool, session)
 
-    async def _prepare(self, call: ToolCall, tool: Tool, session: Session, shown_first: bool = False) -> Prepared:
+    async def _prepare(
+        self,
+        call: ToolCall,
+        tool: Tool,
+        session: Session,
+        shown_first: bool = False,
+        facts: dict[str, Any] | None = None,
+    ) -> Prepared:
         ctx, args, repairs = await self._parsed(call, tool, session)
-        decision = self.asking.decide(tool, args, ctx)
+        if facts is not None:
+            ctx.go_on_from(facts)
+        decision = await self.asking.decide(tool, args, ctx, self.workers)
         if decision.verdict == "deny":
             raise self.asking.refusal(tool, decision)
         if tool.check is not None and (decision.verdict == "ask" or not checks_itself(tool)):

@@ -48,11 +48,15 @@ def batches(
     *,
     limit: int = 10,
     estimate: Callable[[str], float] | None = None,
+    facts: dict[int, dict[str, Any]] | None = None,
 ) -> list[Batch]:
-    """Return the batches a list of calls falls into, in the order they run."""
+    """Return the batches a list of calls falls into, in the order they run.
+
+    `facts` takes what had to be worked out about a call, by its position.
+    """
     groups: list[tuple[bool, list[int]]] = []
     for position, call in enumerate(calls):
-        safe = is_safe(call, view, session)
+        safe = is_safe(call, view, session, facts.setdefault(position, {}) if facts is not None else None)
         if safe and groups and groups[-1][0]:
             groups[-1][1].append(position)
         else:
@@ -63,10 +67,10 @@ def batches(
     ]
 
 
-def is_safe(call: ToolCall, view: View, session: Session) -> bool:
+def is_safe(call: ToolCall, view: View, session: Session, facts: dict[str, Any] | None = None) -> bool:
     """Return whether a call may run beside others; which may depend on its arguments.
 
-    A call that cannot run at all (no such tool, bad arguments) disturbs nobody.
+    A call that cannot run at all (no such tool, bad arguments) disturbs nobody. `facts` takes what was worked out.
     """
     try:
         tool = view.get(call.name)
@@ -78,6 +82,8 @@ def is_safe(call: ToolCall, view: View, session: Session) -> bool:
         if isinstance(tool.concurrency_safe, bool):
             return tool.concurrency_safe
         ctx = ToolContext(call, session, _unheard, settings.custom if settings else {})
+        if facts is not None:
+            ctx.go_on_from(facts)
         return bool(tool.concurrency_safe(_arguments(tool, call), ctx))
     except ToolFailure:
         return True
@@ -96,7 +102,7 @@ async def run_all(
     """Make all calls and yield (position, result) as they finish. Closing the iterator cancels what still runs."""
     finished: asyncio.Queue[Finished | BaseException] = asyncio.Queue()
     runner = _Runner(calls, executor, session, view, limit)
-    for batch in runner.batches:
+    for batch in await runner.plan():
         workers = runner.start(batch, finished.put_nowait, finished.put_nowait)
         try:
             for _ in batch.positions:
@@ -133,7 +139,7 @@ async def run_each(
 ) -> None:
     """Make all calls, each result handed to `put` the moment it is there: whoever is interrupted has them."""
     runner = _Runner(calls, executor, session, view, limit)
-    for batch in runner.batches:
+    for batch in await runner.plan():
         workers = runner.start(batch, put, _unheard)
         try:
             await asyncio.gather(*workers)
@@ -152,20 +158,36 @@ class _Runner:
         self._session = session
         self._view = view
         self._at_once = limit or session.settings.engine.max_parallel
-        estimate = executor.meter.estimate_s
-        self.batches = batches(calls, view, session, limit=self._at_once, estimate=estimate)
+        self._facts: dict[int, dict[str, Any]] = {}
+        self._unchanged = True  # no call has run yet that may have changed what was found out about later ones
+
+    async def plan(self) -> list[Batch]:
+        """Return the batches, in order. A single call is one whatever it is; facts that block are found in a thread."""
+        if len(self._calls) == 1:
+            return [Batch(0, (0,), concurrency_safe=False)]
+        estimate = self._executor.meter.estimate_s
+
+        def found() -> list[Batch]:
+            limit = self._at_once
+            return batches(self._calls, self._view, self._session, limit=limit, estimate=estimate, facts=self._facts)
+
+        blocks = any(_blocks(call, self._view) for call in self._calls)
+        return await self._executor.workers.submit(found) if blocks else found()
 
     def start(
         self, batch: Batch, put: Callable[[Finished], None], fail: Callable[[BaseException], None]
     ) -> list[asyncio.Task[None]]:
         """Begin a batch on a fixed number of workers, each of which takes the next call as it becomes free."""
+        facts = self._facts if self._unchanged else {}
+        self._unchanged = self._unchanged and batch.concurrency_safe
         following = iter(batch.positions)
         count = min(self._at_once, len(batch.positions))
-        return [asyncio.create_task(self._work(following, batch.number, put, fail)) for _ in range(count)]
+        return [asyncio.create_task(self._work(following, facts, batch.number, put, fail)) for _ in range(count)]
 
     async def _work(
         self,
         following: Iterator[int],
+        facts: dict[int, dict[str, Any]],
         number: int,
         put: Callable[[Finished], None],
         fail: Callable[[BaseException], None],
@@ -175,9 +197,9 @@ class _Runner:
                 call = self._calls[position]
                 try:
                     if call.source == "model":
-                        result = await self._watched(call)
+                        result = await self._watched(call, facts.pop(position, None))
                     else:
-                        result = await self._executor.run(call, self._session, self._view)
+                        result = await self._run(call, facts.pop(position, None))
                 except asyncio.CancelledError:
                     if _is_cancelled():
                         raise
@@ -187,12 +209,15 @@ class _Runner:
             fail(problem)
             raise
 
-    async def _watched(self, call: ToolCall) -> ToolResult:
+    async def _run(self, call: ToolCall, facts: dict[str, Any] | None) -> ToolResult:
+        return await self._executor.run(call, self._session, self._view, facts=facts or None)
+
+    async def _watched(self, call: ToolCall, facts: dict[str, Any] | None) -> ToolResult:
         """Make a call of a model, unless it repeats one that failed too often."""
         repeats = self._session.keep(REPEATS)
         if (refused := repeats.refusal(call)) is not None:
             return refused
-        result = await self._executor.run(call, self._session, self._view)
+        result = await self._run(call, facts)
         return repeats.noted(call, result, changes=self._may_change(call.name))
 
     def _may_change(self, name: str) -> bool:
@@ -201,6 +226,14 @@ class _Runner:
         except ToolFailure:
             return False  # it cannot be loaded, so nothing ran
         return tool is not None and tool.read_only is not True
+
+
+def _blocks(call: ToolCall, view: View) -> bool:
+    try:
+        tool = view.get(call.name)
+    except ToolFailure:
+        return False
+    return tool is not None and tool.facts_block
 
 
 def _cancelled_itself(call: ToolCall) -> ToolResult:

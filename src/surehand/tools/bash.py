@@ -266,6 +266,12 @@ def _must_try(args: BashArgs, ctx: ToolContext) -> bool:
     return understood(args, ctx).class_ in ctx.options.get("must_try", ())
 
 
+async def _close() -> None:
+    from surehand.host.shell.parser_process import PARSERS
+
+    PARSERS.end()
+
+
 BASH: Final = Tool(
     name="Bash",
     description=prompt("bash"),
@@ -279,11 +285,13 @@ BASH: Final = Tool(
     reversible=True,
     timeout_s=lambda args: args.timeout / 1000 + 10,
     effects=_effects,
+    facts_block=True,
     grace_s=TERM_S + KILL_S + 1,
     preview=_preview,
     preview_when_asked=_try_first,
     must_try=_must_try,
     check=_check,
+    close=_close,
     examples=({"command": "git status --short"}, {"command": "pytest -q", "timeout": 300_000}),
 )
 

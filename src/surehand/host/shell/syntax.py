@@ -15,7 +15,8 @@ from surehand.host.shell.plain import Node, parse_plain
 
 MAX_COMMAND_BYTES = 100_000
 PARSER_TIMEOUT_S = 5.0
-MAX_TREE_BYTES = 64_000_000
+MAX_TREE_BYTES = 6_000_000
+"""The parser prints some 160 bytes for each of a dense script: this is about 40 kB of those, and far more of text."""
 _REMEMBERED_BYTES = 4_000
 
 
@@ -69,22 +70,16 @@ def _encoded(command: str) -> bytes:
 
 
 def _run_parser(source: bytes) -> bytes:
-    import subprocess
+    from surehand.host.shell.parser_process import PARSERS, ParserFailure
 
-    argv = [parser_path(), "--to-json", "-ln", "bash"]
     try:
-        done = subprocess.run(
-            argv, input=source, capture_output=True, timeout=PARSER_TIMEOUT_S, cwd="/", env={}, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SyntaxFault(f"the parser did not finish within {PARSER_TIMEOUT_S:g} s") from error
-    except OSError as error:
-        raise SyntaxFault(f"the parser cannot be started ({error})") from error
-    if done.returncode != 0:
-        raise SyntaxFault(_fault_of(done.stderr.decode(errors="replace")))
-    if len(done.stdout) > MAX_TREE_BYTES:
-        raise SyntaxFault("the command is too large to be read")
-    return done.stdout
+        parser = PARSERS.take((parser_path(), "--to-json", "-ln", "bash"))
+        code, printed, complaint = parser.parse(source, PARSER_TIMEOUT_S, MAX_TREE_BYTES)
+    except ParserFailure as failure:
+        raise SyntaxFault(str(failure)) from failure
+    if code != 0:
+        raise SyntaxFault(_fault_of(complaint))
+    return printed
 
 
 def _fault_of(printed: str) -> str:

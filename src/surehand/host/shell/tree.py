@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from surehand.host.shell.plain import Node
@@ -34,6 +34,15 @@ def text(node: Node | None, key: str) -> str:
     return str(child(node, key).get("Value", ""))
 
 
+def _inner(values: Iterable[object]) -> list[object]:
+    """Return those of a node's values that hold nodes; most are texts and positions in the source."""
+    return [
+        each
+        for each in values
+        if each.__class__ is list or (each.__class__ is dict and "Offset" not in cast(Node, each))
+    ]
+
+
 def below(root: object) -> Iterator[Node]:
     """Yield every node of a tree, the root first."""
     waiting: list[object] = [root]
@@ -42,9 +51,9 @@ def below(root: object) -> Iterator[Node]:
         if isinstance(each, dict):
             mapping = cast(Node, each)
             yield mapping
-            waiting.extend(mapping.values())
+            waiting += _inner(mapping.values())
         elif isinstance(each, list):
-            waiting.extend(cast("list[object]", each))
+            waiting += cast("list[object]", each)
 
 
 def outermost(root: object, kinds: tuple[str, ...]) -> Iterator[Node]:
@@ -62,7 +71,7 @@ def outermost(root: object, kinds: tuple[str, ...]) -> Iterator[Node]:
         if kind in kinds:
             yield mapping
         if kind not in _SUBSTITUTIONS:
-            waiting.extend(reversed(list(mapping.values())))
+            waiting += reversed(_inner(mapping.values()))
 
 
 def count_commands(tree: Node) -> int:
@@ -101,7 +110,7 @@ def hidden_expansion(tree: Node) -> bool:
             return True
         if kind == "Lit" and _SUBSTITUTES.search(_ESCAPED.sub("", node.get("Value", ""))):
             return True
-        waiting.extend(value for key, value in node.items() if key != "Hdoc")  # its text may be quoted as a whole
+        waiting += _inner(value for key, value in node.items() if key != "Hdoc")  # its text may be quoted as a whole
     return False
 
 
