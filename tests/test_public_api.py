@@ -11,6 +11,8 @@ import pytest
 import surehand
 
 NAMES = [
+    "Answer",
+    "Approver",
     "Args",
     "Connect",
     "DeletePath",
@@ -21,6 +23,7 @@ NAMES = [
     "Image",
     "Preview",
     "Progress",
+    "Question",
     "ReadPath",
     "RegistrationError",
     "Registry",
@@ -35,8 +38,10 @@ NAMES = [
     "ToolError",
     "ToolFailure",
     "ToolResult",
+    "Undo",
     "WritePath",
     "__version__",
+    "shapes",
     "tool",
 ]
 

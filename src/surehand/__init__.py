@@ -13,14 +13,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
+    from surehand.core import shapes
     from surehand.core.args import Args, Field
-    from surehand.core.call import Image, Text, ToolCall, ToolError, ToolResult
+    from surehand.core.call import Image, Text, ToolCall, ToolError, ToolResult, Undo
     from surehand.core.context import ToolContext
     from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, RunCommand, WritePath
     from surehand.core.errors import RegistrationError, SurehandError, ToolFailure
     from surehand.core.events import Event, Progress
     from surehand.core.settings import Settings
     from surehand.core.tool import Health, Preview, Tool, tool
+    from surehand.policy.question import Answer, Approver, Question
     from surehand.registry.registry import Registry
 
 _WHERE = {
@@ -35,6 +37,7 @@ _WHERE = {
     "ToolCall": "surehand.core.call",
     "ToolResult": "surehand.core.call",
     "ToolError": "surehand.core.call",
+    "Undo": "surehand.core.call",
     "Text": "surehand.core.call",
     "Image": "surehand.core.call",
     "Progress": "surehand.core.events",
@@ -50,9 +53,15 @@ _WHERE = {
     "SurehandError": "surehand.core.errors",
     "ToolFailure": "surehand.core.errors",
     "RegistrationError": "surehand.core.errors",
+    "Question": "surehand.policy.question",
+    "Answer": "surehand.policy.question",
+    "Approver": "surehand.policy.question",
+    "shapes": "surehand.core",
 }
 
 __all__ = [
+    "Answer",
+    "Approver",
     "Args",
     "Connect",
     "DeletePath",
@@ -63,6 +72,7 @@ __all__ = [
     "Image",
     "Preview",
     "Progress",
+    "Question",
     "ReadPath",
     "RegistrationError",
     "Registry",
@@ -77,8 +87,10 @@ __all__ = [
     "ToolError",
     "ToolFailure",
     "ToolResult",
+    "Undo",
     "WritePath",
     "__version__",
+    "shapes",
     "tool",
 ]
 
@@ -88,7 +100,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'surehand' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(module), name)
+    found = importlib.import_module(f"{module}.{name}" if name == "shapes" else module)
+    value = found if name == "shapes" else getattr(found, name)
     globals()[name] = value
     return value
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
+import pydantic
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
+import surehand
 from surehand import Tool, ToolContext, tool
+from surehand.catalog import builtin_tool
 from surehand.core.docstrings import docstring_text, parameter_texts
 from surehand.core.schema import InvalidArguments, schema_problems
 
@@ -69,7 +72,7 @@ def test_the_decorated_name_stays_callable() -> None:
 
 def test_every_fault_is_listed_with_its_path() -> None:
     with pytest.raises(InvalidArguments) as caught:
-        deliver.arguments.parse({"to": {"street": 5}, "parcels": [], "sped": "slow"})
+        deliver.arguments.check({"to": {"street": 5}, "parcels": [], "sped": "slow"})
     assert {fault.path for fault in caught.value.faults} == {"to.street", "parcels", "sped"}
     assert "did you mean 'speed'?" in str(caught.value)
 
@@ -77,6 +80,53 @@ def test_every_fault_is_listed_with_its_path() -> None:
 def test_parsing_arguments_directly_raises_pydantics_own_error() -> None:
     with pytest.raises(ValidationError):
         deliver.arguments.model.model.model_validate({"to": 1})  # pyright: ignore
+    for arguments in (
+        deliver.arguments,
+        foreign({"type": "object", "properties": {"to": {"type": "string"}}}).arguments,
+    ):
+        with pytest.raises(ValidationError, match="to"):
+            arguments.parse({"to": 1})
+    with pytest.raises(ValidationError, match="file_path"):
+        cast("Tool", builtin_tool("Read")).arguments.parse({"file_path": 1})
+
+
+@pytest.mark.spec("CORE-1")
+@pytest.mark.parametrize("field", [surehand.Field, pydantic.Field])
+def test_both_fields_are_honoured_in_an_annotated_parameter(field: Any) -> None:
+    @tool
+    def seek(
+        times: Annotated[int, field(ge=1, le=5, description="How often")],
+        names: list[Annotated[str, field(min_length=2)]],
+        depth: Annotated[int | None, field(ge=0)] = None,
+        limit: int = field(3, gt=0, description="At most"),
+    ) -> str:
+        "Seek."
+        return f"{times} {names} {depth} {limit}"
+
+    properties = seek.arguments.schema()["properties"]
+    assert properties["times"] == {"type": "integer", "minimum": 1, "maximum": 5, "description": "How often"}
+    assert properties["names"]["items"] == {"type": "string", "minLength": 2}
+    assert (properties["limit"]["default"], properties["limit"]["description"]) == (3, "At most")
+    with pytest.raises(ValidationError) as caught:
+        seek.arguments.parse({"times": 9, "names": ["a"], "depth": -1, "limit": 0})
+    assert caught.value.error_count() == 4
+    assert seek.arguments.parse({"times": 2, "names": ["ab"]}).limit == 3
+
+
+@pytest.mark.spec("CORE-1")
+def test_our_field_is_honoured_inside_a_pydantic_model_too() -> None:
+    class Order(pydantic.BaseModel):
+        count: Annotated[int, surehand.Field(ge=1)]
+
+    with pytest.raises(ValidationError):
+        Order(count=0)
+
+
+def test_a_wrong_option_of_a_field_suggests_the_right_one() -> None:
+    with pytest.raises(TypeError, match="did you mean 'min_length'"):
+        surehand.Field(minlength=3)
+    with pytest.raises(TypeError, match="did you mean 'ge'"):
+        surehand.Field(minimum=3)
 
 
 def test_names_that_pydantic_reserves_still_work() -> None:
@@ -85,7 +135,7 @@ def test_names_that_pydantic_reserves_still_work() -> None:
         "Odd names."
         return f"{schema}{copy}{_hidden}"
 
-    args = odd.arguments.parse({"schema": "s", "copy": 3})
+    args = odd.arguments.check({"schema": "s", "copy": 3})
     assert odd.run(args, None) == "s3x"  # pyright: ignore
 
 
@@ -95,7 +145,7 @@ def test_keyword_arguments_of_any_name_are_passed_on() -> None:
         "Takes anything."
         return others
 
-    args = open_ended.arguments.parse({"first": 1, "second": 2})
+    args = open_ended.arguments.check({"first": 1, "second": 2})
     assert open_ended.run(args, None) == {"second": 2}  # pyright: ignore
 
 
@@ -141,16 +191,16 @@ def foreign(schema: dict[str, object]) -> Tool:
 )
 def test_foreign_schemas_are_validated_all_the_same(schema: dict[str, object], good: object, bad: object) -> None:
     arguments = foreign(schema).arguments
-    assert arguments.parse(good) == good  # pyright: ignore
+    assert arguments.check(good) == good  # pyright: ignore
     with pytest.raises(InvalidArguments):
-        arguments.parse(bad)  # pyright: ignore
+        arguments.check(bad)  # pyright: ignore
 
 
 def test_a_foreign_schema_is_never_fetched() -> None:
     from surehand import ToolFailure
 
     with pytest.raises(ToolFailure, match="never fetched"):
-        foreign({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x.json"}}}).arguments.parse(
+        foreign({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x.json"}}}).arguments.check(
             {"a": 1}
         )
 

@@ -62,16 +62,16 @@ def test_values_that_make_a_recursive_schema_explode_are_refused() -> None:
     for _ in range(60):
         deep = {"next": deep}
     with pytest.raises(InvalidArguments, match="steps"):
-        arguments.parse({"x": deep})
-    assert arguments.parse({"x": {"next": {"next": "end"}}})
+        arguments.check({"x": deep})
+    assert arguments.check({"x": {"next": {"next": "end"}}})
     with pytest.raises(InvalidArguments, match="x: "):
-        arguments.parse({"x": {"next": 5}})
+        arguments.check({"x": {"next": 5}})
 
 
 def test_what_does_not_fit_any_of_very_many_alternatives_is_refused_without_listing_them() -> None:
     with pytest.raises(InvalidArguments, match="too many alternatives to say where"):
-        ForeignArguments(doubled(12)).parse({"x": 5})
-    assert ForeignArguments(doubled(12)).parse({"x": "text"})
+        ForeignArguments(doubled(12)).check({"x": 5})
+    assert ForeignArguments(doubled(12)).check({"x": "text"})
 
 
 def test_everyday_schemas_are_measured_as_little_work() -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from surehand import shapes
 from surehand.core.call import BROKEN_ARGUMENTS, Foreign, Image, Text, ToolCall, ToolError, ToolResult, Undo
 from surehand.core.names import provider_map
 from surehand.core.shapes import (
@@ -97,3 +98,38 @@ def test_a_call_comes_back_from_every_shape() -> None:
 def test_broken_arguments_of_a_model_are_handed_over_as_they_are(arguments: str) -> None:
     call = call_from_openai({"id": "1", "function": {"name": "x", "arguments": arguments}})
     assert call.args == {BROKEN_ARGUMENTS: arguments}
+
+
+@pytest.mark.spec("CORE-4")
+def test_a_json_rpc_error_is_a_failure_and_a_whole_response_is_read() -> None:
+    failed = shapes.result_from_mcp(
+        {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "Unknown tool: x", "data": {"near": "y"}}}
+    )
+    assert failed.error is not None
+    assert (failed.ok, failed.error.code, failed.error.message) == (False, "invalid_args", "Unknown tool: x")
+    assert failed.error.details == {"rpc_code": -32602, "data": {"near": "y"}}
+    good = shapes.result_from_mcp({"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "hi"}]}})
+    assert (good.ok, good.output) == (True, "hi")
+
+
+WHOLE = [
+    ToolResult(data={"n": 1}, output="one", undo=Undo("c1", "put it back"), meta={"tool": "x"}),
+    ToolResult(data="text", output="text"),
+    ToolResult(content=(Text("a"), Image("aGk=", "image/png")), output="a", meta={"cached": True}),
+    ToolResult.failed(ToolError("precondition_failed", "no", "do", {"layer": 7}), data={"n": 1}),
+]
+
+
+@pytest.mark.spec("CORE-4")
+@pytest.mark.parametrize("result", WHOLE)
+def test_what_a_models_shape_has_no_field_for_is_named_and_can_be_carried(result: ToolResult) -> None:
+    anthropic = shapes.result_from_anthropic(shapes.result_to_anthropic("c", result, whole=True))
+    openai = shapes.result_from_openai(shapes.result_to_openai("c", result, whole=True))
+    for back in (anthropic, openai):
+        assert (back.ok, back.output, back.undo, back.meta) == (result.ok, result.output, result.undo, result.meta)
+        assert back.error == result.error
+        assert back.data == result.data
+    named = set(shapes.left_out(result))
+    assert ("data" in named) == (result.data not in (None, "text"))
+    assert ("undo" in named, "meta" in named) == (result.undo is not None, bool(result.meta))
+    assert "surehand-result" not in str(shapes.result_to_anthropic("c", result))

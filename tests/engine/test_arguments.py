@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+import typing
+from typing import Annotated, Any, Literal, cast
 
 import pytest
+from pydantic import BaseModel
 
-from surehand import tool
+from surehand import Field, Tool, tool
+from surehand.core.frozen import names_of
+from surehand.core.tool import ToolOptions
 from surehand.testing import scratch_app
 
 
@@ -34,3 +39,79 @@ async def test_true_for_a_number_is_refused() -> None:
     assert result.error is not None
     assert result.error.code == "invalid_args"
     assert (mended.output, len(mended.meta["repaired"])) == ("allow 3", 2)
+
+
+class Ticket(BaseModel):
+    title: Annotated[str, Field(min_length=5)]
+    size: Literal["s", "m"]
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    {"properties": {"x": {"type": "integer", "minimum": 3}}, "required": ["x"]},
+    {"properties": {"x": {"type": "integer", "exclusiveMaximum": 0, "multipleOf": 7}}, "required": ["x"]},
+    {"properties": {"x": {"type": "number", "exclusiveMinimum": 1, "maximum": 1.5}}, "required": ["x"]},
+    {"properties": {"x": {"type": "array", "items": {"enum": [2, 3]}, "minItems": 2}}, "required": ["x"]},
+    {"properties": {"x": {"$ref": "#/$defs/y"}}, "$defs": {"y": {"const": 9}}, "required": ["x"]},
+    {"properties": {"x": {"anyOf": [{"type": "string", "maxLength": 1}, {"type": "null"}]}}, "required": ["x"]},
+    {"properties": {"x": {"type": ["boolean", "null"]}}, "required": ["x"]},
+    {"allOf": [{"properties": {"x": {"type": "string", "format": "date"}}, "required": ["x"]}]},
+]
+
+
+@pytest.mark.spec("CORE-10")
+@pytest.mark.parametrize("schema", SCHEMAS)
+async def test_the_example_in_a_hint_would_be_taken(schema: dict[str, Any]) -> None:
+    took = Tool(name="take", description="Take.", args={"type": "object", **schema}, run=lambda args, ctx: "taken")
+    async with scratch_app(tools=[took]) as app:
+        refused = await app.call("take", {"x": {"wrong": 1}})
+        assert refused.error is not None
+        example = json.loads(refused.error.hint.partition("for example with ")[2])
+        assert (await app.call("take", example)).output == "taken"
+
+
+@pytest.mark.spec("CORE-10")
+async def test_the_example_for_a_model_argument_is_whole_and_none_is_given_where_none_is_sure() -> None:
+    @tool(read_only=True)
+    def file(ticket: Ticket) -> str:
+        "File."
+        return ticket.size
+
+    @tool(read_only=True, examples=[{"code": "wrong"}])
+    def enter(code: Annotated[str, Field(pattern="^[0-9]{4}-[A-Z]+$")]) -> str:
+        "Enter."
+        return code
+
+    async with scratch_app(tools=[file, enter]) as app:
+        refused = await app.call("file", {})
+        assert refused.error is not None
+        example = json.loads(refused.error.hint.partition("for example with ")[2])
+        assert (await app.call("file", example)).output == "s"
+        unsure = await app.call("enter", {})
+        assert unsure.error is not None
+        assert unsure.error.hint == "Correct them and call again."
+
+
+async def test_a_tool_that_returns_text_has_it_as_data_too() -> None:
+    async with scratch_app(tools=[permit]) as app:
+        assert (await app.call("permit")).data == "allow 1"
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"), [("readonly", "read_only"), ("concurency_safe", "concurrency_safe"), ("timeout", "timeout_s")]
+)
+def test_a_slip_in_an_option_of_a_tool_suggests_the_right_word(slip: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"{slip}' .did you mean '{meant}'"):
+        tool(**cast("Any", {slip: True}))(lambda: "")
+    with pytest.raises(TypeError, match=f"{slip}' .did you mean '{meant}'"):
+        Tool(name="x", description="X.", run=print, args={}, **cast("Any", {slip: True}))
+
+
+def test_a_slip_in_an_option_of_a_tool_is_seen_by_the_type_checker() -> None:
+    """The options are typed by name; a checker refuses the others, as this reads them."""
+    options = typing.get_type_hints(typing.get_overloads(tool)[1])["options"]
+    assert typing.get_origin(options) is typing.Unpack
+    assert {"read_only", "timeout_s"} <= set(ToolOptions.__annotations__)
+    assert "readonly" not in ToolOptions.__annotations__
+    assert set(ToolOptions.__annotations__) == {
+        name for name in names_of(Tool) if name not in ("run", "args", "arguments")
+    }

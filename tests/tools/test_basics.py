@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
-from surehand.core.schema import InvalidArguments
 from surehand.core.session import Session
 from surehand.core.settings import Settings
 from surehand.tools.basics import TOOLS
@@ -157,7 +157,7 @@ def test_a_file_over_max_bytes_is_an_error(ctx: ToolContext, tmp_path: Path) -> 
     (tmp_path / "x.txt").write_bytes(b"a" * 204_800)
     assert len(call(ctx, "fs.read_file", path="x.txt").output) == 204_800
     assert "maxBytes (3)" in failure(ctx, "fs.read_file", path="x.txt", maxBytes=3).message
-    with pytest.raises(InvalidArguments, match="maxBytes"):
+    with pytest.raises(ValidationError, match="maxBytes"):
         call(ctx, "fs.read_file", path="x.txt", maxBytes=0)
 
 

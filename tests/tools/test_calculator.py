@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from surehand.core.errors import ToolFailure
-from surehand.core.schema import InvalidArguments
 from surehand.tools.calculator import TOOLS, calculate
 
 (TOOL,) = TOOLS
@@ -73,7 +73,7 @@ def test_precision_sets_the_number_of_decimals() -> None:
 
 @pytest.mark.parametrize("precision", [-1, 16, 2.5, "two"])
 def test_a_bad_precision_is_named(precision: object) -> None:
-    with pytest.raises(InvalidArguments, match="precision"):
+    with pytest.raises(ValidationError, match="precision"):
         said("1", precision=precision)
 
 

@@ -15,13 +15,13 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from pydantic import ValidationError
 
 from loopback import Answer, Site, page
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import Connect, Effect
 from surehand.core.errors import ToolFailure
-from surehand.core.schema import InvalidArguments
 from surehand.core.session import Session
 from surehand.core.settings import Settings, WebSettings
 from surehand.core.tool import Tool
@@ -97,7 +97,7 @@ def test_the_schema_has_the_words_people_know() -> None:
 
 @pytest.mark.parametrize("values", [{}, {"query": ""}, {"query": "x", "max_results": 0}, {"query": "x", "more": 1}])
 def test_wrong_arguments_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArguments):
+    with pytest.raises(ValidationError):
         WEB_SEARCH.arguments.parse(values)
 
 

@@ -137,7 +137,7 @@ class ToolResult:
         if isinstance(value, ToolResult):
             return value
         if isinstance(value, str):
-            return cls(output=value)
+            return cls(data=value, output=value)
         if value is None:
             return cls(output="Done.")
         if isinstance(value, Text | Image | Foreign):

@@ -121,11 +121,24 @@ def _compiled(cls: Any) -> Callable[..., None]:
         body.append(f"_set_{name}(self, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
+    if len(keywords) > 1:
+        # Somebody's slip (`readonly=`) is told with the right word; only records that are written by hand pay for it.
+        keywords.append("**_unknown")
+        body.insert(0, "if _unknown: _refuse_unknown(type(self), _unknown)")
+        names["_refuse_unknown"] = _refuse_unknown
     parameters = ", ".join(positional + (keywords if len(keywords) > 1 else []))
     exec(f"def __init__({parameters}):\n " + "\n ".join(body or ["pass"]), names)
     init: Callable[..., None] = names["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     return init
+
+
+def _refuse_unknown(cls: Any, unknown: dict[str, Any]) -> None:
+    from surehand.core.names import did_you_mean
+
+    known = [name for name, each in cls._fields.items() if each.init]
+    said = ", ".join(f"{name!r}{did_you_mean(name, known)}" for name in unknown)
+    raise TypeError(f"{cls.__name__} has no option {said}")
 
 
 class _OfDataclass:

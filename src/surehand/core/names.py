@@ -71,3 +71,11 @@ def meant_by(name: str, names: Iterable[str]) -> str | None:
 def provider_map(names: Iterable[str]) -> Mapping[str, str]:
     """Return safe name → real name for a whole tool list; the way back from a provider."""
     return {provider_safe(name): name for name in names}
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for a near name, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]!r}?)" if near else ""

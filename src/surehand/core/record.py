@@ -13,6 +13,7 @@ from functools import cache
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     ClassVar,
     Final,
@@ -49,6 +50,48 @@ class Spec:
     def value(self) -> Any:
         return self.default if self.factory is None else self.factory()
 
+    def to_pydantic(self) -> Any:
+        """Return the same declaration as pydantic's own `Field` makes it."""
+        import pydantic
+
+        options = dict(self.options)
+        if self.alias is not None:
+            options["alias"] = self.alias
+        if self.factory is not None:
+            options["default_factory"] = self.factory
+        elif not self.required:
+            options["default"] = self.default
+        return pydantic.Field(**options)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Hold `Annotated[int, Field(ge=1)]` to its word inside a pydantic model of somebody's own."""
+        return handler.generate_schema(Annotated[source, self.to_pydantic()])
+
+
+_OPTIONS: Final = frozenset({
+    "allow_inf_nan", "decimal_places", "deprecated", "discriminator", "examples", "exclude", "ge", "gt",
+    "json_schema_extra", "le", "lt", "max_digits", "max_length", "min_length", "multiple_of", "pattern", "repr",
+    "serialization_alias", "strict", "title", "union_mode", "validate_default", "validation_alias",
+})  # fmt: skip
+_MEANT: Final = {"minimum": "ge", "min": "ge", "maximum": "le", "max": "le", "regex": "pattern"}
+"""Words people know from elsewhere, and what they are called here."""
+
+
+def with_pydantic_fields(hint: Any) -> Any:
+    """Return a type in which every `Field` of ours is one of pydantic's, however deep inside."""
+    inside = get_args(hint)
+    if not inside or get_origin(hint) is Literal:
+        return hint
+    if get_origin(hint) is Annotated:
+        told = tuple(each.to_pydantic() if isinstance(each, Spec) else each for each in hint.__metadata__)
+        return Annotated[(with_pydantic_fields(inside[0]), *told)]
+    changed = tuple(each if each is ... else with_pydantic_fields(each) for each in inside)
+    if changed == inside:
+        return hint
+    if get_origin(hint) in (Union, UnionType):
+        return Union[changed]  # noqa: UP007  # made of a tuple
+    return hint.copy_with(changed) if hasattr(hint, "copy_with") else get_origin(hint)[changed]
+
 
 def Field(  # noqa: N802  # the word people know from pydantic
     default: Any = _MISSING,
@@ -59,6 +102,11 @@ def Field(  # noqa: N802  # the word people know from pydantic
     **options: Any,
 ) -> Any:
     """Declare a field: its default, its description, and constraints as pydantic's `Field` names them."""
+    if unknown := options.keys() - _OPTIONS:
+        from surehand.core.names import did_you_mean
+
+        word = sorted(unknown)[0]
+        raise TypeError(f"Field takes no {word!r}{did_you_mean(_MEANT.get(word, word), _OPTIONS)}")
     if description is not None:
         options["description"] = description
     return Spec(default, default_factory, alias, options)
@@ -280,15 +328,6 @@ def _checked(cls: type[Record], raw: Mapping[str, Any], *, strict: bool) -> dict
 def _build(cls: type[Record]) -> type[BaseModel]:
     import pydantic
 
-    fields: dict[str, Any] = {}
-    for name, spec in cls.fields().items():
-        options = dict(spec.options)
-        if spec.alias is not None:
-            options["alias"] = spec.alias
-        if spec.factory is not None:
-            options["default_factory"] = spec.factory
-        elif not spec.required:
-            options["default"] = spec.default
-        fields[name] = (cls.hint(name), pydantic.Field(**options))
+    fields = {name: (with_pydantic_fields(cls.hint(name)), spec.to_pydantic()) for name, spec in cls.fields().items()}
     config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, populate_by_name=True)
-    return pydantic.create_model(cls.__name__, __config__=config, __doc__=None, **fields)
+    return pydantic.create_model(cls.__name__, __config__=config, __doc__=None, **cast("dict[str, Any]", fields))

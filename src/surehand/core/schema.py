@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.names import did_you_mean
 from surehand.core.record import Record
 from surehand.core.schema_limits import VALUE_CHECKS_LIMIT, SchemaWork, TooMuch, limit_faults, survey
 
@@ -36,7 +37,7 @@ class Fault:
 
 
 class InvalidArguments(Exception):
-    """Raised by `Arguments.parse`; lists every fault."""
+    """Raised by `Arguments.check`; lists every fault."""
 
     def __init__(self, faults: list[Fault]) -> None:
         self.faults = faults
@@ -50,8 +51,12 @@ class Arguments(Protocol):
         """Return the JSON Schema (2020-12) of the arguments."""
         ...
 
-    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+    def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         """Return the checked arguments; raise InvalidArguments. Strict takes no value of another type."""
+        ...
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Return the checked arguments; raise pydantic's ValidationError, whatever describes them."""
         ...
 
     def problems(self) -> list[str]:
@@ -59,7 +64,34 @@ class Arguments(Protocol):
         ...
 
 
-class ModelArguments:
+class _Parsing:
+    """What all descriptions of arguments share: the way in for people, who know pydantic's error."""
+
+    __slots__ = ()
+
+    def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        raise NotImplementedError
+
+    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Return the checked arguments; raise pydantic's ValidationError, whatever describes them."""
+        try:
+            return self.check(raw, strict=strict)
+        except InvalidArguments as problem:
+            faults = problem.faults
+        from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
+
+        lines = [
+            InitErrorDetails(
+                type=PydanticCustomError("invalid_argument", "{message}", {"message": fault.message}),
+                loc=(fault.path,) if fault.path else (),
+                input=raw,
+            )
+            for fault in faults
+        ]
+        raise ValidationError.from_exception_data("arguments", lines)
+
+
+class ModelArguments(_Parsing):
     """Arguments described by a pydantic model."""
 
     __slots__ = ("_invalid", "_schema", "_validate", "model")
@@ -76,7 +108,7 @@ class ModelArguments:
             schema = self._schema = cast("Schema", plain_schema(self.model.model_json_schema()))
         return schema
 
-    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+    def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         validate = self._validate
         if validate is None:
             validate = self._compile()
@@ -102,7 +134,7 @@ class ModelArguments:
         return []
 
 
-class RecordArguments:
+class RecordArguments(_Parsing):
     """Arguments described by a `Record`, as the built-in tools have them."""
 
     __slots__ = ("_schema", "record")
@@ -119,7 +151,7 @@ class RecordArguments:
             schema["properties"] = {name: _without_null(each) for name, each in properties.items()}
         return schema
 
-    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+    def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         try:
             parsed = self.record.parse(raw, strict=strict)
         except ValueError as error:  # pydantic's ValidationError is one; importing it is what records avoid
@@ -134,7 +166,7 @@ class RecordArguments:
         return ModelArguments(self.record.pydantic_model()).problems()
 
 
-class FunctionArguments:
+class FunctionArguments(_Parsing):
     """Arguments described by a function's signature, type hints and docstring; the model is made on first use."""
 
     __slots__ = ("_model", "_pairs", "context_parameter", "function", "hidden", "names")
@@ -159,8 +191,8 @@ class FunctionArguments:
     def schema(self) -> Schema:
         return self.model.schema()
 
-    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        return (self._model or self.model).parse(raw, strict=strict)
+    def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        return (self._model or self.model).check(raw, strict=strict)
 
     def problems(self) -> list[str]:
         try:
@@ -187,6 +219,7 @@ class FunctionArguments:
         from pydantic.fields import FieldInfo
 
         from surehand.core.docstrings import parameter_texts
+        from surehand.core.record import Spec, with_pydantic_fields
 
         described = parameter_texts(inspect.getdoc(self.function) or "")
         names = dict(self.names) if self.names else None
@@ -203,8 +236,10 @@ class FunctionArguments:
             if parameter.kind is parameter.VAR_KEYWORD:
                 open_ended = True
                 continue
+            hint = with_pydantic_fields(hint)
             default = ... if parameter.default is parameter.empty else parameter.default
-            info = default if isinstance(default, FieldInfo) else FieldInfo.from_annotated_attribute(hint, default)
+            default = default.to_pydantic() if isinstance(default, Spec) else default
+            info = FieldInfo.from_annotated_attribute(hint, default)
             if info.description is None and name in described:
                 info.description = described[name]
             # A name that pydantic reserves (`schema`, `_x`) is carried under an alias.
@@ -235,7 +270,7 @@ def _surely_has_schema(hint: object) -> bool:
     return typing.get_origin(hint) in _PLAIN_ORIGINS and all(each is ... or _surely_has_schema(each) for each in inner)
 
 
-class ForeignArguments:
+class ForeignArguments(_Parsing):
     """Arguments described by raw JSON Schema (2020-12 unless it says otherwise), validated all the same."""
 
     __slots__ = ("_checks", "_schema", "_validator", "_work")
@@ -256,7 +291,7 @@ class ForeignArguments:
     def schema(self) -> Schema:
         return self._schema
 
-    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+    def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         validator = self._validator
         if validator is None:
             validator = self._compile()
@@ -446,14 +481,6 @@ def _outer_names(model: type[BaseModel]) -> list[str]:
 def _is_union_tag(part: object) -> bool:
     # pydantic names the branch of a union in the location, such as "list[str]" or "function-after[...]".
     return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool", "dict", "constrained-str"))
-
-
-def did_you_mean(word: str, known: typing.Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` for a near name, or nothing."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def path_text(parts: typing.Iterable[object]) -> str:

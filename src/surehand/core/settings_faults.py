@@ -10,8 +10,9 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
+from surehand.core.names import did_you_mean
 from surehand.core.record import Record
-from surehand.core.schema import did_you_mean, path_text, trimmed
+from surehand.core.schema import path_text, trimmed
 
 Path = tuple[str | int, ...]
 

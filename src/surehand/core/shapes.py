@@ -1,7 +1,8 @@
 """Calls and results in the shapes of MCP, Anthropic and OpenAI, and back. Plain data; no vendor's types.
 
-MCP has room for everything (`_meta`), so a result comes back as it went. The two model APIs carry what a model
-reads: text, images and errors; structure that is not also text stays on our side.
+MCP has room for everything (`_meta`), so a result comes back as it went. The two model APIs carry what a model reads:
+text, images and errors. `left_out(result)` names what they have no field for; with `whole=True` that travels as one
+more text at the end, and comes back. Models are sent results without it: they would pay for every word.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from surehand.core.call import (
     block_of_any_shape,
     block_to_dict,
 )
-from surehand.core.errors import ERROR_CODES
+from surehand.core.errors import ERROR_CODES, ErrorCode
 from surehand.core.names import provider_safe
 from surehand.core.sendable import sendable
 
@@ -57,8 +58,19 @@ def result_to_mcp(result: ToolResult) -> dict[str, Any]:
     return shape
 
 
+_RPC_CODES: Final[Mapping[int, ErrorCode]] = {-32601: "tool_not_found", -32602: "invalid_args"}
+"""Protocol errors that have a code of ours; every other is an `execution_error`."""
+
+
 def result_from_mcp(shape: Mapping[str, Any]) -> ToolResult:
-    """Return the result an MCP server's answer stands for; our own answers come back whole."""
+    """Return the result an MCP server's answer stands for; our own answers come back whole.
+
+    A whole JSON-RPC response is taken too: its `result` is read, its `error` is a failure.
+    """
+    if isinstance(error := shape.get("error"), Mapping):
+        return ToolResult.failed(_rpc_error(cast("Mapping[str, Any]", error)))
+    if "jsonrpc" in shape and isinstance(inner := shape.get("result"), Mapping):
+        return result_from_mcp(cast("Mapping[str, Any]", inner))
     content = tuple(block_from_dict(block) for block in shape.get("content") or ())
     kept = _ours(shape)
     failed = bool(shape.get("isError"))
@@ -78,6 +90,13 @@ def result_from_mcp(shape: Mapping[str, Any]) -> ToolResult:
     error = ToolError("execution_error", output or "the server reported an error") if failed else None
     meta = {"mcp": dict(shape["_meta"])} if shape.get("_meta") else {}
     return ToolResult(ok=not failed, data=data, output=output, content=content, error=error, meta=meta)
+
+
+def _rpc_error(error: Mapping[str, Any]) -> ToolError:
+    number, data = error.get("code"), error.get("data")
+    code = _RPC_CODES.get(number, "execution_error") if isinstance(number, int) else "execution_error"
+    details = {"rpc_code": number} | ({"data": data} if data is not None else {})
+    return ToolError(code, str(error.get("message") or "the server reported an error"), details=details)
 
 
 def _ours(shape: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -117,9 +136,9 @@ def call_from_anthropic(block: Mapping[str, Any], names: Mapping[str, str] | Non
     return ToolCall(names.get(name, name) if names else name, block.get("input") or {}, id=block["id"], source="model")
 
 
-def result_to_anthropic(call_id: str, result: ToolResult) -> dict[str, Any]:
-    """Return a `tool_result` block."""
-    content = sendable([block_to_anthropic(block) for block in _readable(result)])
+def result_to_anthropic(call_id: str, result: ToolResult, *, whole: bool = False) -> dict[str, Any]:
+    """Return a `tool_result` block; `whole` adds what it has no field for, as a text that comes back."""
+    content = sendable([block_to_anthropic(block) for block in _readable(result, whole)])
     shape = {"type": "tool_result", "tool_use_id": call_id, "content": content}
     return shape | ({"is_error": True} if not result.ok else {})
 
@@ -157,10 +176,10 @@ def call_from_openai(entry: Mapping[str, Any], names: Mapping[str, str] | None =
     return ToolCall(names.get(name, name) if names else name, args, id=entry["id"], source="model")
 
 
-def result_to_openai(call_id: str, result: ToolResult) -> dict[str, Any]:
-    """Return a `tool` message; plain text where there is nothing but text."""
-    blocks = _readable(result)
-    if all(isinstance(block, Text) for block in blocks):
+def result_to_openai(call_id: str, result: ToolResult, *, whole: bool = False) -> dict[str, Any]:
+    """Return a `tool` message; plain text where there is nothing but text. `whole` adds what it has no field for."""
+    blocks = _readable(result, whole)
+    if not whole and all(isinstance(block, Text) for block in blocks):
         content: Any = "\n".join(_text(block) for block in blocks)
     else:
         content = [block_to_openai(block) for block in blocks]
@@ -189,30 +208,65 @@ def _from_part(part: Mapping[str, Any]) -> Block:
 # -- what a model reads -------------------------------------------------------------------------------------------
 
 
-def _readable(result: ToolResult) -> list[Block]:
+_REST: Final = "surehand-result: "
+"""How the text begins that holds what a shape has no field for."""
+_SAME: Final = "data_is_output"
+
+
+def left_out(result: ToolResult) -> tuple[str, ...]:
+    """Name what the shapes of Anthropic and OpenAI do not carry of a result, unless it is sent `whole`."""
+    return tuple(name for name in _rest(result) if name != _SAME)
+
+
+def _rest(result: ToolResult) -> dict[str, Any]:
+    """Return what no model reads, and so what is lost on the way to one and back."""
+    kept = {"data": result.data, "undo": result.undo.to_dict() if result.undo else None, "meta": dict(result.meta)}
+    kept["details"] = dict(result.error.details) if result.error else None
+    if result.data is not None and result.data == result.output:
+        kept["data"], kept[_SAME] = None, True
+    if result.error is not None and result.content and result.output not in ("", result.error.text):
+        kept["output"] = result.output
+    return {name: value for name, value in kept.items() if value not in (None, {})}
+
+
+def _readable(result: ToolResult, whole: bool = False) -> list[Block]:
     """Return the blocks a model gets: the error first, in words that can be read back."""
+    rest = _rest(result) if whole else {}
+    last: list[Block] = [Text(_REST + json.dumps(rest, ensure_ascii=False))] if rest else []
     error = result.error
     if error is None:
-        return list(result.blocks)
+        return [*result.blocks, *last]
     said = f"Error ({error.code}): {error.message}" + (f"{_HINT}{error.hint}" if error.hint else "")
     more: list[Block] = list(result.content)
     if not more and result.output and result.output != error.text:
         more = [Text(result.output)]
-    return [Text(said), *more]
+    return [Text(said), *more, *last]
 
 
 def _read(blocks: list[Block], *, failed: bool) -> ToolResult:
+    rest: dict[str, Any] = {}
+    if blocks and isinstance(last := blocks[-1], Text) and last.text.startswith(_REST):
+        rest, blocks = json.loads(last.text.removeprefix(_REST)), blocks[:-1]
     error: ToolError | None = None
     if blocks and isinstance(blocks[0], Text) and (found := _ERROR.match(blocks[0].text)):
         message, _, hint = found[2].partition(_HINT)
-        error = ToolError(cast("Any", found[1]), message, hint)
+        error = ToolError(cast("Any", found[1]), message, hint, rest.get("details") or {})
         blocks = blocks[1:]
     text = "\n".join(block.text for block in blocks if isinstance(block, Text))
     if failed and error is None:
         error = ToolError("execution_error", text or "the tool failed")
     plain = all(isinstance(block, Text) for block in blocks) and len(blocks) <= 1
-    output = text or (error.text if error else "")
-    return ToolResult(ok=error is None, output=output, content=() if plain else tuple(blocks), error=error)
+    output = rest.get("output") or text or (error.text if error else "")
+    undo = rest.get("undo")
+    return ToolResult(
+        ok=error is None,
+        data=output if rest.get(_SAME) else rest.get("data"),
+        output=output,
+        content=() if plain else tuple(blocks),
+        error=error,
+        undo=Undo(**undo) if undo else None,
+        meta=rest.get("meta") or {},
+    )
 
 
 def _text(block: Block) -> str:

@@ -12,12 +12,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from surehand.core.context import ToolContext
 from surehand.core.effects import Effect
 from surehand.core.frozen import field, frozen, names_of
-from surehand.core.names import full_name
+from surehand.core.names import did_you_mean, full_name
 from surehand.core.record import Record
 from surehand.core.schema import (
     Arguments,
@@ -176,7 +190,7 @@ class Tool:
     def __post_init__(self) -> None:
         object.__setattr__(self, "arguments", _arguments(self.args))
         for name in ("aliases", "requires", "examples"):
-            if isinstance(value := getattr(self, name), list):
+            if not isinstance(value := getattr(self, name), tuple):
                 object.__setattr__(self, name, tuple(cast("list[Any]", value)))
 
     @property
@@ -250,24 +264,47 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.function(*args, **kwargs)
 
 
+class ToolOptions(TypedDict, total=False):
+    """The options of `@tool`: those of `Tool`, without what the function says itself."""
+
+    name: str
+    description: str
+    output_schema: Schema | None
+    read_only: Flag
+    concurrency_safe: Flag | None
+    destructive: bool
+    requires_permission: bool | None
+    idempotent: bool
+    enabled: bool | Callable[[Session], bool]
+    aliases: Sequence[str]
+    search_hint: str
+    module: str
+    version: str
+    requires: Sequence[str]
+    timeout_s: float | Callable[[Any], float | None] | None
+    grace_s: float
+    examples: Sequence[Mapping[str, Any]]
+    reversible: bool
+    preview_when_asked: Flag
+    must_try: Flag
+    cancel_safe: bool
+    where: Where | None
+    origin: str | None
+    effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None
+    check: Callable[[Any, ToolContext], Awaitable[None] | None] | None
+    preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None
+    resources: Callable[[Any, ToolContext], Iterable[str]] | None
+    depends_on: Callable[[Any, ToolContext], object] | None
+    at_once: Callable[[Any, ToolContext], ToolResult | None] | None
+    initialize: Callable[[Session], Awaitable[None]] | None
+    health_check: Callable[[], Awaitable[Health]] | None
+    close: Callable[[], Awaitable[None]] | None
+
+
 @overload
 def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    read_only: Flag = False,
-    concurrency_safe: Flag | None = None,
-    destructive: bool = False,
-    requires_permission: bool | None = None,
-    effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None,
-    check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None,
-    preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None,
-    resources: Callable[[Any, ToolContext], Iterable[str]] | None = None,
-    timeout_s: float | Callable[[Any], float | None] | None = None,
-    **options: Any,
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a typed function, bare or with options.
 
@@ -285,11 +322,17 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return _function_tool(function, options, names)
 
 
+_OPTIONS: Final = frozenset(ToolOptions.__annotations__)
+
+
 def _function_tool(
     function: Callable[..., Any], options: dict[str, Any], names: Mapping[str, Any]
 ) -> FunctionTool[..., Any]:
     if not callable(function):
         raise TypeError(f"@tool goes on a function, not on {function!r}")
+    if unknown := [name for name in options if name not in _OPTIONS]:
+        said = ", ".join(f"{name!r}{did_you_mean(name, _OPTIONS)}" for name in unknown)
+        raise TypeError(f"@tool has no option {said}")
     import inspect
 
     from surehand.core.docstrings import docstring_text

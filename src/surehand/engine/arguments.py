@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 from surehand.core.call import BROKEN_ARGUMENTS, ToolCall
 from surehand.core.errors import ToolFailure
 from surehand.core.repair import repair
-from surehand.core.schema import Fault, InvalidArguments, Schema
+from surehand.core.sample import sample
+from surehand.core.schema import Fault, InvalidArguments
 from surehand.core.tool import Tool
 
 
@@ -17,7 +19,7 @@ def mended(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
     refused: list[Fault] = []
     try:
         raw, notes, refused = repair(call.args, tool.arguments.schema())
-        parsed = tool.arguments.parse(raw, strict=False)
+        parsed = tool.arguments.check(raw, strict=False)
     except InvalidArguments as problem:
         known = {fault.path for fault in problem.faults}
         raise invalid(tool, [*problem.faults, *(each for each in refused if each.path not in known)]) from None
@@ -37,37 +39,23 @@ def broken(tool: Tool, call: ToolCall) -> ToolFailure:
 
 def invalid(tool: Tool, faults: list[Fault]) -> ToolFailure:
     """Return the failure that lists every fault with its path, and an example that would do."""
-    example = json.dumps(tool.examples[0] if tool.examples else sample(tool.arguments.schema()), ensure_ascii=False)
     listed = "; ".join(map(str, faults[:20])) + (f"; and {len(faults) - 20} more" if len(faults) > 20 else "")
+    example = _example(tool)
+    shown = f", for example with {json.dumps(example, ensure_ascii=False)}" if example is not None else "."
     return ToolFailure(
         f"invalid arguments for {tool.name}: {listed}",
         code="invalid_args",
-        hint=f"Correct them and call again, for example with {example}",
+        hint=f"Correct them and call again{shown}",
         details={"faults": [{"path": fault.path, "message": fault.message} for fault in faults]},
     )
 
 
-_SAMPLES: dict[str, Any] = {
-    "string": "...",
-    "integer": 1,
-    "number": 1.0,
-    "boolean": True,
-    "array": [],
-    "object": {},
-    "null": None,
-}
-
-
-def sample(schema: Schema) -> dict[str, Any]:
-    """Return the smallest arguments a schema's required names describe."""
-    properties: Schema = schema.get("properties") or {}
-    wanted: list[str] = schema.get("required") or []
-    return {name: _sample(properties.get(name)) for name in wanted}
-
-
-def _sample(schema: Any) -> Any:
-    if not isinstance(schema, dict):
-        return "..."
-    described = cast("Schema", schema)
-    choices: list[Any] = described.get("enum") or described.get("examples") or []
-    return choices[0] if choices else _SAMPLES.get(str(described.get("type")), "...")
+def _example(tool: Tool) -> Mapping[str, Any] | None:
+    """Return arguments that the tool would take; none rather than wrong ones."""
+    for example in (*tool.examples[:1], sample(tool.arguments.schema())):
+        try:
+            tool.arguments.check(example, strict=False)
+        except Exception:  # a schema can ask for anything; an example is only offered where one is sure
+            continue
+        return example
+    return None

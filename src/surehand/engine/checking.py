@@ -85,7 +85,7 @@ class Checker:
         settings = self.session.settings.tools.get(tool.name)
         ctx = ToolContext(call, self.session, lambda progress: None, settings.custom if settings else {})
         try:
-            parsed = tool.arguments.parse(call.args)
+            parsed = tool.arguments.check(call.args)
         except InvalidArguments:
             parsed, _ = mended(tool, call)
         return self._asking.request(tool, parsed, ctx)

@@ -257,7 +257,7 @@ class Executor:
         if type(given) is dict and BROKEN_ARGUMENTS in given:  # a tool whose schema takes anything must not get it
             raise _broken(tool, call)
         try:
-            return ctx, tool.arguments.parse(call.args), ()
+            return ctx, tool.arguments.check(call.args), ()
         except InvalidArguments:
             return ctx, *_repaired(tool, call)
 

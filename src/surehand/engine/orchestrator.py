@@ -275,7 +275,7 @@ def _batch(
 
 def _arguments(tool: Tool, call: ToolCall) -> Any:
     try:
-        return tool.arguments.parse(call.args)
+        return tool.arguments.check(call.args)
     except InvalidArguments:
         return mended(tool, call)[0]
 

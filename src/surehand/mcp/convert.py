@@ -59,6 +59,8 @@ def result_shape(result: ToolResult, output_schema: Mapping[str, Any] | None) ->
     """
     shape = result_to_mcp(result)
     kept: dict[str, Any] = shape["_meta"]["surehand"]
+    if kept["data"] == result.output:
+        del kept["data"]  # a tool that returns text
     if not result.content:
         del kept["output"]  # it is the content
     shape["_meta"]["surehand"] = {key: value for key, value in kept.items() if value is not None}

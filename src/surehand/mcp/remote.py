@@ -86,7 +86,7 @@ def _check_promise(data: Any, promised: ForeignArguments, tool: str, server: str
     try:
         if data is None:
             raise InvalidArguments([Fault("", "it holds no structured content")])
-        promised.parse(data)
+        promised.check(data)
     except InvalidArguments as problem:
         message = f"the MCP server {server} answered {tool} wrongly: it has an output schema, and {problem}"
         raise ToolFailure(message, hint="Ask whoever provides this server to mend it.") from None

@@ -194,7 +194,7 @@ async def _put_to_use(made: Made, try_args: dict[str, Any] | None, ctx: ToolCont
 
 async def _tried(tool: Tool, made: Made, version: Version, try_args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     try:
-        tool.arguments.parse(try_args)
+        tool.arguments.check(try_args)
     except InvalidArguments as problem:
         raise ToolFailure(f"try_args do not fit the schema: {problem}", code="invalid_args") from None
     trial = ToolContext(ToolCall(made.name, try_args, id=ctx.call.id), ctx.session, lambda progress: None, {})
