@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check bench conformance docs clean
+.PHONY: help setup run test test-slow check house bench conformance docs clean
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ check: $(STAMP) ## ruff, pyright strict and the layer test
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/test_layers.py
+
+house: $(STAMP) ## measures of the code's shape: files, cycles, names
+	@$(BIN)/python tests/house.py
 
 bench: $(STAMP) ## the benchmarks: one table of ratios
 	$(BIN)/python -m benchmarks

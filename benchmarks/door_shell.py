@@ -81,6 +81,7 @@ def _many_files(harness: Harness, folder: Path, app: Door) -> None:
         (f"append to {APPENDED:,} files", "for f in many/*/*; do echo more >> $f; done", APPENDED, "<= 3"),
     )
     for name, command, count, goal in jobs:
+        _fill(many, count)
         harness.compare(
             f"Bash: {name}",
             [

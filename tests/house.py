@@ -1,0 +1,182 @@
+"""Measures of the house, printed by `make house`: files, lines, imports inside functions, hidden cycles, names."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "surehand"
+LONGEST = 600
+SHORT = 250
+"""A module of one importer in its own package is part of it, unless it has more lines than this."""
+NO_PARTICIPLES = frozenset({"need", "feed", "seed", "embed", "proceed", "speed", "exceed", "succeed", "thread", "read"})
+_PARTICIPLE = re.compile(r"(ed|told|kept|held|seen|shown|made|given|taken|found|said|meant|known|sent|left|put)$")
+
+
+@cache
+def files() -> dict[str, str]:
+    """Return the text of every module, by its dotted name."""
+    found: dict[str, str] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        words = ("surehand", *path.relative_to(SOURCE).with_suffix("").parts)
+        found[".".join(words[:-1] if words[-1] == "__init__" else words)] = path.read_text(encoding="utf-8")
+    return found
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    """Return the syntax tree of a module."""
+    return ast.parse(files()[module])
+
+
+def _targets(node: ast.stmt) -> list[str]:
+    """Return our own modules that an import statement names."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names if alias.name in files()]
+    if not isinstance(node, ast.ImportFrom) or not node.module or not node.module.startswith("surehand"):
+        return []
+    inner = [f"{node.module}.{alias.name}" for alias in node.names]
+    return [each for each in inner if each in files()] or ([node.module] if node.module in files() else [])
+
+
+def _only_for_types(tree: ast.Module) -> set[int]:
+    return {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+
+
+@cache
+def imports(module: str, *, inside: bool) -> tuple[str, ...]:
+    """Return the modules of ours that a module imports: at its top, or inside functions."""
+    tree = tree_of(module)
+    skipped = _only_for_types(tree)
+    functions = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
+    }
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if id(node) not in skipped and (id(node) in functions) == inside and isinstance(node, ast.stmt):
+            found += _targets(node)
+    return tuple(found)
+
+
+def imports_inside_functions() -> list[str]:
+    """Return the modules of every import of ours inside a function, one entry each."""
+    return [module for module in files() for _ in imports(module, inside=True)]
+
+
+def hidden_cycles() -> list[list[str]]:
+    """Return groups of modules that import each other, when imports inside functions count."""
+    edges = {module: {*imports(module, inside=True), *imports(module, inside=False)} for module in files()}
+    return [sorted(group) for group in _strong_components(edges) if len(group) > 1]
+
+
+def _strong_components(edges: dict[str, set[str]]) -> list[list[str]]:
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in edges.get(node, ()):
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            group: list[str] = []
+            while True:
+                group.append(stack.pop())
+                if group[-1] == node:
+                    break
+            found.append(group)
+
+    sys.setrecursionlimit(10_000)
+    for node in edges:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def long_modules() -> dict[str, int]:
+    """Return modules over the cap, with their lines."""
+    return {module: count for module, text in files().items() if (count := text.count("\n")) > LONGEST}
+
+
+def foldable_modules() -> list[str]:
+    """Return short modules whose one importer is in their own package, and that start no process."""
+    importers: dict[str, set[str]] = {}
+    for module in files():
+        for target in {*imports(module, inside=True), *imports(module, inside=False)}:
+            importers.setdefault(target, set()).add(module)
+    found: list[str] = []
+    for module, text in files().items():
+        users = importers.get(module, set())
+        if len(users) != 1 or text.count("\n") > SHORT or "__main__" in text:
+            continue
+        (user,) = users
+        if user.rpartition(".")[0] == module.rpartition(".")[0] and user != module.rpartition(".")[0]:
+            found.append(module)
+    return found
+
+
+def participles() -> list[str]:
+    """Return functions that are named by a bare past participle and return no boolean: `module:line name`."""
+    found: list[str] = []
+    for module in files():
+        for node in ast.walk(tree_of(module)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            name = node.name.strip("_")
+            if "_" in name or name in NO_PARTICIPLES or not _PARTICIPLE.search(name):
+                continue
+            boolean = node.returns is not None and ast.unparse(node.returns) == "bool"
+            if not boolean and not node.decorator_list:
+                found.append(f"{module}:{node.lineno} {node.name}")
+    return found
+
+
+def unnamed_docstrings() -> list[str]:
+    """Return modules whose name does not occur in the first sentence of their docstring."""
+    found: list[str] = []
+    for module in files():
+        leaf = module.rpartition(".")[2]
+        first = (ast.get_docstring(tree_of(module)) or "").split("\n\n")[0].lower()
+        if leaf != "surehand" and not any(word[:5] in first for word in leaf.strip("_").split("_")):
+            found.append(module)
+    return found
+
+
+def table() -> str:
+    """Return all measures, a line each."""
+    repeated = Counter(entry.split()[1] for entry in participles())
+    rows = {
+        "files": len(files()),
+        "lines": sum(text.count("\n") for text in files().values()),
+        f"files over {LONGEST} lines": len(long_modules()),
+        "foldable modules (one importer, same package)": len(foldable_modules()),
+        "own imports inside functions": len(imports_inside_functions()),
+        "hidden cycles": len(hidden_cycles()),
+        "modules in hidden cycles": sum(map(len, hidden_cycles())),
+        "functions named by a bare participle": len(participles()),
+        "the same name in several files": sum(1 for count in repeated.values() if count > 1),
+        "modules not named in their own first sentence": len(unnamed_docstrings()),
+    }
+    return "\n".join(f"{value:>7,}  {name}" for name, value in rows.items())
+
+
+if __name__ == "__main__":
+    print(table())
