@@ -37,6 +37,19 @@ BROKEN_ARGUMENTS: Final = "__broken_json__"
 
 
 @frozen
+class Parent:
+    """The call that made another call: what that one may not exceed, and what is held for both meanwhile."""
+
+    id: str
+    tools: tuple[str, ...] = ()
+    """The tools from the outermost call to this one."""
+    turn: str = ""
+    read_only: bool = False
+    holds: frozenset[str] = frozenset()
+    """Resources the calls above hold; the call below shares them."""
+
+
+@frozen
 class ToolCall:
     """One wish to run a tool: who wants it, which tool, with which arguments."""
 
@@ -44,9 +57,12 @@ class ToolCall:
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
     id: str = field(default_factory=new_id)
     source: Source = "user"
+    parent: Parent | None = None
+    """Set for a call that a tool made (`ctx.call`)."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"id": self.id, "name": self.name, "args": dict(self.args), "source": self.source}
+        shown = {"id": self.id, "name": self.name, "args": dict(self.args), "source": self.source}
+        return shown if self.parent is None else {**shown, "parent": self.parent.id}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolCall:
@@ -55,6 +71,7 @@ class ToolCall:
             args=data.get("args") or {},
             id=data.get("id") or new_id(),
             source=data.get("source", "user"),
+            parent=Parent(data["parent"]) if data.get("parent") else None,
         )
 
 

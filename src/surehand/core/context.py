@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Progress
+from surehand.core.frozen import field, frozen
 
 if TYPE_CHECKING:
-    from surehand.core.call import ToolCall
     from surehand.core.effects import Effect
     from surehand.core.session import Session
 
@@ -22,10 +24,66 @@ _FATE: Final = threading.Lock()
 """Held for the moment in which a call is given up or passes its point of no return; one for all, both are rare."""
 
 
+MakeCall: TypeAlias = "Callable[[ToolContext, str, Mapping[str, Any], bool], Coroutine[Any, Any, ToolResult]]"
+
+
+@frozen
+class OwnCall(ToolCall):
+    """The call a handler serves. Calling it calls another tool that this one `requires`, as a child of this call.
+
+    The child goes through the door like any other call: it is validated, judged, asked about, recorded, and can never
+    do what this call may not. Its failure is a result, not an exception.
+    """
+
+    context: ToolContext = field(default=None, repr=False)
+
+    def __call__(self, name: str, args: Mapping[str, Any] | None = None) -> Coroutine[Any, Any, ToolResult]:
+        """Call a tool that this one requires, and return what it came to."""
+        return self._make(name, args or {}, True)
+
+    def any(self, name: str, args: Mapping[str, Any] | None = None) -> Coroutine[Any, Any, ToolResult]:
+        """Call a tool that is named by data, not by the author of this one (what an undo has to call)."""
+        return self._make(name, args or {}, False)
+
+    def wait(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
+        """Call a tool from a sync handler, which runs in a thread, and wait for what it came to."""
+        import concurrent.futures
+
+        work, loop = self._make(name, args or {}, True), self.context.loop
+        assert loop is not None
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        while True:
+            try:
+                return future.result(timeout=0.1)
+            except concurrent.futures.TimeoutError:
+                if self.context.is_given_up:
+                    future.cancel()
+                    raise ToolFailure("the call was given up", code="cancelled", hint=NOTHING_CHANGED) from None
+
+    def _make(self, name: str, args: Mapping[str, Any], listed: bool) -> Coroutine[Any, Any, ToolResult]:
+        context = self.context
+        if context.make_call is None:
+            raise ToolFailure(f"{self.name} makes no calls here", code="tool_unavailable")
+        return context.make_call(context, name, args, listed)
+
+
 class ToolContext:
     """What a handler gets beside its arguments: the call, the session, a way to report progress."""
 
-    __slots__ = ("_changing", "_given_up", "_made", "_permits", "_report", "call", "options", "session", "turn")
+    __slots__ = (
+        "_call",
+        "_changing",
+        "_given_up",
+        "_made",
+        "_permits",
+        "_report",
+        "holds",
+        "loop",
+        "make_call",
+        "options",
+        "session",
+        "turn",
+    )
 
     def __init__(
         self,
@@ -35,9 +93,9 @@ class ToolContext:
         options: Mapping[str, Any],
         permits: Callable[[Effect], bool] | None = None,
     ) -> None:
-        self.call = call
+        self._call = call
         self.session = session
-        self.turn = session.turn or call.id
+        self.turn = call.parent.turn if call.parent is not None else session.turn or call.id
         """The turn the call began in: that of the conversation, or the call itself where there is none."""
         self.options = options
         """The tool's own settings (`[tools.NAME.custom]`)."""
@@ -45,6 +103,18 @@ class ToolContext:
         self._permits = permits
         self._made: dict[str, Any] | None = None
         self._given_up = self._changing = False
+        self.make_call: MakeCall | None = None
+        """Makes the calls of this call, through the door; set by the executor."""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where calls are made; set by the executor."""
+        self.holds: frozenset[str] = frozenset()
+        """The resources this call holds while it runs."""
+
+    @property
+    def call(self) -> OwnCall:
+        """The call being served; calling it makes a call of another tool: `await ctx.call("other", {...})`."""
+        served = self._call
+        return OwnCall(served.name, served.args, served.id, served.source, served.parent, context=self)
 
     @property
     def cwd(self) -> str:
@@ -82,6 +152,11 @@ class ToolContext:
             if not self._given_up:
                 return
         raise ToolFailure("the call was given up before its change was made", code="cancelled", hint=NOTHING_CHANGED)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nobody waits for this call any more."""
+        return self._given_up
 
     def give_up(self) -> bool:
         """Say that nobody wants the call any more. False when a change has begun: its outcome has to be awaited."""

@@ -46,7 +46,7 @@ def _sample(schema: Any, root: Mapping[str, Any], depth: int) -> Any:
             rest = {key: value for key, value in told.items() if key != word}
             return _sample({**rest, **_merged(branches[0], root)}, root, depth + 1)
     kinds = told.get("type", "object" if "properties" in told else None)
-    kind = cast("list[Any]", kinds)[0] if isinstance(kinds, list) and kinds else kinds
+    kind: object = cast("list[Any]", kinds)[0] if isinstance(kinds, list) and kinds else cast("object", kinds)
     match kind:
         case "object":
             properties = cast("dict[str, Any]", told.get("properties") or {})

@@ -94,7 +94,7 @@ def result_from_mcp(shape: Mapping[str, Any]) -> ToolResult:
 
 def _rpc_error(error: Mapping[str, Any]) -> ToolError:
     number, data = error.get("code"), error.get("data")
-    code = _RPC_CODES.get(number, "execution_error") if isinstance(number, int) else "execution_error"
+    code: ErrorCode = _RPC_CODES.get(number, "execution_error") if isinstance(number, int) else "execution_error"
     details = {"rpc_code": number} | ({"data": data} if data is not None else {})
     return ToolError(code, str(error.get("message") or "the server reported an error"), details=details)
 

@@ -155,6 +155,7 @@ class Audit:
 def _facts(kind: str, event: Event) -> dict[str, Any]:
     """Return what every record says: who wanted what of which tool, and when."""
     call = cast("ToolCall", event.data["call"])
+    made_by = {"parent": call.parent.id} if call.parent is not None else {}
     return {
         "kind": kind,
         "at": round(event.at, 6),
@@ -162,6 +163,7 @@ def _facts(kind: str, event: Event) -> dict[str, Any]:
         "call": event.call_id,
         "tool": event.tool,
         "source": call.source,
+        **made_by,
         "args": mask_data(call.args, limit=TEXT_LIMIT),
     }
 

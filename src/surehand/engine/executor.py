@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
+from surehand.core.call import BROKEN_ARGUMENTS, Parent, ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, Progress
@@ -276,8 +277,11 @@ class Executor:
         facts: dict[str, Any] | None = None,
     ) -> Prepared:
         ctx, args, repairs = await self._parsed(call, tool, session)
+        ctx.loop, ctx.make_call = asyncio.get_running_loop(), partial(_make_child_call, self, tool, args)
         if facts is not None:
             ctx.go_on_from(facts)
+        if call.parent is not None:
+            _refuse_wider(call.parent, tool, args, ctx)
         decision = await self.asking.decide(tool, args, ctx, self.workers)
         if decision.verdict == "deny":
             raise self.asking.refusal(tool, decision)
@@ -371,7 +375,11 @@ class Executor:
     async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:
         """Run a call while it alone holds what it declares to use."""
         declared = prepared.tool.resources
-        names = ordered(declared(prepared.args, prepared.ctx) if declared else ())
+        above = prepared.call.parent.holds if prepared.call.parent is not None else frozenset[str]()
+        names = ordered(
+            each for each in (declared(prepared.args, prepared.ctx) if declared else ()) if each not in above
+        )
+        prepared.ctx.holds = above.union(names)
         if not self._resources.take(names):
             prepared.queue_s += await self._resources.wait(names, self._running, prepared.call.id)
         try:
@@ -400,6 +408,8 @@ class Executor:
             "truncated": False,
             **result.meta,
         }
+        if call.parent is not None:
+            meta["parent"] = call.parent.id
         if prepared is not None and prepared.repairs:
             meta["repaired"] = list(prepared.repairs)
         output, limit = result.output, session.settings.engine.output_limit
@@ -427,6 +437,20 @@ def _wrapped(layer: Middleware, inner: Proceed) -> Proceed:
         return await layer(prepared, inner)
 
     return proceed
+
+
+def _make_child_call(
+    executor: Executor, tool: Tool, own_args: Any, ctx: ToolContext, name: str, args: Mapping[str, Any], listed: bool
+) -> Coroutine[Any, Any, ToolResult]:
+    from surehand.engine.children import make_child_call
+
+    return make_child_call(executor, tool, own_args, ctx, name, args, listed)
+
+
+def _refuse_wider(parent: Parent, tool: Tool, args: Any, ctx: ToolContext) -> None:
+    from surehand.engine.children import refuse_wider
+
+    refuse_wider(parent, tool, args, ctx)
 
 
 def _broken(tool: Tool, call: ToolCall) -> ToolFailure:

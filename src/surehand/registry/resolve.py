@@ -44,7 +44,7 @@ def problems(tool: Described, find: Callable[[str], Described | None]) -> list[s
     """
     if not tool.requires:
         return []
-    found = [fault for each in tool.requires if (fault := _unmet(each, find)) is not None]
+    found = [fault for each in tool.requires if (fault := unmet_requirement(each, find)) is not None]
     cycle = _cycle(tool, find)
     return [*found, f"requires itself: {' -> '.join(cycle)}"] if cycle else found
 
@@ -91,7 +91,8 @@ def _place(name: str, group: Mapping[str, Described], placed: dict[str, None]) -
             placed[pending.pop()] = None
 
 
-def _unmet(requirement: str, find: Callable[[str], Described | None]) -> str | None:
+def unmet_requirement(requirement: str, find: Callable[[str], Described | None]) -> str | None:
+    """Return why one requirement cannot be met by what `find` gives, or None."""
     name, wanted = split_requirement(requirement)
     if not name:
         return f"requirement {requirement!r} names no tool"
