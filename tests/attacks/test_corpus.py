@@ -65,9 +65,6 @@ def asked(case: Case) -> tuple[str, dict[str, Any]]:
 NOT_YET: frozenset[str] = frozenset(
     {
         "audit-tail-cut-then-call",
-        "git-committed-secret-exclude-pathspec",
-        "git-committed-secret-grep-tree",
-        "git-committed-secret-show",
         "grep-hardlink-of-secret",
         "landlock-only-recursive-secret",
         "mcp-server-name-ansi",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from surehand.core.effects import ReadPath, RunCommand
@@ -27,7 +27,28 @@ def repository_problem(effect: RunCommand, request: Request) -> str:
     named = [os.path.join(request.cwd, folder) for folder in _folders(effect, request)]
     folders = dict.fromkeys(os.path.realpath(each) for folder in named for each in (folder, os.path.normpath(folder)))
     found = dict.fromkeys(name for folder in folders for name in what_asks(folder, request.roots))
-    return f"this repository's own files say what git runs or reads ({', '.join(found)})" if found else ""
+    if found:
+        return f"this repository's own files say what git runs or reads ({', '.join(found)})"
+    return _committed_secret(effect, folders, request)
+
+
+def _committed_secret(effect: RunCommand, folders: Iterable[str], request: Request) -> str:
+    """Say which secret in the history a command may print."""
+    from surehand.git.printed import prints, taken_apart
+
+    call = taken_apart(effect.words)
+    if call is None or prints(call) is None:
+        return ""
+    from surehand.core.secrets import is_secret
+    from surehand.git.committed import secret_reached
+
+    for folder in folders:
+        found = secret_reached(call, folder, is_secret)
+        if found == "?":
+            return "whether it prints a secret out of the history could not be found out"
+        if found:
+            return f"it may print {found} as it was committed, which holds secrets"
+    return ""
 
 
 def _folders(effect: RunCommand, request: Request) -> Iterator[str]:

@@ -1,0 +1,136 @@
+"""Which git commands print what is in files, and out of which revisions: read from their words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+from surehand.core.frozen import frozen
+
+Reach: TypeAlias = Literal["history", "commits", "trees", "blobs"]
+"""What is printed: changes of all commits that lead to the revisions, or of those named; whole trees; objects."""
+
+_BEFORE: Final = re.compile(
+    r"-P|--(?:no-pager|no-optional-locks|(?:literal|glob|noglob|icase)-pathspecs|no-replace-objects|no-lazy-fetch|no-advice)"
+)
+_PATCH: Final = re.compile(
+    r"-[a-zA-Z]*[puUcL].*|-W|--(?:patch|unified|cc|remerge-diff|diff-merges|word-diff|color-words|binary|function-context|"
+    r"patch-with-raw|patch-with-stat)(?:=.*|-.*)?"
+)
+_NO_PATCH: Final = re.compile(
+    r"-s|--(?:no-patch|name-only|name-status|stat|numstat|shortstat|raw|dirstat|summary|compact-summary|cumulative)(?:=.*)?"
+)
+_NAMES_ONLY: Final = re.compile(r"-[a-zA-Z]*[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)")
+_IN_FULL: Final = re.compile(r"-[a-zA-Z]*a|--text|--binary|--textconv|--ext-diff")
+"""Options with which a change is printed though its file is marked as one of which none is to be."""
+_TAKES_VALUE: Final = re.compile(
+    r"-[nSGOlL]|--(?:since|after|until|before|author|committer|grep|skip|max-count|format|pretty|date|encoding|glob|exclude|"
+    r"decorate-refs|diff-algorithm|diff-filter|creation-factor|word-diff-regex|anchored|(?:src|dst|line)-prefix)"
+)
+_TAKES_VALUE_IN_GREP: Final = re.compile(r"-[efmABCO]|--(?:max-depth|threads|context|max-count)")
+
+
+@frozen
+class GitCall:
+    """A git command taken apart: the folder of `-C`, the subcommand, and the words after it."""
+
+    folder: str
+    name: str
+    words: tuple[str, ...]
+    plain: bool
+    """Whether only known options stand before the subcommand."""
+
+
+@frozen
+class Printed:
+    """Out of what a command prints contents: revisions as they are written, and the paths it is held to, if any."""
+
+    reach: Reach
+    revisions: tuple[str, ...]
+    most: int | None = None
+    """How many commits at most."""
+
+
+def taken_apart(words: Sequence[str]) -> GitCall | None:
+    """Return the parts of a git command; None for one without a subcommand."""
+    folder, plain, at = "", True, 1
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "-C" and at + 1 < len(words):
+            folder = words[at + 1]
+            at += 1
+        elif not _BEFORE.fullmatch(words[at]):
+            plain = False
+        at += 1
+    return GitCall(folder, words[at], tuple(words[at + 1 :]), plain) if at < len(words) else None
+
+
+def prints(call: GitCall) -> Printed | None:
+    """Return out of what a command prints contents that are committed; None when it prints none.
+
+    What `diff` prints of secrets is left out by the sandbox, but for the options that print everything.
+    """
+    name, words = call.name, call.words
+    if name == "stash" and words[:1] == ("show",):
+        return Printed("commits", _operands(words[1:]) or ("refs/stash",))
+    if name == "reflog":
+        name, words = "log", words[1:] if words[:1] == ("show",) else words
+    if name == "show":
+        hidden = any(_NO_PATCH.fullmatch(word) for word in words) and not any(_PATCH.fullmatch(word) for word in words)
+        return None if hidden else Printed("commits", _operands(words) or ("HEAD",))
+    if name in ("log", "whatchanged", "rev-list"):
+        if not any(_PATCH.fullmatch(word) for word in words):
+            return None
+        return Printed("history", _operands(words) or ("HEAD",), _most(words))
+    if name == "range-diff":
+        return Printed("history", _operands(words))
+    if name == "diff-tree" and any(_PATCH.fullmatch(word) for word in words):
+        return Printed("commits", _operands(words))
+    if name in ("diff", "diff-index", "diff-files"):
+        in_full = any(_IN_FULL.fullmatch(word) for word in words)
+        return Printed("trees", _operands(words) or ("HEAD",)) if in_full else None
+    if name == "grep":
+        return _grepped(words)
+    if name == "cat-file":
+        shows = any(word in ("-p", "blob") or (word.startswith("--batch") and "check" not in word) for word in words)
+        return Printed("blobs", _operands(words)) if shows else None
+    return None
+
+
+def _grepped(words: Sequence[str]) -> Printed | None:
+    if any(_NAMES_ONLY.fullmatch(word) for word in words):
+        return None
+    given = any(word.startswith(("-e", "-f")) for word in words)
+    operands = _operands(words, _TAKES_VALUE_IN_GREP)
+    revisions = operands if given else operands[1:]
+    if "--cached" in words:
+        revisions = (*revisions, "HEAD")
+    return Printed("trees", revisions) if revisions else None
+
+
+def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tuple[str, ...]:
+    """Return the words before `--` that are no options and no values of such."""
+    found: list[str] = []
+    skip = False
+    for word in words:
+        if word == "--":
+            break
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            skip = takes.fullmatch(word) is not None
+            if word in ("--all", "--branches", "--tags", "--remotes", "--reflog", "-g", "--walk-reflogs"):
+                found.append("--all")
+        else:
+            found.append(word)
+    return tuple(found)
+
+
+def _most(words: Sequence[str]) -> int | None:
+    for at, word in enumerate(words):
+        number = re.fullmatch(r"-(\d+)|-n(\d+)|--max-count=(\d+)", word)
+        if number:
+            return int(next(filter(None, number.groups())))
+        if word in ("-n", "--max-count") and at + 1 < len(words) and words[at + 1].isdigit():
+            return int(words[at + 1])
+    return None

@@ -1,0 +1,107 @@
+"""Secrets in the history are asked about where a command can reach them, and nothing else is."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from surehand import Surehand
+from surehand.engine.checking import Checker
+from surehand.testing import scratch_app
+
+
+def git(*words: str, cwd: Path) -> str:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    return subprocess.run(["git", *identity, *words], cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+def commit(folder: Path, message: str, **files: str | None) -> None:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_DOT_", ".")
+        if text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    git("add", "-A", cwd=folder)
+    git("commit", "-q", "-m", message, cwd=folder)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """One secret that was committed second and taken away third; four commits."""
+    git("init", "-q", "-b", "main", cwd=tmp_path)
+    commit(tmp_path, "one", a="1\n")
+    git("branch", "clean", cwd=tmp_path)
+    commit(tmp_path, "two", conf___DOT_env="KEY=canary\n")
+    git("tag", "dirty", cwd=tmp_path)
+    commit(tmp_path, "three", conf___DOT_env=None)
+    commit(tmp_path, "four", a="2\n")
+    return tmp_path
+
+
+def verdict(app: Surehand, command: str, mode: str = "default") -> str:
+    return Checker(app.policy, app.session, app.registry).check("Bash", {"command": command}, mode)["decision"]
+
+
+async def test_a_command_that_can_print_a_committed_secret_asks(repository: Path) -> None:
+    blob = git("rev-parse", "dirty:conf/.env", cwd=repository).strip()
+    async with scratch_app(repository) as app:
+        for command in (
+            "git log -p",
+            "git log -p -- ':!a'",
+            "git log --patch --all",
+            "git log -U1 clean..",
+            "git show dirty",
+            "git show HEAD~1",
+            "git show clean dirty",
+            "git grep KEY dirty",
+            "git grep -e KEY dirty -- .",
+            f"git cat-file -p {blob}",
+            f"git cat-file blob {blob[:10]}",
+            "git cat-file --batch",
+            "git diff --text dirty",
+            "git log -p --max-count=3",
+            "cd conf; git log -p",
+            "git log -p | head",
+        ):
+            assert verdict(app, command) in ("ask", "deny"), command
+            assert verdict(app, command, "plan") in ("ask", "deny"), command
+
+
+async def test_a_command_that_cannot_is_not_asked_about(repository: Path) -> None:
+    blob = git("rev-parse", "HEAD:a", cwd=repository).strip()
+    async with scratch_app(repository) as app:
+        for command in (
+            "git log",
+            "git log --oneline --all",
+            "git log --stat",
+            "git show HEAD",
+            "git show --stat dirty",
+            "git show clean",
+            "git log -p clean",
+            "git log -p -1",
+            "git log -p HEAD~1..",
+            "git grep 2 HEAD",
+            "git grep -l KEY dirty",
+            f"git cat-file -p {blob}",
+            "git cat-file -p HEAD",
+            "git cat-file -p dirty^{tree}",
+            "git cat-file -t dirty",
+            "git diff HEAD~3",
+            "git status",
+        ):
+            assert verdict(app, command) == "allow", command
+
+
+async def test_a_repository_without_secrets_asks_nothing_and_what_is_added_is_seen(tmp_path: Path) -> None:
+    git("init", "-q", cwd=tmp_path)
+    commit(tmp_path, "one", a="1\n", _DOT_env_DOT_example="KEY=\n")
+    async with scratch_app(tmp_path) as app:
+        assert verdict(app, "git log -p") == "allow"
+        assert verdict(app, "git show") == "allow"
+        commit(tmp_path, "two", id_rsa="key\n")
+        assert verdict(app, "git log -p") == "ask"
+        assert verdict(app, "git show") == "ask"
