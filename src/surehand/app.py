@@ -168,7 +168,9 @@ class Surehand:
         if record:
             around.keep_recording(record)
         if state_dir:
-            self.warnings += around.keep_audit(os.path.join(state_dir, "audit"))
+            self.executor.ledger = audit = around.keep_audit(os.path.join(state_dir, "audit"))
+            if audit.problem:
+                self.warnings.append(f"calls are not audited, and what changes something is refused: {audit.problem}")
         self.executor.tracing = around.traces()
         around.hook(self.extensions)
         if settings.engine.tuning:

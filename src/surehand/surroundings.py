@@ -15,6 +15,7 @@ from surehand.host import locations
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
+    from surehand.engine.audit import Audit
     from surehand.engine.bus import Bus
     from surehand.engine.executor import Executor
     from surehand.engine.extensions import Extensions
@@ -55,19 +56,14 @@ class Surroundings:
         self._bus.subscribe(recorder)
         self._stack.callback(recorder.close)
 
-    def keep_audit(self, folder: str) -> list[str]:
-        """Record every call and every refusal; return a warning when the log cannot be written."""
+    def keep_audit(self, folder: str) -> Audit:
+        """Record every call and every refusal; where that fails, what changes something is refused."""
         from surehand.engine.audit import Audit
 
-        try:
-            audit = Audit(folder)
-        except OSError as problem:
-            return [f"calls are not audited: {problem.filename or folder}: {problem.strerror}"]
-        except StateError as problem:
-            return [f"calls are not audited: {problem}"]
+        audit = Audit(folder)
         self._bus.subscribe(audit)
         self._stack.callback(audit.close)
-        return []
+        return audit
 
     def keep_metrics(self, path: str, metrics: Metrics) -> None:
         """Add what this process measures to what others have measured in this workspace."""

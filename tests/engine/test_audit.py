@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from surehand import Settings, Surehand, Tool, tool
 from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.events import Event
 from surehand.engine.audit import Audit, records, segments, verify
 from surehand.policy.policy import Decision
+from surehand.testing import Says
 
 
 def filled(folder: Path, count: int = 5, **options: int) -> Path:
@@ -115,14 +117,40 @@ def test_a_log_without_its_head_says_that_a_cut_would_not_show(tmp_path: Path) -
     assert "would not show" in str(verify(str(tmp_path)).faults[0])
 
 
-def test_after_a_crash_in_mid_line_the_chain_goes_on_and_the_broken_line_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", ['{"n":6,"prev":"ab', "x" * 200_000])
+def test_a_line_that_a_crash_cut_short_is_taken_away_at_the_next_opening(tmp_path: Path, torn: str) -> None:
     path = filled(tmp_path)
     with path.open("a") as file:
-        file.write('{"n":6,"prev":"ab')
+        file.write(torn)
     filled(tmp_path, 2)
     found = verify(str(tmp_path))
-    assert [str(fault) for fault in found.faults] == [f"{path}:6: the line is broken: it cannot be read as a record"]
+    assert found.ok, [str(fault) for fault in found.faults]
     assert [record["n"] for record in records(str(tmp_path))] == list(range(1, 8))
+
+
+def test_a_crash_between_line_and_head_breaks_nothing(tmp_path: Path) -> None:
+    path, head = filled(tmp_path), tmp_path / "audit.head"
+    before = head.read_bytes()
+    filled(tmp_path, 1)
+    head.write_bytes(before)
+    filled(tmp_path, 1)
+    assert verify(str(tmp_path)).ok
+    assert len(lines_of(path)) == 7
+
+
+@pytest.mark.parametrize("keep", [0, 3])
+def test_an_end_that_was_cut_off_shows_for_ever_also_after_further_calls_and_rotation(
+    tmp_path: Path, keep: int
+) -> None:
+    path = filled(tmp_path)
+    path.write_text("".join(lines_of(path)[:keep]))
+    filled(tmp_path, 30, limit_bytes=1000)
+    filled(tmp_path, 30, limit_bytes=1000)
+    assert len(segments(str(tmp_path))) > 2
+    found = verify(str(tmp_path))
+    assert [fault.text for fault in found.faults] == [
+        f"record 6 does not follow record {keep}: {5 - keep} missing before it"
+    ]
 
 
 def test_rotation_sets_files_aside_and_the_chain_goes_on(tmp_path: Path) -> None:
@@ -155,3 +183,96 @@ def test_several_processes_append_to_one_chain(tmp_path: Path) -> None:
     assert found.count == 400
     seen = [(record["who"], record["number"]) for record in records(str(tmp_path))]
     assert len(set(seen)) == 400
+
+
+@tool()
+async def act(text: str) -> str:
+    "Changes something out there."
+    return text
+
+
+@tool(read_only=True)
+async def look() -> str:
+    "Looks."
+    return "seen"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SUREHAND_HOME", str(tmp_path / "home"))
+    (tmp_path / "ws").mkdir()
+    return tmp_path / "home"
+
+
+def opened(tmp_path: Path, *tools: Tool) -> Surehand:
+    return Surehand(
+        tmp_path / "ws", settings=Settings(), approver=Says("once"), tools=tools, builtin=False, plugins=False
+    )
+
+
+def folder_of(app: Surehand) -> Path:
+    assert app.session.state_dir is not None
+    return Path(app.session.state_dir) / "audit"
+
+
+async def test_what_changes_something_is_written_down_before_it_runs(home: Path, tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+
+    @tool()
+    async def change() -> None:
+        "Changes something."
+        seen.append([record["kind"] for record in records(str(folder_of(app)))])
+
+    async with opened(tmp_path, change, look) as app:
+        assert (await app.call("change")).ok
+        assert (await app.call("look")).ok
+    assert seen == [["intent"]]
+    kept = list(records(str(folder_of(app))))
+    assert [(record["kind"], record["tool"]) for record in kept] == [
+        ("intent", "change"),
+        ("call", "change"),
+        ("call", "look"),
+    ]
+    assert kept[0]["approval"]["answer"] == "once"
+    assert verify(str(folder_of(app))).ok
+
+
+async def test_where_nothing_can_be_recorded_reads_run_and_say_so_and_changes_are_refused(
+    home: Path, tmp_path: Path
+) -> None:
+    async with opened(tmp_path, act, look) as app:
+        pass
+    folder = folder_of(app)
+    for each in folder.iterdir():
+        each.unlink()
+    folder.rmdir()
+    folder.touch()  # a file stands in its place
+    async with opened(tmp_path, act, look) as app:
+        assert "not audited" in app.warnings[0]
+        read, change = await app.call("look"), await app.call("act", {"text": "x"})
+        assert read.ok
+        assert str(folder) in read.meta["unrecorded"]
+        assert change.error is not None
+        assert change.error.code == "precondition_failed"
+        assert "Nothing was changed" in change.error.hint
+        folder.unlink()  # mended while it runs
+        assert (await app.call("act", {"text": "y"})).ok
+        assert "unrecorded" not in (await app.call("look")).meta
+    kept = [(record["kind"], record["tool"]) for record in records(str(folder))]
+    assert sorted(kept) == sorted(
+        [("intent", "act"), ("call", "look"), ("call", "act"), ("call", "act"), ("call", "look")]
+    )
+    assert verify(str(folder)).ok
+
+
+async def test_a_long_argument_is_cut_before_it_is_masked_and_no_secret_survives_at_the_cut(
+    home: Path, tmp_path: Path
+) -> None:
+    secret = "sk-ant-" + "SECRETCANARY" * 8
+    text = "x" * 1960 + " " + secret + " " + "y" * 1_000_000
+    async with opened(tmp_path, act) as app:
+        assert (await app.call("act", {"text": text})).ok
+    written = (folder_of(app) / "audit.jsonl").read_text()
+    assert "SECRETCANARY" not in written
+    assert f"({len(text)} characters)" in written
+    assert len(written) < 10_000

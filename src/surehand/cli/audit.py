@@ -45,10 +45,14 @@ def _verify(options: Namespace) -> int:
 def _show(options: Namespace) -> int:
     from surehand.engine.audit import records
 
+    kept = list(records(folder(options)))
+    ended = {record.get("call") for record in kept if record.get("kind") == "call"}
     wanted = (
         record
-        for record in records(folder(options))
-        if (not options.tool or record.get("tool") == options.tool) and (not options.refused or record.get("refused"))
+        for record in kept
+        if (record.get("kind") != "intent" or record.get("call") not in ended)
+        and (not options.tool or record.get("tool") == options.tool)
+        and (not options.refused or record.get("refused"))
     )
     rows = list(deque(wanted, maxlen=options.limit if options.limit > 0 else None))
     render.facts(options, rows, lambda: _table(rows))
@@ -58,6 +62,10 @@ def _show(options: Namespace) -> int:
 def _came_to(row: dict[str, Any]) -> str:
     if row.get("kind") == "trial":
         return "tried"
+    if row.get("kind") == "intent":  # begun, and nothing says how it ended: it runs, or its process was killed
+        return "interrupted"
+    if row.get("kind") == "gap":
+        return f"{row.get('lost')} lost"
     return "ok" if row.get("ok") else str(row.get("error", {}).get("code", "failed"))
 
 

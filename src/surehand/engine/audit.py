@@ -7,16 +7,19 @@ that grows past its limit is set aside under a number, and the chain goes on in 
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import errno
 import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
 from time import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from surehand.core.errors import StateError
+from surehand.core.errors import StateError, ToolFailure
 from surehand.core.events import Event
 from surehand.core.frozen import frozen
 from surehand.host.visible import mask_data
@@ -29,25 +32,75 @@ GENESIS: Final = "0" * 64
 LIMIT_BYTES: Final = 16 * 1024 * 1024
 TEXT_LIMIT: Final = 2000
 _TAIL: Final = 64 * 1024
+FOLLOW_S: Final = 0.05
+"""How long the record of a call that only read may wait for others to be written with."""
+_BATCH: Final = 50
+"""Records written under one lock; a call with effects may be waiting for it."""
+WAITING_LIMIT: Final = 2000
+"""Records that wait where nothing can be written; what goes beyond is counted, and the count recorded."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 class Audit:
-    """An audit log in one folder; a listener of the bus. Made once, closed at the end."""
+    """An audit log in one folder; a listener of the bus. Made once, closed at the end.
+
+    A call with effects is written down before it runs (`intend`), and what it came to afterwards. What only reads is
+    written in batches a moment later, by a thread. Where nothing can be written `problem` says why; records wait then,
+    and every further call tries again.
+    """
 
     def __init__(self, folder: str, *, limit_bytes: int = LIMIT_BYTES) -> None:
         self.folder = folder
         self.path = os.path.join(folder, "audit.jsonl")
         self.limit_bytes = limit_bytes
-        self._writing = Lock()
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._head = os.open(os.path.join(folder, "audit.head"), flags, 0o600)
-        self._log = os.open(self.path, flags | os.O_APPEND, 0o600)
+        self.problem = ""
+        """Why nothing can be written at the moment; empty when all is well."""
+        self._writing, self._taking = Lock(), Lock()
+        self._head = self._log = -1
+        self._closed = False
         self._size = -1
         """Where the log ended after our last line; anything else means that somebody wrote in between."""
         self._last = (0, GENESIS)
         self._asked: dict[str, dict[str, Any]] = {}
+        self._intended: dict[str, Any] = {}
+        """Call id → the arguments as its intent has them, for calls with effects that run."""
+        self._waiting: list[Event] = []
+        self._due = False
+        self._lost = 0
+        try:
+            self._open()
+        except (OSError, StateError) as problem:
+            self._note(problem)
+
+    def _open(self) -> None:
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        if self._head < 0:
+            self._head = os.open(os.path.join(self.folder, "audit.head"), flags, 0o600)
+        if self._log < 0:
+            self._log = os.open(self.path, flags | os.O_APPEND, 0o600)
+
+    def _note(self, problem: OSError | StateError) -> None:
+        where = getattr(problem, "filename", None) or self.folder
+        self.problem = f"{where}: {getattr(problem, 'strerror', None) or problem}"
+
+    # -- what is written when ------------------------------------------------------------------------------------
+
+    def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision) -> None:
+        """Write down that a call with effects is about to run; raise ToolFailure where that fails: it must not."""
+        record = _facts("intent", call, tool, session_id, time()) | {"verdict": decision.verdict}
+        if asked := self._asked.get(call.id):
+            record["approval"] = mask_data(asked, limit=TEXT_LIMIT)
+        try:
+            self.append(record)
+        except (OSError, StateError) as problem:
+            self._note(problem)
+            raise ToolFailure(
+                f"{tool} was not run: what changes something is recorded first, and {self.problem}",
+                code="precondition_failed",
+                hint="Nothing was changed. Free some space, or let the folder be written (`surehand config path`).",
+            ) from problem
+        self._intended[call.id] = record["args"]
 
     def __call__(self, event: Event) -> None:
         match event.kind:
@@ -57,17 +110,76 @@ class Audit:
                     for key in ("answer", "by", "reason", "rule", "rules", "trial")
                     if event.data.get(key)
                 }
-            case "call_finished":
-                self.append(self._record(event))
-            case "trial_made":
-                self.append(_tried(event))
+            case "call_finished" | "trial_made":
+                if not self.problem and not self._may_follow(event):
+                    self._write_events([event])
+                    return
+                with self._taking:
+                    self._waiting.append(event)
+                if self.problem:
+                    self.flush()
+                else:
+                    self._flush_soon()
             case _:
                 pass
 
+    def _may_follow(self, event: Event) -> bool:
+        """Tell whether a record may be written a moment later: that of a call which only read."""
+        if event.kind == "trial_made" or event.call_id in self._intended:
+            return False
+        error = cast("ToolResult", event.data["result"]).error
+        return error is None or error.code != "permission_denied"
+
+    def _flush_soon(self) -> None:
+        if self._due:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.flush()
+            return
+        self._due = True
+        atexit.register(self.flush)  # a program may end without closing
+        loop.call_later(FOLLOW_S, lambda: loop.run_in_executor(None, self.flush))
+
+    def flush(self) -> None:
+        """Write what waits; what cannot be written goes on waiting, and `problem` says why."""
+        self._due = False
+        atexit.unregister(self.flush)
+        while True:
+            with self._taking:
+                events = self._waiting[:_BATCH]
+                del self._waiting[: len(events)]
+            if not events or not self._write_events(events):
+                return
+
+    def _write_events(self, events: list[Event]) -> bool:
+        """Write the records of events; False, and they wait, where that fails."""
+        gap = [{"kind": "gap", "at": time(), "lost": self._lost}] if self._lost else []
+        try:
+            self.append(*gap, *map(self._record, events))
+        except (OSError, StateError) as problem:
+            self._note(problem)
+            with self._taking:
+                self._waiting[:0] = events
+                self._lost += max(0, len(self._waiting) - WAITING_LIMIT)
+                del self._waiting[WAITING_LIMIT:]
+            return False
+        for event in events:
+            self._asked.pop(event.call_id, None)
+            self._intended.pop(event.call_id, None)
+        self._lost, self.problem = 0, ""
+        return True
+
     def _record(self, event: Event) -> dict[str, Any]:
+        call = cast("ToolCall", event.data["call"])
+        if event.kind == "trial_made":  # something ran on a copy, though nothing was changed
+            found = {name: event.data[name] for name in ("trial", "exit_code")}
+            return _facts("trial", call, event.tool, event.session_id, event.at) | {"ok": True} | found
         result = cast("ToolResult", event.data["result"])
         decision = cast("Decision | None", event.data.get("decision"))
-        record = _facts("call", event) | {"ok": result.ok}
+        args = self._intended.get(event.call_id)
+        record = _facts("call", call, event.tool, event.session_id, event.at, args) | {"ok": result.ok}
         if result.error is not None:
             record["error"] = {"code": result.error.code, "message": mask_data(result.error.message, limit=TEXT_LIMIT)}
             record["refused"] = result.error.code == "permission_denied"
@@ -78,30 +190,42 @@ class Audit:
             record["why"] = mask_data(decision.reason, limit=TEXT_LIMIT)
             rules = [each.rule.text for each in decision.rules if each.decided]
             record |= {"rules": rules} if rules else {}
-        approval = self._asked.pop(event.call_id, None)
+        approval = self._asked.get(event.call_id)
         return record | ({"approval": mask_data(approval, limit=TEXT_LIMIT)} if approval else {})
 
-    def append(self, record: dict[str, Any]) -> None:
-        """Add one record to the chain; one lock, one write. Nothing once it is closed."""
-        with self._writing:
-            if self._log >= 0:
-                self._append(record)
+    # -- the chain -----------------------------------------------------------------------------------------------
 
-    def _append(self, record: dict[str, Any]) -> None:
-        fcntl.flock(self._head, fcntl.LOCK_EX)
+    def append(self, *records: dict[str, Any]) -> None:
+        """Add records to the chain, all or none; one lock, one write. Nothing once it is closed."""
+        with self._writing:
+            if self._closed:
+                return
+            self._open()
+            fcntl.flock(self._head, fcntl.LOCK_EX)
+            try:
+                self._follow()
+                self._write(records)
+            finally:
+                fcntl.flock(self._head, fcntl.LOCK_UN)
+
+    def _write(self, records: Iterable[dict[str, Any]]) -> None:
+        number, digest = self._last
+        written: list[bytes] = []
+        for record in records:
+            number += 1
+            text = _ENCODER.encode({"n": number, "prev": digest, **record})
+            digest = line_hash(digest, text)
+            written.append(f'{text[:-1]},"hash":"{digest}"}}\n'.encode("utf-8", "backslashreplace"))
+        data = b"".join(written)
         try:
-            self._follow()
-            number, previous = self._last
-            body = {"n": number + 1, "prev": previous, **record}
-            text = _ENCODER.encode(body)
-            digest = line_hash(previous, text)
-            line = f'{text[:-1]},"hash":"{digest}"}}\n'.encode("utf-8", "backslashreplace")
-            os.write(self._log, line)
-            os.pwrite(self._head, _head_line(number + 1, digest), 0)
-            self._last = (number + 1, digest)
-            self._size += len(line)
-        finally:
-            fcntl.flock(self._head, fcntl.LOCK_UN)
+            if os.write(self._log, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        except OSError:
+            os.ftruncate(self._log, self._size)  # all or none: no half of a line stays
+            raise
+        os.pwrite(self._head, _head_line(number, digest), 0)
+        self._last = (number, digest)
+        self._size += len(data)
 
     def _follow(self) -> None:
         """Be at the end of the chain, wherever other processes have taken it."""
@@ -111,67 +235,74 @@ class Audit:
             there = None
         here = os.fstat(self._log)
         if there is None or there.st_ino != here.st_ino:
-            os.close(self._log)
-            self._log = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            here, self._size = os.fstat(self._log), -1
+            self._reopen()
+            here = os.fstat(self._log)
         if here.st_size != self._size:
-            self._last = self._end(here.st_size)
-            self._size = os.fstat(self._log).st_size
+            self._last, self._size = self._end(here.st_size)
         if self._size > self.limit_bytes:
             self._rotate()
 
-    def _end(self, size: int) -> tuple[int, str]:
-        """Return number and hash of the last line, by the log itself or, when it is empty, by what is remembered."""
-        if size == 0:
-            return _read_head(self._head) or (0, GENESIS)
-        tail = os.pread(self._log, _TAIL, max(size - _TAIL, 0))
-        if not tail.endswith(b"\n"):  # a crash in the middle of a line: it stays, and shows as broken
-            os.write(self._log, b"\n")
+    def _reopen(self) -> None:
+        closing, self._log, self._size = self._log, -1, -1
+        os.close(closing)
+        self._open()
+
+    def _end(self, size: int) -> tuple[tuple[int, str], int]:
+        """Return number and hash of the last line, and where it ends.
+
+        What the head remembers counts when it is further: then an end was cut off, and since numbers go on from there
+        the hole stays to be seen for ever. A line that was never finished is no record: it goes.
+        """
+        head = _read_head(self._head) or (0, GENESIS)
+        window = _TAIL
+        tail = os.pread(self._log, window, max(size - window, 0))
+        while window < size and tail.count(b"\n") < 2:  # a line may be longer than what is read at first
+            window *= 4
+            tail = os.pread(self._log, window, max(size - window, 0))
+        if cut := len(tail) - (tail.rfind(b"\n") + 1):
+            size -= cut
+            os.ftruncate(self._log, size)
+            tail = tail[:-cut]
         for line in reversed(tail.splitlines()):
             try:
                 record = json.loads(line)
-                return int(record["n"]), str(record["hash"])
+                found = int(record["n"]), str(record["hash"])
             except (ValueError, KeyError, TypeError):
                 continue
-        return _read_head(self._head) or (0, GENESIS)
+            # Between line and head a crash leaves the head behind, by what was written at once.
+            return (found if found[0] > head[0] else head), size
+        return head, size
 
     def _rotate(self) -> None:
         number = max((each for each, _ in segments(self.folder)), default=0) + 1
         os.rename(self.path, os.path.join(self.folder, f"audit-{number:06}.jsonl"))
-        os.close(self._log)
-        self._log = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._reopen()
         self._size = 0
 
     def close(self) -> None:
-        """Let go of the files; nothing is written through their descriptors any more."""
+        """Write what waits and let go of the files; nothing is written through their descriptors any more."""
+        self.flush()
         with self._writing:
-            log, head = self._log, self._head
+            log, head, self._closed = self._log, self._head, True
             self._log = self._head = -1
         for descriptor in (log, head):
             if descriptor >= 0:
                 os.close(descriptor)
 
 
-def _facts(kind: str, event: Event) -> dict[str, Any]:
-    """Return what every record says: who wanted what of which tool, and when."""
-    call = cast("ToolCall", event.data["call"])
+def _facts(kind: str, call: ToolCall, tool: str, session_id: str, at: float, args: Any = None) -> dict[str, Any]:
+    """Return what every record says: who wanted what of which tool, and when. `args` are the arguments if masked."""
     made_by = {"parent": call.parent.id} if call.parent is not None else {}
     return {
         "kind": kind,
-        "at": round(event.at, 6),
-        "session": event.session_id,
-        "call": event.call_id,
-        "tool": event.tool,
+        "at": round(at, 6),
+        "session": session_id,
+        "call": call.id,
+        "tool": tool,
         "source": call.source,
         **made_by,
-        "args": mask_data(call.args, limit=TEXT_LIMIT),
+        "args": mask_data(call.args, limit=TEXT_LIMIT) if args is None else args,
     }
-
-
-def _tried(event: Event) -> dict[str, Any]:
-    """Return the record of a call that ran on a copy: something ran, though nothing was changed."""
-    found = {name: event.data[name] for name in ("trial", "exit_code")}
-    return _facts("trial", event) | {"ok": True} | found
 
 
 def line_hash(previous: str, text: str) -> str:

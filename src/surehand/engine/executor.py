@@ -27,7 +27,7 @@ from surehand.engine.deadlines import Deadlines
 from surehand.engine.extensions import Extensions
 from surehand.engine.failures import CLOSED, SWITCHED_OFF, closed, crashed, failed, given_up, missing, timed_out
 from surehand.engine.limits import cut
-from surehand.engine.prepared import Meter, Middleware, Prepared, Proceed, View
+from surehand.engine.prepared import Ledger, Meter, Middleware, Prepared, Proceed, View
 from surehand.engine.readiness import Readiness
 from surehand.engine.running import STOPPED, Overrun, Run, checked, checks_itself, runner, within
 from surehand.engine.slots import Resources, Slot, ordered
@@ -77,6 +77,8 @@ class Executor:
         """Brings tools in that come from elsewhere (MCP servers), by name; raises ToolFailure when it cannot."""
         self.tuned_timeouts: dict[str, float] = {}
         """Seconds by tool, for tools that do not say themselves; set by tuning."""
+        self.ledger: Ledger | None = None
+        """Where a call with effects is written down before it runs; None where nothing is kept."""
         self.workers = Workers()
         self._pipelines: dict[Tool, Proceed] = {}
         self._runs: dict[Tool, tuple[Run, Slot]] = {}
@@ -312,6 +314,8 @@ class Executor:
 
     async def _invoke(self, prepared: Prepared, session: Session, life: Life | None) -> ToolResult:
         tool, call = prepared.tool, prepared.call
+        if self.ledger is not None and tool.read_only is not True and not prepared.read_only:
+            self.ledger.intend(call, tool.name, session.id, prepared.decision)
         if self.bus.heard:
             session.forward(Event("call_started", session.id, call.id, tool.name, {"call": call}))
         self.meter.started(tool.name)
@@ -429,6 +433,8 @@ class Executor:
         if bug or self.bus.heard:
             data = {"call": call, "result": result, "decision": prepared.decision if prepared else None, "bug": bug}
             session.forward(Event("call_finished", session.id, call.id, name, data))
+        if self.ledger is not None and self.ledger.problem:
+            return result.with_meta(unrecorded=self.ledger.problem)
         return result
 
 

@@ -40,6 +40,14 @@ class Meter(Protocol):
     def estimate_s(self, tool: str) -> float: ...
 
 
+class Ledger(Protocol):
+    """Who writes calls down where they can be held against it (`engine.audit.Audit`)."""
+
+    @property
+    def problem(self) -> str: ...
+    def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision) -> None: ...
+
+
 class Prepared:
     """A call that passed every check and may run."""
 

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
 MASK = "[masked]"
 
@@ -91,11 +91,15 @@ def mask(text: str) -> str:
     return text
 
 
+_CUT_MARGIN: Final = 8192
+
+
 def mask_data(value: Any, *, limit: int | None = None) -> Any:
     """Return plain data with secrets masked, by their key or by their look; long texts are cut at `limit`."""
     if isinstance(value, str):
-        masked = mask(value)
-        return masked if limit is None or len(masked) <= limit else f"{masked[:limit]}... ({len(masked)} characters)"
+        # Cut before it is looked at, with a margin: a secret that begins before the cut is still seen whole.
+        masked = mask(value if limit is None else value[: limit + _CUT_MARGIN])
+        return masked if limit is None or len(masked) <= limit else f"{masked[:limit]}... ({len(value)} characters)"
     if isinstance(value, Mapping):
         return {
             str(key): MASK if _holds_secret(str(key), inner) else mask_data(inner, limit=limit)
