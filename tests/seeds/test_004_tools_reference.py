@@ -139,7 +139,12 @@ SCHEMAS: dict[str, tuple[dict[str, dict[str, Any]], list[str]]] = {
         ["query"],
     ),
 }
-OURS = {"Read": {"pages"}, "Grep": {"type", "multiline", "offset"}, "WebFetch": {"offset"}, "Agent": {"subagent_type"}}
+OURS = {
+    "Read": {"pages", "encoding"},
+    "Grep": {"type", "multiline", "offset"},
+    "WebFetch": {"offset"},
+    "Agent": {"subagent_type"},
+}
 BOUNDS = {"minLength", "maxLength", "minimum", "maximum"}
 """Keywords that only narrow a value; ours may stand beside those of the document."""
 

@@ -42,17 +42,20 @@ class Seen:
     inode: int = 0
     ctime_ns: int = 0
     """0 when the status was too young to prove anything (see `untouched`)."""
+    encoding: str = ""
+    """The encoding a caller named for it; empty where it is told by the bytes."""
 
     @classmethod
-    def of(cls, digest: str, status: os.stat_result, *, whole: bool = True, exact: bool = False) -> Seen:
+    def of(
+        cls, digest: str, status: os.stat_result, *, whole: bool = True, exact: bool = False, encoding: str = ""
+    ) -> Seen:
         """Return what is known of content read while the file had this status.
 
         `exact` says that the file system gives a new time to every change after a look at the status.
         """
         settled = exact or time.time_ns() - status.st_ctime_ns > SETTLED_NS
-        return cls(
-            digest, status.st_size, status.st_mtime_ns, whole, status.st_ino, status.st_ctime_ns if settled else 0
-        )
+        ctime_ns = status.st_ctime_ns if settled else 0
+        return cls(digest, status.st_size, status.st_mtime_ns, whole, status.st_ino, ctime_ns, encoding)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data; `Seen(**data)` is the way back."""
@@ -63,7 +66,7 @@ class Seen:
             "whole": self.whole,
             "inode": self.inode,
             "ctime_ns": self.ctime_ns,
-        }
+        } | ({"encoding": self.encoding} if self.encoding else {})
 
     def untouched(self, status: os.stat_result) -> bool:
         """Say whether the status alone proves that nothing was written since; False means: look at the bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from functools import lru_cache
 from typing import Final
@@ -20,6 +21,39 @@ _SELDOM: Final = ("iso8859_5", "cp866", "cp874")
 stand among ASCII letters: only runs of odd length, apart from those, tell them."""
 _HIGH_RUN: Final = rb"[\x80-\xff]+"
 _BESIDE_LETTERS: Final = rb"[A-Za-z][\x80-\xff]+|[\x80-\xff]+[A-Za-z]"
+
+
+_NAMED: Final = (
+    r"utf-8|gb18030|gbk|gb2312|big5|big5hkscs|cp950|cp932|shift_jis|euc_jp|euc_kr|cp949|cp125\d|iso8859-\d+|"
+    r"koi8-[rut]|cp437|cp8\d\d|mac-[a-z0-9]+|tis-620"
+)
+"""Encodings a caller may name: those in which an LF is one byte, and a text is the same wherever it stands."""
+_FEW: Final = 16
+"""Characters beyond ASCII below which a guess between encodings is a weak one."""
+_KANA: Final = "[\u3040-\u30ff]"
+
+
+def named_codec(name: str) -> str | None:
+    """Return the codec a caller names, as Python calls it; None for one that files are not edited in."""
+    try:
+        codec = codecs.lookup(name.strip()).name
+    except (LookupError, ValueError):
+        return None
+    return codec if re.fullmatch(_NAMED, codec) else None
+
+
+def is_weak_guess(data: bytes, codec: str) -> bool:
+    """Say whether so little of a text is beyond ASCII that its encoding may well be another one.
+
+    Single accents among ASCII letters are western for sure, and kana are Japanese.
+    """
+    high = data.translate(None, bytes(range(128)))
+    if not high or len(high) >= 2 * _FEW or western(data):
+        return False
+    text = data.decode(codec, "replace")
+    if codec in ("cp932", "euc_jp") and re.search(_KANA, text):
+        return False
+    return sum(character > "\x7f" for character in text) < _FEW
 
 
 def western(sample: bytes) -> bool:

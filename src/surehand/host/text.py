@@ -108,6 +108,15 @@ def detect(data: bytes) -> Encoding | None:
     return _NEARLY_UTF8 if nearly else _legacy(data)
 
 
+def stays_readable(before: Encoding, parts: Sequence[bytes | memoryview]) -> bool:
+    """Say whether a new content is still recognised as the text it is, by the bytes alone."""
+    if before.unit > 1:
+        found = detect(b"".join(parts))
+        return found is not None and found.codec == before.codec
+    head = b"".join(bytes(part[:HEAD_BYTES]) for part in parts[:_PARTS_LIMIT])[:HEAD_BYTES]
+    return b"\0" not in head and not _mostly_control(head)
+
+
 def mostly_valid(text: str) -> bool:
     """Say whether a text, decoded with U+FFFD for what is invalid, is in that encoding apart from a few stray bytes."""
     invalid = text.count("\ufffd")

@@ -7,6 +7,7 @@ from typing import Final
 
 from surehand.core.frozen import frozen
 from surehand.host import lines
+from surehand.host.guessing import is_weak_guess
 from surehand.host.sniff import wide_encoding
 from surehand.host.text import UTF8, Encoding, detect, mostly_valid, only_returns
 
@@ -32,15 +33,19 @@ class TextPage:
     """Whether it ends early because it would have become too long."""
     invalid: int
     """How many characters stand for bytes that are invalid in the encoding."""
+    weak: bool = False
+    """Whether the encoding is a guess that may well be wrong."""
 
 
 class TextFile:
     """An open text file; `head` is its beginning, `index` remembers where its lines are."""
 
-    def __init__(self, file: lines.Bytes, head: bytes, index: lines.LineIndex) -> None:
+    def __init__(self, file: lines.Bytes, head: bytes, index: lines.LineIndex, named: str = "") -> None:
         self.file = file
         self.index = index
-        self.wide = wide_encoding(head)
+        self.named = Encoding(named) if named and named != "utf-8" else None
+        """The encoding a caller says it has."""
+        self.wide = wide_encoding(head) if self.named is None else None
         self.only_returns = only_returns(head, self.wide or UTF8)
 
     def page(self, offset: int, limit: int, budget: int) -> TextPage | None:
@@ -60,15 +65,17 @@ class TextFile:
             found.lines, found.raw = [_without_return(line) for line in found.lines], None
             numbered = lines.numbered(found.lines, offset + 1)
         content = found.content
-        invalid = 0
+        invalid, weak = 0, False
         try:
-            shown, text = numbered.decode(), content.decode()
+            shown, text = numbered.decode("ascii" if self.named else "utf-8"), content.decode()
         except UnicodeDecodeError:
-            text, encoding, invalid = decoded(content, self._sample(content))
+            sample = self._sample(content)
+            text, encoding, invalid = decoded(content, sample, self.named)
+            weak = self.named is None and encoding.codec != "utf-8" and is_weak_guess(sample, encoding.codec)
             shown = lines.numbered([f"{line}\n".encode() for line in text.split("\n")], offset + 1).decode()
         whole = offset == 0 and not found.more and not cut
         count = len(found.lines)
-        return TextPage(shown, text, offset, count, encoding, found.more, whole, found.cut_by_budget, invalid)
+        return TextPage(shown, text, offset, count, encoding, found.more, whole, found.cut_by_budget, invalid, weak)
 
     def known_total(self, page: TextPage) -> int | None:
         """Return how many lines the file has, where that is known or cheap to find out."""
@@ -109,16 +116,16 @@ class TextFile:
         return self.file.read(0, CHEAP_BYTES) if self.file.size <= CHEAP_BYTES else content
 
 
-def decoded(content: bytes, sample: bytes | None = None) -> tuple[str, Encoding, int]:
+def decoded(content: bytes, sample: bytes | None = None, named: Encoding | None = None) -> tuple[str, Encoding, int]:
     """Return the text of `content`, how it was read, and how many characters stand for invalid bytes.
 
     A UTF-8 text with a few stray bytes is still UTF-8: only where most of what is not ASCII is invalid is another
     encoding looked for (in `sample`, when that says more than the content alone).
     """
     text = content.decode("utf-8", "replace")
-    if mostly_valid(text):
+    if named is None and mostly_valid(text):
         return _without_mark(content, text), UTF8, text.count("\ufffd")
-    encoding = detect(content if sample is None else sample) or Encoding("latin_1")
+    encoding = named or detect(content if sample is None else sample) or Encoding("latin_1")
     text = encoding.decode(content, "replace")
     return text, encoding, text.count("\ufffd") if encoding.codec != "latin_1" else 0
 

@@ -78,7 +78,7 @@ def written(attempt: Attempt, checks: tuple[Check, ...], tool: str) -> ToolResul
             digest = _beside(attempt, lambda: digest_parts(attempt.parts))
             told = _beside(attempt, lambda: _told(attempt))
             change_id, status = _replaced(attempt, history, tool, digest)
-            seen = Seen.of(digest(), status, exact=exact_times(attempt.folder))
+            seen = Seen.of(digest(), status, exact=exact_times(attempt.folder), encoding=attempt.named)
     except BaseException:
         _remove_made(attempt)
         raise

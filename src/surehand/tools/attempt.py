@@ -92,6 +92,12 @@ class Attempt:
         """What the change is, where the changed lines alone would not tell."""
 
     @property
+    def named(self) -> str:
+        """The encoding a caller named when the file was read."""
+        seen = self.ctx.session.read_state.get(self.real)
+        return seen.encoding if seen is not None else ""
+
+    @property
     def creating(self) -> bool:
         """Whether the wish is a new file."""
         return self.content is None and bool(self.wishes) and self.wishes[0].old == ""
@@ -161,7 +167,7 @@ class Attempt:
             self.ctx.session.keep(SECRET_LINKS).refuse(status, self.real)
         except ToolFailure as problem:
             details = {**problem.details, "layer": 2, "number": 2}
-            raise ToolFailure(problem.message, code=problem.code, hint=problem.hint, details=details) from None
+            raise ToolFailure(problem.message, code="permission_denied", hint=problem.hint, details=details) from None
 
     @property
     def outside(self) -> bool:
@@ -191,11 +197,13 @@ class Attempt:
     def seen(self) -> Seen:
         """Return what is known of the file as it was read."""
         assert self.status is not None
-        return Seen.of(self.digest, self.status, exact=exact_times(self.fd))
+        return Seen.of(self.digest, self.status, exact=exact_times(self.fd), encoding=self.named)
 
     def guess(self) -> Encoding | None:
         """Return the encoding of the file: the last edit's while nobody has read the file since, else what fits."""
         kept, seen = self.ctx.session.keep(ENCODINGS).get(self.real), self.ctx.session.read_state.get(self.real)
+        if self.named and self.data and not self.data.isascii():
+            return UTF8 if self.named == "utf-8" else Encoding(self.named)
         if kept is None or kept[0] is not seen or not self.data:
             return detect(self.data)
         certain = kept[1].codec == "utf-8"  # then there is no guess to hold on to, only a look to be spared

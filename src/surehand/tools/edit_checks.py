@@ -23,7 +23,7 @@ from surehand.core.frozen import field, frozen
 from surehand.core.read_state import Seen
 from surehand.core.secrets import is_secret
 from surehand.host.diff import text_diff
-from surehand.host.guessing import PAIRS
+from surehand.host.guessing import PAIRS, is_weak_guess
 from surehand.host.paths import missing_message, near_names
 from surehand.host.seen import SEEN
 from surehand.host.splices import fold_rounds
@@ -39,6 +39,7 @@ from surehand.host.text import (
     possible,
     replacements,
     spliced,
+    stays_readable,
     with_feeds,
 )
 from surehand.tools.attempt import SIZE_LIMIT_BYTES, Attempt, Replace
@@ -220,6 +221,7 @@ def found_once(attempt: Attempt) -> Problem | None:
         problem = _several(attempt)
     if problem is None:
         attempt.parts = spliced(attempt.data, attempt.splices)
+        problem = _unreadable(attempt) if attempt.exists else None
     return problem
 
 
@@ -252,6 +254,8 @@ def _one(attempt: Attempt, data: bytes, wish: Replace, index: int) -> tuple[Prob
             return _many(data, spans, encoding, index), []
         if spans and (refused is None or encoding.codec in _WESTERN):
             problem, splices = _encoded(data, spans, wish, encoding, index)
+            if problem is None and not place:
+                problem = _doubtful(attempt, wish.new, wish.old, {"edit": index})
             if problem is None and place:
                 problem = _undecided(data, wish, splices, encodings[place:], index)
             if problem is None:
@@ -272,6 +276,8 @@ _JAPANESE: Final = ("cp932", "euc_jp")
 
 def _encodings(attempt: Attempt, data: bytes, old: str) -> list[Encoding]:
     first = attempt.encoding
+    if attempt.named:
+        return [first]
     if (first.codec == "utf-8" and first.errors == "strict") or first.unit > 1:
         return [first]
     others = [encoding for encoding in possible(data) if encoding != first]
@@ -301,6 +307,31 @@ def _undecided(
             hint = "Nothing was changed. Convert the file with Bash (iconv) first, or edit a longer text of it."
             return Problem(5, f"{message}.", hint, {"edit": index, "reason": "encoding"}, layer=6)
     return None
+
+
+def _doubtful(attempt: Attempt, new: str, known: str, details: dict[str, Any]) -> Problem | None:
+    """Refuse new characters beyond ASCII where the encoding to write them in is a weak guess."""
+    encoding = attempt.encoding
+    if attempt.named or encoding.unit > 1 or encoding.codec == "utf-8" or new.isascii():
+        return None
+    added = sorted({character for character in new if character > "\x7f"} - set(known))
+    if not added or not is_weak_guess(attempt.data, encoding.codec):
+        return None
+    message = (
+        f"the file seems to be {encoding.label}, but that is a weak guess, and new characters "
+        f"({''.join(added[:10])}) may come out wrong; nothing was changed."
+    )
+    hint = f'Read {attempt.path} again with its encoding named (for example encoding="gbk"), then try again.'
+    return Problem(5, message, hint, {**details, "reason": "encoding"}, layer=6)
+
+
+def _unreadable(attempt: Attempt) -> Problem | None:
+    """Refuse a change after which the file would not be taken for the text it is."""
+    if stays_readable(attempt.encoding, attempt.parts) or not attempt.parts:
+        return None
+    message = f"after this change {attempt.path} would no longer be recognised as text ({attempt.encoding.label})."
+    hint = "Nothing was changed. Leave NUL and control characters out, or convert the file with Bash (iconv) first."
+    return Problem(5, message, hint, {"reason": "encoding"}, layer=6)
 
 
 def _encoded(
@@ -364,7 +395,9 @@ def content_encoded(attempt: Attempt) -> Problem | None:
         return cannot_hold(text, problem, encoding, {})
     bom = b"" if body.startswith(encoding.bom) else encoding.bom
     attempt.parts = [part for part in (bom, body) if part]
-    return None
+    if not attempt.data:
+        return None
+    return _unreadable(attempt) or _doubtful(attempt, text, encoding.decode(attempt.data, "replace"), {})
 
 
 EDIT_CHECKS: Final[tuple[Check, ...]] = (

@@ -22,6 +22,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
+from surehand.host.guessing import named_codec
 from surehand.host.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndexes
 from surehand.host.opening import Source, digest_of_file, open_at_once, open_file, read_at_once, read_up_to
 from surehand.host.seen import SEEN
@@ -53,12 +54,17 @@ class ReadArgs(Args):
     limit: int = Field(
         default=LINES, ge=1, description="The number of lines to read (default 2000)", json_schema_extra=unsaid
     )
+    encoding: str | None = Field(
+        default=None, description="The encoding of the file (e.g. gbk), where it is guessed wrong; edits follow it"
+    )
     pages: str | None = Field(default=None, description='Pages of a PDF to read, for example "3", "1-5" or "10-"')
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield what a schema would say, but not of names that are no UTF-8, which files may have."""
         if not self.file_path:
             yield "file_path", "is empty"
+        if self.encoding is not None and named_codec(self.encoding) is None:
+            yield "encoding", f"{self.encoding!r} is none that files are edited in; utf-8, gbk, big5, cp932... are"
 
 
 def effects(args: ReadArgs, ctx: ToolContext) -> list[Effect]:
@@ -143,13 +149,14 @@ def _text(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> Tool
 def _lines(
     source: Source, bytes_: Bytes, head: bytes, held: bytes | None, args: ReadArgs, ctx: ToolContext
 ) -> ToolResult:
-    file = TextFile(bytes_, head, ctx.session.keep(INDEXES).of(source.stat))
+    named = _named(source, args, ctx)
+    file = TextFile(bytes_, head, ctx.session.keep(INDEXES).of(source.stat), named)
     page = file.page(args.offset, args.limit, _budget(ctx))
     if page is None and args.offset == 0:  # nothing but a byte order mark
         return _empty(source, ctx, held)
     if page is None:
         raise _past_the_end(source, args.offset, file.total())
-    _remember(source, ctx, held, whole=page.whole)
+    _remember(source, ctx, held, whole=page.whole, named=named)
     total = file.known_total(page)
     data = _facts(source, "text") | {
         "content": page.content,
@@ -165,7 +172,8 @@ def _lines(
 
 def _notes(source: Source, page: TextPage, total: int | None) -> Iterator[str]:
     if page.encoding.codec != "utf-8":
-        yield f"(read as {page.encoding.label})"
+        doubt = "; that is a weak guess: if it reads wrong, Read it again with encoding" if page.weak else ""
+        yield f"(read as {page.encoding.label}{doubt})"
     if page.invalid:
         yield f"({page.invalid:,} invalid bytes are shown as \ufffd)"
     if page.more:
@@ -198,7 +206,15 @@ def _held(source: Source, ctx: ToolContext) -> bytes | None:
     return content if len(content) <= WHOLE_BYTES else None
 
 
-def _remember(source: Source, ctx: ToolContext, held: bytes | None, *, whole: bool = True) -> None:
+def _named(source: Source, args: ReadArgs, ctx: ToolContext) -> str:
+    """Return the encoding a caller named for the file, now or before."""
+    if args.encoding is not None:
+        return named_codec(args.encoding) or ""
+    seen = ctx.session.read_state.get(source.real)
+    return seen.encoding if seen is not None else ""
+
+
+def _remember(source: Source, ctx: ToolContext, held: bytes | None, *, whole: bool = True, named: str = "") -> None:
     """Note in the session what was seen; see the rule above for when the whole file is hashed."""
     before = ctx.session.read_state.get(source.real)
     if held is not None:
@@ -208,7 +224,7 @@ def _remember(source: Source, ctx: ToolContext, held: bytes | None, *, whole: bo
         digest, whole = before.digest, whole or before.whole
     else:
         digest = digest_of_file(source.fd) if _hashed(source, ctx, whole=whole) else ""
-    ctx.session.saw(source.real, Seen.of(digest, source.stat, whole=whole))
+    ctx.session.saw(source.real, Seen.of(digest, source.stat, whole=whole, encoding=named))
 
 
 def _hashed(source: Source, ctx: ToolContext, *, whole: bool) -> bool:

@@ -1,0 +1,72 @@
+"""Encodings through the door: a weak guess is said and not written in, a named one is followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from surehand.testing import scratch_app
+
+SHORT = "# 中文\nx = 1\n"
+
+
+async def test_a_weak_guess_is_said_and_new_characters_are_not_written_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_bytes(SHORT.encode("gbk"))
+    async with scratch_app(tmp_path) as app:
+        assert "weak guess" in (await app.call("Read", {"file_path": "a.py"})).output
+        for tool, args in (
+            ("Edit", {"old_string": "x = 1", "new_string": "x = '好'"}),
+            ("MultiEdit", {"edits": [{"old_string": "x = 1", "new_string": "x = '好'"}]}),
+            ("Write", {"content": "# 好\n"}),
+        ):
+            refused = await app.call(tool, {"file_path": "a.py", **args})
+            assert refused.error is not None
+            assert (refused.error.details["layer"], refused.error.details["number"]) == (6, 5)
+            assert "encoding" in refused.error.hint
+            assert path.read_bytes() == SHORT.encode("gbk")
+        plain = await app.call("Edit", {"file_path": "a.py", "old_string": "x = 1", "new_string": "x = 2"})
+        assert plain.ok, plain.output
+        assert path.read_bytes() == SHORT.replace("1", "2").encode("gbk")
+
+
+async def test_a_named_encoding_is_read_in_and_followed_by_edits(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_bytes(SHORT.encode("gbk"))
+    async with scratch_app(tmp_path) as app:
+        shown = await app.call("Read", {"file_path": "a.py", "encoding": "gbk"})
+        assert "# 中文" in shown.output
+        assert "weak" not in shown.output
+        for old, new in (("x = 1", "x = '好'"), ("中文", "中国文字"), ("'好'", "'很好'")):
+            result = await app.call("Edit", {"file_path": "a.py", "old_string": old, "new_string": new})
+            assert result.ok, result.output
+        assert path.read_bytes() == "# 中国文字\nx = '很好'\n".encode("gbk")
+        assert "很好" in (await app.call("Read", {"file_path": "a.py"})).output
+        assert (await app.call("Write", {"file_path": "a.py", "content": "# 再见\n"})).ok
+        assert path.read_bytes() == "# 再见\n".encode("gbk")
+        assert not (await app.call("Read", {"file_path": "a.py", "encoding": "iso2022_jp"})).ok
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new"),
+    [
+        ("one two\n".encode("utf-16-le"), "one two\n", "onetwo"),
+        ("one two\n".encode("utf-16-be"), " two\n", "\x01\x02"),
+        (b"one\n", "one", "o\0ne"),
+        (b"one\n", "one", "\x01\x02\x03"),
+    ],
+)
+async def test_an_edit_never_makes_a_file_unreadable_for_ourselves(
+    tmp_path: Path, content: bytes, old: str, new: str
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    async with scratch_app(tmp_path) as app:
+        assert (await app.call("Read", {"file_path": "a"})).ok
+        refused = await app.call("Edit", {"file_path": "a", "old_string": old, "new_string": new})
+        assert refused.error is not None
+        assert (refused.error.details["layer"], refused.error.details["number"]) == (6, 5)
+        assert path.read_bytes() == content
+        assert (await app.call("Edit", {"file_path": "a", "old_string": old, "new_string": f"{old} more"})).ok
+        assert (await app.call("Read", {"file_path": "a"})).ok
