@@ -129,6 +129,9 @@ class SandboxSettings(Table):
     mode: Literal["required", "preferred", "off"] = "preferred"
     network: bool = Field(default=False, description="Let sandboxed commands use the network.")
     writable: tuple[str, ...] = Field(default=(), description="Folders outside the workspace that commands may write.")
+    readable: tuple[str, ...] = Field(
+        default=(), description="Folders and files outside the workspace that commands may read, toolchains apart."
+    )
     memory_mb: int = Field(default=4096, ge=64)
     processes: int = Field(default=512, ge=16)
     file_size_mb: int = Field(default=2048, ge=1)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.errors import ToolFailure
+from surehand.core.secrets import is_secret
 from surehand.core.session import Kept
 from surehand.git.kept import git_dirs_touched, is_set_up
 from surehand.host import locations
@@ -38,6 +39,7 @@ _RENEWED: Final = (
     "its variables are gone"
 )
 
+_NO_FILES: Final = ("/dev", "/proc", "/sys")
 LOOK_S: Final = 1.0
 """How long new secrets deep in the workspace may lie before they are looked for."""
 
@@ -60,8 +62,11 @@ class Shells:
         self._tidied = False
         self._secrets: frozenset[str] = frozenset()
         self._opened: tuple[str, ...] = ()
+        self._shown: dict[str, None] = {}
+        self._sockets: tuple[str, ...] | None = None
         self._folders: Mapping[str, int] = {}
         self._next_look = 0.0
+        self._uncovered: tuple[str, ...] | None = None
         self._outdated = False
         self._young: set[str] = set()
         self._record: Record | None = None
@@ -110,6 +115,34 @@ class Shells:
         if self._memory is None or not self._memory.alive:
             return ""
         return self._memory.memory.alters(names, cwd, os.environ.get("PATH") or DEFAULT_PATH)
+
+    def show(self, paths: Iterable[str]) -> None:
+        """Let commands read paths outside the workspace from now on: those of a call that was permitted.
+
+        A launcher that hides one of them is replaced before the next command. Secrets stay covered. A path whose name
+        lies in the workspace is not followed out of it: it may have been swapped for a link since it was judged.
+        """
+        outside = [path for path in map(os.path.normpath, paths) if not inside(path, self.session.roots)]
+        real = dict.fromkeys(os.path.realpath(path) for path in outside if os.path.exists(path))
+        known = (*self.session.roots, *self._shown, *_NO_FILES)
+        if new := [path for path in real if path != "/" and not inside(path, known) and not is_secret(path)]:
+            self._shown |= dict.fromkeys(new)
+            plan = self._launcher.plan if self._launcher is not None else None
+            if plan is not None and any(inside(each, plan.closed) and not inside(each, plan.shown) for each in new):
+                self._outdated = True
+
+    def uncovered(self) -> tuple[str, ...]:
+        """Return the secrets in the workspace that commands could read: none where mounts cover them."""
+        abilities = probe.abilities()
+        if self.session.settings.sandbox.mode == "off" or abilities.namespaces or not abilities.enough:
+            return ()
+        now = time.monotonic()
+        if self._uncovered is None or (now >= self._next_look and not unchanged(self._folders)):
+            self._next_look = now + LOOK_S
+            plan = self.closed_plan(namespaces=False)
+            self._folders = plan.folders
+            self._uncovered = tuple(path for path in plan.masked if inside(path, plan.writable))
+        return self._uncovered
 
     def stand_in(self, cwd: str) -> None:
         """Raise ToolFailure where a command's directory is gone; the session goes back to the nearest that is there."""
@@ -185,7 +218,7 @@ class Shells:
         """A secret that came to lie in the workspace since must be covered too, and one that was replaced again."""
         launcher = self._launcher
         if launcher is None or not launcher.plan.namespaces:
-            return launcher is None or launcher.plan.holds()
+            return launcher is None or (launcher.plan.holds() and not self._outdated)
         if self.session.opens() != self._opened:
             return False
         known = not self._outdated and secrets_at_top(self.session.roots) <= self._secrets
@@ -204,7 +237,14 @@ class Shells:
             return
         fresh = self.closed_plan(namespaces=True)
         self._folders = fresh.folders
-        same = set(fresh.masked) <= set(plan.masked) and set(fresh.pinned) <= set(plan.pinned)
+        same = all(
+            set(now) <= set(then)
+            for now, then in (
+                (fresh.masked, plan.masked),
+                (fresh.pinned, plan.pinned),
+                (fresh.sockets, plan.sockets),
+            )
+        )
         self._outdated = self._outdated or not same
 
     def touched_repositories(self, paths: Iterable[str], plan: Plan) -> list[str]:
@@ -277,11 +317,23 @@ class Shells:
             own=own,
             opened=(*session.opens(), *also),
             readable=session.settings.permissions.allow,
+            added=self._shown,
             keeps_out=session.keeps_out,
             keeps_as_is=session.keeps_as_is,
             young=self._young,
         )
-        return replace(plan, hidden=(os.path.join(self.private_dir, TRIALS),))
+        return replace(plan, sockets=self._foreign(plan.sockets), hidden=(os.path.join(self.private_dir, TRIALS),))
+
+    def _foreign(self, sockets: tuple[str, ...]) -> tuple[str, ...]:
+        """Leave out sockets of the session's own servers: in the machine's network they cannot be told from others'.
+
+        There, those in the workspace count that were there when the session began.
+        """
+        if self._sockets is None:
+            self._sockets = sockets
+        if not self.session.settings.sandbox.network:
+            return sockets
+        return tuple(each for each in sockets if each in self._sockets or not inside(each, self.session.roots))
 
     def _note(self, launcher: Launcher) -> None:
         """Write down which processes belong to whom, for `surehand ps` and `surehand reap`."""

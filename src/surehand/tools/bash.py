@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.core.args import Args, Field, unsaid
 from surehand.core.call import ToolResult
-from surehand.core.effects import Unreadable
+from surehand.core.effects import ReadPath, RunCommand, Unreadable
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
 from surehand.git.reads import ONLY_READS
@@ -23,7 +23,7 @@ from surehand.tools.prompts import prompt
 from surehand.tools.settling import Settling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
@@ -126,9 +126,38 @@ def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
     effects = list(understood(args, ctx).effects)
     if why := _altered(args, ctx):
         effects.append(Unreadable(why))
-    if why := sandbox_missing(ctx.session.settings.sandbox):
+    if why := sandbox_missing(ctx.session.settings.sandbox) or _prints_secrets(args, ctx):
         effects.append(Unreadable(why))
     return effects
+
+
+_LISTS: Final = frozenset({"ls", "du", "tree", "find", "fd", "stat"})
+_FINDS_MORE: Final = ("-exec", "-ok", "-files0", "-x", "-X", "--exec")
+
+
+def _read_through(effects: Iterable[Effect]) -> Iterator[str]:
+    """Yield the folders whose files are all read; to list them is not to read them."""
+    for effect in effects:
+        if isinstance(effect, ReadPath) and effect.recursive:
+            yield effect.path
+        elif isinstance(effect, RunCommand):
+            lists = effect.words[:1] and os.path.basename(effect.words[0]) in _LISTS
+            if not lists or any(word.startswith(_FINDS_MORE) for word in effect.words[1:]):
+                yield from _read_through(effect.implies)
+
+
+def _prints_secrets(args: BashArgs, ctx: ToolContext) -> str:
+    """Say which secret the command could print, where the sandbox cannot cover it; a known read is taken at its word.
+
+    A read of the very file is the policy's to deny.
+    """
+    secrets = ctx.session.keep(SHELLS).uncovered()
+    if not secrets:
+        return ""
+    if _read_only(args, ctx):
+        folders = [os.path.realpath(path) for path in _read_through(understood(args, ctx).effects)]
+        secrets = tuple(each for each in secrets if inside(each, folders))
+    return f"the sandbox cannot cover {secrets[0]} here, and the command could print it" if secrets else ""
 
 
 async def _check(args: BashArgs, ctx: ToolContext) -> None:
@@ -140,12 +169,22 @@ async def _check(args: BashArgs, ctx: ToolContext) -> None:
         )
 
 
+def _reads(effects: Iterable[Effect]) -> Iterator[str]:
+    """Yield the paths that are read, by commands too."""
+    for effect in effects:
+        if isinstance(effect, ReadPath):
+            yield effect.path
+        elif isinstance(effect, RunCommand):
+            yield from _reads(effect.implies)
+
+
 async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
+    shells = ctx.session.keep(SHELLS)
+    shells.show(_reads(understood(args, ctx).effects))  # the call was permitted, and with it what it names
     if args.run_in_background:
         from surehand.tools.background import start
 
         return await start(args, ctx)
-    shells = ctx.session.keep(SHELLS)
     shells.stand_in(ctx.cwd)
     launcher = await shells.launcher()
     printed = Printed.of(ctx, shells)

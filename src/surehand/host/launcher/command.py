@@ -92,8 +92,7 @@ def _give_up(plan: dict[str, Any], ruleset: int) -> None:
         limits.apply(plan["limits"])
     if not plan["contained"]:
         return
-    if plan["namespaces"]:
-        system.keep_capabilities(plan["capabilities"])
+    system.keep_capabilities(plan["capabilities"])
     system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
     if ruleset >= 0:
         landlock.restrict(ruleset)

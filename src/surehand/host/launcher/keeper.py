@@ -75,7 +75,9 @@ class Keeper:
         else:
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
             os.setsid()
-        self.ruleset = landlock.ruleset(plan["landlock"], tcp_off=not self.namespaced and not plan["network"])
+        self.ruleset = landlock.ruleset(
+            plan["landlock"], plan["landlock_reads"], tcp_off=not self.namespaced and not plan["network"]
+        )
 
     def _furnish(self, overlay: dict[str, Any] | None) -> None:
         if overlay:

@@ -47,6 +47,7 @@ class Launcher:
             facts["problems"] = namespaces.furnish(plan, plan["scratch"])
             facts["namespaces"] = True
         else:
+            plan["capabilities"] = namespaces.needed_capabilities(plan["workspace"])
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         facts["landlock"] = landlock.version() if plan["landlock"] else 0
         facts["seccomp"] = bool(plan["seccomp"])
@@ -58,7 +59,7 @@ class Launcher:
         plan = self.plan
         if plan["seccomp"]:
             alone = not plan["namespaces"]
-            plan["seccomp"] = seccomp.containing(network=bool(plan["network"]), network_namespace=not alone)
+            plan["seccomp"] = seccomp.containing(network=bool(plan["network"]), alone=alone)
         plan["reporting"] = seccomp.reporting() if seccomp.supported() else b""
 
     def serve(self) -> None:

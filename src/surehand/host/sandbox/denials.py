@@ -14,6 +14,7 @@ _QUOTED: Final = re.compile(r"['\"‘“`]([^'\"’”`]+)['\"’”`]")
 _READ_ONLY: Final = re.compile(r"Read-only file system|EROFS")
 _IN_PLACE: Final = re.compile(r"Invalid cross-device link|EXDEV|Device or resource busy|EBUSY")
 _DENIED: Final = re.compile(r"Permission denied|EACCES")
+_MISSING: Final = re.compile(r"No such file or directory|ENOENT|can't open file|cannot access")
 _NETWORK: Final = re.compile(
     r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve|EAI_AGAIN"
     r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
@@ -119,7 +120,8 @@ def _confined(found: re.Match[str], plan: Plan) -> str:
     if plan.namespaces or inside(path, plan.writable):
         return ""
     place = path if os.path.exists(path) else os.path.dirname(path)
-    return _outside(path, plan) if os.access(place, os.W_OK) else ""
+    said = [_outside(path, plan)] if os.access(place, os.W_OK) else []
+    return " ".join([*said, *filter(None, [_unseen(found, plan)])])
 
 
 def _masked(found: re.Match[str], plan: Plan) -> str:
@@ -131,6 +133,17 @@ def _masked(found: re.Match[str], plan: Plan) -> str:
     return (
         f"{covered[0]} holds secrets: the sandbox keeps commands from reading it. "
         f"Ask the user for what you need, or for a rule that allows Read({name})."
+    )
+
+
+def _unseen(found: re.Match[str], plan: Plan) -> str:
+    """Explain what is there and was not found, because commands do not see it."""
+    path = os.path.normpath(os.path.join(plan.workspace, os.path.expanduser(_path(found))))
+    if inside(path, (*plan.shown, *plan.writable)) or not inside(path, plan.closed) or not os.path.lexists(path):
+        return ""
+    return (
+        f"Commands see the system, toolchains and the workspace; {path} is none of these. A rule such as "
+        f"Read({path}) shows it to them, and so does [sandbox] readable in the settings."
     )
 
 
@@ -172,6 +185,7 @@ _TABLE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Plan], str]]
     (_READ_ONLY, _read_only),
     (_IN_PLACE, _in_place),
     (_DENIED, _denied),
+    (_MISSING, _unseen),
     (_NETWORK, _no_network),
     (_PRIVILEGES, _no_privileges),
     (_DAEMON, _no_daemon),

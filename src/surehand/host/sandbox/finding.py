@@ -14,8 +14,13 @@ from surehand.git.kept import is_set_up
 PRIVATE: Final = ("/tmp", "/var/tmp", "/run")
 """Folders whose writes go to a private layer, and whose sockets cannot be reached."""
 
-_SKIPPED: Final = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", "target"})
+_DEPENDENCIES: Final = frozenset({"node_modules", ".venv", "venv", ".tox", "target"})
+"""Folders of what others wrote, in very many files: looked through last, and for the names of secrets alone."""
+_SKIPPED: Final = frozenset({".git", "__pycache__", ".mypy_cache"})
 _SCAN_LIMIT: Final = 20_000
+_DEPENDENCY_LIMIT: Final = 200_000
+_in_dependencies: Final[dict[str, tuple[int, list[str]]]] = {}
+"""Folder of dependencies → when its top had changed last, and the secrets found in it."""
 _MOST_REPOSITORIES: Final = 200
 KEPT_LIMIT: Final = 4_000
 """Paths that are mounted read-only one by one; of more than these a change is put back when the command has ended."""
@@ -36,6 +41,8 @@ class Found:
     """The folders of git in the roots, nearest first: `.git`, and repositories that are plain folders."""
     pointers: tuple[str, ...] = ()
     """The `.git` files in the roots, which lead to such folders."""
+    sockets: tuple[str, ...] = ()
+    """Sockets in the roots, whoever made them."""
 
 
 def inside(path: str, folders: Iterable[str]) -> bool:
@@ -59,6 +66,7 @@ def look(
     folders: dict[str, int] = {}
     repositories: list[str] = []
     pointers: list[str] = []
+    sockets: list[str] = []
     for root in (*roots, *(beside if keeps_as_is is not None else ())):
         walk = _Walk(root, keeps_out, keeps_as_is)
         walk.run()
@@ -68,9 +76,15 @@ def look(
             folders.update(walk.folders)
             repositories += walk.repositories
             pointers += walk.pointers
+            sockets += walk.sockets
     most = _MOST_REPOSITORIES
     return Found(
-        _outermost(hidden), _outermost(kept)[:KEPT_LIMIT], folders, tuple(repositories[:most]), tuple(pointers[:most])
+        _outermost(hidden),
+        _outermost(kept)[:KEPT_LIMIT],
+        folders,
+        tuple(repositories[:most]),
+        tuple(pointers[:most]),
+        tuple(sockets),
     )
 
 
@@ -133,12 +147,14 @@ class _Walk:
         self.folders: dict[str, int] = {}
         self.repositories: list[str] = []
         self.pointers: list[str] = []
+        self.sockets: list[str] = []
         self._root = root
         # A root that lies in a folder of secrets (a worktree in Surehand's own state) is no secret itself.
         self._out = keeps_out if keeps_out is not is_secret and not is_secret(root + "/") else None
         self._as_is = keeps_as_is
         self._below_kept: list[str] = []
         self._others: list[os.DirEntry[str]] = []
+        self._dependencies: list[str] = []
 
     def run(self) -> None:
         """Fill the two lists."""
@@ -161,16 +177,50 @@ class _Walk:
             for entry in entries:
                 if (below := self._take(entry, frozen_already)) is not None:
                     waiting.append((entry.path, below))
+        self._look_through_dependencies()
         self.hidden += _same_files(self.hidden, self._others)
         if not whole:
             self.kept += _same_files([*self.kept, *self._below_kept], self._others)
+
+    def _look_through_dependencies(self) -> None:
+        """Find secrets in folders of dependencies; one is looked through again when something changed at its top."""
+        for top in self._dependencies:
+            changed = self.folders[top] = changed_at(top)
+            known = _in_dependencies.get(top)
+            if known is None or known[0] != changed:
+                if len(_in_dependencies) >= _MOST_REPOSITORIES:
+                    _in_dependencies.clear()
+                known = _in_dependencies[top] = (changed, self._secrets_below(top))
+            self.hidden += known[1]
+
+    def _secrets_below(self, top: str) -> list[str]:
+        found: list[str] = []
+        waiting, seen = [top], 0
+        for folder in waiting:  # grows while it is walked
+            if seen >= _DEPENDENCY_LIMIT:
+                break
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        seen += 1
+                        inner = entry.is_dir(follow_symlinks=False)
+                        if may_be_secret(os.fsencode(entry.name)) and self._is_secret(entry.path + "/" * inner):
+                            found.append(os.path.realpath(entry.path))
+                        elif inner and entry.name not in _SKIPPED:
+                            waiting.append(entry.path)
+            except OSError:
+                continue
+        return found
+
+    def _is_secret(self, path: str) -> bool:
+        return is_secret(path[len(self._root) :])
 
     def _take(self, entry: os.DirEntry[str], frozen_already: bool) -> bool | None:
         """Sort one entry; for a folder to look into, tell whether it lies in one that is kept whole."""
         folder = entry.is_dir(follow_symlinks=False)
         ending = "/" if folder else ""
         # No folder of secrets is looked into: the last name decides.
-        secret = may_be_secret(os.fsencode(entry.name)) and is_secret(entry.path[len(self._root) :] + ending)
+        secret = may_be_secret(os.fsencode(entry.name)) and self._is_secret(entry.path + ending)
         if secret or (self._out and self._out(entry.path + ending)):
             self.hidden.append(os.path.realpath(entry.path))
             return None
@@ -180,6 +230,8 @@ class _Walk:
         if not folder:
             if entry.name == ".git":
                 self.pointers.append(entry.path)
+            if not entry.is_file(follow_symlinks=False) and not entry.is_symlink() and _is_socket(entry.path):
+                self.sockets.append(entry.path)
             if not keep:
                 self._others.append(entry)
             elif frozen_already:
@@ -187,7 +239,18 @@ class _Walk:
             return None
         if entry.name == ".git" and is_set_up(entry.path):
             self.repositories.append(entry.path)
+        if entry.name in _DEPENDENCIES:
+            self._dependencies.append(entry.path)
+            return None
         return keep if entry.name not in _SKIPPED else None
+
+
+def changed_at(folder: str) -> int:
+    """Return when something was last made, removed or renamed right in a folder; 0 where there is none."""
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _same_files(known: Sequence[str], others: Iterable[os.DirEntry[str]]) -> list[str]:
@@ -206,6 +269,13 @@ def _status(path: str) -> os.stat_result | None:
     except OSError:
         return None
     return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def mark(path: str) -> tuple[int, int] | None:
@@ -231,15 +301,26 @@ def secrets_at_top(roots: Iterable[str]) -> set[str]:
     return found
 
 
-def sockets_outside(roots: Sequence[str], shown: Sequence[str]) -> list[str]:
-    """Return the sockets processes of the machine listen on outside the roots: docker's in a home, a database's.
+def sockets_outside(closed: Sequence[str], shown: Sequence[str], among: Iterable[str] = ()) -> list[str]:
+    """Return the sockets that processes of the machine are bound to and commands would see: a database's, docker's.
 
-    A read-only mount does not keep anybody from connecting.
+    A read-only mount does not keep anybody from connecting. `among` are sockets that lie in the workspace: one bound
+    to by a relative path is known by its name. Those of the session's own servers are in a network of their own, and
+    so are not in the machine's list.
     """
+    bound = _bound_paths()
+    paths = {path for path in bound if path.startswith("/")}
+    unseen = [path for path in paths if inside(path, (*PRIVATE, *closed)) and not inside(path, shown)]
+    found = {path for path in paths.difference(unseen) if os.path.exists(path)}
+    names = {os.path.basename(path) for path in bound}
+    return sorted(found | {path for path in among if os.path.basename(path) in names})
+
+
+def _bound_paths() -> set[str]:
+    """Return what sockets of this network are bound to, as their programs spelt it; abstract names apart."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
-            paths = {line.split(None, 7)[7].rstrip("\n") for line in table if line.count(" /") == 1}
-    except (OSError, IndexError):
-        return []
-    layered = [path for path in paths if inside(path, PRIVATE) and not inside(path, shown)]
-    return sorted(path for path in paths.difference(layered) if os.path.exists(path) and not inside(path, roots))
+            fields = [line.rstrip("\n").split(None, 7) for line in table]
+    except OSError:
+        return set()
+    return {each[7] for each in fields[1:] if len(each) == 8 and not each[7].startswith("@")}

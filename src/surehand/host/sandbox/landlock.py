@@ -1,13 +1,17 @@
-"""Landlock: a process gives up, for itself and all its children, every write outside the named folders."""
+"""Landlock: a process gives up, for itself and all its children, every write outside the named folders.
+
+Where no mounts can hide what is not to be read, it gives up those reads the same way.
+"""
 
 import os
 
 from surehand.host.sandbox.system import syscall
 
-# Access rights by the version of the interface that brought them; only those that change the disk are taken away.
+# Access rights by the version of the interface that brought them.
 _WRITES_V1 = 0b1_1111_1111_0010  # write file, remove and make of every kind; execute, read file and read dir stay free
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
-_FILE_ONLY = 1 << 1 | _TRUNCATE
+_READS = 0b1101  # execute, read file, read directory
+_FILE_ONLY = 1 << 1 | _TRUNCATE | 0b101
 _TCP = 0b11
 _SCOPES = 0b11  # abstract sockets and signals to processes outside
 
@@ -31,18 +35,24 @@ def _writes(abi: int) -> int:
     return rights
 
 
-def ruleset(writable: list[str], *, tcp_off: bool) -> int:
-    """Return a set of rules that confines writes to `writable`, as a descriptor; -1 where there is no Landlock."""
+def ruleset(writable: list[str], readable: "list[str] | None" = None, *, tcp_off: bool) -> int:
+    """Return a set of rules that confines writes to `writable`, as a descriptor; -1 where there is no Landlock.
+
+    Reads are confined to both lists, where there is a second.
+    """
     abi = version()
     if not abi or not writable:
         return -1
-    rights = _writes(abi)
+    reads = 0 if readable is None else _READS
+    rights = _writes(abi) | reads
     tcp = _TCP if tcp_off and abi >= 4 else 0
     attributes = b"".join(value.to_bytes(8, "little") for value in (rights, tcp, _SCOPES))
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
     rules = syscall("landlock_create_ruleset", attributes[:size], size, 0)
     for path in writable:
         _allow(rules, path, rights)
+    for path in readable or ():
+        _allow(rules, path, reads)
     return rules
 
 

@@ -1,7 +1,7 @@
 """The view of the machine a command gets: users, mounts, network and IPC of its own, made once for a session.
 
-The whole disk is there, read-only; the workspace and a private temp are writable on top; what holds secrets is
-covered. Runs in the launcher.
+The system and toolchains are there, read-only; the workspace and a private temp are writable on top; what holds secrets
+is covered, and the rest of the disk is not there. Runs in the launcher.
 """
 
 from __future__ import annotations
@@ -29,10 +29,17 @@ def kept_capabilities(workspace: str) -> int:
     if os.geteuid() != 0:
         return 0
     kept = [_CHOWN, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID]
-    # Without it root could not write another user's files; with it a covered secret opens (and is empty).
-    if os.stat(workspace).st_uid != 0:
-        kept.append(_DAC_OVERRIDE)
-    return sum(1 << number for number in kept)
+    return sum(1 << number for number in kept) | needed_capabilities(workspace)
+
+
+def needed_capabilities(workspace: str) -> int:
+    """Return what root cannot do without: to write another user's files, in whose workspace it works.
+
+    All that is kept where there is no user namespace: the others would count on the whole machine there.
+    """
+    if os.geteuid() != 0 or os.stat(workspace).st_uid == 0:
+        return 0
+    return 1 << _DAC_OVERRIDE  # a covered secret opens with it (and is empty)
 
 
 def enter(*, network: bool) -> None:
@@ -109,7 +116,7 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
     problems: list[str] = []
     mount("", "/", flags=MS_REC | MS_PRIVATE)
     shown = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (*plan["shown"], *plan["writable"])}
-    mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, "mode=700")
+    mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=700,size={plan['limits']['memory']}")
     # By descriptor from here on: the folder may lie below one that is covered next.
     held = os.open(scratch, os.O_PATH | os.O_CLOEXEC)
     scratch = f"/proc/self/fd/{held}"
@@ -117,13 +124,22 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
     os.mkdir(f"{scratch}/nobody", 0)
     for path in plan["private"]:
         _make_private(path, scratch, problems)
-    _make_devices(scratch)
-    for path, descriptor in shown.items():
+    # Bounded, because what lies there is memory.
+    size = f"size={plan['limits']['memory']}"
+    for path in plan["empty"]:
+        mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,{size}")
+    for path in plan["closed"]:
+        mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m")
+    for path in plan["homes"]:
+        os.makedirs(path, exist_ok=True)
+        bind(path, path)  # so that a home below a private temp is read-only like any other
+    _make_devices(scratch, size)
+    for path, descriptor in sorted(shown.items(), key=_depth):
         _make_place(path, descriptor)
         bind(f"/proc/self/fd/{descriptor}", path)
         os.close(descriptor)
     set_read_only("/", True)
-    for path in plan["private"]:
+    for path in (*plan["private"], *plan["empty"]):
         set_read_only(path, False, recursive=False)
     for path in (*plan["writable"], "/dev/shm", "/dev/pts"):
         _make_writable(path)
@@ -135,6 +151,11 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
     system.unmount(scratch)
     os.close(held)
     return problems
+
+
+def _depth(item: tuple[str, int]) -> int:
+    """Sort a folder before what is shown inside it."""
+    return item[0].count("/")
 
 
 def _make_private(path: str, scratch: str, problems: list[str]) -> None:
@@ -171,7 +192,7 @@ def _make_place(path: str, descriptor: int) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
-def _make_devices(scratch: str) -> None:
+def _make_devices(scratch: str, size: str) -> None:
     """Put a small /dev in place of the machine's: no disks, no memory, no consoles."""
     devices = f"{scratch}/dev"
     os.mkdir(devices, 0o755)
@@ -185,7 +206,7 @@ def _make_devices(scratch: str) -> None:
     os.mkdir(f"{devices}/pts", 0o755)
     os.mkdir(f"{devices}/shm", 0o1777)
     mount("devpts", f"{devices}/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=620")
-    mount("tmpfs", f"{devices}/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+    mount("tmpfs", f"{devices}/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,{size}")
     bind(devices, "/dev")
 
 

@@ -11,6 +11,15 @@ from surehand.core.secrets import is_secret
 from surehand.core.settings import SandboxSettings
 from surehand.git.kept import git_dirs_near, git_dirs_of_worktree, kept_paths, leftovers, with_inner
 from surehand.host.sandbox.finding import PRIVATE, Says, homes, inside, look, mark, sockets_outside
+from surehand.host.sandbox.view import (
+    EMPTY,
+    HARMLESS_DEVICES,
+    closed_trees,
+    enclosing_repository,
+    readable_by_rules,
+    secrets_shown,
+    shown_in,
+)
 
 _OWN: Final = (".surehand", "surehand.toml")
 _START_FILES: Final = (
@@ -61,8 +70,10 @@ class Plan:
     """Sockets of the machine that no private layer puts out of reach."""
     hidden: tuple[str, ...] = ()
     """Folders of ours that commands have no part in, though they lie where commands may write."""
+    closed: tuple[str, ...] = ()
+    """Folders of the disk that commands find empty, but for what is shown in them."""
     shown: tuple[str, ...] = ()
-    """Folders that are read-only also where they lie below a folder with a private layer."""
+    """What can be read in the closed folders, where it is: toolchains, what the user added."""
     limits: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
@@ -86,7 +97,13 @@ class Plan:
         """Return the folders Landlock lets commands write."""
         if not self.contained:
             return []
-        return [*self.writable, *(PRIVATE if self.namespaces else ()), "/dev"]
+        return [*self.writable, *((*PRIVATE, "/dev") if self.namespaces else HARMLESS_DEVICES)]
+
+    def _landlock_reads(self) -> list[str] | None:
+        """Return what Landlock lets commands read where there are no mounts to hide the rest; None: everything."""
+        if not self.contained or self.namespaces:
+            return None
+        return readable_by_rules(self.closed, self.shown, self.masked) + list(self.writable)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the plan as the launcher reads it."""
@@ -100,13 +117,17 @@ class Plan:
             "namespaces": self.namespaces,
             "network": self.network,
             "writable": list(self.writable),
-            "shown": [path for path in self.shown if inside(path, PRIVATE) and not inside(path, self.writable)],
-            "private": [path for path in PRIVATE if os.path.isdir(path) and not os.path.islink(path)],
+            "closed": [path for path in self.closed if path not in EMPTY],
+            "empty": [path for path in EMPTY if path in self.closed],
+            "homes": [path for path in homes() if os.path.isdir(path)],
+            "shown": [path for path in self.shown if not inside(path, self.writable)],
+            "private": [path for path in PRIVATE if path not in EMPTY and _is_plain_folder(path)],
             "read_only": list(self.read_only),
             "pinned": list(self.pinned),
             "masked": [*self.masked, *self.sockets, *self.hidden],
             "forbidden": list(self.refused),
             "landlock": self._landlock(),
+            "landlock_reads": self._landlock_reads(),
             "seccomp": self.contained and seccomp.supported(),
             "limits": self.limits,
             "scratch": os.path.join(self.private_dir, ".scratch"),
@@ -130,6 +151,7 @@ def closed_plan(
     own: Iterable[str] = (),
     opened: Iterable[str] = (),
     readable: Iterable[str] = (),
+    added: Iterable[str] = (),
     keeps_out: Says = is_secret,
     keeps_as_is: Says | None = None,
     young: Container[str] = (),
@@ -138,9 +160,10 @@ def closed_plan(
 
     `own` are Surehand's folders, which stay read-only even inside a writable root. `opened` are folders beside the
     roots that commands may write in. `readable` are allow rules: a secret that one of the form `Read(path)` names
-    stays readable. `keeps_out` says of a path whether the rules keep it from being read, `keeps_as_is` whether they
-    keep it from being changed; a folder's ends in `/`. `young` are repositories that commands of this session made:
-    they may still set them up, without hooks.
+    stays readable, and what one names outside the roots is shown. `added` are other paths that are shown. `keeps_out`
+    says of a path whether the rules keep it from being read, `keeps_as_is` whether they keep it from being changed; a
+    folder's ends in `/`. `young` are repositories that commands of this session made: they may still set them up,
+    without hooks.
     """
     real = _real([workspace, *roots])
     writable = _real([*real, *settings.writable, *opened, private_dir])
@@ -153,8 +176,15 @@ def closed_plan(
     for folder in repositories:
         kept += [path for path in kept_paths(folder, young=folder in young) if inside(path, (*writable, *git_dirs))]
     kept += [path for path in _real(own) if inside(path, writable)]
-    shown = _real(["~", *own])
-    masked = [path for path in found.hidden if not _readable(path, real[0], readable)]
+    closed = closed_trees(writable)
+    around = [path for root in real for path in enclosing_repository(root)]
+    asked_for = _real([*settings.readable, *added, *_named(readable), *around])
+    asked_for = tuple(path for path in asked_for if not inside(path, real))
+    tools = shown_in(closed, real, os.environ)
+    shown = (*tools, *asked_for)
+    beyond = [*secrets_shown(tools), *secrets_shown(("/etc", "/opt"), 4), *secrets_shown(asked_for, 32, 20_000)]
+    masked = [path for path in (*found.hidden, *beyond) if not _readable(path, real[0], readable)]
+    sockets = sockets_outside(closed, (*shown, *writable), found.sockets)
     by_rule = [path for path in found.kept if inside(path, writable)]
     read_only = [path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)]
     read_only += [path for path in by_rule if not inside(path, read_only)]
@@ -170,9 +200,10 @@ def closed_plan(
         pinned=(*repositories, *_between([*real, *beside], by_rule)),
         forbidden=tuple(path for path in dict.fromkeys(kept) if not os.path.lexists(path)),
         masked=tuple(masked),
-        marks={path: mark(path) for path in (*writable, *masked, *read_only)},
+        marks={path: mark(path) for path in (*writable, *masked, *read_only, *sockets)},
         folders=found.folders,
-        sockets=tuple(sockets_outside(writable, shown)),
+        sockets=tuple(sockets),
+        closed=closed,
         shown=shown,
         limits=_limits(settings),
     )
@@ -196,6 +227,17 @@ def _readable(path: str, workspace: str, rules: Iterable[str]) -> bool:
     names = (path, os.path.relpath(path, workspace), os.path.basename(path))
     patterns = (rule[5:-1].removeprefix("./") for rule in rules if rule.startswith("Read(") and rule.endswith(")"))
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+
+
+def _named(rules: Iterable[str]) -> list[str]:
+    """Return the paths that allow rules on reading name from the root or the home folder."""
+    specs = (rule[5:-1] for rule in rules if rule.startswith("Read(") and rule.endswith(")"))
+    plain = (spec.removesuffix("/**") for spec in specs if spec.startswith(("/", "~/")))
+    return [spec for spec in plain if not any(letter in spec for letter in "*?[{") and spec not in ("/", "~")]
+
+
+def _is_plain_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _limits(settings: SandboxSettings) -> dict[str, int]:

@@ -34,6 +34,12 @@ def note_failure(reason: str) -> None:
     abilities.cache_clear()
 
 
+def forget_failures() -> None:
+    """Expect namespaces again, as the kernel offers them."""
+    _failed.clear()
+    abilities.cache_clear()
+
+
 @lru_cache(maxsize=1)
 def abilities() -> Abilities:
     """Return what can be expected here."""

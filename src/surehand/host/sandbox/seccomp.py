@@ -81,14 +81,15 @@ _REFUSED = [
 # Answered "no such call": programs then take the older way, which the filter can read (or do without).
 _ABSENT = ["clone3", "openat2", "io_uring_setup", "io_uring_enter", "io_uring_register"]
 
-# What would leave a program behind that runs as its owner, whoever starts it: the argument that holds the mode.
+# What would leave a program behind that runs as its owner or group, whoever starts it: the argument with the mode.
 _SET_MODE = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
 _MAKES_FILE = {"open": (1, 2), "openat": (2, 3)}  # flags and mode; the mode counts only where a file is made
-_SET_USER_ID = 0o4000
+_SET_USER_ID, _SET_GROUP_ID = 0o4000, 0o2000
+_MAKES = os.O_CREAT | 0o20000000  # O_TMPFILE makes one without O_CREAT; of its bits only this is its own
 
 _CLONE_NEWUSER = 0x10000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_AF_INET, _AF_INET6, _AF_PACKET, _AF_ALG, _AF_VSOCK, _AF_XDP = 2, 10, 17, 38, 40, 44
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_PACKET, _AF_ALG, _AF_VSOCK, _AF_XDP = 1, 2, 10, 17, 38, 40, 44
 
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CHANGES = [
@@ -155,15 +156,15 @@ class _Program:
             self._add(0x06, verdict)
         self._add(0x06, _ALLOW)
 
-    def refuse_mode(self, name: str, flags: int, mode: int, verdict: int) -> None:
-        """Answer a call that makes a file with `verdict` when its mode has the bit that sets the user."""
+    def refuse_mode(self, name: str, flags: int, mode: int, bits: int, verdict: int) -> None:
+        """Answer a call that makes a file with `verdict` when its mode has one of these bits."""
         if (number := NUMBERS.get(name)) is None:
             return
         self._add(0x15, number, 0, 6)
         self._add(0x20, 16 + 8 * flags)
-        self._add(0x45, os.O_CREAT, 0, 3)
+        self._add(0x45, _MAKES, 0, 3)
         self._add(0x20, 16 + 8 * mode)
-        self._add(0x45, _SET_USER_ID, 0, 1)
+        self._add(0x45, bits, 0, 1)
         self._add(0x06, verdict)
         self._add(0x06, _ALLOW)
 
@@ -182,21 +183,27 @@ def _install(packed: bytes, flags: int = 0) -> int:
     return syscall("seccomp", 1, flags, header)
 
 
-def containing(*, network: bool, network_namespace: bool) -> bytes:
-    """Return the filter that takes away calls no command needs."""
+def containing(*, network: bool, alone: bool) -> bytes:
+    """Return the filter that takes away calls no command needs; `alone` where there are no namespaces.
+
+    There a socket in the file system leads to whoever listens outside (docker, agents of keys): none is made. Pairs of
+    sockets, which processes talk through among themselves, are another call.
+    """
     program = _Program(_ERRNO | _ENOSYS)
     program.refuse(_ABSENT, _ERRNO | _ENOSYS)
     program.refuse(_REFUSED, _ERRNO | _EPERM)
     program.refuse_argument("clone", 0, [_CLONE_NEWUSER], _ERRNO | _EPERM, bits=True)
     program.refuse_argument("unshare", 0, [_CLONE_NEWUSER], _ERRNO | _EPERM, bits=True)
     program.refuse_argument("ioctl", 1, [_TIOCSTI, _TIOCLINUX], _ERRNO | _EPERM)
+    # Root can give a file any group, so that its bit counts as well; to others it is how folders are shared.
+    bits = _SET_USER_ID | (_SET_GROUP_ID if os.geteuid() == 0 else 0)
     for name, mode in _SET_MODE.items():
-        program.refuse_argument(name, mode, [_SET_USER_ID], _ERRNO | _EPERM, bits=True)
+        program.refuse_argument(name, mode, [bits], _ERRNO | _EPERM, bits=True)
     for name, (flags, mode) in _MAKES_FILE.items():
-        program.refuse_mode(name, flags, mode, _ERRNO | _EPERM)
+        program.refuse_mode(name, flags, mode, bits, _ERRNO | _EPERM)
     families = [_AF_PACKET, _AF_ALG, _AF_VSOCK, _AF_XDP]
-    if not network and not network_namespace:
-        families += [_AF_INET, _AF_INET6]
+    if alone:
+        families += [_AF_UNIX] if network else [_AF_UNIX, _AF_INET, _AF_INET6]
     program.refuse_argument("socket", 0, families, _ERRNO | _EAFNOSUPPORT)
     return program.packed()
 
