@@ -66,10 +66,8 @@ NOT_YET: frozenset[str] = frozenset(
     {
         "audit-tail-cut-then-call",
         "grep-hardlink-of-secret",
-        "landlock-only-recursive-secret",
         "mcp-server-name-ansi",
         "persistent-integer",
-        "sandbox-memory-shm",
         "suggest-chronic-make",
         "suggest-direnv-exec-make",
         "suggest-docker-run-it-x",
