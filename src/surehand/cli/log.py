@@ -47,8 +47,11 @@ def opened(options: Namespace) -> Generator[History]:
     from surehand.host.history.history import History
     from surehand.host.history.recovery import recovered
 
-    folder = os.path.join(locations.workspace_state(options.cwd), "history")
-    history = History(folder if os.path.isdir(folder) else None, sys.maxsize, render.note)
+    state = locations.workspace_state(options.cwd)
+    folder = os.path.join(state, "history")
+    # A command that was killed may be all there is: its journal becomes the first change.
+    is_there = any(os.path.isdir(os.path.join(state, name)) for name in ("history", "journals"))
+    history = History(folder if is_there else None, sys.maxsize, render.note)
     try:
         yield recovered(history)
     finally:

@@ -141,6 +141,9 @@ class HistorySettings(Table):
     """How much of the past is kept."""
 
     limit_mb: int = Field(ge=1, default=1024, description="Oldest changes are dropped above this size.")
+    command_mb: int = Field(
+        ge=1, default=1024, description="How much of what one command overwrites is copied for undo; links are free."
+    )
 
 
 class WebSettings(Table):

@@ -1,19 +1,25 @@
-"""What a command changed, from the journal its keeper wrote, brought into the history: undone like any edit."""
+"""What a command changed, from the journal its keeper wrote, brought into the history: undone like any edit.
+
+What could not be kept (a file above the limit, a full disk) is no part of the change; its note and the result
+say so.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import marshal
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.frozen import frozen
 from surehand.core.read_state import digest_of
+from surehand.host import command_journals
+from surehand.host.history.contents import SMALL_BYTES
 from surehand.host.history.disk import put, state_at
 from surehand.host.history.words import ABSENT, FileChange, FileState
+from surehand.host.sandbox.finding import inside
 from surehand.host.trees import remove_tree
 
 if TYPE_CHECKING:
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 KEPT_FILE: Final = 16 * 1024 * 1024
 """The largest new content that is kept for a redo; an old content is always kept."""
 KEPT_TOTAL: Final = 128 * 1024 * 1024
+INTERRUPTED: Final = "interrupted"
+"""The note of a change whose program was killed before it was brought in."""
 _BLOCK: Final = 1 << 20
 
 
@@ -52,12 +60,16 @@ def action(change: FileChange) -> str:
 
 def paths_in(folder: str, count: int) -> list[str]:
     """Return the paths that stand in a journal of so many entries."""
-    return [path for path, _ in _entries(folder)] if count else []
+    return list(command_journals.entries(folder)) if count else []
 
 
 def put_back(folder: str, forbidden: Callable[[str], bool]) -> tuple[str, ...]:
     """Make what the command in whose journal it stands changed on `forbidden` paths as it was; return those paths."""
-    entries = [(path, entry) for path, entry in _entries(folder) if entry[0] != "other" and forbidden(path)]
+    entries = [
+        (path, entry)
+        for path, entry in command_journals.entries(folder).items()
+        if entry[0] != "other" and forbidden(path)
+    ]
     # Folders are made before what stands in them; what was not there goes with all that is in it.
     entries.sort(key=lambda each: (each[1][0] == "absent", each[0]))
     return tuple(sorted(path for path, entry in entries if _restored(folder, path, entry)))
@@ -103,20 +115,33 @@ def _wanted(folder: str, now: FileState, entry: list[Any]) -> tuple[FileState, b
 
 def record(history: History, folder: str, who: Who, lost: str = "") -> Recorded | None:
     """Compare the journal in `folder` with what is there now and write the differences down; None when none are."""
+    command_journals.free_reserve(folder)
     kept = _Keeping(history, folder)
+    entries = command_journals.entries(folder)
     with history.transaction():
-        changes = [change for entry in _entries(folder) if (change := kept.compare(entry)) is not None]
+        changes = [change for entry in entries.items() if (change := kept.compare(entry)) is not None]
+    lost = "; ".join(filter(None, (lost, kept.told())))
     if not changes:
-        return None
+        return Recorded("", (), lost) if lost else None
     changes.sort(key=lambda each: each.path)
-    return Recorded(history.record(who, changes), tuple(changes), lost)
+    note = "; ".join(filter(None, (who.note, f"not covered: {lost}" if lost else "")))
+    return Recorded(history.record(replace(who, note=note), changes), tuple(changes), lost)
 
 
-def _entries(folder: str) -> Iterator[tuple[str, list[Any]]]:
-    with open(os.path.join(folder, "list"), "rb") as file:
-        listing = marshal.loads(file.read())
-    for path, *entry in listing:
-        yield os.fsdecode(path), entry
+def recover_commands(history: History, base: str) -> list[str]:
+    """Bring in what commands had changed whose program was killed; return the ids of those changes."""
+    from surehand.host.history.history import Who
+
+    found: list[str] = []
+    for folder, about in command_journals.abandoned(base):
+        forbidden: list[str] = about["forbidden"]
+        if forbidden:
+            put_back(folder, lambda path, kept=tuple(forbidden): inside(path, kept))
+        recorded = record(history, folder, Who(*about["who"], note=INTERRUPTED))
+        remove_tree(folder)
+        if recorded is not None and recorded.change_id:
+            found.append(recorded.change_id)
+    return found
 
 
 class _Keeping:
@@ -126,11 +151,26 @@ class _Keeping:
         self._contents = history.contents
         self._folder = folder
         self._room = KEPT_TOTAL
+        self._room_before = history.most_bytes
+        self._uncovered: list[str] = []
+
+    def told(self) -> str:
+        """Say which files would have taken more room than one change may take in the history."""
+        if not self._uncovered:
+            return ""
+        named = ", ".join(self._uncovered[:5]) + (f" and {len(self._uncovered) - 5} more" * (len(self._uncovered) > 5))
+        return f"{named}: more than one change may take in the history (history.limit_mb)"
 
     def compare(self, entry: tuple[str, list[Any]]) -> FileChange | None:
         path, (kind, mode, target, kept, _links, _mtime) = entry
-        if kind == "other":
+        if kind == "other" or kept == "":  # its keeper has told why it is not covered
             return None
+        if kind == "file" and kept is not None:
+            size = os.path.getsize(os.path.join(self._folder, kept))
+            if size > self._room_before:
+                self._uncovered.append(path)
+                return None
+            self._room_before -= size
         after = self._after(path)
         if kind == "file" and kept is None:
             # Its content was never in danger: only its mode can differ.
@@ -147,8 +187,12 @@ class _Keeping:
         if kind == "link":
             return self._link(target, mode)
         path = os.path.join(self._folder, kept or "")
-        digest, size, data = _content(path, whole=True)
-        self._contents.keep(digest, [data])
+        large = os.path.getsize(path) > SMALL_BYTES
+        digest, size, data = _content(path, whole=not large)
+        if large:
+            self._contents.keep_file(digest, size, path)
+        else:
+            self._contents.keep(digest, [data])
         return FileState("file", digest, mode, size)
 
     def _after(self, path: str) -> FileState:

@@ -98,7 +98,7 @@ class Run:
     def _open(self, command: Command, stdout: Feed, stderr: Feed, journal: str | None) -> None:
         """Open all that is handed over; `_settle` closes it again when the last does not open."""
         if journal is not None:
-            self.for_keeper.append(os.open(journal, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            self.for_keeper.append(open_journal(journal))
         self.for_command.append(in_memory(marshal.dumps(_payload(command))))
         for feed in (stdout, stderr):
             reader, writer = os.pipe()
@@ -268,6 +268,16 @@ class Run:
         if self._feeds.pop(reader, None) is not None:
             self._loop.remove_reader(reader)
             os.close(reader)
+
+
+def open_journal(folder: str) -> int:
+    """Open a journal for its keeper, with a lock of its own: while it lives, nobody takes it for abandoned."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
 
 
 def _payload(command: Command) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from surehand.core.frozen import frozen
 from surehand.host.process import Command, Ended, Feed, Launcher, LauncherFailure, Run, bash
+from surehand.host.run import open_journal
 from surehand.host.shell_memory import TELLS, Memory
 
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -173,7 +174,7 @@ class ShellWithMemory:
         return os.fsdecode(os.pread(self._order, os.fstat(self._order).st_size - begin, begin))
 
     async def _begin_journal(self, folder: str) -> None:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = open_journal(folder)
         try:
             await self._run.ask(("journal",), [descriptor])
         finally:

@@ -25,6 +25,7 @@ from surehand.host.trees import drop_old
 if TYPE_CHECKING:
     from surehand.core.session import Session
     from surehand.core.settings import SandboxSettings
+    from surehand.host.history.history import Who
     from surehand.host.sandbox.records import Record
     from surehand.host.shell_with_memory import ShellWithMemory
 
@@ -51,6 +52,8 @@ class Shells:
         self.session = session
         self._launcher: Launcher | None = None
         self._retired: list[Launcher] = []
+        self._journals: dict[str, int] = {}
+        """Journals of commands that are not yet in the history, with what holds them for us."""
         self._trials: Launcher | None = None
         self.no_layers = ""
         """Why layers over the workspace could not be mounted, once that was found out."""
@@ -184,15 +187,21 @@ class Shells:
         """Return where the copy of a trial goes; no command can reach it by that name."""
         return os.path.join(self.private_dir, TRIALS, name)
 
-    def journal(self, call_id: str) -> str | None:
-        """Return a new folder for what a command's files held before; None where none can be made."""
-        base = self.session.state_dir or self.private_dir
-        folder = os.path.join(base, "journals", call_id)
-        try:
-            locations.private_dir(folder)
-        except OSError:
-            return None
+    def journal(self, who: Who, plan: Plan) -> str:
+        """Return a new folder for what a command's files held before; raise ToolFailure where none can be made."""
+        from surehand.host import command_journals
+
+        base = os.path.join(self.session.state_dir or self.private_dir, "journals")
+        history = self.session.settings.history
+        limit_bytes = min(history.command_mb, history.limit_mb) << 20
+        folder, lock = command_journals.make(base, who, plan.refused, limit_bytes)
+        self._journals[folder] = lock
         return folder
+
+    def release_journal(self, folder: str) -> None:
+        """Let go of a command's journal; what is still in it is brought in by the next look at the history."""
+        if (lock := self._journals.pop(folder, None)) is not None:
+            os.close(lock)
 
     async def launcher(self) -> Launcher:
         """Return the launcher, started when it must be."""
@@ -352,6 +361,8 @@ class Shells:
         for launcher in (self._launcher, self._trials, *self._retired):
             if launcher is not None:
                 await launcher.close()
+        for folder in list(self._journals):
+            self.release_journal(folder)
         if self._record is not None:
             self._record.remove()
         if self._private is not None:

@@ -159,7 +159,7 @@ class BackgroundTasks:
 
     async def start(self, args: BashArgs, ctx: ToolContext) -> BackgroundTask:
         """Start a command and return at once."""
-        from surehand.tools.bash import command_of, may_be_journalled
+        from surehand.tools.bash import command_of, journal_of
 
         shells = self._session.keep(SHELLS)
         shells.stand_in(ctx.cwd)
@@ -169,7 +169,7 @@ class BackgroundTasks:
         name = f"{self._session.id}-{task.id}"
         task.stdout = Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"))
         task.stderr = Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"))
-        journal = shells.journal(ctx.call.id) if may_be_journalled(args, ctx, launcher) else None
+        journal = journal_of(args, ctx, shells, launcher)
         command = command_of(args.command, ctx, shells)
         task.run = launcher.run(command, task.fed(task.stdout), task.fed(task.stderr), journal=journal)
         task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, launcher.plan, journal))

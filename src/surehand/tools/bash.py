@@ -189,7 +189,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     launcher = await shells.launcher()
     printed = Printed.of(ctx, shells)
     absent = launcher.plan.still_absent()
-    journal = shells.journal(ctx.call.id) if may_be_journalled(args, ctx, launcher) else None
+    journal = journal_of(args, ctx, shells, launcher)
     remembers = bool(ctx.options.get("persistent")) and not _raises(args, ctx)
     outcome, recorded = Outcome(), None
     try:
@@ -265,6 +265,15 @@ def time_s(args: BashArgs, ctx: ToolContext) -> float:
 def described(args: BashArgs) -> str:
     """Return what the history says of a command."""
     return args.description or args.command[:200]
+
+
+def journal_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Launcher) -> str | None:
+    """Return the folder that a command's changes are written down in; None for one whose changes are not kept."""
+    if not may_be_journalled(args, ctx, launcher):
+        return None
+    from surehand.host.history.history import Who
+
+    return shells.journal(Who.of(ctx, "Bash", described(args)), launcher.plan)
 
 
 def may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> bool:

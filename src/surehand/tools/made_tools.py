@@ -126,6 +126,7 @@ class Workshop:
 
     async def run(self, version: Version, name: str, args: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         """Run a version of a tool in a process of its own and return its result."""
+        from surehand.host.history.history import Who
         from surehand.host.output import Stream
         from surehand.host.process import Command
         from surehand.host.sandbox import probe
@@ -144,7 +145,9 @@ class Workshop:
                 answer.extend(data)
 
         command = Command((sys.executable, "-I", "/dev/fd/10"), ctx.cwd, environment, script.encode())
-        journal = shells.journal(ctx.call.id) if version.changes_files and probe.abilities().seccomp else None
+        journal = None
+        if version.changes_files and probe.abilities().seccomp:
+            journal = shells.journal(Who.of(ctx, name, name), launcher.plan)
         settling = Settling(name, name, launcher.plan, launcher.plan.still_absent(), journal)
         run = launcher.run(command, take, printed.feed, journal=journal)
         try:

@@ -73,21 +73,28 @@ class Settling:
 
     def _bring_in(self, ctx: ToolContext, journal: str, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""
-        from surehand.host.command_changes import Recorded, put_back, record
+        from surehand.host.command_changes import INTERRUPTED, Recorded, put_back, record
         from surehand.host.history.history import HISTORY, Who
 
         back: tuple[str, ...] = ()
+        facts = ended.journal if ended is not None else None
+        lost = facts["lost"] if facts is not None else ""
         try:
-            if ended is None or ended.journal is None or not ended.journal["count"]:
+            if facts is not None and not facts["count"]:
+                remove_tree(journal)
                 return None
             if (forbidden := self._forbidden(ctx)) is not None:
                 back = put_back(journal, forbidden)
-            who = Who.of(ctx, self.tool, self.description)
-            recorded = record(ctx.session.keep(HISTORY), journal, who, ended.journal["lost"])
-        except (ToolFailure, OSError) as problem:
-            return Recorded("", (), str(problem), back)
-        finally:
+            # Without a word of its keeper, which was killed, the list it wrote as it went says what was changed.
+            note = "" if facts is not None else INTERRUPTED
+            who = replace(Who.of(ctx, self.tool, self.description), note=note)
+            recorded = _record_once_more(lambda: record(ctx.session.keep(HISTORY), journal, who, lost))
             remove_tree(journal)
+        except (ToolFailure, OSError) as problem:
+            # The journal has the only copy of what was there: it stays, and the next look at the history takes it up.
+            return Recorded("", (), f"{problem}. What it changed is kept, and is brought in with the next undo", back)
+        finally:
+            ctx.session.keep(SHELLS).release_journal(journal)
         return _with_put_back(recorded, back)
 
     def _forbidden(self, ctx: ToolContext) -> Callable[[str], bool] | None:
@@ -96,6 +103,14 @@ class Settling:
         if not paths:
             return kept
         return lambda path: inside(path, paths) or (kept is not None and kept(path))
+
+
+def _record_once_more(record: Callable[[], Recorded | None]) -> Recorded | None:
+    """Bring the changes in; an error that passes must not cost the undo."""
+    try:
+        return record()
+    except (ToolFailure, OSError):
+        return record()
 
 
 def _with_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded | None:

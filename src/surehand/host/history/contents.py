@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sqlite3
 import struct
 import time
@@ -68,6 +69,26 @@ class Contents:
             self._placed.append(self.path(digest))
             self._put(digest, parts)
             self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
+
+    def keep_file(self, digest: str, size: int, path: str) -> None:
+        """Keep a large content that stands in a file nobody will write to: by a link, or else a copy."""
+        if self.has(digest):
+            return
+        if self._folder is None:
+            with open(path, "rb") as file:
+                self.keep(digest, [file.read()])
+            return
+        self.added += size
+        target = self.path(digest)
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        self._unneeded.pop(target, None)
+        self._placed.append(target)
+        _remove(target)  # a file that no row speaks of
+        try:
+            os.link(path, target, follow_symlinks=False)
+        except OSError:
+            _copy(path, target)
+        self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
 
     def announce(self, digest: str, size: int) -> bool:
         """Write down that a file of this content will be linked or copied in; False when it is kept already."""
@@ -270,6 +291,17 @@ def _write(path: str, parts: Sequence[bytes | memoryview]) -> None:
     finally:
         os.close(fd)
     os.rename(unfinished, path)
+
+
+def _copy(source: str, target: str) -> None:
+    unfinished = target + ".part"
+    try:
+        shutil.copyfile(source, unfinished)
+        os.chmod(unfinished, 0o600)
+    except BaseException:
+        _remove(unfinished)
+        raise
+    os.rename(unfinished, target)
 
 
 def _remove(path: str) -> None:

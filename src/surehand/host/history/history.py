@@ -35,7 +35,7 @@ from surehand.core.frozen import frozen
 from surehand.core.read_state import digest_of
 from surehand.core.session import Kept
 from surehand.host.history.contents import LINK_BYTES, Contents
-from surehand.host.history.limit import drop_oldest, drop_seen
+from surehand.host.history.limit import FULL, drop_oldest, drop_seen
 from surehand.host.history.log import Log, connect, damaged, set_aside
 from surehand.host.history.words import Change, ChangeKind, Compensation, FileChange, FileState
 from surehand.host.replace import temporary_name
@@ -100,6 +100,16 @@ class History:
         self._confirmed: list[str] = []
         self._connect()
 
+    @property
+    def folder(self) -> str | None:
+        """Where it stands on the disk; None: in memory alone."""
+        return self._folder
+
+    @property
+    def most_bytes(self) -> int:
+        """The most one change may add: with more, it would push all others out."""
+        return int(self._limit_bytes * FULL)
+
     def _connect(self) -> None:
         folder, self._version = self._folder, 0
         try:
@@ -138,7 +148,10 @@ class History:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 self._catch_up()
+                before = self.contents.added
                 yield
+                if self.contents.added - before > self.most_bytes:
+                    raise self._too_large(self.contents.added - before)
                 self._database.execute("COMMIT")
             except BaseException:
                 self.contents.rolled_back()
@@ -148,6 +161,15 @@ class History:
             self._confirmed.clear()
             if self.contents.committed():
                 self._remove_unneeded()
+
+    def _too_large(self, size: int) -> ToolFailure:
+        return ToolFailure(
+            f"this change would need {size >> 20:,} MB in the history, which keeps {self._limit_bytes >> 20:,} MB in "
+            "all: it would push out every older change",
+            code="precondition_failed",
+            hint="Raise `history.limit_mb`, or make the change with a command, which says what of it is not covered.",
+            details={"bytes": size, "limit_bytes": self._limit_bytes},
+        )
 
     def _remove_unneeded(self) -> None:
         """Remove files of the store that are not needed any more; where that cannot be now, recovery finds them."""

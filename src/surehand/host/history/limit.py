@@ -10,6 +10,8 @@ from surehand.host.history.log import Log
 
 SEEN_ROWS: Final = 2000
 SEEN_BYTES: Final = 64 * 1024 * 1024
+FULL: Final = 0.9
+"""How much of the limit stays in use when the oldest have gone."""
 _DROP_SEEN: Final = """
 DELETE FROM seen WHERE digest IN (SELECT digest FROM (
     SELECT digest, ROW_NUMBER() OVER latest AS rows, SUM(LENGTH(body)) OVER latest AS bytes
@@ -25,7 +27,7 @@ def drop_seen(database: sqlite3.Connection) -> None:
 def drop_oldest(log: Log, contents: Contents, limit_bytes: int) -> int:
     """Drop changes until a tenth of the limit is free again, and write down how many have gone; return how many now."""
     dropped = 0
-    while contents.total() > limit_bytes * 0.9:
+    while contents.total() > limit_bytes * FULL:
         # An eighth at a time; the newest stays, so that numbers are never given twice.
         count = log.count()
         oldest = log.select("state != 'intent'", (), limit=max(1, count // 8), oldest_first=True)

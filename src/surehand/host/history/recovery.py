@@ -20,7 +20,7 @@ from surehand.host.locks import try_lock
 
 def recover(history: History) -> list[str]:
     """Settle every change whose process is gone; return the ids of those that turned out to have happened."""
-    settled: list[str] = []
+    settled = _recover_commands(history)
     abandoned = False
     for change in history.begun():
         with ExitStack() as stack:
@@ -31,6 +31,24 @@ def recover(history: History) -> list[str]:
     if abandoned:
         history.remove_strays()
     return settled
+
+
+def _recover_commands(history: History) -> list[str]:
+    """Bring in what commands had changed whose program was killed."""
+    base = os.path.join(os.path.dirname(history.folder), "journals") if history.folder else ""
+    if not base or not _has_entries(base):
+        return []
+    from surehand.host.command_changes import recover_commands
+
+    return recover_commands(history, base)
+
+
+def _has_entries(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as found:
+            return next(found, None) is not None
+    except OSError:
+        return False
 
 
 def recovered(history: History) -> History:

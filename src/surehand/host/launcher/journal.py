@@ -2,6 +2,10 @@
 
 The kernel holds the changing system call until we have answered, so a copy made here is exact; the command itself
 writes the real file at once, and everybody sees it. Nothing is paid by calls that only read.
+
+The list grows on the disk, a record before each change (`list`, one marshalled record after the other; the last of a
+path counts): whoever finds the folder after a crash knows what the command had changed. `about` says how much of it
+may be kept, `reserve` is room that the list may take when the disk is full.
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ _CONTINUE = 1
 _PAGE = 4096
 _AT_CWD = 0xFFFFFF9C
 _FILES, _BYTES = 100_000, 1 << 30
+_NAMED = 5
+_UNKEPT = ""
+_FICLONE = 0x40049409
 
 # Which arguments of a call name files: (folder's descriptor or None, path, whether the last link is followed).
 _FOLLOW, _SELF = True, False
@@ -74,20 +81,49 @@ class Journal:
         self.folder = folder
         self.entries: dict[str, list[Any]] = {}
         self.bytes = 0
+        self.limit = _limit(folder)
         self.lost = ""
+        self._unkept: dict[str, str] = {}
+        self._unwritten: dict[str, list[Any]] = {}
+        self._list = os.open("list", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600, dir_fd=folder)
         self._git.clear()
 
     def finish(self) -> dict[str, Any]:
-        """Write the list where the content is; return how it went. Changes that follow belong to no list."""
+        """Close the list; return how it went. Changes that follow belong to no list."""
         if self.folder < 0:
             return {"count": 0, "lost": "", "git": []}
-        listing = [[os.fsencode(path), *entry] for path, entry in self.entries.items()]
-        descriptor = os.open("list", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=self.folder)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(marshal.dumps(listing))
+        for path in list(self._unwritten):
+            self._write_down(path)
+        for path in self._unwritten:
+            self._unkept[path] = "no room for the list of changes"
+        os.close(self._list)
         os.close(self.folder)
         self.folder, count, self.entries = -1, len(self.entries), {}
-        return {"count": count, "lost": self.lost, "git": [os.fsencode(path) for path in self._git]}
+        return {"count": count, "lost": self._told(), "git": [os.fsencode(path) for path in self._git]}
+
+    def _told(self) -> str:
+        """Say what is not covered, and why."""
+        named = [f"{path} ({why})" for path, why in list(self._unkept.items())[:_NAMED]]
+        more = [f"{len(self._unkept) - _NAMED} more files"] if len(self._unkept) > _NAMED else []
+        return "; ".join([*([self.lost] if self.lost else []), *named, *more])
+
+    def _write_down(self, path: str) -> None:
+        """Add what is known of a path to the list on the disk, before the change may happen."""
+        record = marshal.dumps([os.fsencode(path), *self.entries[path]])
+        for _ in range(2):
+            size = os.fstat(self._list).st_size
+            try:
+                if os.write(self._list, record) == len(record):
+                    self._unwritten.pop(path, None)
+                    return
+            except OSError:
+                pass
+            os.ftruncate(self._list, size)  # half a record would hide those after it
+            try:
+                os.unlink("reserve", dir_fd=self.folder)
+            except OSError:
+                break
+        self._unwritten[path] = self.entries[path]
 
     def answer(self, listener: int) -> bool:
         """Take one report, keep what it endangers, let it go on; False when nobody is left to report."""
@@ -100,7 +136,7 @@ class Journal:
             if self.folder >= 0 and not self.lost:
                 self._keep(request)
         except OSError as problem:
-            self.lost = self.lost or f"{problem.strerror} while {problem.filename} was being kept"
+            self._unkept.setdefault(str(problem.filename or "a file"), f"{problem.strerror} while it was being kept")
         finally:
             reply = request[0:8] + bytes(12) + _CONTINUE.to_bytes(4, "little")
             try:
@@ -161,12 +197,26 @@ class Journal:
             return
         entry = self.entries.get(path)
         if entry is None:
-            entry = self.entries[path] = _look(path)
-            if len(self.entries) > _FILES:
+            if len(self.entries) >= _FILES:
                 self.lost = f"it changed more than {_FILES} files"
                 return
+            entry = self.entries[path] = _look(path)
+            known = False
+        else:
+            known = True
         if content and entry[0] == "file" and entry[3] is None:
-            entry[3] = self._copy(path, link and entry[4] == 1)
+            entry[3] = self._kept(path, link and entry[4] == 1)
+            known = False
+        if not known:
+            self._write_down(path)
+
+    def _kept(self, path: str, may_link: bool) -> str:
+        """Keep the content of a file; empty where that cannot be, which is told at the end."""
+        try:
+            return self._copy(path, may_link)
+        except OSError as problem:
+            self._unkept[path] = problem.strerror or str(problem)
+            return _UNKEPT
 
     def _note_below(self, path: str, target: str) -> None:
         """Remember everything in a folder that is about to be moved, where it is and where it will be."""
@@ -180,8 +230,8 @@ class Journal:
             if self.lost:
                 return
 
-    def _copy(self, path: str, may_link: bool) -> str | None:
-        """Keep the content: by a second name where the first is about to go, otherwise by a copy."""
+    def _copy(self, path: str, may_link: bool) -> str:
+        """Keep the content: by a second name where the first is about to go, by a clone, otherwise by a copy."""
         kept = str(len(self.entries)) + "-" + str(self.bytes)
         if may_link:
             try:
@@ -190,20 +240,25 @@ class Journal:
             except OSError:
                 pass  # another file system, or a file of somebody else
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        target = -1
         try:
             size = os.fstat(source).st_size
-            self.bytes += size + 1
-            if self.bytes > _BYTES:
-                self.lost = f"it changed more than {_BYTES >> 20} MB"
-                return None
             target = os.open(kept, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=self.folder)
-            try:
-                while size > 0 and (sent := os.sendfile(target, source, None, size)) > 0:
-                    size -= sent
-            finally:
-                os.close(target)
+            if _clone(source, target):
+                return kept
+            if self.bytes + size > self.limit:
+                raise OSError(27, f"{size >> 20:,} MB; of one command {self.limit >> 20:,} MB are kept")
+            while size > 0 and (sent := os.sendfile(target, source, None, size)) > 0:
+                size -= sent
+                self.bytes += sent
+            self.bytes += 1
+        except OSError:
+            os.unlink(kept, dir_fd=self.folder)
+            raise
         finally:
             os.close(source)
+            if target >= 0:
+                os.close(target)
         return kept
 
     def _link(self, path: str, kept: str) -> None:
@@ -216,6 +271,25 @@ class Journal:
             dst_dir_fd=self.folder,
             follow_symlinks=False,
         )
+
+
+def _limit(folder: int) -> int:
+    """Return how many bytes of old contents may be copied, as the program says."""
+    try:
+        descriptor = os.open("about", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return _BYTES
+    with os.fdopen(descriptor, "rb") as file:
+        return marshal.load(file)["limit"]
+
+
+def _clone(source: int, target: int) -> bool:
+    """Let two files share their blocks until one of them changes, where the file system can."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+        return True
+    except OSError:
+        return False
 
 
 def _look(path: str) -> list[Any]:

@@ -1,0 +1,165 @@
+"""What a command changed is never lost in silence: over the limit, on a full disk, after kill -9 of anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from test_disk_errors import can_mount, in_child, mount, own_mounts
+
+from surehand import Settings, Surehand
+from surehand.core.settings import HistorySettings
+from surehand.host.sandbox import probe
+from surehand.testing import Says, scratch_app
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+
+from workbench import Workbench, failure
+
+pytestmark = pytest.mark.skipif(not probe.abilities().seccomp, reason="commands cannot be followed here")
+
+MB = 1 << 20
+
+
+async def test_a_file_over_the_limit_is_told_and_the_rest_is_in_the_history(tmp_path: Path) -> None:
+    log, notes = tmp_path / "server.log", tmp_path / "notes.txt"
+    log.write_bytes(b"x" * 3 * MB)
+    notes.write_text("mine\n")
+    settings = Settings(history=HistorySettings(command_mb=1))
+    async with scratch_app(tmp_path, settings=settings) as app:
+        result = await app.call("Bash", {"command": ": > server.log; echo gone > notes.txt"})
+        assert result.ok
+        assert result.undo is not None
+        covered = "server.log" in str(result.data.get("changes"))
+        assert covered or "cannot all be undone: " in result.output  # covered where the file system can clone
+        assert covered or "server.log (3 MB; of one command 1 MB are kept)" in result.output
+        assert (await app.undo()).ok
+        assert notes.read_text() == "mine\n"
+        assert log.stat().st_size == (3 * MB if covered else 0)
+        [first] = (await app.changes()).data["changes"][1:]
+        assert covered or "server.log" in first["note"]
+
+
+async def test_a_change_that_would_push_out_all_others_is_refused_or_told(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path, limit_mb=1)
+    bench.put("small", "old\n")
+    bench.edit("small", "old", "new")
+    large = b"".join(b"%d of a large text\n" % n for n in range(60_000))
+    bench.put("large", large)
+    problem = failure(lambda: bench.write("large", "short\n"))
+    assert "push out every older change" in problem.message
+    assert (bench.root / "large").read_bytes() == large
+    assert [path for path in (tmp_path / "state").rglob("*") if path.is_file() and path.stat().st_nlink > 1] == []
+    bench.call("Undo")
+    assert (bench.root / "small").read_text() == "old\n"
+    bench.history.close()
+
+
+async def test_a_command_that_deletes_more_than_the_history_holds_says_so_and_keeps_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(os.urandom(2 * MB))
+    (tmp_path / "small").write_text("old\n")
+    async with scratch_app(tmp_path, settings=Settings(history=HistorySettings(limit_mb=1))) as app:
+        await app.call("Bash", {"command": "echo 1 > before"})
+        result = await app.call("Bash", {"command": "rm large small"})
+        assert "large" in result.output
+        assert "history.limit_mb" in result.output
+        assert (await app.undo()).ok
+        assert (tmp_path / "small").read_text() == "old\n"
+        assert (await app.undo()).ok
+        assert os.listdir(tmp_path) == ["small"]
+
+
+PROGRAM = """
+import asyncio, sys
+from surehand import Surehand
+from surehand.testing import Says
+async def main():
+    async with Surehand(sys.argv[1], approver=Says("once"), session="work") as app:
+        await app.call("Bash", {"command": sys.argv[2]})
+asyncio.run(main())
+"""
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def surehand(workspace: Path, *words: str) -> Any:
+    command = [sys.executable, "-m", "surehand", *words, "--cwd", str(workspace)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_a_command_had_changed_when_the_program_was_killed_is_in_the_log_as_interrupted(tmp_path: Path) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    for name in ("a", "b"):
+        (workspace / name).write_text(f"{name}\n")
+    command = "echo new > a; rm b; mkdir c; echo c > c/d; touch ready; sleep 600"
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(workspace), command])
+    wait_for(workspace / "ready")
+    program.send_signal(signal.SIGKILL)
+    program.wait()
+    while True:  # its keeper ends just after it
+        changes = surehand(workspace, "log")["changes"]
+        if changes:
+            break
+    assert [(each["tool"], each["note"], each["session_id"]) for each in changes] == [
+        ("Bash", "interrupted", "session_work")
+    ]
+    surehand(workspace, "undo")
+    assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a": "a\n", "b": "b\n"}
+
+
+async def test_killing_the_keeper_of_a_command_costs_no_undo(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old\n")
+    async with scratch_app(tmp_path, keep_state=True) as app:
+        call = asyncio.create_task(app.call("Bash", {"command": "echo new > a; touch ready; exec sleep 600"}))
+        while not (tmp_path / "ready").exists():
+            await asyncio.sleep(0.01)
+        [command] = [each for each in psutil.Process().children(recursive=True) if each.name() == "sleep"]
+        os.kill(command.ppid(), signal.SIGKILL)
+        result = await call
+        assert result.undo is not None
+        assert (await app.undo()).ok
+        listed = (await app.changes()).data["changes"]
+    assert (tmp_path / "a").read_text() == "old\n"
+    assert listed[-1]["note"] == "interrupted"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts are Linux")
+def test_a_command_is_not_run_when_nothing_can_be_kept_for_its_undo(tmp_path: Path) -> None:
+    workspace, home = tmp_path / "ws", tmp_path / "home"
+    workspace.mkdir()
+    home.mkdir()
+    if not can_mount(home):
+        pytest.skip("no mounts here")
+    (workspace / "a").write_text("old\n")
+
+    def act() -> None:
+        own_mounts()
+        mount(home, data=b"size=600k")
+        os.environ["SUREHAND_HOME"] = str(home)
+
+        async def run() -> None:
+            async with Surehand(workspace, approver=Says("once"), settings=Settings()) as app:
+                result = await app.call("Bash", {"command": "echo new > a"})
+                assert result.error is not None
+                assert "it was not run" in result.error.message
+                assert (await app.call("Bash", {"command": "cat a"})).output.strip() == "old"
+
+        asyncio.run(run())
+
+    in_child(act)
+    assert (workspace / "a").read_text() == "old\n"
