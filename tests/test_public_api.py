@@ -21,6 +21,7 @@ NAMES = [
     "Field",
     "Health",
     "Image",
+    "Permission",
     "Preview",
     "Progress",
     "Question",

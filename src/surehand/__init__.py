@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from surehand.core.errors import RegistrationError, SurehandError, ToolFailure
     from surehand.core.events import Event, Progress
     from surehand.core.settings import Settings
-    from surehand.core.tool import Health, Preview, Tool, tool
+    from surehand.core.tool import Health, Permission, Preview, Tool, tool
     from surehand.policy.question import Answer, Approver, Question
     from surehand.registry.registry import Registry
 
@@ -33,6 +33,7 @@ _WHERE = {
     "tool": "surehand.core.tool",
     "Preview": "surehand.core.tool",
     "Health": "surehand.core.tool",
+    "Permission": "surehand.core.tool",
     "ToolContext": "surehand.core.context",
     "ToolCall": "surehand.core.call",
     "ToolResult": "surehand.core.call",
@@ -70,6 +71,7 @@ __all__ = [
     "Field",
     "Health",
     "Image",
+    "Permission",
     "Preview",
     "Progress",
     "Question",

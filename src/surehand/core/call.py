@@ -124,10 +124,15 @@ class ToolError:
 
 @frozen
 class Undo:
-    """The compensating operation of a call: a change kept in the history under `change_id`."""
+    """The compensating operation of a call: a change kept in the history under `change_id`.
 
-    change_id: str
+    A tool that did something elsewhere than in files returns the call that takes it back,
+    `Undo(call=ToolCall("unsend", {"id": 7}))`; the executor writes it down and fills in the id.
+    """
+
+    change_id: str = ""
     description: str = ""
+    call: ToolCall | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {"change_id": self.change_id, "description": self.description}

@@ -45,11 +45,11 @@ class OwnCall(ToolCall):
         """Call a tool that is named by data, not by the author of this one (what an undo has to call)."""
         return self._make(name, args or {}, False)
 
-    def wait(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
+    def wait(self, name: str, args: Mapping[str, Any] | None = None, *, listed: bool = True) -> ToolResult:
         """Call a tool from a sync handler, which runs in a thread, and wait for what it came to."""
         import concurrent.futures
 
-        work, loop = self._make(name, args or {}, True), self.context.loop
+        work, loop = self._make(name, args or {}, listed), self.context.loop
         assert loop is not None
         future = asyncio.run_coroutine_threadsafe(work, loop)
         while True:

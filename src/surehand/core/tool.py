@@ -45,7 +45,7 @@ from surehand.core.schema import (
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from surehand.core.call import ToolResult
+    from surehand.core.call import ToolCall, ToolResult, Undo
     from surehand.core.session import Session
 
 P = ParamSpec("P")
@@ -79,6 +79,20 @@ class Preview:
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     trial: Trial | None = None
     """Where the call was made on a copy: what can make exactly that real. Whoever asked for the preview drops it."""
+
+
+@frozen
+class Permission:
+    """A tool's own word on a call: `allow` leaves it to the policy, `ask` and `deny` narrow what the policy says.
+
+    `args` are other arguments to make the call with; they are checked and judged from the start.
+    """
+
+    verdict: Literal["allow", "ask", "deny"] = "allow"
+    reason: str = ""
+    show: str = ""
+    """What whoever is asked should see."""
+    args: Mapping[str, Any] | None = None
 
 
 @frozen
@@ -138,6 +152,10 @@ class Tool:
     - `check(args, ctx)` raises ToolFailure when a precondition fails; it runs before anyone is asked. A sync one may
       read files (it runs in a thread), an async one must not wait for a disk.
     - `preview(args, ctx)` says what would happen and changes nothing (the dry run).
+    - `undo(args, result)` returns the call that takes back what this one did elsewhere than in files; it is kept in the
+      history, and Undo makes it.
+    - `check_permission(args, ctx)` is the tool's own word on a call (`Permission`): it can narrow what the policy says,
+      never widen it.
     - `resources(args, ctx)` names what must not be used by two calls at once (`file:/a/b`, `server:x`).
     - `depends_on(args, ctx)` returns a value that changes when a cached result would be wrong.
     - `at_once(args, ctx)` spares a sync handler the way through a thread: it returns the result where that takes no
@@ -179,6 +197,8 @@ class Tool:
     and share what they worked out by `ctx.once`."""
     check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None
     preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None
+    undo: Callable[[Any, ToolResult], ToolCall | Undo | None] | None = None
+    check_permission: Callable[[Any, ToolContext], Permission | None] | None = None
     resources: Callable[[Any, ToolContext], Iterable[str]] | None = None
     depends_on: Callable[[Any, ToolContext], object] | None = None
     at_once: Callable[[Any, ToolContext], ToolResult | None] | None = None
@@ -201,7 +221,7 @@ class Tool:
     @property
     def level(self) -> int:
         """0: no way back; 1: reversible; 2: reversible, and can be tried first (dry run)."""
-        return 0 if not self.reversible else 2 if self.preview else 1
+        return 0 if not self.reversible and self.undo is None else 2 if self.preview else 1
 
     @property
     def needs_permission(self) -> bool:
@@ -288,11 +308,14 @@ class ToolOptions(TypedDict, total=False):
     preview_when_asked: Flag
     must_try: Flag
     cancel_safe: bool
+    facts_block: bool
     where: Where | None
     origin: str | None
     effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None
     check: Callable[[Any, ToolContext], Awaitable[None] | None] | None
     preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None
+    undo: Callable[[Any, ToolResult], ToolCall | Undo | None] | None
+    check_permission: Callable[[Any, ToolContext], Permission | None] | None
     resources: Callable[[Any, ToolContext], Iterable[str]] | None
     depends_on: Callable[[Any, ToolContext], object] | None
     at_once: Callable[[Any, ToolContext], ToolResult | None] | None

@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.context import ToolContext
-from surehand.core.effects import Effect, WritePath
+from surehand.core.effects import DeletePath, Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import changed
 from surehand.core.tool import Flag, Preview, Tool
+from surehand.engine.own_word import with_own_word
 from surehand.engine.trials import Settled, Trials, tell
 from surehand.engine.workers import Workers
 from surehand.policy.approval import Answer, Approver, Nobody, Question, digest, settled
@@ -62,7 +63,7 @@ class Asking:
             read_only=read_only,
             needs_permission=tool.needs_permission and (always_asks or not read_only),
             always_asks=always_asks,
-            level=tool.level,
+            level=_level(tool, effects),
             effects=effects,
             workspace=session.workspace,
             roots=session.roots,
@@ -162,6 +163,7 @@ class Asking:
             shown = None
             if unasked or not nobody:
                 shown = await self._shown(tool, args, ctx, trials, must=must or shown_first)
+                shown = with_own_word(ctx, shown) if tool.check_permission is not None else shown
             if unasked:
                 return Settled(trial=trials.take(None, shown))
             answer = await self._answered(tool, ctx, decision, shown, trials)
@@ -249,6 +251,14 @@ def _written(decision: Decision) -> list[str]:
     effects = [each.effect for each in decision.judged if each.effect is not None]
     paths = [each.path for each in effects if isinstance(each, WritePath)]
     return paths if len(paths) == len(effects) else []
+
+
+def _level(tool: Tool, effects: Sequence[Effect] | None) -> int:
+    """Return what a call can take back: a tool whose every effect is a stated change of files has each one recorded."""
+    if tool.level or not effects or tool.read_only is True:
+        return tool.level
+    recorded = all(isinstance(each, WritePath | DeletePath | ReadPath) for each in effects)
+    return (2 if tool.preview is not None else 1) if recorded else 0
 
 
 def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:

@@ -6,6 +6,7 @@ looked at, no network is used, nobody is asked.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -20,6 +21,7 @@ from surehand.core.tool import Tool
 from surehand.engine.arguments import mended
 from surehand.engine.asking import Asking
 from surehand.engine.failures import unknown
+from surehand.engine.own_word import narrowed
 from surehand.policy.approval import Nobody
 from surehand.policy.policy import Decision, JudgedEffect, Policy, Request
 
@@ -78,17 +80,22 @@ class Checker:
             raise ToolFailure(f"args must be an object, not {type(args).__name__}", code="invalid_args")
         call = ToolCall(name, cast("Mapping[str, Any]", args))
         tool = self.tools.get(name)
-        request = self._remote(name) if tool is None else self._known(tool, call)
-        return self.policy.judge(changed(request, mode=chosen))
+        if tool is None:
+            return self.policy.judge(changed(self._remote(name), mode=chosen))
+        ctx, parsed = self._parsed(tool, call)
+        decision = self.policy.judge(changed(self._asking.request(tool, parsed, ctx), mode=chosen))
+        if tool.check_permission is None or inspect.iscoroutinefunction(tool.check_permission):
+            return decision
+        return narrowed(tool, ctx, decision, tool.check_permission(parsed, ctx))[0]
 
-    def _known(self, tool: Tool, call: ToolCall) -> Request:
+    def _parsed(self, tool: Tool, call: ToolCall) -> tuple[ToolContext, Any]:
         settings = self.session.settings.tools.get(tool.name)
         ctx = ToolContext(call, self.session, lambda progress: None, settings.custom if settings else {})
         try:
             parsed = tool.arguments.check(call.args)
         except InvalidArguments:
             parsed, _ = mended(tool, call)
-        return self._asking.request(tool, parsed, ctx)
+        return ctx, parsed
 
     def _remote(self, name: str) -> Request:
         """Return the facts of a call to a server's tool that is not connected here: its name is all there is."""

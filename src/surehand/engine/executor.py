@@ -34,7 +34,7 @@ from surehand.engine.slots import Resources, Slot, ordered
 from surehand.engine.trials import drop
 from surehand.engine.underway import Underway
 from surehand.engine.workers import Workers
-from surehand.policy.policy import Policy
+from surehand.policy.policy import Decision, Policy
 from surehand.registry.lifecycle import Life, Lifecycle
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("surehand")
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 TOOLS_REMEMBERED: Final = 20_000
+CHANGES_LIMIT: Final = 3
+"""How often a tool may change the arguments of one call (`check_permission`)."""
 APPLYING_S: Final = 600.0
 """Seconds in which what was tried is made real at the least, however short the call itself was meant to be."""
 
@@ -173,6 +175,8 @@ class Executor:
                 await self.readiness.make_ready(tool, session)
             ctx, args, repairs = await self._parsed(call, tool, session)
             decision = await self.asking.decide(tool, args, ctx, self.workers)
+            if tool.check_permission is not None:
+                decision, _ = await self._own_word(tool, args, ctx, decision)
             if decision.verdict == "deny":
                 raise self.asking.refusal(tool, decision)
             self.asking.refuse_look_outside(tool, decision, session)
@@ -277,6 +281,7 @@ class Executor:
         session: Session,
         shown_first: bool = False,
         facts: dict[str, Any] | None = None,
+        told: tuple[str, ...] = (),
     ) -> Prepared:
         ctx, args, repairs = await self._parsed(call, tool, session)
         ctx.loop, ctx.make_call = asyncio.get_running_loop(), partial(_make_child_call, self, tool, args)
@@ -285,6 +290,14 @@ class Executor:
         if call.parent is not None:
             _refuse_wider(call.parent, tool, args, ctx)
         decision = await self.asking.decide(tool, args, ctx, self.workers)
+        if tool.check_permission is not None:
+            decision, other = await self._own_word(tool, args, ctx, decision)
+            if other is not None and decision.verdict != "deny":  # another call: judged from the start
+                if len(told) >= CHANGES_LIMIT:
+                    raise ToolFailure(f"{tool.name} changes its arguments again and again", code="permission_denied")
+                told = (*told, f"{tool.name} itself changed the arguments to {other}")
+                return await self._prepare(replace(call, args=other), tool, session, shown_first, told=told)
+        repairs = (*told, *repairs)
         if decision.verdict == "deny":
             raise self.asking.refusal(tool, decision)
         if tool.check is not None and (decision.verdict == "ask" or not checks_itself(tool)):
@@ -294,7 +307,7 @@ class Executor:
         if decision.verdict == "ask" or shown_first:
             said = await self.asking.settle(tool, args, ctx, decision, self.workers, shown_first=shown_first)
             if said.args is not None:  # other arguments are another call: judged from the start
-                return await self._prepare(replace(call, args=said.args), tool, session, shown_first)
+                return await self._prepare(replace(call, args=said.args), tool, session, shown_first, told=told)
             trial = said.trial
         settings = session.settings.tools.get(tool.name)
         timeout = settings.timeout if settings else None
@@ -304,6 +317,13 @@ class Executor:
         if trial is not None:
             timeout = max(timeout, APPLYING_S)
         return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs, trial)
+
+    async def _own_word(
+        self, tool: Tool, args: Any, ctx: ToolContext, decision: Decision
+    ) -> tuple[Decision, Mapping[str, Any] | None]:
+        from surehand.engine.own_word import narrow
+
+        return await narrow(tool, args, ctx, decision, self.workers)
 
     async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
         if inspect.iscoroutinefunction(tool.check):
@@ -329,6 +349,8 @@ class Executor:
             else:
                 with self.tracing(call, tool):
                     result = await pipeline(prepared)
+            if tool.undo is not None or (result.undo is not None and result.undo.call is not None):
+                result = await _with_compensation(prepared, result)
             failed, applied = False, True
         except (ToolFailure, asyncio.CancelledError):
             failed = False
@@ -451,6 +473,12 @@ def _make_child_call(
     from surehand.engine.children import make_child_call
 
     return make_child_call(executor, tool, own_args, ctx, name, args, listed)
+
+
+async def _with_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
+    from surehand.engine.keeping import record_compensation
+
+    return await asyncio.to_thread(record_compensation, prepared, result)
 
 
 def _refuse_wider(parent: Parent, tool: Tool, args: Any, ctx: ToolContext) -> None:

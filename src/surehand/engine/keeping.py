@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from surehand.core.call import ToolResult, Undo
+from surehand.core.call import ToolCall, ToolResult, Undo
 from surehand.core.effects import DeletePath, WritePath
 from surehand.core.errors import ToolFailure
 
@@ -54,6 +54,37 @@ class Keeping:
         if change_id is None or result.undo is not None:
             return result
         return replace(result, undo=Undo(change_id, f"take back what {prepared.tool.name} changed"))
+
+
+def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
+    """Write down the call that takes back what a call did elsewhere than in files; say so where that cannot be done."""
+    from surehand.host.history.history import HISTORY, Who
+    from surehand.host.history.words import Compensation
+
+    tool, ctx = prepared.tool, prepared.ctx
+    try:
+        undo = result.undo if result.undo is not None and result.undo.call is not None else _own_undo(prepared, result)
+        if undo is None or undo.call is None:
+            return result
+        view = ctx.session.selection
+        if view is not None and view.source.resolve(undo.call.name) is None:
+            raise ToolFailure(f"the tool that takes it back, {undo.call.name}, is not registered")
+        said = undo.description or f"take back what {tool.name} did"
+        who = Who.of(ctx, tool.name, f"{tool.name}: {said}")
+        taken_back = Compensation(undo.call.name, undo.call.args, undo.description)
+        return replace(result, undo=Undo(ctx.session.keep(HISTORY).record_compensation(who, taken_back), said))
+    except Exception as problem:  # what a call did is done; that it cannot be taken back is said, not made its failure
+        why = str(problem) if isinstance(problem, ToolFailure) else f"{type(problem).__name__}: {problem}"
+        _tell(prepared, ToolFailure(why))
+        return replace(result, undo=None).with_meta(not_undoable=why)
+
+
+def _own_undo(prepared: Prepared, result: ToolResult) -> Undo | None:
+    """Return what the tool's `undo` makes of a call that came to something."""
+    if prepared.tool.undo is None or not result.ok:
+        return None
+    made = prepared.tool.undo(prepared.args, result)
+    return Undo(call=made) if isinstance(made, ToolCall) else made
 
 
 def _stated(prepared: Prepared) -> list[_Changing]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from surehand.core.names import name_problems
 from surehand.core.schema import schema_problems
 from surehand.core.tool import Tool
 from surehand.registry.importable import import_problem
+
+_FUNCTIONS: Final = (
+    "effects", "check", "preview", "undo", "check_permission", "resources", "depends_on", "initialize", "health_check",
+    "close",
+)  # fmt: skip
 
 
 def problems(tool: object) -> list[str]:
@@ -22,7 +29,7 @@ def problems(tool: object) -> list[str]:
         found.append(f"description must be text or a function of the session, not {type(tool.description).__name__}")
     if not callable(tool.run):
         found.append(f"run must be callable, not {type(tool.run).__name__}")
-    for name in ("effects", "check", "preview", "resources", "depends_on", "initialize", "health_check", "close"):
+    for name in _FUNCTIONS:
         if (value := getattr(tool, name)) is not None and not callable(value):
             found.append(f"{name} must be callable, not {type(value).__name__}")
     if isinstance(tool.timeout_s, int | float) and not 0 < tool.timeout_s < 1e7:

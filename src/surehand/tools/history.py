@@ -17,15 +17,16 @@ from surehand.core.context import ToolContext
 from surehand.core.counted import counted
 from surehand.core.effects import DeletePath, Effect, WritePath
 from surehand.core.errors import ToolFailure
+from surehand.core.frozen import changed
 from surehand.core.read_state import Seen
 from surehand.core.tool import Preview, Tool
 from surehand.host.diff import one_line
 from surehand.host.history import undo
-from surehand.host.history.history import HISTORY, Who
+from surehand.host.history.history import HISTORY, History, Who
 from surehand.host.history.plan import LAST_TURN, Plan, Wants, Wish, plan_redo, plan_undo, recent_session
 from surehand.host.history.recovery import recover
 from surehand.host.history.steps import CarriedOut
-from surehand.host.history.words import ABSENT, Change, FileChange
+from surehand.host.history.words import ABSENT, Change, Compensation, FileChange
 from surehand.host.kept_files import KeptFiles
 from surehand.host.paths import readable_roots
 from surehand.tools.prompts import prompt
@@ -221,14 +222,6 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 
 def check(args: Any, ctx: ToolContext) -> None:
     plan = _plan(args, ctx)
-    if plan.calls:
-        calls = ", ".join(f"{each.tool}({json.dumps(dict(each.args), ensure_ascii=False)})" for each in plan.calls)
-        raise ToolFailure(
-            f"{_named(plan, ctx)} did something that only a call takes back: {one_line(calls)}",
-            code="precondition_failed",
-            hint="Nothing was changed. Make that call, or name another change.",
-            details={"calls": [each.to_dict() for each in plan.calls]},
-        )
     undo.check(ctx.session.keep(HISTORY), plan, _roots(ctx), force=args.force)
 
 
@@ -241,19 +234,27 @@ def preview(args: Any, ctx: ToolContext) -> Preview:
         "sessions": list(plan.sessions),
         "left_alone": plan.left_alone,
     }
-    return Preview(f"would {plan.kind} {_named(plan, ctx)}{_left_alone(plan)}", diff, data)
+    calls = "".join(f"\nwould call {_as_text(each)}" for each in plan.calls)
+    return Preview(f"would {plan.kind} {_named(plan, ctx)}{_left_alone(plan)}{calls}", diff, data)
 
 
 def run(args: Any, ctx: ToolContext) -> ToolResult:
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     tool = "Undo" if plan.kind == "undo" else "Redo"
     who = Who.of(ctx, tool, f"{tool} {_named(plan, ctx)}")
+    made = _make_calls(history, plan, who, ctx)
+    if made and not plan.steps:
+        data = {"changes": list(plan.originals), "calls": [each.to_dict() for each in plan.calls], "paths": []}
+        return ToolResult(data=data, output="\n".join([f"Undid {_named(plan, ctx)}:", *made]))
+    if made:
+        left = [id for id in plan.about if (change := history.change(id)) is not None and change.state == "done"]
+        plan = changed(plan, about=tuple(left))
     diff = undo.preview(history, plan, _roots(ctx))
     done = undo.apply(history, plan, who, _roots(ctx), force=args.force)
     for step in done.steps:
         _tell(ctx, tool, done.change_id, step)
     word = "Undid" if plan.kind == "undo" else "Brought back"
-    lines = [f"{word} {_named(plan, ctx)}: {_summary(plan, done)}", *_listed(done)]
+    lines = [f"{word} {_named(plan, ctx)}: {_summary(plan, done)}", *made, *_listed(done)]
     if done.trouble:
         lines.append(f"Note: {done.trouble}")
     data = {
@@ -266,6 +267,39 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
         "diff": diff,
     }
     return ToolResult(data=data, output="\n".join(lines), undo=Undo(done.change_id, f"reverse this {plan.kind}"))
+
+
+def _make_calls(history: History, plan: Plan, who: Who, ctx: ToolContext) -> list[str]:
+    """Make the calls that take back what was done elsewhere than in files, newest first; return a line on each.
+
+    Each is judged and asked about like any other, and written down as soon as it was made. The first that fails ends
+    the undo: what it was about stands, and so does everything older.
+    """
+    lines: list[str] = []
+    for id in plan.about if plan.calls else ():
+        change = history.change(id)
+        if change is None or change.compensation is None:
+            continue
+        call = change.compensation
+        ctx.check_wanted()
+        result = ctx.call.wait(call.tool, call.args, listed=False)
+        if result.error is not None:
+            done = f" Taken back before it: {'; '.join(line.strip() for line in lines)}." if lines else ""
+            raise ToolFailure(
+                f"change {id} ({one_line(change.description)}) was not taken back: "
+                f"{_as_text(call)} failed: {result.error.message}",
+                code="permission_denied" if result.error.code == "permission_denied" else "execution_error",
+                hint=f"No file was changed.{done} {result.error.hint}".rstrip(),
+                details={"change": id, "call": call.to_dict(), "error": result.error.to_dict()},
+            )
+        history.record_taken_back(who, id)
+        lines.append(f"  called {_as_text(call)}: {one_line(result.output)[:200]}")
+    return lines
+
+
+def _as_text(call: Compensation) -> str:
+    said = f" ({call.description})" if call.description else ""
+    return one_line(f"{call.tool}({json.dumps(dict(call.args), ensure_ascii=False, default=repr)})") + said
 
 
 def _named(plan: Plan, ctx: ToolContext) -> str:

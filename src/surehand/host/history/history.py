@@ -320,6 +320,14 @@ class History:
         with self.transaction():
             return self.log.add(replace(_entry(who, (), "change", (), ""), state="done", compensation=compensation))
 
+    def record_taken_back(self, who: Who, change_id: str) -> str:
+        """Write down that the call which takes a change back was made; return the id of that undo."""
+        with self.transaction():
+            id = self.log.add(replace(_entry(who, (), "undo", (change_id,), ""), state="done"))
+            if (undone := self.log.get(id)) is not None:
+                self.log.settle_reversal(undone)
+        return id
+
     def keep_bytes(self, data: bytes) -> str:
         """Keep a content and return its digest."""
         digest = digest_of(data)
