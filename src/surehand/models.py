@@ -11,6 +11,7 @@ from surehand.core.settings import Settings
 from surehand.host import keys
 
 DEFAULTS: Final = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-5-mini"}
+_SERVERS: Final = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
 _SET_UP: Final = "Set one up with `surehand auth set anthropic`, or see docs/models.md for local models."
 
 
@@ -84,6 +85,14 @@ def open_model(settings: Settings, choice: Choice) -> Model:
             from surehand.providers.offline import OfflineModel
 
             return OfflineModel()
+
+
+def server_address(settings: Settings, choice: Choice) -> str:
+    """Return the address of the server a model is asked at; empty for one that runs in this process."""
+    if choice.provider not in _SERVERS:
+        return ""
+    variable = os.environ.get(f"{choice.provider.upper()}_BASE_URL")
+    return settings.model.base_url or variable or _SERVERS[choice.provider]
 
 
 def _key(provider: str, settings: Settings) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from model_stub import Stub
 
 
 def doctor(section: str, cwd: Path, **environment: str) -> tuple[int, dict[str, Any]]:
@@ -36,6 +39,16 @@ def test_the_model_and_the_web_tools_are_told(tmp_path: Path) -> None:
     assert "not set up" in found(doctor("web", tmp_path)[1])
     opened = doctor("web", tmp_path, SUREHAND_WEB__ALLOWED_HOSTS='["127.0.0.1"]')[1]
     assert "127.0.0.1" in found(opened)
+
+
+def test_a_model_whose_server_is_dead_does_not_answer(tmp_path: Path, stub: Stub) -> None:
+    code, section = doctor("model", tmp_path, OPENAI_BASE_URL=f"{stub.address}/v1")
+    assert (code, section["problem"]) == (0, "")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    code, section = doctor("model", tmp_path, OPENAI_BASE_URL=address)
+    assert code == 1
+    assert "nothing answers at" in found(section)
 
 
 def test_servers_that_do_not_answer_are_named(tmp_path: Path) -> None:

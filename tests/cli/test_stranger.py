@@ -105,20 +105,6 @@ def test_pages_fit_the_terminal(tmp_path: Path, words: tuple[str, ...], columns:
     assert [line for line in shown.splitlines() if len(line) > columns] == []
 
 
-def test_completion_knows_every_sub_command() -> None:
-    import importlib
-
-    from surehand.cli.completion import _WORDS
-    from surehand.cli.parser import Parser
-
-    for name, (module, _) in COMMANDS.items():
-        parser = Parser(prog=name)
-        importlib.import_module(module).configure(parser)
-        actions = [each for each in parser._actions if each.choices and not each.option_strings]
-        known = [word for action in actions for word in action.choices or ()]
-        assert not known or sorted(known) == sorted(_WORDS[name].split()), name
-
-
 def test_an_unknown_command_names_the_nearest(tmp_path: Path) -> None:
     done = run("tolls", cwd=tmp_path)
     assert done.returncode == 2

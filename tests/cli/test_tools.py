@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from pty_terminal import Terminal
+
 
 def surehand(*words: str, cwd: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -181,6 +183,75 @@ def test_completion_names_commands_and_tools(tmp_path: Path, shell: str) -> None
     assert "fs.list_dir" in script
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_the_output_of_a_long_command_is_shown_once_on_a_terminal(tmp_path: Path) -> None:
+    command = "for i in 1 2 3; do echo line-$i; sleep 0.7; done"
+    words = ("tools", "invoke", "Bash", "--allow", "Bash", "--args", json.dumps({"command": command}))
+    with Terminal(*words, cwd=tmp_path) as terminal:
+        assert terminal.ended(60) == 0
+        lines = [line.rpartition("\x1b[K")[2].strip("\r") for line in terminal.shown.splitlines()]
+    assert [line for line in lines if line.startswith("line-")] == ["line-1", "line-2", "line-3"]
+
+
+@pytest.mark.parametrize("words", [("tools", "list"), ("config", "show"), ("mcp", "list"), ("events",), ("ps",)])
+def test_tables_fit_eighty_columns(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with Terminal(*words, cwd=tmp_path, columns=80) as terminal:
+        terminal.ended(60)
+        wide = [line for line in terminal.plain.splitlines() if len(line) > 80]
+    assert wide == []
+
+
+def completed(*words: str, cwd: Path) -> set[str]:
+    """Return what bash offers for the last word."""
+    script = surehand("completion", "bash", cwd=cwd).stdout
+    line = " ".join(f"'{word}'" for word in ("surehand", *words))
+    asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; _surehand; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    command = f'surehand() {{ {sys.executable} -m surehand "$@"; }}\n{script}\n{asked}'
+    done = subprocess.run(["bash", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=60, check=True)
+    return set(done.stdout.split())
+
+
+def test_completion_offers_options_of_sub_commands_sessions_and_changes(tmp_path: Path) -> None:
+    done = surehand(
+        "--session",
+        "mine",
+        "--mode",
+        "accept-edits",
+        "tools",
+        "invoke",
+        "Write",
+        "--args",
+        '{"file_path": "a", "content": "x"}',
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout
+    change = json.loads(done.stdout)["undo"]["change_id"]
+    assert {"--dry-run", "--args", "--json"} <= completed("tools", "invoke", "Write", "--", cwd=tmp_path)
+    assert completed("sessions", "show", "m", cwd=tmp_path) == {"mine"}
+    assert completed("tools", "list", "--session", "", cwd=tmp_path) == {"mine"}
+    assert change in completed("undo", "", cwd=tmp_path)
+    assert completed("tools", "inv", cwd=tmp_path) == {"invoke"}
+
+
+def test_text_for_people_comes_in_a_pipe_too_when_asked_for(tmp_path: Path) -> None:
+    done = surehand("tools", "list", "--text", cwd=tmp_path)
+    assert done.stdout.startswith("NAME ")
+    assert (
+        surehand("--text", "tools", "invoke", "tools.echo", "--args", '{"text": "hi"}', cwd=tmp_path).stdout == "hi\n"
+    )
+
+
+def test_task_tools_take_the_names_other_programs_use_and_say_so(tmp_path: Path) -> None:
+    words = ("--session", "s", "tools", "invoke")
+    made = json.loads(surehand(*words, "TaskCreate", "--args", '{"subject": "write"}', cwd=tmp_path).stdout)
+    assert made["data"]["title"] == "write"
+    args = '{"task_id": "task_1", "status": "in_progress"}'
+    assert json.loads(surehand(*words, "TaskUpdate", "--args", args, cwd=tmp_path).stdout)["ok"]
+    args = '{"taskId": "task_1", "status": "completed"}'
+    done = json.loads(surehand(*words, "TaskUpdate", "--args", args, cwd=tmp_path).stdout)
+    assert done["data"]["status"] == "done"
+    assert done["meta"]["repaired"] == ["taskId was read as id", "status: 'completed' was read as 'done'"]
 
 
 def test_config_show_says_where_each_value_came_from(tmp_path: Path) -> None:

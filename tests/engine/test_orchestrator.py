@@ -15,6 +15,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.settings import ConcurrencySettings, EngineSettings, Settings, ToolSettings
 from surehand.core.tool import Tool, tool
 from surehand.engine.orchestrator import batches, run_all
+from surehand.engine.repeats import _ordinal
 from surehand.testing import scratch_app
 
 
@@ -368,6 +369,9 @@ async def test_a_repeated_failing_call_of_a_model_is_remarked_upon_and_then_stop
         assert runs == 5, "the limit of the settings"
         assert "same call with the same outcome" not in results[1].output
         assert "for the 3rd time in a row" in results[2].output
+        assert [_ordinal(number) for number in (1, 2, 4, 11, 12, 13, 21, 112, 123)] == (
+            ["1st", "2nd", "4th", "11th", "12th", "13th", "21st", "112th", "123rd"]
+        )
         assert results[5].error is not None
         assert "failed 5 times in a row" in results[5].error.message
         other = await ask(2)

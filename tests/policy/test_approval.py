@@ -175,6 +175,12 @@ async def typed(tmp_path: Path, *lines: str, asked: Question | None = None, earl
     return answer, shown
 
 
+async def test_who_does_not_save_a_rule_is_told_what_holds(tmp_path: Path) -> None:
+    answer, shown = await typed(tmp_path, "a", "n")
+    assert answer.kind == "once"
+    assert "Nothing was saved; it is allowed this once." in shown
+
+
 async def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: Path) -> None:
     refused, _ = await typed(tmp_path, "n", early="y\nyes\n")
     assert refused.kind == "no"

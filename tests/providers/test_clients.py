@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +172,21 @@ async def test_a_server_that_says_how_long_to_wait_is_left_alone_so_long(
             await app.conversation(model).ask("again")
     assert notes[0].endswith("trying again in 0.2 s")
     assert (caught.value.hint, len(notes)) == ("It may be asked again in 3600 s.", 1)
+
+
+async def test_every_refusal_in_a_row_is_heeded_also_one_that_names_a_date(
+    model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0, 0.0, 0.0))
+    notes: list[str] = []
+    until = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+    stub.script = [{"status": 429, "after": after} for after in ("0.2", "0.3", until)] + [{"text": "here"}]
+    async with scratch_app() as app:
+        app.bus.subscribe(lambda event: notes.append(event.data["message"]) if event.kind == "note" else None)
+        assert (await app.conversation(model).ask("go")).text == "here"
+    waits = [float(note.split()[-2]) for note in notes]
+    assert waits[:2] == [0.2, 0.3]
+    assert 0 < waits[2] <= 2
 
 
 @pytest.mark.parametrize(("status", "word"), [(401, "key"), (404, "no model")])

@@ -133,6 +133,20 @@ async def test_the_title_is_the_first_line(world: World) -> None:
     assert result.data["kind"] == "html"
 
 
+async def test_a_timeout_over_the_limit_is_said(world: World) -> None:
+    async with Site({"/": page(ARTICLE)}) as site:
+        result = await world.fetch(site.url(), timeout=500)
+    assert result.output.endswith("[WebFetch] A timeout of 500 s is over the limit; 120 s were allowed.")
+
+
+async def test_words_of_adjacent_custom_elements_stay_apart(world: World) -> None:
+    html = "<html><body><my-item>one</my-item><my-item>two</my-item><x-y>th</x-y>ree<b>fo</b><i>ur</i></body></html>"
+    async with Site({"/": page(html)}) as site:
+        text = (await world.fetch(site.url())).data["text"]
+    assert text.split()[:2] == ["one", "two"]
+    assert "three" in text
+
+
 async def test_json_is_laid_out_and_nothing_else_is_added(world: World) -> None:
     async with Site(
         {"/": page('{"a":[1,"ä"]}', "application/json"), "/hal": page("[]", "application/hal+json")}

@@ -1,64 +1,92 @@
-"""`surehand completion`: shell completion for bash, zsh and fish."""
+"""`surehand completion`: shell completion for bash, zsh and fish.
+
+What the commands take is read from their parsers when the script is printed. Names of sessions and numbers of changes
+are asked for when they are completed (`surehand completion --words sessions`).
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import Any
 
 from surehand.cli import render
 from surehand.cli.main import COMMANDS, MODES
 
-_WORDS = {
-    "tools": "list info invoke new",
-    "policy": "check list replay",
-    "approvals": "list show allow deny",
-    "ps": "output stop",
-    "audit": "show verify",
-    "shell": "parse",
-    "mcp": "list add remove test",
-    "auth": "set status remove",
-    "config": "show path",
-    "doctor": "settings sandbox tools model web servers",
-    "sessions": "list show resume fork delete",
-    "completion": "bash zsh fish",
-}
-_OPTIONS = "--cwd --session --mode --allow --json --help"
+_EVERYWHERE = ("--cwd", "--session", "--mode", "--allow", "--json", "--text", "--help")
+_SESSIONS = ("sessions show", "sessions resume", "sessions fork", "sessions delete", "rewind")
+"""Commands whose argument is the name of a session."""
+_CHANGES = ("undo", "redo", "diff")
+"""Commands whose argument is the number of a change."""
+_CHANGES_SHOWN = 50
 
 _BASH = """\
 # surehand completion for bash: put  eval "$(surehand completion bash)"  into ~/.bashrc
 _surehand() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}}
+    local path="$command ${{COMP_WORDS[2]}}" here=$COMP_CWORD
+    offer() {{ COMPREPLY=($(compgen -W "$*" -- "$word")); }}
+    known() {{ offer "$(surehand completion --words "$1" 2>/dev/null)"; }}
     case $before in
-        --mode) COMPREPLY=($(compgen -W "{modes}" -- "$word")); return ;;
+        --mode) offer {modes}; return ;;
         --cwd) COMPREPLY=($(compgen -d -- "$word")); return ;;
+        --session|--of) known sessions; return ;;
     esac
-    if [[ $word == -* ]]; then COMPREPLY=($(compgen -W "{options}" -- "$word")); return; fi
-    if [[ $COMP_CWORD -eq 1 ]]; then COMPREPLY=($(compgen -W "{commands}" -- "$word")); return; fi
-    case $command in
-{cases}
-    esac
-    if [[ $command == tools && ($before == info || $before == invoke) ]]; then
-        COMPREPLY=($(compgen -W "{tools}" -- "$word"))
+    if [[ $here -eq 1 ]]; then offer {commands} {everywhere}; return; fi
+    if [[ $word == -* ]]; then
+        case $path in
+{options}
+            *) offer {everywhere} ;;
+        esac
+        return
     fi
+    case $path in
+        "tools info"|"tools invoke") [[ $here -eq 3 ]] && {{ offer {tools}; return; }} ;;
+        {sessions}) known sessions; return ;;
+        {changes}) known changes; return ;;
+    esac
+    case $command in
+{actions}
+    esac
 }}
 complete -F _surehand surehand
 """
 
 _FISH = """\
 # surehand completion for fish: put  surehand completion fish | source  into config.fish
+function __surehand_words; surehand completion --words $argv[1] 2>/dev/null; end
 complete -c surehand -f
 {lines}
 complete -c surehand -l mode -xa "{modes}"
 complete -c surehand -l cwd -xa "(__fish_complete_directories)"
+complete -c surehand -l session -xa "(__surehand_words sessions)"
 complete -c surehand -l json
+complete -c surehand -l text
 complete -c surehand -n "__fish_seen_subcommand_from info invoke" -a "{tools}"
+complete -c surehand -n "__fish_seen_subcommand_from show resume fork delete rewind" -a "(__surehand_words sessions)"
+complete -c surehand -n "__fish_seen_subcommand_from {changes}" -a "(__surehand_words changes)"
 """
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=["bash", "zsh", "fish"], metavar="bash|zsh|fish", help="for which shell")
+    """Add the options of the command."""
+    parser.add_argument(
+        "shell", nargs="?", choices=["bash", "zsh", "fish"], metavar="bash|zsh|fish", help="for which shell"
+    )
+    parser.add_argument("--words", choices=["sessions", "changes"], metavar="KIND", help="print what can be named here")
 
 
 def run(options: Namespace) -> int:
+    """Print a shell's script, or the words it asks for."""
+    if options.words:
+        render.put("".join(f"{word}\n" for word in _words(options)))
+        return 0
+    if options.shell is None:
+        from surehand.core.errors import SettingsError
+
+        raise SettingsError("say for which shell: bash, zsh or fish")
     from surehand.catalog import rows
 
     tools = " ".join(row["name"] for row in rows())
@@ -66,20 +94,94 @@ def run(options: Namespace) -> int:
     return 0
 
 
+def _words(options: Namespace) -> list[str]:
+    """Return the names of sessions, or the latest changes, of the folder where something is completed."""
+    from surehand.host import locations
+
+    if options.words == "sessions":
+        folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        return sorted(name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl"))
+    from surehand.cli.log import opened
+
+    with opened(options) as history:
+        return [str(change.id) for change in history.changes(limit=_CHANGES_SHOWN)]
+
+
+def _parsers() -> Iterator[tuple[str, ArgumentParser]]:
+    """Yield every command and sub-command with its parser: `tools`, `tools invoke`..."""
+    import importlib
+
+    from surehand.cli.parser import Parser
+
+    for name, (module, _) in COMMANDS.items():
+        parser = Parser(prog=name)
+        importlib.import_module(module).configure(parser)
+        yield name, parser
+        yield from ((f"{name} {action}", inner) for action, inner in _actions(parser).items())
+
+
+def _actions(parser: ArgumentParser) -> dict[str, Any]:
+    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]  # argparse has no other way to look
+        if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
+            return dict(action.choices or {})  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return {}
+
+
+def _options(parser: ArgumentParser) -> str:
+    own = [each for each in parser._option_string_actions if each.startswith("--")]  # pyright: ignore[reportPrivateUsage]
+    return " ".join(dict.fromkeys((*own, *_EVERYWHERE)))
+
+
 def _bash(tools: str, *, zsh: bool) -> str:
-    cases = "\n".join(
-        f'        {name}) [[ $COMP_CWORD -eq 2 ]] && COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;'
-        for name, words in _WORDS.items()
-    )
+    parsers = dict(_parsers())
+    inner = [(path, parser) for path, parser in parsers.items() if " " in path]
+    outer = [(path, parser) for path, parser in parsers.items() if " " not in path]
+    options = [
+        *(f'            "{path}") {_reply(_options(parser))} ;;' for path, parser in inner),
+        *(f'            "{path} "*) {_reply(_options(parser))} ;;' for path, parser in outer),
+    ]
+    actions = [
+        f"        {path}) [[ $here -eq 2 ]] && {_reply(' '.join(words))} ;;"
+        for path, parser in outer
+        if (words := _choices(parser))
+    ]
+    known = [path for path in _SESSIONS if path in parsers or path in COMMANDS]
     script = _BASH.format(
-        modes=" ".join(MODES), options=_OPTIONS, commands=" ".join(COMMANDS), cases=cases, tools=tools
+        modes=" ".join(MODES),
+        everywhere=" ".join(_EVERYWHERE),
+        commands=" ".join(COMMANDS),
+        options="\n".join(options),
+        actions="\n".join(actions),
+        sessions="|".join(f'"{path}"' if " " in path else f'"{path} "*' for path in known),
+        changes="|".join(f'"{path} "*' for path in _CHANGES),
+        tools=tools,
     )
     return "autoload -U +X bashcompinit && bashcompinit\n" + script if zsh else script
 
 
+def _reply(words: str) -> str:
+    return f"offer {words}"
+
+
+def _choices(parser: ArgumentParser) -> list[str]:
+    """Return the words a command takes first: its sub-commands, or the choices of its argument."""
+    if actions := _actions(parser):
+        return list(actions)
+    positional = (each for each in parser._actions if not each.option_strings)  # pyright: ignore[reportPrivateUsage]
+    if "section" in (names := {each.dest: each for each in positional}):
+        from surehand.cli.doctor import SECTIONS
+
+        return [section.__name__ for section in SECTIONS]
+    return [str(choice) for each in names.values() for choice in each.choices or ()]
+
+
 def _fish(tools: str) -> str:
     lines = [f'complete -c surehand -n __fish_use_subcommand -a {name} -d "{COMMANDS[name][1]}"' for name in COMMANDS]
-    lines += [
-        f'complete -c surehand -n "__fish_seen_subcommand_from {name}" -a "{words}"' for name, words in _WORDS.items()
-    ]
-    return _FISH.format(lines="\n".join(lines), modes=" ".join(MODES), tools=tools)
+    for path, parser in _parsers():
+        seen = f'-n "__fish_seen_subcommand_from {path.split()[-1]}"'
+        if words := _choices(parser):
+            lines.append(f'complete -c surehand {seen} -a "{" ".join(words)}"')
+        own = [each[2:] for each in _options(parser).split() if each not in _EVERYWHERE]
+        lines += [f"complete -c surehand {seen} -l {each}" for each in own]
+    return _FISH.format(lines="\n".join(lines), modes=" ".join(MODES), tools=tools, changes=" ".join(_CHANGES))

@@ -12,6 +12,8 @@ from surehand.core.errors import SurehandError
 from surehand.core.names import split_full_name
 from surehand.core.settings import Settings
 
+_REACH_S = 3.0
+
 
 def settings(options: Namespace) -> Section:
     """Say whether the settings can be used, and what of them is left out."""
@@ -53,12 +55,33 @@ def _state() -> Check:
 
 def model(options: Namespace) -> Section:
     """Say which model answers, and why."""
-    from surehand.models import choose
+    from surehand.models import choose, server_address
 
-    choice = choose(_settings(options))
-    return Section(
-        "Model", (Check("answers", True, f"{choice.provider}/{choice.name}: {choice.why}"),), choice.to_dict()
-    )
+    settings = _settings(options)
+    choice = choose(settings)
+    found = f"{choice.provider}/{choice.name}: {choice.why}"
+    address = server_address(settings, choice)
+    problem = _unreachable(address) if address else ""
+    chosen = Check("chosen", True, found)
+    if not address:
+        return Section("Model", (chosen,), choice.to_dict())
+    hint = "Start the server, or set [model] base_url; behind a proxy this may be wrong."
+    answers = Check("answers", not problem, problem or f"{address} takes connections", hint)
+    return Section("Model", (chosen, answers), choice.to_dict() | {"server": address, "problem": problem})
+
+
+def _unreachable(address: str) -> str:
+    """Return why nothing listens at the address of a model's server; empty where something does."""
+    import socket
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((host, port), timeout=_REACH_S).close()
+    except OSError as problem:
+        return f"nothing answers at {address}: {problem.strerror or problem}"
+    return ""
 
 
 def web(options: Namespace) -> Section:

@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 _WITH_VALUE = {"--cwd": "cwd", "--session": "session", "--mode": "mode", "--allow": "allow"}
-_ANYWHERE = ("completion", "tour")
+_ANYWHERE = ("completion", "tour", "events")
 """Commands that need no workspace."""
 MODES = ("default", "accept-edits", "plan", "bypass")
 
@@ -165,7 +165,7 @@ def _parser(name: str, about: str) -> argparse.ArgumentParser:
 
 def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
     """Take the options that work before and after the command out of the words."""
-    shared = SimpleNamespace(cwd=_here(), cwd_given=False, session=None, mode=None, allow=[], json=False)
+    shared = SimpleNamespace(cwd=_here(), cwd_given=False, session=None, mode=None, allow=[], json=False, text=False)
     rest: list[str] = []
     position = 0
     while position < len(words):
@@ -175,8 +175,8 @@ def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
             rest += words[position - 1 :]
             break
         name, equals, value = word.partition("=")
-        if word == "--json":
-            shared.json = True
+        if word in ("--json", "--text"):
+            shared.json, shared.text = word == "--json", word == "--text"
         elif name not in _WITH_VALUE:
             rest.append(word)
         else:

@@ -14,6 +14,7 @@ EVERYWHERE = (
     ("--mode MODE", "default, accept-edits, plan or bypass"),
     ("--allow RULE", "allow what 'Bash(git commit:*)' or so covers; repeatable"),
     ("--json", "facts as JSON, also on a terminal"),
+    ("--text", "facts as text for people, also in a pipe"),
 )
 """The options that work before and after every command."""
 

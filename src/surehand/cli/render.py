@@ -9,6 +9,9 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+LAST_COLUMN = 20
+"""What the last column of a table keeps before the others give way."""
+NARROWEST = 8
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "dim": 2}
 
 
@@ -23,8 +26,8 @@ def begin(options: Namespace) -> None:
 
 
 def as_json(options: Namespace) -> bool:
-    """Whether facts are wanted as JSON: asked for, or nobody at a terminal reads along."""
-    return bool(options.json) or not sys.stdout.isatty()
+    """Whether facts are wanted as JSON: asked for, or nobody at a terminal reads along and `--text` was not given."""
+    return bool(options.json) or not (sys.stdout.isatty() or getattr(options, "text", False))
 
 
 def facts(options: Namespace, data: Any, text: str | Callable[[], str]) -> None:
@@ -130,6 +133,12 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: boo
     if not every:
         return ""
     widths = [max(width(row[column]) for row in every) for column in range(len(every[0]))]
+    if sys.stdout.isatty():
+        widths = _narrowed(widths, keep_last=fold)
+        for row in every:
+            row[:] = [_fitted(cell, room) for cell, room in zip(row[:-1], widths[:-1], strict=True)] + [
+                row[-1] if fold else _fitted(row[-1], widths[-1])
+            ]
     if fold:
         left = sum(widths[:-1]) + 2 * len(widths[:-1])
         for row in cells:
@@ -138,6 +147,23 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: boo
     if heads:
         lines[0] = paint(lines[0], "bold")
     return "\n".join(lines)
+
+
+def _narrowed(widths: list[int], *, keep_last: bool) -> list[int]:
+    """Return widths of columns that fit the terminal: the last gives way first, then the widest."""
+    widths = list(widths)
+    room = columns() - 2 * (len(widths) - 1)
+    if not keep_last:
+        widths[-1] = max(min(widths[-1], room - sum(widths[:-1])), min(widths[-1], LAST_COLUMN))
+    taken = [*widths[:-1], LAST_COLUMN if keep_last else widths[-1]]
+    while sum(taken) > room and max(taken) > NARROWEST:
+        widest = taken.index(max(taken))
+        taken[widest] = max(NARROWEST, taken[widest] - (sum(taken) - room))
+    return [*taken[:-1], widths[-1] if keep_last else taken[-1]]
+
+
+def _fitted(cell: str, room: int) -> str:
+    return cell if width(cell) <= room or "\x1b" in cell or "\n" in cell else shortened(cell, room)
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:

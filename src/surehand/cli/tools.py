@@ -308,26 +308,49 @@ async def _called(options: Namespace, args: dict[str, Any]) -> Any:
     if options.record:
         more["record"] = options.record
     async with door.opened(options, tool_allow=csv(options.tool_allow), shows=("call_finished",), **more) as app:
+        progress = _Progress()
         if sys.stderr.isatty():
-            app.bus.subscribe(_progress_shower())
-        if options.dry_run and not options.apply:
-            return await app.dry_run(options.name, args)
-        return await app.call(options.name, args, source="cli", shown_first=options.apply)
+            app.bus.subscribe(progress)
+        try:
+            if options.dry_run and not options.apply:
+                return await app.dry_run(options.name, args)
+            return await app.call(options.name, args, source="cli", shown_first=options.apply)
+        finally:
+            progress.clear()
 
 
-def _progress_shower() -> Any:
-    """Return a listener that shows the progress of a call once it takes longer than people wait gladly."""
-    from time import monotonic
+class _Progress:
+    """A listener that shows the latest progress of a call, in one line that goes when the call has ended.
 
-    from surehand.host.visible import visible
+    It begins once the call takes longer than people wait gladly. A question clears it.
+    """
 
-    patient_until = monotonic() + 1.0
+    def __init__(self) -> None:
+        from time import monotonic
 
-    def show(event: Any) -> None:
-        if event.kind == "call_progress" and event.data["progress"].text and monotonic() > patient_until:
-            render.note(render.paint(visible(event.data["progress"].text), "dim", stream=sys.stderr))
+        self._now = monotonic
+        self._patient_until = monotonic() + 1.0
+        self._shown = False
 
-    return show
+    def __call__(self, event: Any) -> None:
+        from surehand.host.visible import visible
+
+        if event.kind == "permission_asked":
+            self.clear()
+        if event.kind != "call_progress" or self._now() < self._patient_until:
+            return
+        if lines := event.data["progress"].text.strip().splitlines():
+            text = render.shortened(visible(lines[-1], lines=False), render.columns() - 1)
+            self._shown = True
+            sys.stderr.write("\r\x1b[K" + render.paint(text, "dim", stream=sys.stderr))
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            self._shown = False
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def _print_result(options: Namespace, result: Any) -> None:

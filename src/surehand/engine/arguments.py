@@ -18,7 +18,9 @@ def mended(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
     """Return checked arguments and a receipt of repairs; raise `invalid_args` with every fault."""
     refused: list[Fault] = []
     try:
-        raw, notes, refused = repair(call.args, tool.arguments.schema())
+        given, renamed = _rename(tool, call.args)
+        raw, notes, refused = repair(given, tool.arguments.schema())
+        notes = [*renamed, *notes]
         parsed = tool.arguments.check(raw, strict=False)
     except InvalidArguments as problem:
         known = {fault.path for fault in problem.faults}
@@ -28,6 +30,25 @@ def mended(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
     if refused:
         raise invalid(tool, refused)
     return parsed, tuple(notes)
+
+
+def _rename(tool: Tool, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """Return arguments under the tool's own names where its class of arguments knows the other ones, and a receipt."""
+    names: Mapping[str, str] = getattr(tool.args, "synonyms", {})
+    values: Mapping[str, Mapping[str, str]] = getattr(tool.args, "value_synonyms", {})
+    if not names and not values:
+        return given, []
+    found, notes = dict(given), list[str]()
+    for other, own in names.items():
+        if other in found and own not in found:
+            found[own] = found.pop(other)
+            notes.append(f"{other} was read as {own}")
+    for own, words in values.items():
+        said = found.get(own)
+        if isinstance(said, str) and (meant := words.get(said.lower())) is not None:
+            found[own] = meant
+            notes.append(f"{own}: {said!r} was read as {meant!r}")
+    return found, notes
 
 
 def broken(tool: Tool, call: ToolCall) -> ToolFailure:

@@ -67,10 +67,16 @@ class Repeats:
         return result if count < NOTICE_AT else self._remarked(result, count)
 
     def _remarked(self, result: ToolResult, count: int) -> ToolResult:
-        remark = f"[This is the same call with the same outcome for the {count}th time in a row.]".replace("3th", "3rd")
+        remark = f"[This is the same call with the same outcome for the {_ordinal(count)} time in a row.]"
         if not result.ok and self.limit:
             remark = f"{remark[:-1]} After {self.limit} it is no longer run; try another way.]"
         return replace(result, output=f"{result.output}\n\n{remark}", meta={**result.meta, "repeated": count})
+
+
+def _ordinal(number: int) -> str:
+    """Return 1st, 2nd, 3rd, 4th, 11th, 22nd..."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 REPEATS: Final = Kept[Repeats]("repeats", make=lambda session: _of(session))

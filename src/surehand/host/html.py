@@ -44,6 +44,8 @@ _MAIN_TEXT: Final = re.compile(
 )
 _HEAD_CHARS: Final = 512 * 1024
 _TAG_CHARS: Final = 1000
+# Custom elements are mostly blocks, and the converter takes them for words within a line: `onetwo`.
+_CUSTOM_END: Final = re.compile(r"</[a-zA-Z][a-zA-Z0-9.]*-[^<>\s]*\s*>(?=<)")
 _TAG: Final = re.compile(r"<[^<>]*>?")
 
 
@@ -108,7 +110,7 @@ def is_quick(html: str) -> bool:
 
 def _prepared(html: str) -> str:
     """Return the page as the converter takes it well. Every look at a megabyte costs, so there are few."""
-    html = html.replace("\0", "")
+    html = _CUSTOM_END.sub(r"\g<0> ", html.replace("\0", ""))
     folded = html.encode("utf-8", "replace").lower()  # bytes fold faster than characters
     if _WIDE_SPAN_FOLDED.search(folded):
         html = _WIDE_SPAN.sub(r"\g<1>1", html)

@@ -82,6 +82,7 @@ class Terminal:
             # What a yes makes real is the trial that was seen last; `r` wants a run.
             meant = "" if trial is None or word.lower() in ("r", "run") else trial.id
             if kind == "always" and not await self._confirmed(rules or "", reading, writing):
+                _write(writing, "Nothing was saved; it is allowed this once.\n")
                 return Answer("once", trial=meant)
             if kind == "no":
                 return Answer("no", rest.strip() or "the user said no")

@@ -7,6 +7,8 @@ stream, an event that is no JSON) comes as it is, and is the server's doing all 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from email.utils import parsedate_to_datetime
+from time import time
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -144,10 +146,16 @@ def _status(problem: Any) -> int | None:
 
 
 def _after_s(problem: Any) -> float:
-    """Return how long the server wants to be left alone, where it says so in seconds."""
+    """Return how many seconds the server wants to be left alone: by a number of them, or until a date."""
+    headers: Any = getattr(getattr(problem, "response", None), "headers", None) or {}
+    said = str(headers.get("retry-after") or "").strip()
     try:
-        return max(0.0, float(problem.response.headers["retry-after"]))
-    except (AttributeError, KeyError, ValueError):
+        return max(0.0, float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(said))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, round(parsedate_to_datetime(said).timestamp() - time(), 1))
+    except (ValueError, TypeError):
         return 0.0
 
 

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from surehand.core.args import Args, Field, unsaid
 from surehand.core.call import ToolResult
@@ -108,9 +108,14 @@ def _load(board: TaskBoard, path: str) -> None:
         os.replace(path, f"{path}.damaged")  # kept for a person to look at; the board starts empty
 
 
+# Models know these tools under the names of other programs; each of them means one thing here.
+_ID_SYNONYMS: Final = {"task_id": "id", "taskId": "id", "bash_id": "id", "shell_id": "id"}
+
+
 class CreateArgs(Args):
     """A to-do."""
 
+    synonyms: ClassVar[Mapping[str, str]] = {"subject": "title", "content": "title"}
     title: str = Field(min_length=1, description="Task title")
     description: str = Field(default="", description="Task description", json_schema_extra=unsaid)
 
@@ -122,6 +127,10 @@ class NoArgs(Args):
 class UpdateArgs(Args):
     """A move of a to-do."""
 
+    synonyms: ClassVar[Mapping[str, str]] = _ID_SYNONYMS | {"state": "status"}
+    value_synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "status": {"completed": "done", "complete": "done", "canceled": "cancelled", "todo": "pending"}
+    }
     id: str = Field(description="Task ID")
     status: Status = Field(description="New status: pending/in_progress/done/failed/cancelled")
 
@@ -129,6 +138,7 @@ class UpdateArgs(Args):
 class WhichArgs(Args):
     """A task that runs."""
 
+    synonyms: ClassVar[Mapping[str, str]] = _ID_SYNONYMS
     id: str = Field(description="Task ID of a background command or agent, such as bg_task_1")
 
 

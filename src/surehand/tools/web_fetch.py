@@ -187,7 +187,10 @@ def _result(document: Document, args: WebFetchArgs, ctx: ToolContext) -> ToolRes
         )
     end = _page_end(document.text, args.offset, size - len(title))
     part = _safe(document.text[args.offset : end])
-    notes = [f"{_MARK} {note}" for note in _notes(document, args.offset, end, whole)]
+    said = list(_notes(document, args.offset, end, whole))
+    if args.timeout > MAX_TIMEOUT_S:
+        said.append(f"A timeout of {args.timeout} s is over the limit; {MAX_TIMEOUT_S} s were allowed.")
+    notes = [f"{_MARK} {note}" for note in said]
     output = "\n\n".join(each for each in (title, part, "\n".join(notes)) if each)
     data: dict[str, Any] = {
         "url": document.url,
