@@ -76,7 +76,6 @@ NOT_YET: frozenset[str] = frozenset(
         "suggest-hatch-run-x",
         "suggest-java-jar-x-jar",
         "suggest-pyenv-exec-x",
-        "trust-module-of-a-tool",
         "undo-path-race",
     }
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from policy_requests import request
 
+from surehand import Surehand
 from surehand.core.effects import RunCommand
 from surehand.core.errors import RuleError, StateError
 from surehand.core.settings import Settings
@@ -126,3 +128,91 @@ def test_a_project_file_that_is_a_link_or_wrong_closes_the_door(tmp_path: Path) 
     (tmp_path / "surehand.toml").write_text('[permissions]\ndeny = ["Bash("]\n')
     with pytest.raises(RuleError, match=r"surehand.toml:2: the rule 'Bash\('"):
         Policy.from_settings(Settings(), str(tmp_path))
+
+
+NAMED = {
+    "hook": (
+        "surehand.toml",
+        '[[hooks]]\nevent = "before"\ncommand = "python3 scripts/check.py --all"\n',
+        "scripts/check.py",
+    ),
+    "hook by a shell": ("surehand.toml", '[[hooks]]\nevent = "after"\ncommand = "./run.sh"\n', "scripts/inner.sh"),
+    "server": (".mcp.json", '{"mcpServers": {"s": {"command": "node", "args": ["srv/main.js"]}}}', "srv/util.js"),
+    "server by a module": (
+        ".mcp.json",
+        '{"mcpServers": {"s": {"command": "python3", "args": ["-m", "pkg.srv"]}}}',
+        "pkg/dep.py",
+    ),
+    "server by npm": (".mcp.json", '{"mcpServers": {"s": {"command": "npm", "args": ["start"]}}}', "package.json"),
+    "tool": (".surehand/tools/t.py", "import sys; sys.path.insert(0, 'scripts'); import helper\n", "scripts/helper.py"),
+    "tool by its neighbour": (".surehand/tools/t.py", "from pkg import dep\n", "pkg/dep.py"),
+}
+FILES = {
+    "scripts/check.py": "print(1)\n",
+    "scripts/helper.py": "y = 1\n",
+    "scripts/inner.sh": "true\n",
+    "run.sh": "#!/bin/sh\n. ./scripts/inner.sh\n",
+    "srv/main.js": "const u = require('./util');\n",
+    "srv/util.js": "module.exports = 1;\n",
+    "pkg/__init__.py": "",
+    "pkg/srv.py": "from . import dep\n",
+    "pkg/dep.py": "x = 1\n",
+    "package.json": '{"scripts": {"start": "node srv/main.js"}}',
+    "README.md": "scripts/check.py\n",
+}
+
+
+def trusted_project(folder: Path, case: str) -> str:
+    """Make a project, trust it, and return the file it runs."""
+    own, text, named = NAMED[case]
+    for name, content in {**FILES, own: text}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    trust.give(str(folder))
+    return named
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_a_change_of_a_file_that_trusted_ones_name_asks_again_and_says_which(tmp_path: Path, case: str) -> None:
+    named = trusted_project(tmp_path, case)
+    assert trust.state_of(str(tmp_path)).state == "trusted"
+    (tmp_path / "README.md").write_text("changed")
+    assert trust.is_trusted(str(tmp_path))
+    (tmp_path / named).write_text("other = 1\n")
+    now = trust.state_of(str(tmp_path))
+    assert now.state == "changed"
+    assert named in now.changed
+    assert "README.md" not in now.changed
+
+
+@pytest.mark.parametrize("case", NAMED)
+async def test_an_edit_of_what_a_trusted_folder_runs_asks_also_in_accept_edits(tmp_path: Path, case: str) -> None:
+    named = trusted_project(tmp_path, case)
+    asked: list[str] = []
+
+    def refuse(question: Any) -> str:
+        asked.append(question.decision.reason)
+        return "no"
+
+    async with Surehand(tmp_path, keep_state=False, mode="accept-edits", approver=refuse) as app:
+        (tmp_path / "free.txt").write_text("x")
+        await app.call("Write", {"file_path": str(tmp_path / "new.txt"), "content": "x"})
+        assert not asked
+        await app.call("Read", {"file_path": str(tmp_path / named)})
+        done = await app.call("Write", {"file_path": str(tmp_path / named), "content": "x"})
+        gone = await app.call("Bash", {"command": f"rm -r {(tmp_path / named).parent.name}"}) if "/" in named else done
+    assert not done.ok
+    assert not gone.ok
+    assert "trusted with" in asked[0]
+    assert (tmp_path / named).read_text() == FILES[named]
+
+
+@pytest.mark.parametrize("case", ["hook", "tool", "server"])
+async def test_no_command_changes_what_a_trusted_folder_runs(tmp_path: Path, case: str) -> None:
+    named = trusted_project(tmp_path, case)
+    settings = Settings.parse({"permissions": {"allow": ["Bash(python3:*)"]}})
+    code = f"open('{named[:-2]}' + '{named[-2:]}', 'w').write('x')"
+    async with Surehand(tmp_path, keep_state=False, settings=settings) as app:
+        done = await app.call("Bash", {"command": f'python3 -c "{code}"'})
+    assert not done.ok
+    assert (tmp_path / named).read_text() == FILES[named]

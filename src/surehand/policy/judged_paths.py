@@ -128,6 +128,8 @@ def _protection(
         return Guard("ask" if meant else "deny", by(deny[0]), deny)
     if ask and not meant:
         return Guard("ask", by(ask[0]), ask)
+    if not reads and not meant and (ran := _trusted_with(rules, effect, place)):
+        return Guard("ask", f"{ran} is part of what this folder was trusted with: it runs as the user")
     if place.inside or allow or (reads and public_file(place)):
         return None
     return Guard("ask", f"{place.real} is outside the workspace")
@@ -141,6 +143,16 @@ def public_file(place: Place) -> bool:
         else place.real
     )
     return _PUBLIC.fullmatch(real) is not None
+
+
+def _trusted_with(rules: Matching, effect: PathEffect, place: Place) -> str:
+    """Return what would be changed of the files that a trusted folder runs, or nothing."""
+    from surehand.policy.trust import trusted_files
+
+    files = trusted_files(rules.request.workspace)
+    if place.real in files:
+        return place.given
+    return next((path for path in sorted(files) if below(path, place.real)), "") if effect.recursive else ""
 
 
 def _lists(command: RunCommand | None) -> bool:

@@ -206,7 +206,7 @@ class Policy:
     def bind(self, session: Session) -> None:
         """Give a session what this policy keeps from its searches and from the programs its commands start."""
         session.keeps_out = self.keeps_out(session.workspace, session.roots)
-        session.keeps_as_is = self.keeps_as_is(session.workspace, session.roots)
+        session.keeps_as_is = _with_trusted(self.keeps_as_is(session.workspace, session.roots), session.workspace)
         session.opens = lambda: self.opens(session.workspace, session.roots, session.grants)
 
     def opens(self, workspace: str, roots: Sequence[str], grants: Iterable[str]) -> tuple[str, ...]:
@@ -285,6 +285,16 @@ class Both(Policy):
             return above
         own = self.child.judge(request)
         return own if STRICTNESS[own.verdict] >= STRICTNESS[above.verdict] else above
+
+
+def _with_trusted(denied: Callable[[str], bool] | None, workspace: str) -> Callable[[str], bool] | None:
+    """Add what a trusted folder runs to what no command may change."""
+    from surehand.policy.trust import trusted_files
+
+    files = trusted_files(workspace)
+    if not files:
+        return denied
+    return lambda path: path in files or (denied is not None and denied(path))
 
 
 def narrower_mode(first: Mode, second: Mode) -> Mode:

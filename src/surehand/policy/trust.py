@@ -1,7 +1,8 @@
 """Trust: a folder's own settings, tools, agents, hooks and MCP servers count only once the user trusts them.
 
-Trust is given to one folder with the content those files have now; a change in any of them asks again. It is kept
-under Surehand's home, never in the folder.
+Trust is given to one folder with the content those files have now, and the files of the folder that they name: scripts
+of hooks and servers, modules of tools. A change in any of them asks again. It is kept under Surehand's home, never in
+the folder.
 """
 
 from __future__ import annotations
@@ -99,7 +100,29 @@ def fingerprints(root: str) -> dict[str, str]:
             if len(found) >= FILE_LIMIT:
                 raise StateError(f"{root}: more than {FILE_LIMIT} files in {folder}; too many to trust")
             found[os.path.relpath(path, root)] = _fingerprint(path)
+    if found:
+        from surehand.policy.trusted_files import files_that_run
+
+        named = files_that_run(root, [os.path.join(root, name) for name in found])
+        found |= {os.path.relpath(path, root): _fingerprint(path) for path in named}
     return found
+
+
+def trusted_files(workspace: str) -> frozenset[str]:
+    """Return the files, by their real paths, that a trusted folder was trusted with; none for any other folder."""
+    root = os.path.realpath(workspace)
+    try:
+        changed = os.stat(_store()).st_mtime_ns
+    except OSError:
+        return frozenset()
+    key = (_store(), changed, root)
+    if _remembered.get("key") != key:
+        files = cast("dict[str, str]", _load().get(root, {}).get("files", {}))
+        _remembered.update(key=key, files=frozenset(os.path.realpath(os.path.join(root, name)) for name in files))
+    return cast("frozenset[str]", _remembered["files"])
+
+
+_remembered: dict[str, Any] = {}
 
 
 def _walk(folder: str) -> Iterator[str]:
