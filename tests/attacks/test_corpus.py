@@ -65,17 +65,7 @@ def asked(case: Case) -> tuple[str, dict[str, Any]]:
 NOT_YET: frozenset[str] = frozenset(
     {
         "audit-tail-cut-then-call",
-        "grep-hardlink-of-secret",
         "mcp-server-name-ansi",
-        "persistent-integer",
-        "suggest-chronic-make",
-        "suggest-direnv-exec-make",
-        "suggest-docker-run-it-x",
-        "suggest-expect-x-exp",
-        "suggest-git-config-user-name-x",
-        "suggest-hatch-run-x",
-        "suggest-java-jar-x-jar",
-        "suggest-pyenv-exec-x",
         "undo-path-race",
     }
 )

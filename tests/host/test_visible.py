@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from surehand.host.visible import MASK, mask, mask_data, visible
+from surehand.host.visible import MASK, mark_lookalikes, mask, mask_data, visible
 
 RAW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
@@ -93,3 +93,29 @@ def test_data_is_masked_by_key_and_by_look_at_any_depth() -> None:
     assert (masked["count"], masked["tokens"]) == (3, 12)
     assert masked["text"].startswith("x" * 20)
     assert "50 characters" in masked["text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("g\u0456t push", "g\u0456[U+0456]t push"),
+        ("\uff52\uff4d -rf x", "\uff52[U+FF52]\uff4d[U+FF4D] -rf x"),
+        ("rm \u2212rf x", "rm \u2212[U+2212]rf x"),
+        ("ls \u2215etc", "ls \u2215[U+2215]etc"),
+        ("cat \u2024env", "cat \u2024[U+2024]env"),
+        ("a\u037e b", "a\u037e[U+037E] b"),
+        (
+            "\u0430\u0440\u0440\u04cf\u0435.com",
+            "\u0430[U+0430]\u0440[U+0440]\u0440[U+0440]\u04cf[U+04CF]\u0435[U+0435].com",
+        ),
+    ],
+)
+def test_letters_that_pose_as_others_are_marked(text: str, marked: str) -> None:
+    assert mark_lookalikes(text) == marked
+
+
+@pytest.mark.parametrize(
+    "text", ["привет, мир", "Größe und naïve", "cat 日本語.txt", 'git commit -m "исправил ошибку – вот"', "git status"]
+)
+def test_words_of_other_languages_are_left_alone(text: str) -> None:
+    assert mark_lookalikes(text) == text

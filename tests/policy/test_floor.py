@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from policy_requests import judge, verdict
 
+from surehand import Surehand
 from surehand.core.effects import DeletePath, ReadPath, RunCommand, WritePath
+from surehand.engine.checking import Checker
 from surehand.host import locations
+from surehand.policy.policy import Policy
 
 ALLOW = ["allow Bash", "allow Bash(*)", "allow Edit", "allow Read", "allow Tool"]
 MODES = ["default", "accept-edits", "bypass"]
@@ -153,3 +156,38 @@ def test_the_kept_output_of_a_command_is_read_and_nothing_else_of_the_state(tmp_
     assert verdict([], tmp_path, ReadPath(locations.user_settings()), read_only=True) == "deny"
     assert verdict([], tmp_path, WritePath(str(state / "output" / "1.txt")), mode="bypass") == "deny"
     assert verdict([], tmp_path / "other", ReadPath(str(state / "output" / "1.txt")), read_only=True) != "allow"
+
+
+@pytest.mark.parametrize("count", [10, 100])
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("rm -r d*", "ask"),
+        ("rm -rf sub/d*", "ask"),
+        ("cd sub && rm -rf d*", "ask"),
+        ("chmod -R 700 d*", "ask"),
+        ("mv d* sub", "ask"),
+        ("rm -rf *", "deny"),
+        ("rm -rf ./?*", "deny"),
+        ("rm -rf d* .", "deny"),
+        ("rm -rf d* ..", "deny"),
+        ("cd sub && rm -rf ../d* ..", "deny"),
+        ("rm -rf .[a-z]*", "deny"),
+        ("rm -rf *l", "deny"),
+        ("rm -rf */..", "deny"),
+        ("cat d*", "ask"),
+    ],
+)
+def test_a_pattern_is_judged_by_what_it_stands_for_not_by_how_much(
+    tmp_path: Path, count: int, command: str, expected: str
+) -> None:
+    workspace = tmp_path / "ws"
+    for number in range(count):
+        for name in (f"d{number}", f".h{number}", f"sub/d{number}", f"{number}l"):
+            (workspace / name).mkdir(parents=True)
+    (workspace / ".git").mkdir()
+    (workspace / "surehand.toml").write_text("")
+    (workspace / "d-out").symlink_to("/etc/passwd")
+    app = Surehand(workspace, keep_state=False)
+    policy = Policy.from_settings(app.settings, str(workspace))
+    assert Checker(policy, app.session, app.registry).check("Bash", {"command": command})["decision"] == expected

@@ -62,6 +62,16 @@ async def sh(tmp_path: Path) -> AsyncIterator[Remembering]:
         ("printf 'cat() { touch made; }' > f; . ./f", "unset -f cat"),
         ("OLD=$HOME; HOME=/etc", "HOME=$OLD"),
         ("CDPATH=/etc", "unset CDPATH"),
+        ("PS4='$(touch made)'", "PS4='+ '"),
+        ("IFS=/", "IFS=$' \\t\\n'"),
+        ("command_not_found_handle() { touch made; }", "unset -f command_not_found_handle"),
+        ("enable -n echo", "enable echo"),
+        ("shopt -s dotglob", "shopt -u dotglob"),
+        ("shopt -s extglob", "shopt -u extglob"),
+        ("set -k", "set +k"),
+        ("set -f", "set +f"),
+        ("declare -n x=PATH", "unset -n x"),
+        ("declare -i x", "declare +i x"),
     ],
 )
 async def test_what_the_shell_remembers_makes_a_question_of_a_read(sh: Remembering, change: str, undone: str) -> None:
@@ -82,6 +92,8 @@ async def test_what_the_shell_remembers_makes_a_question_of_a_read(sh: Rememberi
         "set -e; set -u; set -o pipefail",
         "export LANG=C",
         "trap 'true' EXIT",
+        "declare -i count=3; declare -n other=count; declare -a list=(1 2); declare -r fixed=1",
+        "SRC_FILE=x; MY_OPTS='-v'; set -x; set +x",
     ],
 )
 async def test_what_changes_no_meaning_makes_none(sh: Remembering, change: str) -> None:

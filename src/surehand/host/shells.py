@@ -113,11 +113,11 @@ class Shells:
             self._memory = ShellWithMemory(launcher, folder, self.session.cwd, environment)
         return self._memory, note
 
-    def alters(self, names: Iterable[str], cwd: str) -> str:
+    def alters(self, names: Iterable[str], cwd: str, text: str) -> str:
         """Say why commands of these names may be others than they seem in the shell with memory, as it stands."""
         if self._memory is None or not self._memory.alive:
             return ""
-        return self._memory.memory.alters(names, cwd, os.environ.get("PATH") or DEFAULT_PATH)
+        return self._memory.memory.alters(names, cwd, os.environ.get("PATH") or DEFAULT_PATH, text)
 
     def show(self, paths: Iterable[str]) -> None:
         """Let commands read paths outside the workspace from now on: those of a call that was permitted.

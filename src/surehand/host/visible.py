@@ -46,6 +46,72 @@ def _shown(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+# Letters of other alphabets that look like one of these, and signs that look like those of a command line.
+_ALIKE: tuple[tuple[str, str], ...] = (
+    (
+        "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0455\u0458\u04bb\u0501\u051b\u051d\u044c\u04cf",
+        "aeopcyxisjhdqwbl",
+    ),  # Cyrillic
+    (
+        "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0423\u0425\u0405\u0406\u0408\u050c\u051c",
+        "ABEKMHOPCTYXSIJGW",
+    ),  # Cyrillic capitals
+    ("\u03bf\u03b9\u03bd\u03ba\u03c1\u03c5\u03b1\u03b3\u03b5", "oivkpuaye"),  # Greek
+    (
+        "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7",
+        "ABEZHIKMNOPTYX",
+    ),  # Greek capitals
+    ("\u0585\u057d\u0570\u0578\u0581\u0566", "ouhngq"),  # Armenian
+    ("\u0261\u0251\u0131\u029f\ua731\u1d04\u1d0f\u1d20\u1d21\u1d22", "gaiLscovwz"),  # Latin of other languages
+)
+_LIKE_LETTERS = {char: plain for alike, meant in _ALIKE for char, plain in zip(alike, meant, strict=True)}
+_LIKE_SIGNS = dict(
+    zip(
+        "\u037e\u2215\u2044\u29f8\u2223\u01c0\u2217\u223c\u2010\u2011\u2012\u2013\u2014\u2212\u2024\ua4f8\u01c3\uff04",
+        ";///||*~------..!$",
+        strict=True,
+    )
+)
+_WORDS = re.compile(r"\S+")
+
+
+def mark_lookalikes(text: str) -> str:
+    """Return `text` with each letter that poses as an ASCII one followed by its code: `gіt` is `gі[U+0456]t`.
+
+    A word of another alphabet is left alone as long as it does not mix with ASCII and could not be read as ASCII.
+    """
+    return text if text.isascii() else _WORDS.sub(lambda word: _marked(word[0]), text)
+
+
+def _marked(word: str) -> str:
+    if word.isascii():
+        return word
+    letters = [char for char in word if char.isalpha()]
+    posing = [char for char in letters if _looks_like(char)]
+    mixed = any(char.isascii() for char in letters) or len(posing) == len(letters)
+    marked: list[str] = []
+    for at, char in enumerate(word):
+        sign = char in _LIKE_SIGNS and (not _is_dash(char) or (at == 0 and len(word) > 1)) and not char.isalpha()
+        poses = sign or (mixed and bool(_looks_like(char)))
+        marked.append(f"{char}[U+{ord(char):04X}]" if poses else char)
+    return "".join(marked)
+
+
+def _is_dash(char: str) -> bool:
+    return unicodedata.category(char) in ("Pd", "Sm") and _LIKE_SIGNS.get(char) == "-"
+
+
+@lru_cache(maxsize=4096)
+def _looks_like(char: str) -> str:
+    """Return the ASCII character that another one looks like; empty when there is none."""
+    if char.isascii():
+        return ""
+    plain = unicodedata.normalize("NFKC", char)
+    if len(plain) == 1 and plain.isascii() and plain.isprintable() and not plain.isspace():
+        return plain
+    return _LIKE_LETTERS.get(char, "")
+
+
 _SECRET_KEY = (
     r"(?i)(?:^|[_\-. ]|(?<=[a-z]))(?:api_?key|access_?key|secret|token|passwo?r?d|passwd|pwd|passphrase|credential|"
     r"authorization|auth|cookie|private_?key|signature|bearer)s?(?:$|[_\-. ]|(?=[A-Z]))"

@@ -14,7 +14,7 @@ import re
 
 from surehand.core.frozen import frozen
 
-_PROGRAM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
+PROGRAM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 # Programs whose words hold text in a language of their own that can run commands.
 _INTERPRETERS = (
     r"(python|pypy|ipython|perl|ruby|node|deno|bun|php|lua|tclsh|expect|osascript|pwsh|[gmn]?awk|g?sed|Rscript|R|julia|"
@@ -38,7 +38,7 @@ class CommandPattern:
             return False
         first = words[0]
         folder, name = posixpath.split(first)
-        plain = name if folder in _PROGRAM_FOLDERS else first
+        plain = name if folder in PROGRAM_FOLDERS else first
         pairs = zip(self.words, (plain, *words[1:]), strict=False)
         return all(_same(wanted, word) for wanted, word in pairs)
 

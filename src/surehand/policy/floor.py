@@ -6,6 +6,7 @@ settings; `.git` internals; shell start files; ssh keys.
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import re
@@ -184,6 +185,19 @@ def removes_by_choice(command: RunCommand, effects: Iterable[Effect], *, deletes
         return not (deletes and program == "rsync")  # `--delete` empties the target of what the source has not
     runs = [each.words for each in effects if isinstance(each, RunCommand) and _EXEC.intersection(each.words)]
     return "{}" in command.words and bool(runs) and all(_picks(words) for words in runs)
+
+
+def picks_by_pattern(command: RunCommand, folder: str) -> bool:
+    """Return whether a folder stands for what a pattern picks in it (`rm -r d*`), and is not itself the target.
+
+    How many files that are makes no difference; each word of the command is judged by `command_floor` besides.
+    """
+    for word in command.words[1:]:
+        head = "/".join(itertools.takewhile(lambda part: not re.search(r"[*?\[]", part), word.split("/")))
+        narrow = re.search(r"[*?\[]", word) and _without_wildcards(word) == word
+        if narrow and (folder == head if head.startswith("/") else folder.endswith(f"/{head}".rstrip("/"))):
+            return True
+    return False
 
 
 def _picks(words: tuple[str, ...]) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from surehand.core.effects import DeletePath, ReadPath, RunCommand, WritePath
 from surehand.core.secrets import is_secret
-from surehand.policy.floor import kept_output, own_state, path_floor, removes_by_choice
+from surehand.policy.floor import kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
+from surehand.policy.hard_links import secret_beside
 from surehand.policy.matching import Matching
 from surehand.policy.paths import Place, below, folded
 from surehand.policy.policy import JudgedEffect
@@ -59,7 +60,13 @@ def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, 
     ask = rules.forbidding(kind, "ask", place, deep)
     allow = rules.allowing(kind, place)
     deletes = isinstance(effect, DeletePath)
-    chosen = command is not None and deep and removes_by_choice(command, request.effects or (), deletes=deletes)
+    chosen = (
+        command is not None
+        and deep
+        and (
+            removes_by_choice(command, request.effects or (), deletes=deletes) or picks_by_pattern(command, effect.path)
+        )
+    )
     inside: tuple[Verdict, str] = ("allow", "inside the workspace")
     if not reads and request.mode != "accept-edits":
         inside = ("ask", f"it changes {place.given}")
@@ -120,6 +127,10 @@ def _protection(
         rule = f"{'Read' if reads else 'Edit'}({rules.roots.spelled(place.given)})"
         reason = f"{place.given} holds secrets, going by its name; where it holds none, a user's rule {rule} allows it"
         return Guard("ask" if meant else "deny", reason)
+    if reads and not unread and (other := secret_beside(place.real, rules.roots)):
+        meant_otherwise = other == "?"
+        reason = "has another name, which may be that of a secret" if meant_otherwise else f"is {other} by another name"
+        return Guard("ask" if meant or meant_otherwise else "deny", f"{place.given} {reason}")
     if reads and any(own_state(name, rules.roots) for name in place.names):
         return Guard("deny", "Surehand's own state is out of reach")
     if reads and ".git" in place.components and not unread:

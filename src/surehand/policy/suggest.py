@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, RemoteCall, RunCommand, Unreadable, WritePath
+from surehand.policy.commands import PROGRAM_FOLDERS
 
 if TYPE_CHECKING:
     from surehand.policy.paths import Roots
@@ -19,38 +20,46 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Programs whose next word says what they do.
-_DEEDS = _words(
-    "git hg svn npm pnpm yarn bun pip pip3 uv poetry pdm conda cargo rustup go dotnet mvn gradle bundle gem composer "
-    "docker podman kubectl helm terraform gh glab aws gcloud az heroku systemctl launchctl brew apt apt-get dnf yum "
-    "make just task rake mix flutter dart swift deno nx turbo bazel vagrant ansible pre-commit ruff nox tox"
-)
+# What a program does with the word after its name, where further words only say to what: a rule may leave those free.
+# Whatever runs other programs, installs code of anybody's choice or changes settings is not here: `git config`,
+# `git rebase -x`, `npm install`, `docker run`, `poetry run`. A program that is not here gets its very words.
+_DEEDS: dict[str, frozenset[str]] = {
+    "git": _words(
+        "add commit push pull fetch checkout switch merge stash tag branch reset restore rm mv cherry-pick revert "
+        "clean init status log diff show blame"
+    ),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _words("test build start lint audit outdated prune dedupe")),
+    "cargo": _words("build check test clippy fmt doc clean bench tree update"),
+    "go": _words("build vet fmt mod clean"),
+    "dotnet": _words("build test restore clean format"),
+    **dict.fromkeys(("mvn", "gradle"), _words("test compile package verify clean build check")),
+    "docker": _words("ps images logs inspect build pull stop start restart"),
+    "kubectl": _words("get describe logs top"),
+    "gh": _words("pr issue release label"),
+    "systemctl": _words("status list-units"),
+    "brew": _words("list info search outdated"),
+    **dict.fromkeys(("apt", "apt-get", "dnf", "yum"), _words("update list search show")),
+    "terraform": _words("fmt validate plan"),
+    "ruff": _words("check format"),
+    "uv": _words("lock tree"),
+    "poetry": _words("lock check show"),
+    "make": frozenset(),
+}
+# Deeds whose own next word says what they do, and that leave the rest free.
 _DEEPER = {
-    ("npm", "run"),
-    ("pnpm", "run"),
-    ("yarn", "run"),
-    ("bun", "run"),
+    *((manager, "run") for manager in ("npm", "pnpm", "yarn", "bun")),
     ("docker", "compose"),
-    ("uv", "pip"),
-    ("uv", "run"),
-    ("go", "tool"),
     ("git", "stash"),
     ("git", "remote"),
     ("git", "worktree"),
-    ("gh", "pr"),
-    ("gh", "issue"),
-    ("gh", "repo"),
-    ("aws", "s3"),
-    ("poetry", "run"),
-    ("cargo", "run"),
-    ("bundle", "exec"),
+    *(("gh", what) for what in ("pr", "issue", "release", "label")),
+    ("go", "mod"),
 }
-# Programs that can do anything, depending on what follows: a rule on their name alone would be a rule on everything.
-_ANYTHING = _words(
-    "bash sh zsh dash fish ksh csh tcsh python python2 python3 node deno ruby perl php lua R Rscript osascript pwsh "
-    "awk gawk sed find xargs env sudo doas su ssh eval exec source . nohup timeout nice setsid time watch parallel "
-    "rm mv cp dd chmod chown curl wget nc ncat socat rsync scp tee ln kill pkill killall npx bunx uvx pipx "
-    "psql mysql sqlite3 make crontab at script git-shell busybox strace gdb vim vi ed emacs less man"
+_COMPOSED = _words("up down ps logs stop start restart build pull config")
+# Programs without deeds that do one thing to the files they are given, each of which is judged besides.
+_PLAIN_PROGRAMS = _words(
+    "mkdir touch rmdir mktemp black isort flake8 mypy pyright pylint shellcheck rustfmt gofmt clang-format shfmt tsc "
+    "jest vitest pytest"
 )
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]*")
 
@@ -113,16 +122,18 @@ def command_rule(words: Sequence[str]) -> str | None:
     """Return the rule for one command: what it does, with free arguments, or these very words when that is too much."""
     if not words or any(char in word for word in words for char in "\n\r\0"):
         return None
-    name = posixpath.basename(words[0])
-    if name in _ANYTHING or "/" in words[0] or not _PLAIN.fullmatch(words[0]):
-        return f"Bash({_exact(words)})"
-    count = 2 if name in _DEEDS else 1
-    deed = list(words[:count])
-    if tuple(deed) in _DEEPER and len(words) > 2:
-        deed = list(words[:3])
-    if len(deed) < count or not all(_PLAIN.fullmatch(word) for word in deed):
-        return f"Bash({_exact(words)})"
-    return f"Bash({' '.join(deed)}:*)"
+    folder, name = posixpath.split(words[0])
+    words = (name if folder in PROGRAM_FOLDERS else words[0], *words[1:])
+    name, deed = words[0], words[1] if len(words) > 1 else ""
+    count = 0
+    if name in _PLAIN_PROGRAMS:
+        count = 1
+    elif (name, deed) in _DEEPER:
+        count = 3 if len(words) > 2 and (deed != "compose" or words[2] in _COMPOSED) else 0
+    elif deed in _DEEDS.get(name, ()):
+        count = 2
+    free = count and all(_PLAIN.fullmatch(word) for word in words[:count])
+    return f"Bash({' '.join(words[:count])}:*)" if free else f"Bash({_exact(words)})"
 
 
 def _exact(words: Sequence[str]) -> str:

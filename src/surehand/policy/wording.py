@@ -16,7 +16,7 @@ from surehand.core.effects import (
     Unreadable,
     WritePath,
 )
-from surehand.host.visible import visible
+from surehand.host.visible import mark_lookalikes, visible
 
 if TYPE_CHECKING:
     from surehand.policy.question import Question
@@ -27,7 +27,7 @@ SHOWN_CHARACTERS = 20_000
 def question_text(question: Question) -> str:
     """Return the whole question, every character of it printable."""
     decision = question.decision
-    parts = [f"{visible(question.tool, lines=False)} asks for permission: {visible(decision.reason, lines=False)}"]
+    parts = [f"{_shown(question.tool)} asks for permission: {_shown(decision.reason)}"]
     if question.call.source not in ("user", "cli"):
         parts.append(f"Asked by: {question.call.source}")
     foreign = sorted(origin for origin in question.origins if origin != "workspace")
@@ -49,7 +49,12 @@ def _arguments(args: Any, *, in_diff: bool) -> str:
         rest = {key: value for key, value in args.items() if key != "command"}
         shown = "\n".join(f"  $ {line}" if not at else f"    {line}" for at, line in enumerate(_lines(command)))
         return shown + (f"\n  with {_plain(rest)}" if rest else "")
-    return "\n".join(f"  {visible(str(key), lines=False)}: {_value(value, in_diff)}" for key, value in args.items())
+    return "\n".join(f"  {_shown(str(key))}: {_value(value, in_diff)}" for key, value in args.items())
+
+
+def _shown(text: str) -> str:
+    """Return text that belongs on one line, with what is not what it seems written out."""
+    return mark_lookalikes(visible(text, lines=False))
 
 
 def _value(value: Any, in_diff: bool) -> str:
@@ -61,7 +66,7 @@ def _value(value: Any, in_diff: bool) -> str:
 
 def _lines(text: str) -> list[str]:
     # Only a real line feed may begin a line on the screen: other breaks are written out.
-    return [visible(line, lines=False) for line in _cut(text).split("\n")]
+    return [_shown(line) for line in _cut(text).split("\n")]
 
 
 def _plain(value: Any) -> str:
@@ -98,4 +103,4 @@ def effect_line(effect: Effect) -> str:
             line = f"call {tool} on the server {server}"
         case StartAgent(profile):
             line = f"start the sub-agent {profile}"
-    return visible(line, lines=False)
+    return _shown(line)

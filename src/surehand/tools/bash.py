@@ -103,7 +103,7 @@ def _altered(args: BashArgs, ctx: ToolContext) -> str:
     shells = ctx.session.kept(SHELLS) if ctx.options.get("persistent") and not args.run_in_background else None
     if shells is None:
         return ""
-    return ctx.once("memory of the shell", lambda: shells.alters(_names(args, ctx), ctx.cwd))
+    return ctx.once("memory of the shell", lambda: shells.alters(_names(args, ctx), ctx.cwd, args.command))
 
 
 def _names(args: BashArgs, ctx: ToolContext) -> dict[str, None]:

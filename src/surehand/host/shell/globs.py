@@ -8,9 +8,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from surehand.core.secrets import is_secret
 from surehand.host.shell.word import Word
 
 MAX_MATCHES = 64
+_MOST_MATCHES = 100_000
 _MAX_LOOKED_AT = 256
 _MEANT_OTHERWISE = "-+@!("  # what begins no name of a file to some program: an option, a command, a file of options
 _BRACKET = re.compile(r"\[[!^]?[^\[\]/]+\]")
@@ -20,9 +22,10 @@ _ODD_BRACKETS = re.compile(r"\[[^/]*\]")
 def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str, bool]]:
     """Yield each path the pattern matches in `place`, and whether all below it is meant.
 
-    Brackets match any character, so that no file is missed for a matter of locale. Too many matches stand for the
-    whole directory; so does a bare `*` where `everything` asks for it (`rm -rf dir/*` empties `dir`). Without any
-    match the shell passes the pattern on as it is written.
+    Brackets match any character, so that no file is missed for a matter of locale. Many matches stand for the whole
+    directory, with those that are more than plain files beside it: links, hidden names and secrets. A bare `*` stands
+    for it where `everything` asks for that (`rm -rf dir/*` empties `dir`). Without any match the shell passes the
+    pattern on as it is written.
     """
     whole = os.path.join(place, pattern).rstrip("/")
     head, _, last = whole.rpartition("/")
@@ -36,8 +39,17 @@ def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str
         yield _fixed_directory(whole), True
     elif not found:
         yield whole, False
+    elif len(found) > MAX_MATCHES:
+        yield _fixed_directory(whole), True
+        found = [path for path in found if _is_remarkable(path)]
     for path in found or ():
         yield path, False
+
+
+def _is_remarkable(path: str) -> bool:
+    """Whether a match has to be judged by itself, however many others there are."""
+    name = path.rpartition("/")[2]
+    return name[:1] == "." or is_secret(name) or name == "surehand.toml" or os.path.islink(path)
 
 
 def folder_of(word: Word) -> Word:
@@ -73,7 +85,7 @@ def _expand(pattern: str) -> list[str] | None:
             paths = [os.path.join(path, part) for path in paths]
             continue
         paths = [os.path.join(path, name) for path in paths for name in _names(path) if _fits(name, part)]
-        if len(paths) > MAX_MATCHES:
+        if len(paths) > _MOST_MATCHES:
             return None
     return [path for path in paths if os.path.lexists(path)]
 
