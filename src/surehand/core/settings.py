@@ -146,6 +146,16 @@ class HistorySettings(Table):
     )
 
 
+class FileSettings(Table):
+    """How files are changed."""
+
+    merge: Literal["off", "agents", "on"] = Field(
+        default="agents",
+        description="Merge an edit with what others changed in other lines since the file was read: never, "
+        "in sub-agents, or always. Where both touch the same lines, the edit is refused with the difference.",
+    )
+
+
 class WebSettings(Table):
     """What the web tools may reach."""
 
@@ -235,6 +245,7 @@ class Settings(Table):
     engine: EngineSettings = Field(default_factory=EngineSettings)
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     history: HistorySettings = Field(default_factory=HistorySettings)
+    files: FileSettings = Field(default_factory=FileSettings)
     web: WebSettings = Field(default_factory=WebSettings)
     toolset: ToolsetSettings = Field(default_factory=ToolsetSettings)
     log: LogSettings = Field(default_factory=LogSettings)

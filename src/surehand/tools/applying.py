@@ -268,6 +268,8 @@ def _result(attempt: Attempt, tool: str, change_id: str, seen: Seen, told: _Told
     }
     if attempt.content is None:
         data["replacements"] = len(attempt.splices)
+    if attempt.others_diff:
+        data |= {"merged": True, "others_diff": attempt.others_diff}
     undo = Undo(change_id, f"{'remove' if created else 'restore'} {attempt.path}")
     return ToolResult(data=data, output=told.said, undo=undo)
 
@@ -277,6 +279,9 @@ def _said(attempt: Attempt, created: bool, line: int) -> str:
         return f"Created {attempt.path} ({_new_size(attempt)} bytes)."
     links = attempt.status.st_nlink if attempt.status else 1
     note = f" Its other {links - 1} hard link(s) keep the old content." if links > 1 else ""
+    if attempt.others_diff:
+        note += " Others had changed other lines since you read it, and both changes are in the file now. Theirs:\n"
+        note += attempt.others_diff
     if attempt.content is not None:
         return f"Replaced the content of {attempt.path}.{note}"
     if attempt.summary:

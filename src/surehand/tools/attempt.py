@@ -88,6 +88,10 @@ class Attempt:
         self.encoding = UTF8
         self.splices: list[Splice] = []
         self.parts: list[bytes | memoryview] = []
+        self.base: bytes | None = None
+        """What the session has read, where others changed the file since and their change is to be merged."""
+        self.others_diff = ""
+        """What others changed since the file was read, where that was merged."""
         self.summary = ""
         """What the change is, where the changed lines alone would not tell."""
 
@@ -96,6 +100,12 @@ class Attempt:
         """The encoding a caller named when the file was read."""
         seen = self.ctx.session.read_state.get(self.real)
         return seen.encoding if seen is not None else ""
+
+    @property
+    def merges(self) -> bool:
+        """Whether the session merges its edits with what others changed in other lines."""
+        session = self.ctx.session
+        return {"off": False, "agents": session.parent is not None, "on": True}[session.settings.files.merge]
 
     @property
     def creating(self) -> bool:

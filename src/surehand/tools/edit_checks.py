@@ -182,11 +182,17 @@ def unchanged_since_read(attempt: Attempt) -> Problem | None:
         return None
     if seen.untouched(attempt.status) or seen.digest == attempt.digest:
         return None
+    if attempt.merges and attempt.wishes and attempt.encoding.unit == 1:
+        attempt.base = attempt.ctx.session.keep(SEEN).get(seen.digest)
+    return _modified(attempt, seen) if attempt.base is None else None
+
+
+def _modified(attempt: Attempt, seen: Seen) -> Problem:
     diff = _what_changed(attempt, seen)
     attempt.ctx.session.saw(attempt.real, attempt.seen())
     attempt.ctx.session.keep(SEEN).remember(attempt.digest, attempt.data)
     hint = "The file counts as read now, as it is: check your change against it and try again."
-    return Problem(7, f"{MODIFIED} {_told(attempt, diff)}", hint, {"diff": diff or ""}, asks=True)
+    return Problem(7, f"{MODIFIED} {_told(attempt, diff)}", hint, {"diff": diff or ""}, asks=True, layer=8)
 
 
 def _has_content(attempt: Attempt) -> bool:
@@ -212,21 +218,45 @@ def _what_changed(attempt: Attempt, seen: Seen) -> str | None:
 
 def found_once(attempt: Attempt) -> Problem | None:
     """Find every text to replace and work out the new bytes."""
+    if attempt.base is not None:
+        return _merged(attempt, attempt.base)
     if attempt.found():
         attempt.parts = spliced(attempt.data, attempt.splices)
         return None
-    if len(attempt.wishes) == 1:
-        problem, attempt.splices = _one(attempt, attempt.data, attempt.wishes[0], 0)
-    else:
-        problem = _several(attempt)
+    problem = _found_in(attempt, attempt.data)
     if problem is None:
         attempt.parts = spliced(attempt.data, attempt.splices)
         problem = _unreadable(attempt) if attempt.exists else None
     return problem
 
 
-def _several(attempt: Attempt) -> Problem | None:
-    current, rounds = attempt.data, list[list[Splice]]()
+def _found_in(attempt: Attempt, data: bytes) -> Problem | None:
+    """Work out the splices of all wishes on `data`."""
+    if len(attempt.wishes) > 1:
+        return _several(attempt, data)
+    problem, attempt.splices = _one(attempt, data, attempt.wishes[0], 0)
+    return problem
+
+
+def _merged(attempt: Attempt, base: bytes) -> Problem | None:
+    """Make the edit in what was read, and merge it with what others made of that; a conflict is refused."""
+    from surehand.host.merge import compare_bytes, merge_lines
+
+    seen = attempt.ctx.session.read_state.get(attempt.real)
+    assert seen is not None
+    merged = None
+    if _found_in(attempt, base) is None:
+        merged = merge_lines(base, b"".join(spliced(base, attempt.splices)), attempt.data)
+    if merged is None or merged == attempt.data:
+        return _modified(attempt, seen)
+    attempt.others_diff = _what_changed(attempt, seen) or ""
+    attempt.splices = compare_bytes(attempt.data, merged)
+    attempt.parts = spliced(attempt.data, attempt.splices)
+    return _unreadable(attempt)
+
+
+def _several(attempt: Attempt, data: bytes) -> Problem | None:
+    current, rounds = data, list[list[Splice]]()
     for index, wish in enumerate(attempt.wishes):
         problem, splices = _one(attempt, current, wish, index)
         if problem is not None:
@@ -234,7 +264,7 @@ def _several(attempt: Attempt) -> Problem | None:
         rounds.append(splices)
         current = b"".join(spliced(current, splices))
     attempt.splices = fold_rounds(rounds)
-    if not attempt.splices or current == attempt.data:
+    if not attempt.splices or current == data:
         message = "the edits cancel each other; the file would stay as it is."
         return Problem(1, message, "Send only what shall change.", layer=1)
     return None
