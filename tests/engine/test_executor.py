@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -338,6 +340,28 @@ async def test_a_read_only_tool_that_says_it_asks_is_asked_about() -> None:
     async with scratch_app(tools=[payroll], approver=(says := Says("no")), allow=["payroll"]) as app:
         assert (await app.call("payroll")).ok  # a rule of the user's answers it
         assert not says.asked
+
+
+async def test_the_time_a_person_takes_to_answer_is_not_the_tools_time() -> None:
+    @tool()
+    async def act() -> None:
+        "Acts."
+
+    async def slow(question: Any) -> bool:
+        await asyncio.sleep(0.3)
+        return question.call.args == {} and answers.pop()
+
+    answers = [False, True]
+    async with scratch_app(tools=[act], approver=slow) as app:
+        began = perf_counter()
+        done = await app.call("act")
+        took_ms = (perf_counter() - began) * 1000
+        refused = await app.call("act")
+    assert done.ok
+    assert not refused.ok
+    for result in (done, refused):
+        assert result.meta["asked_ms"] >= 290
+    assert done.meta["asked_ms"] + done.meta["duration_ms"] <= took_ms  # no time is counted twice
 
 
 async def test_an_approval_for_the_session_is_not_asked_again() -> None:
@@ -714,3 +738,38 @@ async def test_a_dry_run_tells_a_tool_that_changes_nothing_from_one_that_cannot_
     async with scratch_app(tools=[looks, acts]) as app:
         assert (await app.dry_run("looks")).output == "looks changes nothing; it was not run."
         assert (await app.dry_run("acts")).output == "acts cannot say what it would change; it was not run."
+
+
+async def test_calls_that_never_wait_give_the_loop_back_between_them() -> None:
+    @tool(read_only=True)
+    def lies_in_memory() -> str:
+        "Answers at once."
+        return ""
+
+    def busy(args: Any, ctx: ToolContext) -> ToolResult:
+        began = perf_counter()
+        while perf_counter() - began < 0.002:
+            pass
+        return ToolResult(output="x")
+
+    quick = replace(lies_in_memory, at_once=busy)
+    beats, ended = 0, False
+
+    async def beat() -> None:
+        nonlocal beats
+        while not ended:
+            beats += 1
+            await asyncio.sleep(0)
+
+    async with scratch_app(tools=[quick]) as app:
+        for make in (
+            lambda: app.run_calls([ToolCall("lies_in_memory") for _ in range(60)]),
+            lambda: asyncio.gather(*(app.call("lies_in_memory") for _ in range(60))),
+        ):
+            beats, ended = 0, False
+            heart = asyncio.create_task(beat())
+            results = await make()
+            ended = True
+            await heart
+            assert all(result.ok for result in results)
+            assert beats >= 15  # two or three calls of 2 ms fill a turn

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.context import ToolContext
@@ -40,6 +41,8 @@ class Asking:
         self.approver = approver
         self._remember = remember
         self._plain: dict[tuple[object, ...], Decision] = {}
+        self.waited_s: dict[str, float] = {}
+        """Call id → seconds it has waited for an answer; a person's time, not the tool's. Taken out by the executor."""
 
     def request(self, tool: Tool, args: Any, ctx: ToolContext) -> Request:
         """State the facts of a call."""
@@ -214,7 +217,11 @@ class Asking:
             reason=decision.reason,
             digest=question.digest,
         )
-        answer = await settled(self.approver, question, session.settings.permissions.approval_timeout)
+        began = perf_counter()
+        try:
+            answer = await settled(self.approver, question, session.settings.permissions.approval_timeout)
+        finally:
+            self.waited_s[call.id] = self.waited_s.get(call.id, 0.0) + perf_counter() - began
         trial = trials.meant(answer.trial, shown) if answer.kind != "no" else None
         session.emit(
             "permission_decided",

@@ -44,9 +44,9 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), de
 class Audit:
     """An audit log in one folder; a listener of the bus. Made once, closed at the end.
 
-    A call with effects is written down before it runs (`intend`), and what it came to afterwards. What only reads is
-    written in batches a moment later, by a thread. Where nothing can be written `problem` says why; records wait then,
-    and every further call tries again.
+    A call with effects is written down before it runs (`intend`). What it came to, and what only reads, is written in
+    batches a moment later, by a thread; a refusal at once. Where nothing can be written `problem` says why; records
+    wait then, and every further call tries again.
     """
 
     def __init__(self, folder: str, *, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -124,8 +124,8 @@ class Audit:
                 pass
 
     def _may_follow(self, event: Event) -> bool:
-        """Tell whether a record may be written a moment later: that of a call which only read."""
-        if event.kind == "trial_made" or event.call_id in self._intended:
+        """Tell whether a record may be written a moment later: the call only read, or its intent stands."""
+        if event.kind == "trial_made":
             return False
         error = cast("ToolResult", event.data["result"]).error
         return error is None or error.code != "permission_denied"
@@ -140,7 +140,15 @@ class Audit:
             return
         self._due = True
         atexit.register(self.flush)  # a program may end without closing
-        loop.call_later(FOLLOW_S, lambda: loop.run_in_executor(None, self.flush))
+        loop.call_later(FOLLOW_S, self._flush_in_thread, loop)
+
+    def _flush_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._due:  # written meanwhile, or closed
+            return
+        try:
+            loop.run_in_executor(None, self.flush)
+        except RuntimeError:  # the loop is about to end and starts no thread any more
+            self.flush()
 
     def flush(self) -> None:
         """Write what waits; what cannot be written goes on waiting, and `problem` says why."""
@@ -200,7 +208,8 @@ class Audit:
         with self._writing:
             if self._closed:
                 return
-            self._open()
+            if self._log < 0 or self._head < 0:
+                self._open()
             fcntl.flock(self._head, fcntl.LOCK_EX)
             try:
                 self._follow()

@@ -32,6 +32,7 @@ from surehand.engine.readiness import Readiness
 from surehand.engine.running import STOPPED, Overrun, Run, checked, checks_itself, runner, within
 from surehand.engine.slots import Resources, Slot, ordered
 from surehand.engine.trials import drop
+from surehand.engine.turns import Turns
 from surehand.engine.underway import Underway
 from surehand.engine.workers import Workers
 from surehand.policy.policy import Decision, Policy
@@ -87,6 +88,7 @@ class Executor:
         self._resources = Resources()
         self._deadlines = Deadlines()
         self._running: dict[str, asyncio.Future[Any]] = {}
+        self._turns = Turns()
         self.underway = Underway()
 
     async def run(
@@ -107,6 +109,8 @@ class Executor:
             return closed(call)
         caller = self.underway.begin()
         try:
+            if self._turns.is_over():
+                await self._turns.wait()
             return await self._run(call, session, view, shown_first, facts)
         finally:
             self.underway.end(caller)
@@ -424,7 +428,8 @@ class Executor:
         prepared: Prepared | None,
         bug: bool,
     ) -> ToolResult:
-        duration = perf_counter() - clock
+        waited = self.asking.waited_s.pop(call.id, 0.0) if self.asking.waited_s else 0.0
+        duration = perf_counter() - clock - waited
         meta: dict[str, Any] = {
             "tool": name,
             "call_id": call.id,
@@ -436,6 +441,8 @@ class Executor:
         }
         if call.parent is not None:
             meta["parent"] = call.parent.id
+        if waited:
+            meta["asked_ms"] = round(waited * 1000, 3)
         if prepared is not None and prepared.repairs:
             meta["repaired"] = list(prepared.repairs)
         output, limit = result.output, session.settings.engine.output_limit
