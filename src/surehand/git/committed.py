@@ -25,12 +25,12 @@ _clean: dict[tuple[str, tuple[str, ...]], str] = {}
 """Folder of objects and commits → the secret that was found from there, or nothing."""
 
 
-def secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], bool]) -> str:
+def secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], bool], *, diffs: bool = False) -> str:
     """Return the path of a secret whose committed content a command may print, or nothing.
 
     Where that cannot be found out, `?` is returned: whoever asks has to be told.
     """
-    printed = prints(call)
+    printed = prints(call, diffs=diffs)
     place = next((each for each in places_around(folder) if is_repository(each)), None)
     if printed is None or place is None:
         return ""

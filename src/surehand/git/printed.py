@@ -65,10 +65,11 @@ def taken_apart(words: Sequence[str]) -> GitCall | None:
     return GitCall(folder, words[at], tuple(words[at + 1 :]), plain) if at < len(words) else None
 
 
-def prints(call: GitCall) -> Printed | None:
+def prints(call: GitCall, *, diffs: bool = False) -> Printed | None:
     """Return out of what a command prints contents that are committed; None when it prints none.
 
-    What `diff` prints of secrets is left out by the sandbox, but for the options that print everything.
+    What `diff` prints of secrets is left out by the sandbox, but for the options that print everything; `diffs` says
+    that there is no such sandbox.
     """
     name, words = call.name, call.words
     if name == "stash" and words[:1] == ("show",):
@@ -87,7 +88,7 @@ def prints(call: GitCall) -> Printed | None:
     if name == "diff-tree" and any(_PATCH.fullmatch(word) for word in words):
         return Printed("commits", _operands(words))
     if name in ("diff", "diff-index", "diff-files"):
-        in_full = any(_IN_FULL.fullmatch(word) for word in words)
+        in_full = diffs or any(_IN_FULL.fullmatch(word) for word in words)
         return Printed("trees", _operands(words) or ("HEAD",)) if in_full else None
     if name == "grep":
         return _grepped(words)

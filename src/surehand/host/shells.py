@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.core.errors import ToolFailure
 from surehand.core.secrets import is_secret
 from surehand.core.session import Kept
+from surehand.git.covered import prints_nothing, tracked_secrets
 from surehand.git.kept import git_dirs_touched, is_set_up
 from surehand.host import locations
 from surehand.host.environment import DEFAULT_PATH, cleaned
@@ -19,7 +20,7 @@ from surehand.host.private_folder import TRIALS, PrivateFolder, clear_abandoned
 from surehand.host.process import Launcher, LauncherFailure
 from surehand.host.sandbox import probe
 from surehand.host.sandbox.finding import inside, secrets_at_top, unchanged
-from surehand.host.sandbox.plan import Plan, closed_plan, open_plan
+from surehand.host.sandbox.plan import GIT_INFO, Plan, closed_plan, open_plan
 from surehand.host.trees import drop_old
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Shells:
         self._uncovered: tuple[str, ...] | None = None
         self._outdated = False
         self._young: set[str] = set()
+        self._for_git: tuple[tuple[str, ...], Launcher] | None = None
+        """The secrets that git tracks, and the launcher that does not cover them."""
         self._record: Record | None = None
 
     @property
@@ -307,13 +310,27 @@ class Shells:
         except LauncherFailure as failure:
             raise ToolFailure(f"commands cannot run here: {failure}", code="tool_unavailable") from failure
 
+    async def launcher_for(self, commands: Sequence[Sequence[str]]) -> Launcher:
+        """Return the launcher for a line of git commands: one that covers no file git tracks, where they print none."""
+        current, session = await self.launcher(), self.session
+        if not current.plan.namespaces or not (secrets := tracked_secrets(session.workspace, current.plan.masked)):
+            return current
+        if not prints_nothing(commands, session.workspace, session.roots):
+            return current
+        if self._for_git is not None and self._for_git[0] == secrets and not self._for_git[1].closed:
+            return self._for_git[1]
+        if self._for_git is not None:
+            self._retired.append(self._for_git[1])
+        self._for_git = secrets, await self._started(self.closed_plan(namespaces=True, uncovered=secrets))
+        return self._for_git[1]
+
     async def git_launcher(self, also: Sequence[str] = ()) -> Launcher:
         """Return a launcher of the caller's own for git, which may write in further folders."""
         if self.session.settings.sandbox.mode == "off" or not probe.available():
             return await self._started(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
         return await self._started(self.closed_plan(namespaces=probe.abilities().namespaces, also=also))
 
-    def closed_plan(self, *, namespaces: bool, also: Sequence[str] = ()) -> Plan:
+    def closed_plan(self, *, namespaces: bool, also: Sequence[str] = (), uncovered: Sequence[str] = ()) -> Plan:
         """Return what is enforced on this session's commands as things lie now; `also` may be written in, too."""
         session = self.session
         own = [locations.home(), os.path.dirname(locations.user_settings())]
@@ -330,8 +347,10 @@ class Shells:
             keeps_out=session.keeps_out,
             keeps_as_is=session.keeps_as_is,
             young=self._young,
+            uncovered=uncovered,
         )
-        return replace(plan, sockets=self._foreign(plan.sockets), hidden=(os.path.join(self.private_dir, TRIALS),))
+        hidden = tuple(os.path.join(self.private_dir, name) for name in (TRIALS, GIT_INFO))
+        return replace(plan, sockets=self._foreign(plan.sockets), hidden=hidden)
 
     def _foreign(self, sockets: tuple[str, ...]) -> tuple[str, ...]:
         """Leave out sockets of the session's own servers: in the machine's network they cannot be told from others'.
@@ -358,7 +377,7 @@ class Shells:
         """End every command and take the private temp away."""
         if self._memory is not None:
             await self._memory.close()
-        for launcher in (self._launcher, self._trials, *self._retired):
+        for launcher in (self._launcher, self._trials, self._for_git and self._for_git[1], *self._retired):
             if launcher is not None:
                 await launcher.close()
         for folder in list(self._journals):

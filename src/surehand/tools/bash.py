@@ -126,7 +126,7 @@ def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
     effects = list(understood(args, ctx).effects)
     if why := _altered(args, ctx):
         effects.append(Unreadable(why))
-    if why := sandbox_missing(ctx.session.settings.sandbox) or _prints_secrets(args, ctx):
+    if why := sandbox_missing(ctx.session.settings.sandbox) or _prints_secrets(args, ctx) or _tells_secret(args, ctx):
         effects.append(Unreadable(why))
     return effects
 
@@ -160,6 +160,23 @@ def _prints_secrets(args: BashArgs, ctx: ToolContext) -> str:
     return f"the sandbox cannot cover {secrets[0]} here, and the command could print it" if secrets else ""
 
 
+def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
+    """Say which secret a difference would print, where no sandbox leaves it out."""
+    if ctx.session.settings.sandbox.mode != "off" and probe.abilities().namespaces:
+        return ""
+    from surehand.core.secrets import is_secret
+    from surehand.git.committed import secret_reached
+    from surehand.git.printed import taken_apart
+
+    for each in understood(args, ctx).commands:
+        call = taken_apart(each.words) if each.name == "git" else None
+        if call is not None and call.name.startswith("diff"):
+            folder = os.path.join(each.cwd or ctx.cwd, call.folder)
+            if found := secret_reached(call, folder, is_secret, diffs=True):
+                return f"it may print {found}, which holds secrets, and no sandbox here leaves that out"
+    return ""
+
+
 async def _check(args: BashArgs, ctx: ToolContext) -> None:
     if args.run_in_background and not ctx.session.interactive:
         raise ToolFailure(
@@ -186,7 +203,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
 
         return await start(args, ctx)
     shells.stand_in(ctx.cwd)
-    launcher = await shells.launcher()
+    launcher = await (shells.launcher_for(lines) if (lines := _git_alone(args, ctx)) else shells.launcher())
     printed = Printed.of(ctx, shells)
     absent = launcher.plan.still_absent()
     journal = journal_of(args, ctx, shells, launcher)
@@ -199,6 +216,18 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         recorded = await Settling("Bash", described(args), launcher.plan, absent, journal).settle(ctx, outcome.ended)
     call = Call(understood(args, ctx), launcher, time_s(args, ctx))
     return result(ctx, call, printed, outcome, recorded)
+
+
+def _git_alone(args: BashArgs, ctx: ToolContext) -> list[tuple[str, ...]]:
+    """Return the git commands of a line that has no other ones, but those that read what a pipe gives them."""
+    report = understood(args, ctx)
+    runs = [each for each in report.effects if isinstance(each, RunCommand)]
+    git = [each.words for each in runs if each.words[:1] == ("git",)]
+    others = (each for each in runs if each.words[:1] != ("git",))
+    quiet = all(each.read_only and not each.implies for each in others)
+    plain = report.ok and quiet and not any(each.wrappers or not each.literal for each in report.commands)
+    remembers = ctx.options.get("persistent") and not args.run_in_background
+    return git if plain and not remembers else []
 
 
 async def _once(

@@ -147,6 +147,9 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
         bind(path, path)
     for path in plan["read_only"]:
         _freeze(path)
+    for path, shown_instead in plan["instead"].items():
+        bind(shown_instead, path)
+        set_read_only(path, True)
     cover(plan["masked"], scratch)
     system.unmount(scratch)
     os.close(held)

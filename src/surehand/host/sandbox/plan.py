@@ -9,7 +9,9 @@ from typing import Any, Final
 from surehand.core.frozen import field, frozen
 from surehand.core.secrets import is_secret
 from surehand.core.settings import SandboxSettings
+from surehand.git.covered import make_info
 from surehand.git.kept import git_dirs_near, git_dirs_of_worktree, kept_paths, leftovers, with_inner
+from surehand.git.places import places_around
 from surehand.host.sandbox.finding import PRIVATE, Says, homes, inside, look, mark, sockets_outside
 from surehand.host.sandbox.view import (
     EMPTY,
@@ -21,6 +23,8 @@ from surehand.host.sandbox.view import (
     shown_in,
 )
 
+GIT_INFO: Final = ".git-info"
+"""Where in the private folder lies what commands see of repositories; it is out of their reach."""
 _OWN: Final = (".surehand", "surehand.toml")
 _START_FILES: Final = (
     ".bashrc",
@@ -75,6 +79,8 @@ class Plan:
     shown: tuple[str, ...] = ()
     """What can be read in the closed folders, where it is: toolchains, what the user added."""
     limits: dict[str, int] = field(default_factory=dict[str, int])
+    instead: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Folders that commands see another one in the place of, read-only."""
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -123,6 +129,7 @@ class Plan:
             "shown": [path for path in self.shown if not inside(path, self.writable)],
             "private": [path for path in PRIVATE if path not in EMPTY and _is_plain_folder(path)],
             "read_only": list(self.read_only),
+            "instead": dict(self.instead),
             "pinned": list(self.pinned),
             "masked": [*self.masked, *self.sockets, *self.hidden],
             "forbidden": list(self.refused),
@@ -155,6 +162,7 @@ def closed_plan(
     keeps_out: Says = is_secret,
     keeps_as_is: Says | None = None,
     young: Container[str] = (),
+    uncovered: Container[str] = (),
 ) -> Plan:
     """Return the plan of a contained session.
 
@@ -163,7 +171,7 @@ def closed_plan(
     stays readable, and what one names outside the roots is shown. `added` are other paths that are shown. `keeps_out`
     says of a path whether the rules keep it from being read, `keeps_as_is` whether they keep it from being changed; a
     folder's ends in `/`. `young` are repositories that commands of this session made: they may still set them up,
-    without hooks.
+    without hooks. `uncovered` are secrets that stay readable, for a line of git alone.
     """
     real = _real([workspace, *roots])
     writable = _real([*real, *settings.writable, *opened, private_dir])
@@ -183,7 +191,8 @@ def closed_plan(
     tools = shown_in(closed, real, os.environ)
     shown = (*tools, *asked_for)
     beyond = [*secrets_shown(tools), *secrets_shown(("/etc", "/opt"), 4), *secrets_shown(asked_for, 32, 20_000)]
-    masked = [path for path in (*found.hidden, *beyond) if not _readable(path, real[0], readable)]
+    covered = [path for path in (*found.hidden, *beyond) if path not in uncovered]
+    masked = [path for path in covered if not _readable(path, real[0], readable)]
     sockets = sockets_outside(closed, (*shown, *writable), found.sockets)
     by_rule = [path for path in found.kept if inside(path, writable)]
     read_only = [path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)]
@@ -206,7 +215,26 @@ def closed_plan(
         closed=closed,
         shown=shown,
         limits=_limits(settings),
+        instead=_shown_info(real[0], repositories, private_dir) if namespaces else {},
     )
+
+
+def _shown_info(workspace: str, repositories: Iterable[str], private_dir: str) -> dict[str, str]:
+    """Make what commands see as `info` of each repository: with it, git prints no change of a secret."""
+    base = os.path.join(private_dir, GIT_INFO)
+    around = (place.common for place in places_around(workspace))
+    shown: dict[str, str] = {}
+    for at, folder in enumerate(dict.fromkeys((*repositories, *around))):
+        own = os.path.join(folder, "info")
+        try:
+            if not os.path.lexists(own):
+                os.mkdir(own)
+            if os.path.isdir(own) and not os.path.islink(own):
+                make_info(folder, os.path.join(base, str(at)))
+                shown[own] = os.path.join(base, str(at))
+        except OSError:
+            continue  # a repository of somebody else's
+    return shown
 
 
 def _between(roots: Sequence[str], paths: Iterable[str]) -> list[str]:

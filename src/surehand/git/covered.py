@@ -1,0 +1,129 @@
+"""Secrets that git tracks, in a sandbox that covers them: git still works, tells the truth, and prints none of them.
+
+Two things do that. Over `info` of every repository lies a copy whose attributes say of every secret's name that its
+changes are not to be printed; nothing in the repository counts more than those, and git itself says what it left out.
+And a line of git commands that read files without printing them runs where secrets that git tracks are not covered:
+with an empty file in the place of `.env`, `git status` would lie and `git commit -a` commit that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from surehand.core.secrets import SECRET_PATTERNS, is_secret
+from surehand.git.config import read_plain
+from surehand.git.index import tracked
+from surehand.git.model import what_asks
+from surehand.git.places import Place, places_around
+from surehand.git.printed import taken_apart
+
+_HEADING: Final = b"\n# Surehand: no change of a secret is printed.\n"
+_INFO: Final = 1 << 20
+
+
+def make_info(git_dir: str, folder: str) -> None:
+    """Make in `folder` what is shown to commands as `info` of a repository."""
+    os.makedirs(folder, exist_ok=True)
+    own = os.path.join(git_dir, "info")
+    for name in os.listdir(own) if os.path.isdir(own) else ():
+        data = read_plain(os.fsencode(os.path.join(own, name)), _INFO)
+        if data is not None:
+            _write(os.path.join(folder, name), data)
+    before = read_plain(os.fsencode(os.path.join(own, "attributes")), _INFO) or b""
+    _write(os.path.join(folder, "attributes"), before + _HEADING + _attributes(git_dir))
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def _attributes(git_dir: str) -> bytes:
+    lines = [_line(pattern) for pattern in SECRET_PATTERNS if not pattern.startswith("/")]
+    exact = (each.path for each in tracked(git_dir) if is_secret(each.path))
+    lines += [_quoted("/" + re.sub(r"([*?[\\])", r"\\\1", path)) + " -diff" for path in exact]
+    return os.fsencode("\n".join(lines) + "\n")
+
+
+def _line(pattern: str) -> str:
+    name, word = (pattern[1:], "!diff") if pattern.startswith("!") else (pattern, "-diff")
+    if name.endswith("/"):
+        name += "**"
+    return f"{_quoted('**/' + name if '/' in name else name)} {word}"
+
+
+def _quoted(pattern: str) -> str:
+    escaped = pattern.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def tracked_secrets(workspace: str, covered: Iterable[str]) -> tuple[str, ...]:
+    """Return which of the covered files are tracked by the repository around the workspace."""
+    found: list[str] = []
+    known = set(covered)
+    for place in places_around(workspace):
+        names = (os.path.join(place.top, each.path) for each in tracked(place.git_dir) if is_secret(each.path))
+        found += [path for path in names if path in known]
+    return tuple(found)
+
+
+_SAFE: Final[dict[str, re.Pattern[str]]] = {
+    "status": re.compile(
+        r"-[suzb]+.*|--(?:short|branch|show-stash|porcelain|long|untracked-files|ignored|no-renames).*"
+    ),
+    "add": re.compile(r"-[Aufnv]+|--(?:all|update|force|dry-run|verbose|no-all|ignore-errors)"),
+    "commit": re.compile(
+        r"-[aqm]+|--(?:all|message|quiet|amend|no-edit|allow-empty|signoff|no-gpg-sign|author|date).*"
+    ),
+    "diff": re.compile(
+        r"-[wbRMCU]\d*|--(?:cached|staged|stat|numstat|shortstat|name-only|name-status|summary|word-diff|no-color|color|"
+        r"check|quiet|exit-code|unified|minimal|patience|histogram|ignore-.*|no-renames|find-renames|merge-base)(?:=.*)?"
+    ),
+    "ls-files": re.compile(r"-[cdmostuz]+|--(?:cached|deleted|modified|others|exclude-standard|stage)"),
+    "rm": re.compile(r"-[rqf]+|--cached|--quiet|--force"),
+    "reset": re.compile(r"-q|--quiet|--mixed|--soft"),
+    "restore": re.compile(r"-[Sq]|--staged|--quiet"),
+    "rev-parse": re.compile(r"--(?:show-toplevel|abbrev-ref|short|verify|git-dir|is-inside-work-tree)"),
+    "log": re.compile(
+        r"-\d+|-n\d*|--(?:oneline|format|pretty|max-count|all|graph|decorate|stat|name-only|name-status).*"
+    ),
+}
+"""Subcommands that read files without printing what is in them, with the options for which that is so."""
+
+
+_SAYS_WHAT: Final = re.compile(r"-[aq]*m|--message|--no-edit")
+
+
+def prints_nothing(commands: Sequence[Sequence[str]], workspace: str, roots: Sequence[str]) -> bool:
+    """Tell whether git commands are known to print no file, in a repository that runs nothing of its own."""
+    calls = [taken_apart(words) for words in commands]
+    for call in calls:
+        known = _SAFE.get(call.name) if call is not None else None
+        if call is None or known is None or not call.plain or call.folder:
+            return False
+        if any(word.startswith("-") and word != "--" and not known.fullmatch(word) for word in call.words):
+            return False
+        if call.name == "commit" and not any(
+            re.match(r"-[aq]*m|--message|--no-edit|--amend", word) for word in call.words
+        ):
+            return False  # it would start an editor
+    if not calls or what_asks(workspace, roots):
+        return False
+    commits = any(call is not None and call.name in ("commit", "add") for call in calls)
+    return not (commits and any(_has_hooks(place) for place in places_around(workspace)))
+
+
+def _has_hooks(place: Place) -> bool:
+    """Tell whether a repository runs programs when something is committed."""
+    from surehand.git.config import settings_of
+
+    if settings_of(os.fsencode(place.git_dir), os.fsencode(place.common)).get(b"core.hookspath"):
+        return True
+    hooks = os.path.join(place.common, "hooks")
+    try:
+        return any(not name.endswith(".sample") for name in os.listdir(hooks))
+    except OSError:
+        return False

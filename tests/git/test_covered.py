@@ -1,0 +1,110 @@
+"""A secret that git tracks does not break git in the sandbox, and is not printed by it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from surehand import Surehand
+from surehand.core.call import ToolResult
+from surehand.core.settings import Settings
+from surehand.host.sandbox import probe
+from surehand.testing import scratch_app
+
+pytestmark = pytest.mark.skipif(not probe.abilities().namespaces, reason="secrets are covered with namespaces alone")
+
+
+def git(*words: str, cwd: Path) -> str:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    return subprocess.run(["git", *identity, *words], cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    (tmp_path / ".env").write_text("KEY=canary-1\n")
+    (tmp_path / "a.txt").write_text("a\n")
+    git("init", "-q", "-b", "main", cwd=tmp_path)
+    for key in ("name", "email"):
+        git("config", f"user.{key}", "t", cwd=tmp_path)
+    git("add", "-A", cwd=tmp_path)
+    git("commit", "-q", "-m", "one", cwd=tmp_path)
+    return tmp_path
+
+
+async def sh(app: Surehand, command: str) -> ToolResult:
+    result = await app.call("Bash", {"command": command})
+    assert "canary" not in result.output + str(result.data), command
+    return result
+
+
+async def test_status_is_clean_when_nothing_changed_and_names_the_file_when_it_did(repository: Path) -> None:
+    async with scratch_app(repository) as app:
+        assert (await sh(app, "git status --short")).data["stdout"] == ""
+        (repository / ".env").write_text("KEY=canary-2\n")
+        assert (await sh(app, "git status --short")).data["stdout"] == " M .env\n"
+        assert (await sh(app, "git status --short | cat")).data["stdout"] == " M .env\n"
+
+
+async def test_add_and_commit_take_its_true_content_and_print_none(repository: Path) -> None:
+    (repository / ".env").write_text("KEY=canary-2\n")
+    (repository / "a.txt").write_text("b\n")
+    async with scratch_app(repository) as app:
+        assert (await sh(app, "git add -A && git status --short")).data["stdout"] == "M  .env\nM  a.txt\n"
+        assert (await sh(app, "git commit -q -m two")).ok
+        (repository / ".env").write_text("KEY=canary-3\n")
+        assert (await sh(app, "git commit -am three")).ok
+    assert git("show", "HEAD:.env", cwd=repository) == "KEY=canary-3\n"
+    assert git("show", "HEAD~1:.env", cwd=repository) == "KEY=canary-2\n"
+
+
+@pytest.mark.parametrize("attributes", ["", "* diff\n.env diff=x text\n"])
+async def test_diff_leaves_its_hunk_out_and_says_so(repository: Path, attributes: str) -> None:
+    (repository / ".gitattributes").write_text(attributes)
+    (repository / ".env").write_text("KEY=canary-2\n")
+    (repository / "a.txt").write_text("b\n")
+    async with scratch_app(repository, approve=False) as app:
+        for command in ("git diff", "git diff HEAD", "git diff | head -50", "git diff -U10 HEAD -- ."):
+            shown = (await sh(app, command)).data["stdout"]
+            assert "Binary files a/.env and b/.env differ" in shown, command
+            assert "+b" in shown
+        (repository / ".env").unlink()
+        assert "Binary files a/.env and /dev/null differ" in (await sh(app, "git diff")).data["stdout"]
+
+
+async def test_its_content_stays_covered_in_every_other_command(repository: Path) -> None:
+    async with scratch_app(repository) as app:
+        for command in (
+            "git status; python3 -c \"print(open('.e'+'nv').read())\"",
+            "git diff --no-index /dev/null .e*",
+            "git -c alias.x='!cat .e*' x",
+            "git status && sh -c 'cat .e*'",
+            "git commit -qm x --allow-empty -v; git add -p < /dev/null",
+        ):
+            await sh(app, command)
+
+
+async def test_a_hook_does_not_see_it(repository: Path) -> None:
+    hook = repository / ".git/hooks/pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ncat .env > seen; cat .env\n")
+    hook.chmod(0o755)
+    async with scratch_app(repository) as app:
+        await sh(app, "git commit -q --allow-empty -m two")
+    assert "canary" not in (repository / "seen").read_text()
+
+
+@pytest.mark.parametrize("mode", ["off", "landlock alone"])
+async def test_where_nothing_leaves_it_out_a_difference_asks(
+    repository: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings.parse({"sandbox": {"mode": "off"}} if mode == "off" else {})
+    if mode != "off":
+        here = probe.abilities()
+        fields = {name: getattr(here, name) for name in type(here).__slots__}
+        monkeypatch.setattr(probe, "abilities", lambda: type(here)(**{**fields, "namespaces": False}))
+    (repository / ".env").write_text("KEY=canary-2\n")
+    async with scratch_app(repository, approve=False, settings=settings) as app:
+        assert not (await sh(app, "git diff")).ok
+        assert (await sh(app, "git status --short")).data["stdout"] == " M .env\n"
