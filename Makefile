@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check house bench conformance docs clean
+.PHONY: help setup run test test-slow seeds check house bench conformance docs clean
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: $(STAMP) ## the ordinary tests
 
 test-slow: $(STAMP) ## the long ones: fuzz, soak, faults
 	$(BIN)/python -m pytest -n 2 -m slow --timeout 3600
+
+seeds: $(STAMP) ## the table: line of the specification, the test that shows it, the result
+	$(BIN)/python tests/seeds/table.py
 
 check: $(STAMP) ## ruff, pyright strict and the layer test
 	$(BIN)/ruff check .

@@ -244,6 +244,7 @@ def test_a_variable_nested_too_deeply_is_wrong_not_a_crash(tmp_path: Path, monke
         config.load(str(tmp_path))
 
 
+@pytest.mark.spec("PERM-4")
 def test_bypass_must_be_confirmed_by_the_user_and_needs_the_sandbox(tmp_path: Path) -> None:
     from surehand import Surehand, ToolFailure
 

@@ -101,6 +101,7 @@ async def test_a_model_that_never_stops_is_stopped() -> None:
     assert (outcome.turns, outcome.stop, outcome.answered) == (4, "turn_limit", False)
 
 
+@pytest.mark.spec("ASK-1")
 async def test_a_token_limit_holds() -> None:
     model = ScriptedModel(*[[("double", {"n": n})] for n in range(100)])
     async with scratch_app(tools=[double]) as app:
@@ -119,6 +120,7 @@ async def test_a_cost_limit_holds() -> None:
     assert Limits().cost_of(outcome.usage) is None
 
 
+@pytest.mark.spec("ASK-1")
 async def test_a_time_limit_holds() -> None:
     model = ScriptedModel(*[[("double", {"n": n})] for n in range(100)])
     async with scratch_app(tools=[double]) as app:

@@ -53,6 +53,7 @@ async def test_the_alias_of_the_first_document_works() -> None:
         assert (await app.conversation(model).ask("main go")).results[0].output == "yes"
 
 
+@pytest.mark.spec("AGENT-1")
 async def test_an_unknown_profile_lists_those_there_are() -> None:
     model = by_prompt(main=[[("Agent", {"prompt": "x", "subagent_type": "pirate"})], "done"])
     async with scratch_app() as app:
@@ -152,6 +153,7 @@ async def test_what_sub_agents_spend_counts_for_the_limits_of_the_question() -> 
         assert again.turns == 1
 
 
+@pytest.mark.spec("AGENT-4")
 async def test_depth_is_limited() -> None:
     below = [[("Agent", {"prompt": "child: deeper"})] for _ in range(5)] + ["up"] * 5
     model = by_prompt(main=[[("Agent", {"prompt": "child: x"})], "done"], **{"child:": below})
@@ -293,6 +295,7 @@ async def test_a_worktree_agent_works_on_a_branch_and_leaves_its_parents_files_a
     os.rmdir(os.path.dirname(data["worktree"]))
 
 
+@pytest.mark.spec("PERM-7")
 async def test_a_worktree_agent_changes_nothing_outside_whatever_rules_and_approvers_say(tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     (repo / "dirty.txt").write_text("not committed\n")

@@ -44,12 +44,14 @@ def judge(tmp_path: Path) -> Judge:
     return judged
 
 
+@pytest.mark.spec("PERM-9")
 def test_everyday_reads_run_without_a_question(judge: Judge) -> None:
     decisions = judge(commands("everyday_reads.txt"), ())
     assert len(decisions) > 1000
     assert [command for command, decision in decisions.items() if decision != "allow"] == []
 
 
+@pytest.mark.spec("SHELL-4", "PERM-9")
 def test_what_writes_runs_connects_or_cannot_be_read_is_never_unasked(judge: Judge) -> None:
     decisions = judge(commands("never_unasked.txt"), ())
     assert len(decisions) > 1300

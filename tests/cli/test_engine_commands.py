@@ -39,6 +39,7 @@ def surehand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(tmp_path, capsys)
 
 
+@pytest.mark.spec("CLI-4")
 def test_stats_adds_up_what_named_sessions_measured(surehand: Command) -> None:
     assert surehand.facts("stats") == []
     for _ in range(2):

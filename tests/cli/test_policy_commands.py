@@ -59,6 +59,7 @@ def test_check_explains_commands_effects_and_rules_with_their_line(
     assert rules["Bash(ls:*)"]["source"] == "project"
 
 
+@pytest.mark.spec("CLI-3")
 def test_a_batch_answers_line_by_line_in_order_whatever_a_line_holds(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

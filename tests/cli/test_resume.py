@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from model_stub import Stub
 
 from pty_terminal import Terminal
@@ -57,6 +58,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+@pytest.mark.spec("ASK-4")
 def test_a_command_that_was_running_is_not_run_again(tmp_path: Path, stub: Stub) -> None:
     work = json.dumps({"command": "echo once >> effects.txt; sleep 60"})
     stub.script = [{"calls": [("a", "Bash", work)]}, {"text": "I will look first."}]

@@ -44,6 +44,7 @@ def test_ask_works_on_a_machine_with_nothing_configured(tmp_path: Path, question
     assert shown["model"]["provider"] == "offline"
 
 
+@pytest.mark.spec("ASK-3")
 def test_the_planner_says_that_it_is_no_model(tmp_path: Path) -> None:
     shown = json.loads(surehand("ask", "write me a poem", cwd=tmp_path).stdout)
     assert shown["answer"].startswith("I do not understand this. I am the offline planner (no language model)")

@@ -11,6 +11,7 @@ import pytest
 from surehand.cli.main import main
 
 
+@pytest.mark.spec("CLI-3")
 def test_parse_prints_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["--cwd", str(tmp_path), "shell", "parse", "cat a | sort -u > b"])
     facts = json.loads(capsys.readouterr().out)

@@ -71,6 +71,7 @@ def test_info_shows_one_tool_by_name_or_alias(tmp_path: Path) -> None:
     assert "Read" in json.loads(done.stdout)["error"]["hint"]
 
 
+@pytest.mark.spec("CLI-1")
 def test_invoke_prints_exactly_one_result(tmp_path: Path) -> None:
     code, result = invoked("tools.echo", {"text": "héllo\n世界"}, tmp_path)
     assert code == 0
@@ -98,6 +99,7 @@ def test_arguments_can_come_from_standard_input(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["output"] == "piped"
 
 
+@pytest.mark.spec("CLI-1")
 @pytest.mark.parametrize(
     ("name", "args", "code", "error"),
     [
@@ -212,6 +214,7 @@ def completed(*words: str, cwd: Path) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.spec("CLI-4")
 def test_completion_offers_options_of_sub_commands_sessions_and_changes(tmp_path: Path) -> None:
     done = surehand(
         "--session",

@@ -13,6 +13,7 @@ from surehand.core.names import full_name, name_problems, provider_map, provider
 SAFE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
+@pytest.mark.spec("CORE-9")
 @given(st.lists(st.text(min_size=1, max_size=100), min_size=1, max_size=30, unique=True))
 def test_every_name_reaches_every_provider_and_comes_back(names: list[str]) -> None:
     mapped = provider_map(names)

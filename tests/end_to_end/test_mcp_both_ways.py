@@ -65,6 +65,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     return near, far
 
 
+@pytest.mark.spec("MCP-3")
 async def test_tools_errors_and_permission_cross_the_wire(folders: tuple[Path, Path]) -> None:
     near, far = folders
     (far / "a.txt").write_text("far away\n")

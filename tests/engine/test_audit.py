@@ -31,6 +31,7 @@ def finished(call: ToolCall, result: ToolResult, decision: Decision | None = Non
     return Event("call_finished", "session_1", call.id, call.name, data)
 
 
+@pytest.mark.spec("ENG-10")
 def test_calls_and_refusals_are_recorded_with_rule_and_approval(tmp_path: Path) -> None:
     audit = Audit(str(tmp_path))
     allowed, refused, asked = (ToolCall("Bash", {"command": name}, id=name) for name in ("ls", "rm", "make"))
@@ -47,6 +48,7 @@ def test_calls_and_refusals_are_recorded_with_rule_and_approval(tmp_path: Path) 
     assert verify(str(tmp_path)).ok
 
 
+@pytest.mark.spec("ENG-10")
 def test_no_secret_reaches_the_log(tmp_path: Path) -> None:
     audit = Audit(str(tmp_path))
     args = {

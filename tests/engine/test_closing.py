@@ -32,6 +32,7 @@ def audit_folder(app: Surehand) -> str:
     return os.path.join(app.session.state_dir, "audit")
 
 
+@pytest.mark.spec("SESS-1")
 async def test_a_call_under_way_when_the_application_closes_is_stopped_and_recorded(tmp_path: Path) -> None:
     started, cleaned = asyncio.Event(), list[bool]()
 
@@ -57,6 +58,7 @@ async def test_a_call_under_way_when_the_application_closes_is_stopped_and_recor
     assert verify(audit_folder(app)).ok
 
 
+@pytest.mark.spec("SESS-1")
 async def test_a_call_that_waits_for_an_answer_is_stopped_too(tmp_path: Path) -> None:
     asked = asyncio.Event()
 
@@ -75,6 +77,7 @@ async def test_a_call_that_waits_for_an_answer_is_stopped_too(tmp_path: Path) ->
     assert not (tmp_path / "ws" / "a.txt").exists()
 
 
+@pytest.mark.spec("SESS-1")
 async def test_a_call_after_the_end_is_refused_with_what_to_do(tmp_path: Path) -> None:
     async with opened(tmp_path / "ws") as app:
         pass

@@ -37,6 +37,7 @@ async def echo(text: str, times: int = 1) -> str:
     return text * times
 
 
+@pytest.mark.spec("ENG-1")
 async def test_a_call_goes_in_and_a_result_comes_out() -> None:
     result = await run_tool(echo, {"text": "hi", "times": 2})
     assert result.ok
@@ -47,6 +48,7 @@ async def test_a_call_goes_in_and_a_result_comes_out() -> None:
     assert result.meta["truncated"] is False
 
 
+@pytest.mark.spec("CORE-5")
 async def test_an_unknown_tool_suggests_the_nearest_names() -> None:
     async with scratch_app(tools=[echo]) as app:
         result = await app.call("ehco", {})
@@ -63,6 +65,7 @@ async def test_a_tool_outside_the_allow_list_is_unavailable() -> None:
     assert result.error.code == "tool_unavailable"
 
 
+@pytest.mark.spec("CORE-10")
 async def test_wrong_arguments_list_every_fault_and_an_example() -> None:
     result = await run_tool(echo, {"times": [], "tex": "a"})
     assert result.error is not None
@@ -254,6 +257,7 @@ async def test_progress_reaches_listeners_from_a_context() -> None:
     assert seen == [Progress("half", 1, 2)]
 
 
+@pytest.mark.spec("CORE-3")
 async def test_one_running_call_can_be_cancelled_alone() -> None:
     started = asyncio.Event()
     cleaned: list[bool] = []
@@ -457,6 +461,7 @@ async def test_a_switched_off_tool_is_unavailable() -> None:
     assert result.error.code == "tool_unavailable"
 
 
+@pytest.mark.spec("CORE-7")
 async def test_a_tool_is_initialised_on_first_use_and_closed_at_the_end() -> None:
     story: list[str] = []
 

@@ -84,6 +84,7 @@ def no_leftovers(folder: Path) -> bool:
     return os.listdir(folder) == ["a.txt"]
 
 
+@pytest.mark.spec("SESS-1")
 @pytest.mark.parametrize("tool", ["Write", "MultiEdit", "Undo"])
 async def test_a_writer_cancelled_before_it_writes_never_writes(app: Surehand, tmp_path: Path, tool: str) -> None:
     with holding(tmp_path):
@@ -102,6 +103,7 @@ async def test_a_writer_cancelled_before_it_writes_never_writes(app: Surehand, t
     assert (tmp_path / "a.txt").read_text() == "older\n"
 
 
+@pytest.mark.spec("SESS-1")
 async def test_a_writer_that_times_out_before_it_writes_never_writes(app: Surehand, tmp_path: Path) -> None:
     with holding(tmp_path):
         result = await app.call("Edit", CHANGES["Edit"])
@@ -126,6 +128,7 @@ class Standstill:
             self.go_on.wait()
 
 
+@pytest.mark.spec("SESS-1")
 @pytest.mark.parametrize("tool", ["Write", "MultiEdit", "Undo"])
 async def test_a_writer_cancelled_after_it_wrote_says_written_with_its_undo(app: Surehand, tool: str) -> None:
     stop = Standstill(app)

@@ -178,6 +178,7 @@ async def test_a_tool_whose_metrics_are_switched_off_is_not_measured() -> None:
         assert app.metrics.of("quiet") is None
 
 
+@pytest.mark.spec("ENG-4")
 def test_prometheus_text_is_well_formed_and_escapes_names() -> None:
     metrics = counted(0.1)
     metrics.finished('odd"name\\\n', 0.1, "timeout", ran=False)

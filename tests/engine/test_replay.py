@@ -68,6 +68,7 @@ async def test_a_recording_holds_every_call_and_is_private(tmp_path: Path) -> No
     assert recording.calls[0].verdict == "allow"
 
 
+@pytest.mark.spec("ENG-9")
 async def test_nothing_changed_means_nothing_differs(tmp_path: Path) -> None:
     file = tmp_path / "calls.jsonl"
     await recorded(tmp_path, file)
@@ -77,6 +78,7 @@ async def test_nothing_changed_means_nothing_differs(tmp_path: Path) -> None:
     assert [each.result.meta["call_id"] for each in calls] == [each.recorded.call.id for each in calls]
 
 
+@pytest.mark.spec("ENG-9")
 async def test_each_difference_is_named_by_its_place(tmp_path: Path) -> None:
     file = tmp_path / "calls.jsonl"
     await recorded(tmp_path, file)

@@ -79,6 +79,7 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> tuple[Collector, Histogram, li
     return collector, histogram, made
 
 
+@pytest.mark.spec("ENG-4")
 async def test_each_call_is_a_span_and_a_duration(collected: tuple[Collector, Histogram, Sequence[Any]]) -> None:
     collector, histogram, made = collected
     async with scratch_app(tools=[works, fails], builtin=False) as app:

@@ -226,6 +226,7 @@ def close_at_points(folder: Path, most: int | None) -> None:
     bench.history.close()
 
 
+@pytest.mark.spec("SESS-5")
 def test_a_kill_while_closing_loses_nothing_that_could_be_taken_back(tmp_path: Path) -> None:
     close_at_points(tmp_path, most=40)
 

@@ -30,6 +30,7 @@ def git(*words: str, cwd: Path) -> None:
     subprocess.run(["git", *identity, *words], cwd=cwd, check=True, capture_output=True)
 
 
+@pytest.mark.spec("SEC-1")
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -51,6 +51,7 @@ async def worktree_agent(app: Surehand) -> str:
     return outcome.results[0].output
 
 
+@pytest.mark.spec("SEC-1")
 async def test_what_a_repository_names_is_asked_about_and_not_run_if_refused(repository: Path, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     plant(repository, canary)

@@ -328,6 +328,7 @@ def writes(*paths: str) -> str:
     return f'python3 -c "{code}" {names}'
 
 
+@pytest.mark.spec("SHELL-9")
 def test_what_a_rule_denies_to_write_is_not_written_by_any_program(box: Box) -> None:
     box.permissions["deny"] += ["Edit(secret.cfg)", "Write(./config/**)", "Edit(*.lock)"]
     kept = ["secret.cfg", "config/prod/a.toml", "sub/deep/uv.lock"]
@@ -437,6 +438,7 @@ def test_a_worktree_of_git_can_commit(box: Box) -> None:
     assert not hook["ok"]
 
 
+@pytest.mark.spec("SHELL-9")
 def test_there_is_no_network_but_a_loopback_of_its_own(box: Box) -> None:
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]

@@ -154,6 +154,7 @@ async def test_noise_and_wrong_ids_hurt_no_call(tmp_path: Path) -> None:
         assert (await app.call("rough:echo", {"text": "right"})).output == "right"
 
 
+@pytest.mark.spec("MCP-1")
 @pytest.mark.parametrize("how", ["no json", "no text", "no result", "a list", "cut off"])
 async def test_an_unreadable_answer_fails_its_call_at_once_and_the_connection_goes_on(tmp_path: Path, how: str) -> None:
     async with opened(tmp_path, rough=rough()) as app:
@@ -174,6 +175,7 @@ async def test_what_a_server_says_in_an_error_cannot_steer_a_terminal(tmp_path: 
         assert result.error.message.isprintable()
 
 
+@pytest.mark.spec("ENG-11")
 async def test_text_that_forges_the_end_of_a_result_stays_inside_the_marks(tmp_path: Path) -> None:
     async with opened(tmp_path, rough=rough()) as app:
         result = marked(await app.call("rough:end"))

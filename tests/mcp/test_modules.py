@@ -52,6 +52,7 @@ async def app(tmp_path: Path) -> AsyncIterator[Surehand]:
         yield opened
 
 
+@pytest.mark.spec("MCP-2")
 async def test_each_module_becomes_one_server_with_name_version_and_tools(app: Surehand) -> None:
     servers = create_mcp_servers(app)
     assert list(servers) == ["voice", "quiet"]

@@ -267,6 +267,7 @@ async def test_http_wants_the_token_and_refuses_foreign_hosts_and_origins(tmp_pa
         assert broken.json()["error"]["code"] == -32700
 
 
+@pytest.mark.spec("MCP-3")
 @pytest.mark.parametrize(
     ("name", "value", "status"),
     [

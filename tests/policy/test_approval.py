@@ -37,6 +37,7 @@ def question(tmp_path: Path, command: str = "git commit -m x", **facts: Any) -> 
     return Question(ToolCall("Bash", args, source="model"), "Bash", decision, **values)
 
 
+@pytest.mark.spec("ENG-11")
 def test_a_question_shows_command_effects_diff_and_origin(tmp_path: Path) -> None:
     asked = question(tmp_path, preview=Preview("", diff="--- a\n+++ b\n-old\n+new"), origins=("web", "workspace"))
     text = asked.text()
@@ -186,6 +187,7 @@ async def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: P
     assert refused.kind == "no"
 
 
+@pytest.mark.spec("PERM-3")
 async def test_the_terminal_shows_what_will_run_and_takes_each_answer(tmp_path: Path) -> None:
     once, shown = await typed(tmp_path, "y")
     assert once.kind == "once"

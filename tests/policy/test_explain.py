@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from policy_requests import judge
 
 from surehand.core.effects import Connect, RunCommand, WritePath
@@ -15,6 +16,7 @@ def rule(verdict: str, text: str, line: int) -> Rule:
     return parse_rule(verdict, text, Origin("user", "config.toml", line))
 
 
+@pytest.mark.spec("PERM-1")
 def test_an_explanation_names_commands_effects_rules_and_what_would_spare_the_question(tmp_path: Path) -> None:
     command = RunCommand(("touch", "a\x1b[2J"), False, implies=(WritePath(str(tmp_path / "a")), Connect("example.com")))
     decision = judge(["ask Edit(b)"], tmp_path, command, tool="Bash")

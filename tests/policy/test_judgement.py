@@ -60,6 +60,7 @@ def test_a_sibling_with_the_same_beginning_is_outside(tmp_path: Path) -> None:
     assert verdict([], workspace, ReadPath(f"{workspace}-evil/x"), read_only=True) == "ask"
 
 
+@pytest.mark.spec("PERM-5")
 def test_a_link_is_judged_by_its_name_and_by_where_it_leads(tmp_path: Path) -> None:
     workspace, other = tmp_path / "ws", tmp_path / "other"
     workspace.mkdir()
@@ -225,6 +226,7 @@ def test_accept_edits_writes_ordinary_files_inside(tmp_path: Path, name: str) ->
     assert verdict([], tmp_path, RunCommand(("make",), False), tool="Bash", mode="accept-edits") == "ask"
 
 
+@pytest.mark.spec("PERM-4")
 @pytest.mark.parametrize(
     "effect",
     [

@@ -161,6 +161,7 @@ def test_a_home_and_an_absolute_rule_are_anchored(tmp_path: Path) -> None:
     assert verdict(["allow Read(/etc/hosts)"], tmp_path, ReadPath("/etc/passwd"), read_only=True) == "ask"
 
 
+@pytest.mark.spec("PERM-1")
 @pytest.mark.parametrize(
     ("rule", "host", "matches"),
     [

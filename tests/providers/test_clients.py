@@ -53,6 +53,7 @@ async def launch() -> str:
 SAFE = provider_safe("math.double")
 
 
+@pytest.mark.spec("ASK-3")
 async def test_text_streams_and_usage_is_counted(model: Model, stub: Stub) -> None:
     stub.script = [{"text": "hello there"}]
     pieces: list[str] = []

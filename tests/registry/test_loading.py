@@ -153,6 +153,7 @@ def test_a_module_path_gives_its_tools(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(registry) == []
 
 
+@pytest.mark.spec("REG-6")
 def test_installed_packages_offer_tools_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sample_plugin.py").write_text(greeting("plugged"))
     info = tmp_path / "sample_plugin-1.0.dist-info"
@@ -221,6 +222,7 @@ async def test_a_call_that_waits_for_an_answer_runs_on_the_tool_it_started_with(
         assert app.registry.lifecycle.state("act") == "ready"
 
 
+@pytest.mark.spec("REG-6")
 async def test_a_watched_folder_is_reloaded_on_the_fly(tmp_path: Path) -> None:
     changed = asyncio.Event()
     registry = Registry()

@@ -168,6 +168,7 @@ def test_unregistering_takes_name_and_aliases_away() -> None:
         registry.unregister("a")
 
 
+@pytest.mark.spec("REG-5")
 def test_unregistering_what_others_need_is_refused_or_cascades() -> None:
     registry = Registry()
     registry.register(make("base"))

@@ -84,6 +84,7 @@ def test_a_query_finds_what_it_means(query: str, first: str | None) -> None:
     assert (found(query) or [None])[0] == first
 
 
+@pytest.mark.spec("REG-8")
 @pytest.mark.parametrize(
     ("typo", "meant"),
     [
@@ -133,6 +134,7 @@ def test_words_of_scripts_without_blanks_are_pairs_of_characters() -> None:
     assert words("ｆｕｌｌ") == ["full"]
 
 
+@pytest.mark.spec("REG-8")
 def test_ten_thousand_tools_are_searched_well_under_a_millisecond() -> None:
     chance = random.Random(7)
     vocabulary = ["".join(chance.choices("abcdefghijklmnop", k=chance.randint(3, 9))) for _ in range(3000)]

@@ -32,6 +32,7 @@ async def test_tool_execution() -> None:
     assert (result.ok, result.output) == (True, "hi")
 
 
+@pytest.mark.spec("PERM-2")
 async def test_permission_requirements(tmp_path: Path) -> None:
     approver = Says("once")
     async with scratch_app(tmp_path, approver=approver) as app:
@@ -42,6 +43,7 @@ async def test_permission_requirements(tmp_path: Path) -> None:
     assert len(approver.asked) == 1
 
 
+@pytest.mark.spec("REG-1")
 def test_register_tool() -> None:
     registry = Registry()
     made = registry.register(make("a"))
@@ -50,6 +52,7 @@ def test_register_tool() -> None:
         registry.register(make("a"))
 
 
+@pytest.mark.spec("REG-1")
 def test_get_tool() -> None:
     registry = Registry()
     made = registry.register(make("a"))
@@ -57,6 +60,7 @@ def test_get_tool() -> None:
     assert registry.get("b") is None
 
 
+@pytest.mark.spec("REG-1")
 def test_list_tools() -> None:
     registry = Registry()
     registry.register(make("a"))
@@ -64,6 +68,7 @@ def test_list_tools() -> None:
     assert registry.list() == [("a", "Does a."), ("b", "Does b.")]
 
 
+@pytest.mark.spec("REG-2")
 def test_filter_tools() -> None:
     registry = Registry()
     made = registry.register(make("a"))
@@ -71,6 +76,7 @@ def test_filter_tools() -> None:
     assert registry.filter(["a", "does not exist"]) == [made]
 
 
+@pytest.mark.spec("FILE-1")
 async def test_read_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("content\n")
     async with scratch_app(tmp_path) as app:
@@ -80,6 +86,7 @@ async def test_read_file(tmp_path: Path) -> None:
     assert not missing.ok
 
 
+@pytest.mark.spec("FILE-3")
 async def test_write_file(tmp_path: Path) -> None:
     approver = Says("once")
     async with scratch_app(tmp_path, approver=approver) as app:
@@ -91,6 +98,7 @@ async def test_write_file(tmp_path: Path) -> None:
     assert len(approver.asked) == 2
 
 
+@pytest.mark.spec("FILE-4")
 async def test_edit_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one two\n")
     async with scratch_app(tmp_path) as app:
@@ -124,12 +132,14 @@ async def test_file_pattern_matching(tmp_path: Path) -> None:
     assert "b.txt" not in found.output
 
 
+@pytest.mark.spec("SHELL-1")
 async def test_execute_command(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         done = await app.call("Bash", {"command": "echo out; echo err >&2; exit 3"})
     assert (done.data["exit_code"], done.data["stdout"], done.data["stderr"]) == (3, "out\n", "err\n")
 
 
+@pytest.mark.spec("SHELL-1")
 async def test_timeout_control(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         done = await app.call("Bash", {"command": "sleep 60", "timeout": 300})
@@ -137,6 +147,7 @@ async def test_timeout_control(tmp_path: Path) -> None:
     assert done.error.code == "timeout"
 
 
+@pytest.mark.spec("PERM-2")
 async def test_permission_check(tmp_path: Path) -> None:
     approver = Says("no")
     (tmp_path / "src").mkdir()
@@ -163,6 +174,7 @@ async def test_delegate_task(tmp_path: Path) -> None:
     assert outcome.results[0].output.startswith("I have")
 
 
+@pytest.mark.spec("AGENT-2")
 async def test_tool_filtering(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         outcome = await app.conversation(delegated(subagent_type="explorer")).ask("delegate")
@@ -170,6 +182,7 @@ async def test_tool_filtering(tmp_path: Path) -> None:
     assert "'Write'" not in outcome.results[0].output
 
 
+@pytest.mark.spec("CORE-1")
 def test_a_tool_of_ones_own_follows_the_same_interface() -> None:
     @tool
     def mine(text: str) -> str:

@@ -35,6 +35,7 @@ def test_register_a_single_tool() -> None:
     assert registry.get("shout") is shout
 
 
+@pytest.mark.spec("REG-3")
 def test_register_a_tool_module() -> None:
     registry = Registry()
     registry.register_module("voice", [shout, whisper])
@@ -48,12 +49,14 @@ def test_query_registered_tools() -> None:
     assert registry.all() == [shout, whisper]
 
 
+@pytest.mark.spec("REG-4")
 def test_validate_a_tool_definition() -> None:
     assert problems(shout) == []
     wrong = Tool(name="", description="", args={"type": "object"}, run=lambda args, ctx: None)
     assert len(problems(wrong)) == 2
 
 
+@pytest.mark.spec("REG-3")
 def test_server_configuration_validation() -> None:
     registry = Registry()
     registry.register_module("voice", [shout])
@@ -68,12 +71,14 @@ async def test_check_tool_permission() -> None:
     assert refused.error.code == "tool_unavailable"
 
 
+@pytest.mark.spec("PERM-6")
 def test_permission_filtering() -> None:
     registry = Registry()
     registry.register_module("voice", [shout, whisper])
     assert registry.names() == ["mcp__voice__shout", "mcp__voice__whisper"]
 
 
+@pytest.mark.spec("PERM-6")
 async def test_module_level_permission() -> None:
     registry = Registry()
     registry.register_module("voice", [shout])
@@ -87,6 +92,7 @@ async def test_module_level_permission() -> None:
     assert denied.error.code == "permission_denied"
 
 
+@pytest.mark.spec("CORE-8")
 async def test_tool_execution_exception() -> None:
     @tool(read_only=True)
     async def broken() -> None:
@@ -99,6 +105,7 @@ async def test_tool_execution_exception() -> None:
     assert "out of paper" in shape["content"][0]["text"]
 
 
+@pytest.mark.spec("CORE-8")
 async def test_argument_validation_error() -> None:
     result = await run_tool(shout, {"text": 5, "volume": 11})
     assert result.error is not None
@@ -107,6 +114,7 @@ async def test_argument_validation_error() -> None:
     assert "volume" in result.error.message
 
 
+@pytest.mark.spec("ENG-8")
 async def test_tool_execution_logging(caplog: pytest.LogCaptureFixture) -> None:
     @tool(read_only=True)
     async def broken() -> None:
@@ -121,6 +129,7 @@ async def test_tool_execution_logging(caplog: pytest.LogCaptureFixture) -> None:
         assert words in logged
 
 
+@pytest.mark.spec("ASK-5")
 async def test_streaming_input_call() -> None:
     async def messages() -> AsyncIterator[str]:
         yield "first"
@@ -132,6 +141,7 @@ async def test_streaming_input_call() -> None:
     assert [outcome.results[0].output for outcome in outcomes] == ["A", "B"]
 
 
+@pytest.mark.spec("CORE-3")
 async def test_async_generator_compatibility() -> None:
     @tool(read_only=True)
     async def slow() -> AsyncIterator[object]:
@@ -164,15 +174,18 @@ def test_runtime_type_validation() -> None:
         Person.model_validate({"name": 1})
 
 
+@pytest.mark.spec("MCP-4")
 async def test_basic_arithmetic() -> None:
     assert (await run_tool(CALCULATOR[0], {"expression": "2 + 3 * 4"})).output == "2 + 3 * 4 = 14.00"
 
 
+@pytest.mark.spec("MCP-4")
 async def test_decimal_precision() -> None:
     assert (await run_tool(CALCULATOR[0], {"expression": "1 / 3", "precision": 4})).output == "1 / 3 = 0.3333"
     assert (await run_tool(CALCULATOR[0], {"expression": "1 / 3"})).output == "1 / 3 = 0.33"
 
 
+@pytest.mark.spec("MCP-4")
 @pytest.mark.parametrize("expression", ["2 +", "1/0", "9**9**9", "__import__('os')", "(" * 100_000])
 async def test_handle_invalid_expressions(expression: str) -> None:
     result = await run_tool(CALCULATOR[0], {"expression": expression})
@@ -180,6 +193,7 @@ async def test_handle_invalid_expressions(expression: str) -> None:
     assert result.output.startswith("Calculation error:")
 
 
+@pytest.mark.spec("MCP-2")
 async def test_application_initialisation(tmp_path: Path) -> None:
     async with Surehand(tmp_path, modules={"voice": [shout, whisper]}) as app:
         assert "voice" in app.registry.modules()

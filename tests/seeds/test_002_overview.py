@@ -47,12 +47,14 @@ def numbered(found: Mapping[str, Any]) -> tuple[str, int, int]:
     return found["code"], found["layer"], found["number"]
 
 
+@pytest.mark.spec("FILE-5")
 async def test_layer_1_parameter_consistency(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         found = await refusal(app, file_path="a", old_string="x", new_string="x")
     assert numbered(found) == ("precondition_failed", 1, 1)
 
 
+@pytest.mark.spec("PERM-5")
 async def test_layer_2_path_normalisation_and_permission(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     settings = Settings.parse({"permissions": {"deny": ["Edit(./a)"]}})
@@ -63,6 +65,7 @@ async def test_layer_2_path_normalisation_and_permission(tmp_path: Path) -> None
             assert found["number"] == 2
 
 
+@pytest.mark.spec("FILE-5")
 async def test_layer_3_file_creation_logic(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         made = await app.call("Edit", {"file_path": "new/a", "old_string": "", "new_string": "content"})
@@ -83,6 +86,7 @@ async def test_layer_5_file_existence(tmp_path: Path) -> None:
     assert numbered(found) == ("precondition_failed", 5, 4)
 
 
+@pytest.mark.spec("FILE-5")
 @pytest.mark.parametrize(("name", "content"), [("a.ipynb", b"{}"), ("a", b"\0\1\2x" * 20), ("a", b"ab\0x")])
 async def test_layer_6_file_type(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
@@ -91,6 +95,7 @@ async def test_layer_6_file_type(tmp_path: Path, name: str, content: bytes) -> N
     assert numbered(found) == ("precondition_failed", 6, 5)
 
 
+@pytest.mark.spec("FILE-5")
 async def test_layer_7_forced_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     async with scratch_app(tmp_path) as app:
@@ -109,6 +114,7 @@ async def test_layer_7_holds_for_write_as_well(tmp_path: Path) -> None:
     assert (result.error.details["layer"], result.error.details["number"]) == (7, 6)
 
 
+@pytest.mark.spec("FILE-5")
 async def test_layer_8_modification_time(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x\n")
     async with scratch_app(tmp_path) as app:
@@ -123,6 +129,7 @@ async def test_layer_8_modification_time(tmp_path: Path) -> None:
     assert again.ok
 
 
+@pytest.mark.spec("FILE-5")
 @pytest.mark.parametrize(("old", "number"), [("z", 8), ("x", 9)])
 async def test_layer_9_content_present_and_unique(tmp_path: Path, old: str, number: int) -> None:
     (tmp_path / "a").write_text("x\nx\n")
@@ -132,6 +139,7 @@ async def test_layer_9_content_present_and_unique(tmp_path: Path, old: str, numb
     assert numbered(found) == ("precondition_failed", 9, number)
 
 
+@pytest.mark.spec("ENG-1")
 async def test_the_layers_hold_in_their_order(tmp_path: Path) -> None:
     """Every later fault is there too; the earliest layer speaks."""
     (tmp_path / "a").write_bytes(b"x\0x")
@@ -144,6 +152,7 @@ async def test_the_layers_hold_in_their_order(tmp_path: Path) -> None:
 # -- read state --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("FILE-6")
 async def test_read_edit_and_write_update_the_read_state(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     async with scratch_app(tmp_path) as app:
@@ -155,6 +164,7 @@ async def test_read_edit_and_write_update_the_read_state(tmp_path: Path) -> None
     assert (tmp_path / "a").read_text() == "four\n"
 
 
+@pytest.mark.spec("FILE-6")
 async def test_a_touched_file_with_the_same_content_is_no_conflict(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     async with scratch_app(tmp_path) as app:
@@ -163,6 +173,7 @@ async def test_a_touched_file_with_the_same_content_is_no_conflict(tmp_path: Pat
         assert (await app.call("Edit", {"file_path": "a", "old_string": "one", "new_string": "two"})).ok
 
 
+@pytest.mark.spec("FILE-6")
 async def test_a_change_under_the_same_time_and_size_is_found(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     os.utime(tmp_path / "a", (1_000_000_000, 1_000_000_000))
@@ -208,6 +219,7 @@ async def test_unsafe_calls_run_one_after_another() -> None:
     assert all(result.ok for result in results)
 
 
+@pytest.mark.spec("ENG-2")
 async def test_results_stream_as_they_finish() -> None:
     gate = asyncio.Event()
 
@@ -242,6 +254,7 @@ def test_an_mcp_answer_becomes_a_result() -> None:
     assert "broken" in bad.error.message
 
 
+@pytest.mark.spec("MCP-1")
 async def test_tools_of_an_mcp_server_are_registered_under_its_name(tmp_path: Path) -> None:
     server = McpServerSettings(command=sys.executable, args=("-S", ROUGH))
     async with Surehand(tmp_path, settings=Settings(), approver=Says("once"), mcp_servers={"rough": server}) as app:
@@ -251,6 +264,7 @@ async def test_tools_of_an_mcp_server_are_registered_under_its_name(tmp_path: Pa
         assert "mcp__rough__echo" in app.registry
 
 
+@pytest.mark.spec("MCP-1")
 async def test_a_server_nobody_configured_is_named(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         result = await app.call("mcp__nobody__echo", {})
@@ -267,6 +281,7 @@ async def test_tools_of_a_module_carry_the_name_of_their_server() -> None:
 # -- the template for tools of one's own -------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CORE-1")
 async def test_the_template_of_a_new_tool() -> None:
     @tool(concurrency_safe=True, read_only=True)
     async def custom_tool(parameter1: str, parameter2: float | None = None) -> AsyncIterator[object]:

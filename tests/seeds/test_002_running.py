@@ -61,6 +61,7 @@ WAYS: dict[State, list[State]] = {
 STATES: tuple[State, ...] = get_args(State)
 
 
+@pytest.mark.spec("LIFE-1")
 @pytest.mark.parametrize(("before", "after"), [pair for pair in product(WAYS, STATES) if pair[1] != "registered"])
 def test_the_state_diagram(before: State, after: State) -> None:
     life = Lifecycle()
@@ -78,6 +79,7 @@ def test_the_state_diagram(before: State, after: State) -> None:
         assert life.state("t") == before
 
 
+@pytest.mark.spec("LIFE-1")
 async def test_a_tool_lives_through_the_diagram() -> None:
     async def initialize(session: object) -> None:
         del session
@@ -105,6 +107,7 @@ async def test_a_tool_lives_through_the_diagram() -> None:
     assert all(move.at > 0 for move in history)
 
 
+@pytest.mark.spec("LIFE-2")
 def test_moves_are_recorded_and_told_and_may_be_refused() -> None:
     life, told = Lifecycle(), list[Transition]()
     life.registered("t")
@@ -117,6 +120,7 @@ def test_moves_are_recorded_and_told_and_may_be_refused() -> None:
     assert [(move.before, move.after, move.why) for move in told] == [("registered", "disabled", "switched off")]
 
 
+@pytest.mark.spec("CORE-7")
 async def test_a_failed_initialization_ends_in_failed() -> None:
     async def initialize(session: object) -> None:
         raise RuntimeError("no power")
@@ -144,6 +148,7 @@ def checked(answer: Health | Exception) -> Tool:
     )
 
 
+@pytest.mark.spec("LIFE-3")
 @pytest.mark.parametrize(
     ("answer", "status", "message"),
     [
@@ -161,6 +166,7 @@ async def test_health_report(answer: Health | Exception, status: str, message: s
         assert report.details == answer.details
 
 
+@pytest.mark.spec("LIFE-3")
 async def test_health_of_an_unknown_tool_is_not_found() -> None:
     async with scratch_app(builtin=False) as app:
         report = await app.health.check("t")
@@ -189,6 +195,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.spec("ENG-4")
 async def test_metrics_have_the_groups_and_names_of_the_overview() -> None:
     @tool(read_only=True)
     async def moody(mood: Literal["good", "bad"]) -> str:
@@ -234,6 +241,7 @@ def measured(seconds: list[float], waited: int = 0) -> ToolMetrics:
     return found
 
 
+@pytest.mark.spec("ENG-5")
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
@@ -249,12 +257,14 @@ def test_adaptive_timeout(seconds: list[float], expected: float) -> None:
     assert advice.reason
 
 
+@pytest.mark.spec("ENG-5")
 @pytest.mark.parametrize(("waited", "after"), [(11, 9), (10, None), (1, None), (0, 11)])
 def test_concurrency_goes_down_over_ten_percent_and_up_under_one(waited: int, after: int | None) -> None:
     advice = advise_concurrency(measured([0.1] * 100, waited), 10)
     assert (advice and advice.after) == after
 
 
+@pytest.mark.spec("ENG-5")
 @pytest.mark.parametrize(("calls", "seconds", "on"), [(11, 0.2, True), (10, 0.2, False), (11, 0.1, False)])
 def test_caching_for_frequent_and_slow_tools(calls: int, seconds: float, on: bool) -> None:
     assert (advise_caching(measured([seconds] * calls), enabled=False) is not None) is on
@@ -279,6 +289,7 @@ CONFIGURATION = {
 }
 
 
+@pytest.mark.spec("ENG-3")
 def test_a_tool_has_every_setting_of_the_overview() -> None:
     assert Settings.parse({"tools": {"x": CONFIGURATION}}).tools["x"].to_dict() == CONFIGURATION
 
@@ -305,6 +316,7 @@ async def test_a_timeout_of_the_settings_holds() -> None:
     assert result.error.code == "timeout"
 
 
+@pytest.mark.spec("ENG-3")
 async def test_a_read_only_call_is_tried_again() -> None:
     tries: list[int] = []
 
@@ -322,6 +334,7 @@ async def test_a_read_only_call_is_tried_again() -> None:
     assert len(tries) == 3
 
 
+@pytest.mark.spec("ENG-3")
 async def test_a_full_queue_refuses() -> None:
     gate = asyncio.Event()
 
@@ -342,6 +355,7 @@ async def test_a_full_queue_refuses() -> None:
     assert second.error.code == "queue_full"
 
 
+@pytest.mark.spec("PERM-8")
 async def test_paths_of_a_tool_are_bounded(tmp_path: Path) -> None:
     for name in ("src", "src/secret", "other"):
         (tmp_path / name).mkdir()
@@ -356,6 +370,7 @@ async def test_paths_of_a_tool_are_bounded(tmp_path: Path) -> None:
         assert error.code == "permission_denied"
 
 
+@pytest.mark.spec("PERM-8")
 @pytest.mark.parametrize("own", [{"required_capabilities": ["undo"]}, {"security_level": 2}])
 async def test_a_tool_without_a_required_capability_is_refused(own: dict[str, Any]) -> None:
     settings = Settings.parse({"tools": {"look": {"permissions": own}}})
@@ -397,6 +412,7 @@ class Watching(Extension):
         return None
 
 
+@pytest.mark.spec("ENG-7")
 async def test_an_extension_sees_register_execute_complete_unregister() -> None:
     extension, events = Watching(), list[Event]()
     settings = Settings.parse({"extensions": {"watching": {"loud": True}}})
@@ -413,6 +429,7 @@ async def test_an_extension_sees_register_execute_complete_unregister() -> None:
     assert (told.data["name"], told.data["version"]) == ("watching", "2.1.0")
 
 
+@pytest.mark.spec("ENG-7")
 async def test_extensions_are_applied_by_priority() -> None:
     def marking(mark: str, order: int) -> Extension:
         class Marking(Extension):

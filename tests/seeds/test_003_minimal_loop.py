@@ -24,18 +24,21 @@ def surehand(*words: str, cwd: Path) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.spec("CORE-4")
 def test_the_three_models_have_their_fields() -> None:
     call = ToolCall("time.now", {})
     assert set(call.to_dict()) == {"id", "name", "args", "source"}
     assert {"ok", "data", "error", "meta"} <= set(ToolResult().to_dict())
 
 
+@pytest.mark.spec("REG-2")
 async def test_the_registry_lists_and_gets_and_an_allow_list_filters() -> None:
     async with scratch_app(tool_allow=["time.now", "shell.pwd"]) as app:
         assert [info.name for info in app.selection.infos()] == ["time.now", "shell.pwd"]
         assert app.selection.get("tools.echo") is None
 
 
+@pytest.mark.spec("CLI-2")
 async def test_time_now_returns_timestamp_and_iso() -> None:
     async with scratch_app() as app:
         data = (await app.call("time.now")).data
@@ -44,16 +47,19 @@ async def test_time_now_returns_timestamp_and_iso() -> None:
     assert "T" in data["iso"]
 
 
+@pytest.mark.spec("CLI-2")
 async def test_tools_echo_returns_its_text_unchanged() -> None:
     async with scratch_app() as app:
         assert (await app.call("tools.echo", {"text": " as it is\n"})).output == " as it is\n"
 
 
+@pytest.mark.spec("CLI-2")
 async def test_shell_pwd_returns_the_working_directory(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         assert (await app.call("shell.pwd")).output == os.path.realpath(tmp_path)
 
 
+@pytest.mark.spec("FIND-4")
 async def test_fs_list_dir_lists_flat_and_recursively(tmp_path: Path) -> None:
     (tmp_path / "a/b/c/d/e/f").mkdir(parents=True)
     async with scratch_app(tmp_path) as app:
@@ -66,6 +72,7 @@ async def test_fs_list_dir_lists_flat_and_recursively(tmp_path: Path) -> None:
     assert "a/b/c" not in json.dumps(shallow.data)
 
 
+@pytest.mark.spec("FIND-4")
 async def test_fs_read_file_refuses_what_is_over_its_limit(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 204_801)
     async with scratch_app(tmp_path) as app:
@@ -73,6 +80,7 @@ async def test_fs_read_file_refuses_what_is_over_its_limit(tmp_path: Path) -> No
         assert (await app.call("fs.read_file", {"path": "a", "maxBytes": 300_000})).ok
 
 
+@pytest.mark.spec("CORE-5")
 @pytest.mark.parametrize(
     ("name", "args", "code"),
     [
@@ -95,6 +103,7 @@ def test_the_three_commands(tmp_path: Path) -> None:
     assert surehand("tools", "invoke", "tools.echo", "--args", '{"text": "x"}', cwd=tmp_path)["ok"] is True
 
 
+@pytest.mark.spec("ASK-1")
 async def test_the_loop_runs_calls_and_gives_the_model_their_results() -> None:
     model = ScriptedModel([("tools.echo", {"text": "a"}), ("no.such", {})], "done")
     async with scratch_app() as app:
@@ -106,6 +115,7 @@ async def test_the_loop_runs_calls_and_gives_the_model_their_results() -> None:
     assert shown["sessionContextUpdated"] is True
 
 
+@pytest.mark.spec("ASK-2")
 def test_ask_has_tools_unless_told_otherwise(tmp_path: Path) -> None:
     assert surehand("ask", "what time is it", cwd=tmp_path)["toolCalls"]
     assert not surehand("ask", "what time is it", "--with-tools=false", cwd=tmp_path)["toolCalls"]
@@ -113,6 +123,7 @@ def test_ask_has_tools_unless_told_otherwise(tmp_path: Path) -> None:
     assert limited["toolError"]["code"] == "tool_unavailable"
 
 
+@pytest.mark.spec("ENG-6")
 async def test_results_are_reused_within_a_session(tmp_path: Path) -> None:
     from surehand import Settings
 

@@ -26,6 +26,7 @@ def understood(command: str) -> dict[str, Any]:
     return understand(command, "/work").to_dict()
 
 
+@pytest.mark.spec("SHELL-2")
 @pytest.mark.parametrize(
     ("command", "names"),
     [
@@ -49,16 +50,19 @@ def test_bash_parses_every_listed_construct(command: str, names: list[str]) -> N
     assert sorted(each["name"] for each in shown["commands"]) == sorted(names)
 
 
+@pytest.mark.spec("SHELL-2")
 @pytest.mark.parametrize("command", ["x > out", "x >> out", "x < in", "x 2>&1"])
 def test_bash_finds_redirections(command: str) -> None:
     assert understood(command)["redirects"]
 
 
+@pytest.mark.spec("SHELL-2")
 @pytest.mark.parametrize("command", ["env A=1 rm x", "sudo rm x", "nohup rm x", "timeout 5 rm x"])
 def test_bash_names_the_command_behind_a_prefix(command: str) -> None:
     assert "rm" in [each["name"] for each in understood(command)["commands"]]
 
 
+@pytest.mark.spec("SHELL-3")
 @pytest.mark.parametrize(
     ("command", "kind"),
     [
@@ -78,6 +82,7 @@ def test_bash_classifies_commands(command: str, kind: str) -> None:
     assert understood(command)["class"] == kind
 
 
+@pytest.mark.spec("SHELL-8")
 async def test_bash_runs_in_the_background(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         started = await app.call("Bash", {"command": "echo begun; sleep 60", "run_in_background": True})
@@ -91,6 +96,7 @@ async def test_bash_runs_in_the_background(tmp_path: Path) -> None:
     assert stopped.data["status"] == "cancelled"
 
 
+@pytest.mark.spec("SHELL-8")
 async def test_bash_ends_a_background_command_at_its_timeout(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         await app.call("Bash", {"command": "sleep 60", "run_in_background": True, "timeout": 200})
@@ -100,12 +106,14 @@ async def test_bash_ends_a_background_command_at_its_timeout(tmp_path: Path) -> 
     assert status == "timeout"
 
 
+@pytest.mark.spec("SHELL-5")
 async def test_bash_runs_in_a_process_group_of_its_own(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         result = await app.call("Bash", {"command": "ps -o pgid= -p $$"})
     assert int(result.data["stdout"]) != os.getpgrp()
 
 
+@pytest.mark.spec("SHELL-5")
 async def test_bash_inherits_no_descriptors(tmp_path: Path) -> None:
     (tmp_path / "held").write_text("x")
     with (tmp_path / "held").open() as held:
@@ -115,6 +123,7 @@ async def test_bash_inherits_no_descriptors(tmp_path: Path) -> None:
     assert "held" not in result.data["stdout"]
 
 
+@pytest.mark.spec("SHELL-5")
 async def test_bash_filters_secret_environment_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [
         "ANTHROPIC_API_KEY",
@@ -134,6 +143,7 @@ async def test_bash_filters_secret_environment_variables(tmp_path: Path, monkeyp
     assert "PATH=" in result.data["stdout"]
 
 
+@pytest.mark.spec("SHELL-6")
 async def test_bash_cuts_long_output_keeping_head_and_tail(tmp_path: Path) -> None:
     script = "import sys; print('A' + 'x' * 400_000 + 'Z'); print('B' + 'y' * 100_000 + 'Y', file=sys.stderr)"
     (tmp_path / "loud.py").write_text(script)
@@ -175,6 +185,7 @@ MAGIC = {
 }
 
 
+@pytest.mark.spec("SHELL-7")
 async def test_bash_replaces_binary_output_by_a_note(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         for name, start in MAGIC.items():
@@ -204,6 +215,7 @@ async def test_bash_reports_the_time_of_a_command_over_five_seconds(tmp_path: Pa
 # -- Read -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("FILE-1")
 async def test_read_numbers_lines_as_cat_does(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\ntwo\n")
     async with scratch_app(tmp_path) as app:
@@ -212,6 +224,7 @@ async def test_read_numbers_lines_as_cat_does(tmp_path: Path) -> None:
     assert result.output == numbered.rstrip("\n")
 
 
+@pytest.mark.spec("FILE-1")
 async def test_read_gives_two_thousand_lines_and_offset_is_zero_based(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("".join(f"line {number}\n" for number in range(3000)))
     async with scratch_app(tmp_path) as app:
@@ -230,6 +243,7 @@ async def test_read_detects_a_binary_file(tmp_path: Path) -> None:
     assert "binary" in result.output
 
 
+@pytest.mark.spec("FILE-2")
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "AVIF"])
 async def test_read_shows_images_upright_as_base64(tmp_path: Path, kind: str) -> None:
     from PIL import Image
@@ -277,6 +291,7 @@ async def test_read_of_a_directory_points_to_ls(tmp_path: Path) -> None:
     assert "`ls`" in result.output
 
 
+@pytest.mark.spec("FILE-2")
 async def test_read_of_a_pdf_tells_type_and_size(tmp_path: Path) -> None:
     import pypdfium2
 
@@ -299,6 +314,7 @@ async def edited(folder: Path, content: bytes, **args: Any) -> ToolResult:
         return await app.call("Edit", {"file_path": "a", **args})
 
 
+@pytest.mark.spec("FILE-4")
 async def test_edit_lists_the_lines_of_several_matches(tmp_path: Path) -> None:
     result = await edited(tmp_path, b"x\ny\nx\n", old_string="x", new_string="z")
     assert not result.ok
@@ -321,6 +337,7 @@ async def test_edit_says_what_is_close_to_a_miss(tmp_path: Path, old: str) -> No
     assert "y = 1" in result.output.replace(repr(old), "")
 
 
+@pytest.mark.spec("FILE-4")
 async def test_edit_handles_line_ends(tmp_path: Path) -> None:
     assert (await edited(tmp_path, b"one\r\ntwo\r\n", old_string="one\ntwo", new_string="1\n2")).ok
     assert (tmp_path / "a").read_bytes() == b"1\r\n2\r\n"
@@ -342,6 +359,7 @@ async def test_write_creates_overwrites_and_makes_parents(tmp_path: Path) -> Non
 # -- Glob and Grep ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("FIND-1")
 async def test_glob_excludes_by_default_and_sorts_by_time(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / ".gitignore").write_text("ignored.txt\n")
@@ -365,6 +383,7 @@ async def test_glob_excludes_by_default_and_sorts_by_time(tmp_path: Path) -> Non
     assert ".git/" not in lifted.output
 
 
+@pytest.mark.spec("FIND-1")
 async def test_glob_is_cut_at_ten_thousand_and_says_so(tmp_path: Path) -> None:
     for number in range(10_001):
         (tmp_path / f"{number}.x").touch()
@@ -375,6 +394,7 @@ async def test_glob_is_cut_at_ten_thousand_and_says_so(tmp_path: Path) -> None:
     assert found.meta["truncated"]
 
 
+@pytest.mark.spec("FIND-2")
 async def test_grep_marks_matches_and_skips_what_it_should(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / ".gitignore").write_text("ignored.txt\n")
@@ -413,6 +433,7 @@ async def test_grep_refuses_a_broken_pattern_also_where_there_is_nothing_to_sear
     assert broken.error.code == "invalid_args"
 
 
+@pytest.mark.spec("FIND-2")
 async def test_grep_cuts_long_lines_and_long_output(tmp_path: Path) -> None:
     (tmp_path / "long").write_text("needle" + "x" * 2000 + "\n")
     (tmp_path / "many").write_text("needle\n" * 1000)
@@ -434,6 +455,7 @@ HTML = (
 )
 
 
+@pytest.mark.spec("WEB-1")
 async def test_web_fetch_turns_pages_into_text() -> None:
     async with Site({"/": page(HTML)}) as site, scratch_app(settings=LOCAL) as app:
         result = await app.call("WebFetch", {"url": site.url()})
@@ -458,6 +480,7 @@ async def test_web_fetch_lays_out_json_and_fails_on_other_statuses() -> None:
     assert "404" in gone.output
 
 
+@pytest.mark.spec("WEB-1")
 async def test_web_fetch_is_limited_to_a_megabyte() -> None:
     big = page("word " * 400_000, "text/plain")
     async with Site({"/": big}) as site, scratch_app(settings=LOCAL) as app:
@@ -474,6 +497,7 @@ async def test_web_fetch_bounds_its_timeout(seconds: int, ok: bool) -> None:
     assert result.ok is ok
 
 
+@pytest.mark.spec("WEB-2")
 async def test_web_search_says_how_to_set_up_an_engine() -> None:
     async with scratch_app() as app:
         result = await app.call("WebSearch", {"query": "x"})
@@ -497,12 +521,14 @@ def parent_and_child(args: dict[str, Any], child: list[Any]) -> ScriptedModel:
     return ScriptedModel(*[step] * 8)
 
 
+@pytest.mark.spec("AGENT-1")
 async def test_agent_sync_waits_for_the_answer(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         outcome = await app.conversation(parent_and_child({"mode": "sync"}, ["the answer"])).ask("delegate")
     assert outcome.results[0].output == "the answer"
 
 
+@pytest.mark.spec("AGENT-1")
 async def test_agent_background_returns_a_task_at_once(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         outcome = await app.conversation(parent_and_child({"mode": "background"}, ["later"])).ask("delegate")
@@ -511,6 +537,7 @@ async def test_agent_background_returns_a_task_at_once(tmp_path: Path) -> None:
     assert "(agent)" in listed.output
 
 
+@pytest.mark.spec("AGENT-3")
 async def test_agent_worktree_keeps_the_child_out_of_the_parent_repository(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -536,6 +563,7 @@ async def test_agent_worktree_keeps_the_child_out_of_the_parent_repository(
     assert "its-own" in branches
 
 
+@pytest.mark.spec("AGENT-4")
 async def test_agent_is_seen_through_the_events_of_its_parent(tmp_path: Path) -> None:
     seen: list[Event] = []
     async with scratch_app(tmp_path) as app:
@@ -551,6 +579,7 @@ async def test_agent_is_seen_through_the_events_of_its_parent(tmp_path: Path) ->
 # -- tasks ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("TASK-1")
 @pytest.mark.parametrize("end", ["done", "failed", "cancelled"])
 async def test_a_task_goes_from_pending_over_in_progress_to_its_end(end: str) -> None:
     async with scratch_app() as app:
@@ -563,6 +592,7 @@ async def test_a_task_goes_from_pending_over_in_progress_to_its_end(end: str) ->
     assert not again.ok
 
 
+@pytest.mark.spec("TASK-1")
 async def test_tasks_share_one_store_and_end_with_the_session(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         await app.call("TaskCreate", {"title": "remember me"})
@@ -574,6 +604,7 @@ async def test_tasks_share_one_store_and_end_with_the_session(tmp_path: Path) ->
 # -- Gitignore --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("FIND-3")
 async def test_gitignore_adds_once_and_checks(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     args = {"action": "add", "dir": str(tmp_path), "patterns": ["*.log", "dist/"]}

@@ -156,6 +156,7 @@ async def info(name: str) -> Any:
     return found
 
 
+@pytest.mark.spec("CORE-2")
 @pytest.mark.parametrize("name", FLAGS)
 async def test_the_tool_carries_the_name_aliases_and_flags_of_the_reference(name: str) -> None:
     found = await info(name)
@@ -189,6 +190,7 @@ async def test_there_are_the_tools_of_the_reference_and_more() -> None:
 # -- the interface ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CORE-6")
 @pytest.mark.parametrize("name", ["Write", "Edit", "MultiEdit", "Gitignore", "Bash"])
 async def test_level_two_can_be_tried_and_taken_back(name: str) -> None:
     assert (await info(name)).level == 2
@@ -200,6 +202,7 @@ async def test_level_zero_has_no_capability_and_level_one_is_reversible() -> Non
     assert made.level == 1
 
 
+@pytest.mark.spec("CORE-6")
 async def test_a_dry_run_has_no_side_effects(tmp_path: Path) -> None:
     async with scratch_app(tmp_path) as app:
         tried = await app.dry_run("Write", {"file_path": "a.txt", "content": "x\n"})
@@ -234,6 +237,7 @@ async def test_a_tool_of_ones_own_is_registered_and_searched_by_its_hint() -> No
 # -- orchestration ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("ENG-2")
 async def test_the_example_falls_into_four_batches(tmp_path: Path) -> None:
     names = ["Glob", "Grep", "Edit", "Glob", "Grep", "Bash"]
     args: dict[str, dict[str, Any]] = {
@@ -253,6 +257,7 @@ async def test_the_example_falls_into_four_batches(tmp_path: Path) -> None:
     assert [batch.concurrency_safe for batch in found] == [True, False, True, False]
 
 
+@pytest.mark.spec("ENG-2")
 async def test_at_most_ten_calls_of_a_batch_run_at_once() -> None:
     import asyncio
 
@@ -279,6 +284,7 @@ def test_the_core_is_always_loaded() -> None:
     assert CORE_TOOLS == ("Bash", "Read", "Edit", "Write", "Glob", "Grep", "Agent", "ToolSearch")
 
 
+@pytest.mark.spec("REG-7")
 async def test_the_flow_of_deferred_loading() -> None:
     async with scratch_app() as app:
         shown = app.selection
@@ -334,6 +340,7 @@ async def test_tool_search_matches_names_hints_aliases_and_descriptions() -> Non
     assert described == ["a3"]
 
 
+@pytest.mark.spec("REG-9")
 async def test_a_tool_made_at_run_time_can_be_called(tmp_path: Path) -> None:
     approver = Says("once")
     args = {

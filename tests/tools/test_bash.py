@@ -225,6 +225,7 @@ async def test_a_vanished_workspace_is_a_clear_error(tmp_path: Path) -> None:
     await session.close()
 
 
+@pytest.mark.spec("SHELL-9")
 async def test_a_required_sandbox_that_is_missing_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "abilities", lambda: probe.Abilities(why_not="for a test"))
     settings = Settings(sandbox=SandboxSettings(mode="required"))
@@ -330,6 +331,7 @@ def _has(pid: str, marker: bytes) -> bool:
         return False
 
 
+@pytest.mark.spec("SHELL-8")
 async def test_a_one_shot_call_refuses_the_background(tmp_path: Path) -> None:
     session = Session(str(tmp_path), settings=Settings(), state_dir=None, interactive=False)
     with pytest.raises(ToolFailure, match="one-shot"):

@@ -48,6 +48,7 @@ async def sh(tmp_path: Path) -> AsyncIterator[Remembering]:
         yield session
 
 
+@pytest.mark.spec("SHELL-10")
 @pytest.mark.parametrize(
     ("change", "undone"),
     [

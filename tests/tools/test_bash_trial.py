@@ -92,6 +92,7 @@ def twin_of(workspace: Path, command: str) -> str:
     return snapshot(twin)
 
 
+@pytest.mark.spec("SHELL-11")
 @pytest.mark.parametrize("case", COMMANDS)
 async def test_what_was_shown_is_applied_undone_and_redone_exactly(place: str, case: str, workspace: Path) -> None:
     command, expected = COMMANDS[case]

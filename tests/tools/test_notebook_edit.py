@@ -64,6 +64,7 @@ def kept_around(before: bytes, after: bytes) -> tuple[int, int]:
     return head, tail
 
 
+@pytest.mark.spec("FILE-8")
 @pytest.mark.parametrize("minor", [0, 4, 5])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 async def test_one_cell_changes_and_every_other_byte_stays(tmp_path: Path, spelling: str, minor: int) -> None:
@@ -116,6 +117,7 @@ async def test_one_cell_changes_and_every_other_byte_stays(tmp_path: Path, spell
         assert (book["cells"][0], book["cells"][2]) == (old["cells"][0], old["cells"][2])
 
 
+@pytest.mark.spec("FILE-8")
 @pytest.mark.parametrize("spelling", ["jupyter", "crlf", "compact", "four"])
 async def test_what_is_inserted_is_spelled_as_the_file_spells_its_own(tmp_path: Path, spelling: str) -> None:
     path, book = tmp_path / "n.ipynb", notebook(4)
@@ -141,6 +143,7 @@ async def refusal(app: Any, **args: Any) -> tuple[int, int]:
     return result.error.details["layer"], result.error.details["number"]
 
 
+@pytest.mark.spec("FILE-8")
 async def test_every_layer_refuses_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "n.ipynb"
     async with scratch_app(tmp_path) as app:

@@ -29,6 +29,7 @@ WRITES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.spec("PERM-5")
 @pytest.mark.parametrize("mode", ["default", "accept-edits"])
 @pytest.mark.parametrize(("tool", "args"), WRITES)
 async def test_a_secret_is_refused_alike_whether_it_is_there_or_not(

@@ -185,6 +185,7 @@ async def test_one_that_changes_files_asks_at_every_call(tmp_path: Path) -> None
         assert (tmp_path / "out.txt").read_text() == "written"
 
 
+@pytest.mark.spec("REG-9")
 async def test_updates_are_versions_and_can_be_rolled_back() -> None:
     async with opened() as app:
         await create(app)

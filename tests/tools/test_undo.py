@@ -31,6 +31,7 @@ def count_up(bench: Workbench, last: int, name: str = "a") -> list[str]:
     return [result.undo.change_id for result in results if result.undo]
 
 
+@pytest.mark.spec("FILE-7")
 def test_undo_goes_back_step_by_step_and_redo_forward(bench: Workbench) -> None:
     count_up(bench, 3)
     seen: list[str] = []
@@ -41,6 +42,7 @@ def test_undo_goes_back_step_by_step_and_redo_forward(bench: Workbench) -> None:
     assert "nothing to redo" in failure(lambda: bench.call("Redo")).message
 
 
+@pytest.mark.spec("SESS-2")
 def test_undo_takes_back_the_latest_change_of_its_own_session_unless_others_are_named(tmp_path: Path) -> None:
     first, second = Workbench(tmp_path, name="one"), Workbench(tmp_path, name="two")
     first.write("a", "1")

@@ -32,6 +32,7 @@ def error(result: ToolResult) -> str:
     return result.error.text
 
 
+@pytest.mark.spec("SESS-2")
 async def test_undo_after_an_edit_and_a_test_run_takes_back_the_edit(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one\n")
     async with scratch_app(tmp_path, mode="accept-edits") as app:
@@ -49,6 +50,7 @@ async def test_undo_after_an_edit_and_a_test_run_takes_back_the_edit(tmp_path: P
     assert files(tmp_path) == {"a.py"}
 
 
+@pytest.mark.spec("SESS-2")
 async def test_a_command_that_changed_both_leaves_its_cache_files_alone_and_says_how_many(tmp_path: Path) -> None:
     (tmp_path / "gone.txt").write_text("old\n")
     command = "mkdir .cache; for n in 1 2 3; do echo $n > .cache/$n; done; rm gone.txt; echo new > new.txt"
@@ -71,6 +73,7 @@ async def test_a_command_that_changed_both_leaves_its_cache_files_alone_and_says
     assert files(tmp_path) == {"gone.txt"}
 
 
+@pytest.mark.spec("SESS-2")
 async def test_ignored_files_follow_the_rules_of_git_and_what_it_tracks_is_kept(tmp_path: Path) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.org"]
     subprocess.run([*git, "init", "-q"], check=True)

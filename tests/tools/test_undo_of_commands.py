@@ -12,6 +12,7 @@ from changing import COMMANDS, furnish, snapshot
 from surehand.testing import scratch_app
 
 
+@pytest.mark.spec("SHELL-11")
 @pytest.mark.parametrize("case", COMMANDS)
 async def test_undo_and_redo_of_a_command_are_exact(case: str, tmp_path: Path) -> None:
     workspace = furnish(tmp_path / "ws")

@@ -133,6 +133,7 @@ async def test_the_title_is_the_first_line(world: World) -> None:
     assert result.data["kind"] == "html"
 
 
+@pytest.mark.spec("WEB-1")
 async def test_a_timeout_over_the_limit_is_said(world: World) -> None:
     async with Site({"/": page(ARTICLE)}) as site:
         result = await world.fetch(site.url(), timeout=500)

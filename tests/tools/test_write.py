@@ -88,6 +88,7 @@ def test_what_cannot_be_written_is_refused_untouched(bench: Workbench) -> None:
     assert failure(lambda: bench.write("newdir/", "x")).details["number"] == 5
 
 
+@pytest.mark.spec("FILE-3")
 def test_mode_is_kept_and_a_link_inside_written_through(bench: Workbench) -> None:
     path = bench.put("bin/tool", "#!/bin/sh\n")
     path.chmod(0o755)
