@@ -288,7 +288,7 @@ def _result(agent: Agent, outcome: Outcome) -> ToolResult:
         "usage": outcome.usage.to_dict(),
     }
     text = outcome.text or f"(the sub-agent ended without an answer: {outcome.stop})"
-    return ToolResult(data=data, output=text)
+    return ToolResult(data=data | {"text": text}, output=text)
 
 
 def _with_worktree(result: ToolResult, worktree: Worktree, changed: Sequence[str], commits: int) -> ToolResult:

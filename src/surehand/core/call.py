@@ -168,11 +168,10 @@ class ToolResult:
             value = value.model_dump(mode="json")
         try:
             output = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as problem:
-            raise ToolFailure(
-                f"the tool returned a {type(value).__name__} that is not JSON data: {problem}",
-                hint="Return text, a ToolResult, a pydantic model, or values that JSON can hold.",
-            ) from None
+        except TypeError:
+            value, output = _dumped(value)
+        except (ValueError, RecursionError) as problem:
+            raise _no_data(value, problem) from None
         return cls(data=value, output=output)
 
     @classmethod
@@ -212,6 +211,24 @@ class ToolResult:
             undo=Undo(**undo) if undo else None,
             meta=data.get("meta", {}),
         )
+
+
+def _dumped(value: Any) -> tuple[Any, str]:
+    """Return what pydantic makes of values that JSON has no word for (dates, dataclasses, models inside lists)."""
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        plain = to_jsonable_python(value)
+        return plain, json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    except (PydanticSerializationError, TypeError, ValueError, RecursionError) as problem:
+        raise _no_data(value, problem) from None
+
+
+def _no_data(value: Any, problem: Exception) -> ToolFailure:
+    return ToolFailure(
+        f"the tool returned a {type(value).__name__} that is not JSON data: {problem}",
+        hint="Return text, a ToolResult, a pydantic model, or values that JSON can hold.",
+    )
 
 
 def block_to_dict(block: Block) -> dict[str, Any]:

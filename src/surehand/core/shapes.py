@@ -78,7 +78,7 @@ def result_from_mcp(shape: Mapping[str, Any]) -> ToolResult:
         error, undo = kept.get("error"), kept.get("undo")
         return ToolResult(
             ok=not failed,
-            data=kept.get("data"),
+            data=kept["data"] if "data" in kept else shape.get("structuredContent"),
             output=kept["output"],
             content=content if kept.get("blocks") else (),
             error=ToolError(**error) if error else None,

@@ -40,6 +40,7 @@ from surehand.core.schema import (
     ModelArguments,
     RecordArguments,
     Schema,
+    return_schema,
 )
 
 if TYPE_CHECKING:
@@ -224,6 +225,11 @@ class Tool:
         return 0 if not self.reversible and self.undo is None else 2 if self.preview else 1
 
     @property
+    def promise(self) -> Schema | None:
+        """The schema of the `data` this tool answers with, where it is known."""
+        return self.output_schema
+
+    @property
     def needs_permission(self) -> bool:
         """Whether a call that no rule decides must be asked about."""
         if self.requires_permission is not None:
@@ -245,7 +251,7 @@ class Tool:
             name=self.name,
             description="" if dynamic else self.text(session),
             input_schema=self.arguments.schema(),
-            output_schema=self.output_schema,
+            output_schema=self.promise,
             read_only=self.read_only is True,
             concurrency_safe=self.concurrency_safe is True,
             destructive=self.destructive,
@@ -279,6 +285,14 @@ class FunctionTool(Tool, Generic[P, R]):
     """What `@tool` makes: a tool that can still be called as the function it was."""
 
     function: Callable[P, R]
+
+    @property
+    def promise(self) -> Schema | None:
+        """The schema that was given, or that of the function's return type; worked out when it is asked for."""
+        if self.output_schema is not None:
+            return self.output_schema or None
+        names = self.arguments.names if isinstance(self.arguments, FunctionArguments) else None
+        return return_schema(self.function, names)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.names import provider_safe
+from surehand.core.schema import schema_validator
 from surehand.core.shapes import result_to_mcp
 from surehand.core.tool import ToolInfo
 from surehand.core.view import mcp_tool
@@ -40,10 +41,25 @@ def tool_shape(info: ToolInfo) -> dict[str, Any]:
     if shape["name"] != info.name:
         shape["title"] = info.name
     shape["inputSchema"] = object_schema(info.input_schema)
-    # Only an object can be structured content; a promise of anything else would make clients refuse the result.
-    if info.output_schema is not None and info.output_schema.get("type") != "object":
-        shape.pop("outputSchema", None)
+    shape.pop("outputSchema", None)
+    if (promised := promised_object(info.output_schema)) is not None:
+        shape["outputSchema"] = promised
     return shape
+
+
+_RESULT: Final = "result"
+"""The name under which an answer that is no object travels: only objects can be structured content."""
+
+
+def promised_object(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return what clients are promised of a tool's answers; None for nothing, and for text, which is the content."""
+    if not schema or schema.get("type") == "string":
+        return None
+    if schema.get("type") == "object":
+        return schema
+    parts = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    return {"type": "object", "properties": {_RESULT: inner}, "required": [_RESULT], **parts}
 
 
 def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,9 +80,38 @@ def result_shape(result: ToolResult, output_schema: Mapping[str, Any] | None) ->
     if not result.content:
         del kept["output"]  # it is the content
     shape["_meta"]["surehand"] = {key: value for key, value in kept.items() if value is not None}
-    if output_schema is None or output_schema.get("type") != "object":
-        shape.pop("structuredContent", None)
+    promised = promised_object(output_schema)
+    shape.pop("structuredContent", None)
+    if promised is not None and output_schema is not None and result.ok:
+        data = result.data if output_schema.get("type") == "object" else {_RESULT: result.data}
+        if not _fits(data, promised, output_schema):
+            return _broken_promise(shape)
+        shape["structuredContent"] = data
+        if data is result.data:
+            shape["_meta"]["surehand"].pop("data", None)  # it is the structured content
     return cleaned(shape)
+
+
+_VALIDATORS: Final[dict[int, tuple[Mapping[str, Any], Any]]] = {}
+"""Compiled promises by the identity of their schema, which is held beside: it lives as long as its tool."""
+
+
+def _fits(data: Any, promised: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    known = _VALIDATORS.get(id(schema))
+    if known is None or known[0] is not schema:
+        if len(_VALIDATORS) > 1000:
+            _VALIDATORS.clear()
+        known = _VALIDATORS[id(schema)] = (schema, schema_validator(promised))
+    try:
+        return known[1].is_valid(data)
+    except ValueError:  # half characters, or values that JSON has no word for
+        return known[1].is_valid(cleaned(data))
+
+
+def _broken_promise(shape: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer that clients take, where a tool returned something else than its hint says."""
+    said = "(The tool answered with something else than its output schema promises; what it said stands above.)"
+    return cleaned({**shape, "isError": True, "content": [*shape["content"], {"type": "text", "text": said}]})
 
 
 def cleaned(value: Any) -> Any:

@@ -219,7 +219,7 @@ class Serving:
 
         async def work() -> dict[str, Any]:
             result = await guest.app.call(name, params.arguments or {}, source="mcp", id=identity)
-            return convert.result_shape(result, tool.output_schema if tool is not None else None)
+            return convert.result_shape(result, tool.promise if tool is not None else None)
 
         return await self.answer(ctx, params, guest, identity, work, name, params.arguments or {})
 

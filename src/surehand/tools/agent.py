@@ -10,6 +10,7 @@ from surehand.core.call import ToolResult
 from surehand.core.effects import StartAgent, Unreadable
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ async def _run(args: AgentArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="Agent",
+        output_schema=output_schema("Agent"),
         aliases=("Task",),
         description=prompt("agent"),
         args=AgentArgs,

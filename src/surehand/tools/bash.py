@@ -19,6 +19,7 @@ from surehand.host.sandbox import probe
 from surehand.host.sandbox.finding import inside
 from surehand.host.shells import SHELLS, Shells, sandbox_missing
 from surehand.tools.bash_result import Call, Outcome, Printed, result
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 from surehand.tools.settling import Settling
 
@@ -351,6 +352,7 @@ async def _close() -> None:
 
 BASH: Final = Tool(
     name="Bash",
+    output_schema=output_schema("Bash"),
     description=prompt("bash"),
     args=BashArgs,
     run=_run,

@@ -14,6 +14,7 @@ from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.tool import Tool
+from surehand.tools.output_schemas import output_schema
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -220,6 +221,7 @@ def _nothing(args: Args, ctx: ToolContext) -> list[Effect]:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="time.now",
+        output_schema=output_schema("time.now"),
         description="Return the current time: `timestamp` in milliseconds since 1970 and `iso` in UTC.",
         args=NoArgs,
         run=_now,
@@ -231,6 +233,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="tools.echo",
+        output_schema=output_schema("tools.echo"),
         description="Return the given text unchanged; a probe of the whole path of a call.",
         args=EchoArgs,
         run=_echo,
@@ -242,6 +245,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="shell.pwd",
+        output_schema=output_schema("shell.pwd"),
         description="Return the session's current directory.",
         args=NoArgs,
         run=_pwd,
@@ -253,6 +257,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="fs.list_dir",
+        output_schema=output_schema("fs.list_dir"),
         description="List a directory with type and size of each entry; `recursive` goes `maxDepth` levels down "
         f"(not into .git). At most {ENTRY_LIMIT:,} entries.",
         args=ListDirArgs,
@@ -265,6 +270,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="fs.read_file",
+        output_schema=output_schema("fs.read_file"),
         description="Return the text of a file; one over `maxBytes` is an error. For large files, images, PDF and "
         "notebooks use Read.",
         args=ReadFileArgs,

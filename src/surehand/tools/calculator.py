@@ -16,6 +16,7 @@ from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
+from surehand.tools.output_schemas import output_schema
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -268,6 +269,7 @@ def _run(args: CalculateArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="calculate",
+        output_schema=output_schema("calculate"),
         module="calculator",
         description="Calculate the value of an arithmetic expression and show it with a fixed number of decimals.",
         args=CalculateArgs,

@@ -14,6 +14,7 @@ from surehand.host.paths import real_path
 from surehand.tools.applying import checked_before_asking, previewed, written
 from surehand.tools.attempt import Attempt, Replace
 from surehand.tools.edit_checks import EDIT_CHECKS
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 
@@ -56,6 +57,7 @@ def run(args: EditArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="Edit",
+        output_schema=output_schema("Edit"),
         description=prompt("edit"),
         args=EditArgs,
         run=run,

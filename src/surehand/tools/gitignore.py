@@ -18,6 +18,7 @@ from surehand.host.text import Splice, spliced
 from surehand.tools.applying import checked, previewed, written
 from surehand.tools.attempt import Attempt
 from surehand.tools.edit_checks import Check, Problem, is_plain_file, path_permitted
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 
@@ -186,6 +187,7 @@ def _explain(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="Gitignore",
+        output_schema=output_schema("Gitignore"),
         description=prompt("gitignore"),
         args=GitignoreArgs,
         run=_run,

@@ -10,6 +10,7 @@ from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]
 TOOLS: Final = (
     Tool(
         name="Glob",
+        output_schema=output_schema("Glob"),
         description=prompt("glob"),
         args=GlobArgs,
         run=_run,

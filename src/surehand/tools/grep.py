@@ -12,6 +12,7 @@ from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import changed, frozen
 from surehand.core.tool import Tool
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ def _looked(search: Search, known: int) -> str:
 TOOLS: Final = (
     Tool(
         name="Grep",
+        output_schema=output_schema("Grep"),
         description=prompt("grep"),
         args=GrepArgs,
         run=_run,

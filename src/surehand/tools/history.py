@@ -29,6 +29,7 @@ from surehand.host.history.steps import CarriedOut
 from surehand.host.history.words import ABSENT, Change, Compensation, FileChange
 from surehand.host.kept_files import KeptFiles
 from surehand.host.paths import readable_roots
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 TIME_S: Final = 600.0
@@ -362,6 +363,7 @@ def _tell(ctx: ToolContext, tool: str, change_id: str, step: FileChange) -> None
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="Undo",
+        output_schema=output_schema("Undo"),
         description=prompt("undo"),
         args=UndoArgs,
         run=run,
@@ -379,6 +381,7 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="Redo",
+        output_schema=output_schema("Redo"),
         description=prompt("redo"),
         args=RedoArgs,
         run=run,
@@ -396,6 +399,7 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="Changes",
+        output_schema=output_schema("Changes"),
         description=prompt("changes"),
         args=ChangesArgs,
         run=list_changes,

@@ -10,6 +10,7 @@ from surehand.tools.applying import checked_before_asking, previewed, written
 from surehand.tools.attempt import Attempt, Replace
 from surehand.tools.edit import effects, resources
 from surehand.tools.edit_checks import EDIT_CHECKS
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 
@@ -50,6 +51,7 @@ def run(args: MultiEditArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="MultiEdit",
+        output_schema=output_schema("MultiEdit"),
         description=prompt("multi_edit"),
         args=MultiEditArgs,
         run=run,

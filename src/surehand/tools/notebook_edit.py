@@ -28,6 +28,7 @@ from surehand.tools.edit_checks import (
     unchanged_since_read,
     was_read,
 )
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 
@@ -181,6 +182,7 @@ def run(args: NotebookEditArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="NotebookEdit",
+        output_schema=output_schema("NotebookEdit"),
         description=prompt("notebook_edit"),
         args=NotebookEditArgs,
         run=run,

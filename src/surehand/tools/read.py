@@ -28,6 +28,7 @@ from surehand.host.opening import Source, digest_of_file, open_at_once, open_fil
 from surehand.host.seen import SEEN
 from surehand.host.sniff import HEAD_BYTES, Found, sniff
 from surehand.host.textfile import TextFile, TextPage
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
@@ -346,6 +347,7 @@ def _whole(source: Source, limit: int, what: str) -> bytes:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="Read",
+        output_schema=output_schema("Read"),
         description=prompt("read"),
         args=ReadArgs,
         run=run,

@@ -18,6 +18,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 from surehand.core.tasks import STATUSES, Status, Task, TaskBoard, task_from_dict
 from surehand.core.tool import Tool
+from surehand.tools.output_schemas import output_schema
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -197,6 +198,7 @@ def _touches_nothing(args: Args, ctx: ToolContext) -> list[Effect]:
 def _tool(name: str, description: str, args: type[Args], run: Any, hint: str, **more: Any) -> Tool:
     return Tool(
         name=name,
+        output_schema=output_schema(name),
         description=description,
         args=args,
         run=run,

@@ -14,6 +14,7 @@ from surehand.core.schema import InvalidArguments
 from surehand.core.tool import Preview, Tool
 from surehand.tools.made_checks import faults
 from surehand.tools.made_tools import WORKSHOP, Made, Version, tool_of
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
@@ -259,6 +260,7 @@ _EXAMPLE: Final[dict[str, Any]] = {
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="ToolCreate",
+        output_schema=output_schema("ToolCreate"),
         description=prompt("tool_create"),
         args=ToolCreateArgs,
         run=_create,
@@ -271,6 +273,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="ToolUpdate",
+        output_schema=output_schema("ToolUpdate"),
         description="Change a tool made with ToolCreate (a new version of it), or go back to an earlier version.",
         args=ToolUpdateArgs,
         run=_update,
@@ -283,6 +286,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="ToolRemove",
+        output_schema=output_schema("ToolRemove"),
         description="Take away a tool made with ToolCreate; its versions are kept.",
         args=ToolRemoveArgs,
         run=_remove,

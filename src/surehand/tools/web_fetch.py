@@ -16,6 +16,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
 from surehand.host.addresses import WebAddress, read_url
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def web_fetch(resolve: Resolve | None = None) -> Tool:
 
     return Tool(
         name="WebFetch",
+        output_schema=output_schema("WebFetch"),
         description=prompt("web_fetch"),
         args=WebFetchArgs,
         run=run,

@@ -12,6 +12,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
 from surehand.host.addresses import read_url
 from surehand.host.search_engines import Engine, Found, choose
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolv
 
     return Tool(
         name="WebSearch",
+        output_schema=output_schema("WebSearch"),
         description=prompt("web_search"),
         args=WebSearchArgs,
         run=run,

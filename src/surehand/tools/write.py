@@ -10,6 +10,7 @@ from surehand.tools.applying import checked_before_asking, previewed, written
 from surehand.tools.attempt import Attempt
 from surehand.tools.edit import effects, resources
 from surehand.tools.edit_checks import WRITE_CHECKS
+from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 
@@ -39,6 +40,7 @@ def run(args: WriteArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="Write",
+        output_schema=output_schema("Write"),
         description=prompt("write"),
         args=WriteArgs,
         run=run,
