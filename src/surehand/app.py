@@ -246,9 +246,9 @@ class Surehand:
         self._stack.push_async_callback(servers.close)
         return servers
 
-    async def connect_servers(self) -> dict[str, str]:
-        """Connect to every MCP server at once; return why those that failed did."""
-        return await self.servers.connect_all()
+    async def connect_servers(self, *, patience_s: float | None = None) -> dict[str, str]:
+        """Connect to every MCP server at once; return why those that failed, or were silent for so long, did."""
+        return await self.servers.connect_all(patience_s=patience_s)
 
     async def _seek(self, name: str) -> None:
         """Connect to the server a tool's name speaks of (`mcp__server__tool`, `server:tool`)."""

@@ -290,6 +290,14 @@ async def test_a_server_that_never_speaks_is_reported(tmp_path: Path, greeting: 
         assert "rough" in failures
 
 
+async def test_a_silent_server_holds_up_only_its_own_tools(tmp_path: Path) -> None:
+    async with opened(tmp_path, rough=rough(), silent=rough("", "silent")) as app:
+        problems = await app.connect_servers(patience_s=2.0)
+        assert list(problems) == ["silent"]
+        assert "its tools come when it answers" in problems["silent"]
+        assert (await app.call("rough:echo", {"text": "here"})).output == "here"
+
+
 async def test_a_command_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     async with opened(tmp_path, rough=McpServerSettings(command="/no/such/program")) as app:
         result = await app.call("rough:echo")

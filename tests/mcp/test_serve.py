@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -333,6 +334,27 @@ async def test_a_body_that_is_too_large_gets_an_answer(tmp_path: Path, chunked: 
     assert closed
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"at most 4,194,304 bytes" in answer
+
+
+async def test_near_the_limit_of_descriptors_new_clients_are_told_to_come_back_and_known_ones_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surehand.mcp.http.monotonic", iter(range(1, 1000)).__next__)
+    async with listening(tmp_path) as (url, _), httpx2.AsyncClient() as http:
+        answer = await http.post(url, json=body("initialize", HELLO), headers=HEADERS)
+        known = HEADERS | {"mcp-session-id": answer.headers["mcp-session-id"]}
+        free, hard = len(os.listdir("/proc/self/fd")) + 20, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            for _ in range(3):
+                refused = await http.post(url, json=body("initialize", HELLO), headers=HEADERS)
+                assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+            await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=known)
+            assert (await http.post(url, json=body("tools/list", {}, 2), headers=known)).status_code == 200
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        assert (await http.post(url, json=body("initialize", HELLO), headers=HEADERS)).status_code == 200
+    assert caplog.text.count("new clients are turned away") == 1
 
 
 async def test_http_lives_on_when_a_client_drops_its_stream(tmp_path: Path) -> None:

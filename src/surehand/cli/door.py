@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from surehand.policy.approval import Answer, Approver, Question
 
 T = TypeVar("T")
+PATIENCE_S = 5.0
+"""How long a command waits for MCP servers before it begins without them."""
 
 
 @contextlib.asynccontextmanager
@@ -152,7 +154,7 @@ def mailbox(app: Surehand) -> Approver:
 
 async def connected(app: Surehand) -> None:
     """Connect to the MCP servers there are, for commands that tell a model of all tools; say which did not answer."""
-    for name, problem in (await app.connect_servers()).items():
+    for name, problem in (await app.connect_servers(patience_s=PATIENCE_S)).items():
         render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + f"{name}: {problem}")
 
 

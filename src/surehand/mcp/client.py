@@ -97,11 +97,24 @@ class Servers:
         await connection.ready()
         return connection
 
-    async def connect_all(self, names: Sequence[str] | None = None) -> dict[str, str]:
-        """Connect to all servers, or to those named, at once and return why those that failed did."""
-        names = self.names() if names is None else names
-        outcomes = await asyncio.gather(*(self.ready(name) for name in names), return_exceptions=True)
-        return {name: str(said) for name, said in zip(names, outcomes, strict=True) if isinstance(said, Exception)}
+    async def connect_all(
+        self, names: Sequence[str] | None = None, *, patience_s: float | None = None
+    ) -> dict[str, str]:
+        """Connect to all servers, or to those named, at once and return why those that failed did.
+
+        After `patience_s` those that are silent are left to go on by themselves: they hold up nobody else's tools.
+        """
+        tasks = {name: asyncio.ensure_future(self.ready(name)) for name in (self.names() if names is None else names)}
+        if tasks:
+            await asyncio.wait(tasks.values(), timeout=patience_s)
+        problems: dict[str, str] = {}
+        for name, task in tasks.items():
+            if not task.done():
+                task.cancel()  # only the waiting: the connection is a task of its own
+                problems[name] = f"no answer within {patience_s:g} s; its tools come when it answers"
+            elif (problem := task.exception()) is not None:
+                problems[name] = str(problem)
+        return problems
 
     async def seek(self, name: str) -> None:
         """Connect to the server that a tool's name speaks of; raise ToolFailure when there is no such server."""

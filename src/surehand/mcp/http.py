@@ -7,15 +7,21 @@ the token keeps out other users.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import ipaddress
 import json
+import logging
 import os
 import re
+import resource
 import secrets
 import socket
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import monotonic
 from typing import Any, Final
 
 from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
@@ -27,6 +33,7 @@ from surehand.core.frozen import frozen
 from surehand.host import locations
 from surehand.mcp.server import Serving
 
+_log = logging.getLogger("surehand")
 PATH: Final = "/mcp"
 EVENTS_KEPT: Final = 1000
 KEPT_CHARACTERS: Final = 16_000_000
@@ -34,6 +41,9 @@ KEPT_CHARACTERS: Final = 16_000_000
 RETRY_MS: Final = 500
 BODY_LIMIT: Final = 4 * 1024 * 1024
 DRAIN_BYTES: Final = 256 * 1024 * 1024
+RESERVED_DESCRIPTORS: Final = 64
+"""Kept free for the clients that are there: their commands, files and connections."""
+RETRY_AFTER_S: Final = 10
 DRAIN_S: Final = 10.0
 """What of a body that is too large is read and thrown away: a client that still sends does not see the answer."""
 _HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
@@ -163,6 +173,47 @@ def _weight(message: JSONRPCMessage | None) -> int:
     return 500 + sum(len(str(block.get("text") or block.get("data") or "")) for block in blocks)
 
 
+class Room:
+    """How many descriptors this process may still open: near the limit new clients are turned away, not failed."""
+
+    def __init__(self) -> None:
+        self._looked, self._short, self._said = float("-inf"), False, float("-inf")
+
+    def is_short(self) -> bool:
+        """Whether hardly any are left; looked at four times a second, logged once a minute."""
+        now = monotonic()
+        if now - self._looked > 0.25:
+            self._looked, self._short = now, _free_descriptors() < RESERVED_DESCRIPTORS
+            if self._short and now - self._said > 60:
+                self._said = now
+                _log.warning("new clients are turned away: fewer than %d descriptors are free", RESERVED_DESCRIPTORS)
+        return self._short
+
+
+def _free_descriptors() -> float:
+    try:
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0 if sys.platform == "linux" else float("inf")  # not even the listing can be opened
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files as the system allows it; a client needs several."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _say_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any], *, room: Room = Room()) -> None:  # noqa: B008
+    """Handle what goes wrong in the loop: connections that could not be accepted are one line, not a traceback each."""
+    problem = context.get("exception")
+    if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
+        room.is_short()
+    else:
+        loop.default_exception_handler(context)
+
+
 def http_app(serving: Serving, door: Door) -> Any:
     """Return the ASGI application that serves clients at `/mcp`."""
     inner = serving.server.streamable_http_app(
@@ -173,6 +224,8 @@ def http_app(serving: Serving, door: Door) -> Any:
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         host=door.host,
     )
+
+    room = Room()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -185,6 +238,10 @@ def http_app(serving: Serving, door: Door) -> Any:
         if not door.opens_to(headers.get("authorization", "")):
             words = "this server wants its bearer token in the Authorization header"
             await _refuse(send, 401, words, (b"www-authenticate", b"Bearer"))
+            return
+        if "mcp-session-id" not in headers and room.is_short():
+            words = "this server has no descriptors left for another client; come back when others have left"
+            await _refuse(send, 503, words, (b"retry-after", str(RETRY_AFTER_S).encode()))
             return
         if (body := await _read_body(receive, headers.get("content-length", ""))) is None:
             await _refuse(send, 413, f"a request has at most {BODY_LIMIT:,} bytes")
@@ -242,6 +299,8 @@ async def serve_http(serving: Serving, door: Door, port: int, announce: Callable
     """Serve until cancelled; `announce` is told the URL once it answers."""
     import uvicorn
 
+    raise_descriptor_limit()
+    asyncio.get_running_loop().set_exception_handler(_say_once)
     family = socket.AF_INET6 if ":" in door.host else socket.AF_INET
     listening = socket.create_server((door.host, port), family=family)
     config = uvicorn.Config(http_app(serving, door), log_level="critical", lifespan="on", timeout_graceful_shutdown=1)
