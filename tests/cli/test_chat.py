@@ -24,7 +24,7 @@ def call(name: str, **args: object) -> tuple[str, str, str]:
 def chat(stub: Stub, cwd: Path, *words: str, **env: str) -> Terminal:
     terminal = Terminal("chat", *words, cwd=cwd, env={**stub.environment, **env})
     terminal.wait_for("Ctrl-D leaves")
-    terminal.wait_for(PROMPT)
+    terminal.wait_for(">")
     return terminal
 
 
@@ -155,6 +155,7 @@ def test_ctrl_c_at_the_prompt_forgets_the_line_and_ctrl_d_leaves(tmp_path: Path,
         terminal.type("half a thou")
         terminal.wait_for("half a thou")
         terminal.interrupt()
+        terminal.wait_for("\n")
         terminal.wait_for(PROMPT)
         terminal.interrupt()
         terminal.wait_for("/exit or Ctrl-D leaves")
@@ -221,12 +222,22 @@ def test_a_long_answer_streams_whole(tmp_path: Path, stub: Stub) -> None:
     assert all(line in shown for line in lines)
 
 
+def test_an_answer_is_shown_as_markdown_while_it_streams(tmp_path: Path, stub: Stub) -> None:
+    stub.script = [{"text": "# Title\n\n- one **bold** word and `code`\n\n```py\nx = 2 ** 3\n```\nplain *end*\n"}]
+    with chat(stub, tmp_path) as terminal:
+        terminal.type("go\n")
+        shown = terminal.wait_for("tokens")
+        assert "# Title\n\n• one bold word and code\n\n```py\nx = 2 ** 3\n```\nplain *end*\n" in shown
+        assert "\x1b[1mbold\x1b[0m" in terminal.shown
+        assert "\x1b[36mcode\x1b[0m" in terminal.shown
+
+
 def test_without_colour_nothing_is_coloured(tmp_path: Path, stub: Stub) -> None:
     stub.script = [{"calls": [call("Write", file_path="a.txt", content="x\n")]}, {"text": "Done."}]
     with chat(stub, tmp_path, "--mode", "accept-edits", NO_COLOR="1") as terminal:
         terminal.type("go\n")
         terminal.wait_for("Done.")
-        assert not re.search(r"\x1b\[[0-9;]+m", terminal.shown)
+        assert not re.search(r"\x1b\[(?!0?m)[0-9;]+m", terminal.shown)
 
 
 def test_what_runs_in_the_background_asks_when_the_user_is_ready(tmp_path: Path, stub: Stub) -> None:

@@ -71,7 +71,7 @@ def test_a_chat_in_tmux_is_typed_pasted_resized_and_left(window: Window) -> None
     window("set-buffer", f"say {'字' * 30}\n  second line")
     window("paste-buffer", "-p")
     shown = window.sees(lambda shown: "second line" in shown)
-    assert f"\n> say {'字' * 30}\n  second line" in shown
+    assert f"\n> say {'字' * 30}\n    second line" in shown
     window("resize-window", "-x", "50", "-y", "20")
     window.sees(lambda _: window.columns() == 50)  # tmux takes its time to tell the program
     window("send-keys", "Enter")
@@ -79,7 +79,7 @@ def test_a_chat_in_tmux_is_typed_pasted_resized_and_left(window: Window) -> None
     assert "● tools.echo" in shown
     assert not [line for line in shown.splitlines() if line.startswith("…")]  # what goes on now leaves nothing behind
     window("send-keys", "Up")
-    window.sees(lambda shown: shown.rstrip().endswith("字\n  second line"))
+    window.sees(lambda shown: shown.rstrip().endswith("字\n    second line"))
     window("send-keys", "C-c")
     window.sees(lambda shown: shown.rstrip().endswith("\n>"))
     window("send-keys", "C-d")

@@ -132,7 +132,7 @@ async def _answered(options: Namespace, app: Surehand, model: Model, choice: Cho
         raise
     except ModelError as problem:
         if screen is not None:
-            screen.broke_off()
+            screen.break_off()
         if not loop.outcome.turns and not loop.outcome.text:
             raise
         return _failed(options, problem, choice, loop.outcome)

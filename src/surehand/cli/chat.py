@@ -1,7 +1,6 @@
-"""`surehand chat`: the same loop as `ask`, turn after turn, in a plain terminal.
+"""`surehand chat`: the same loop as `ask`, turn after turn, in a terminal.
 
-The prompt has the main thread, where Ctrl-C arrives; everything else runs beside it, so that what works in the
-background goes on while the user types.
+Everything runs in one event loop: the prompt, the answer, and what works in the background meanwhile.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ from surehand.core.model import Usage
 if TYPE_CHECKING:
     from surehand.agent.loop import Loop
     from surehand.app import Surehand
-    from surehand.cli.aside import Aside
     from surehand.cli.deferred import Deferred
-    from surehand.cli.prompt import Prompt
     from surehand.cli.screen import Screen
     from surehand.models import Choice
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
     parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `surehand replay`")
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
@@ -35,75 +33,66 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from surehand.cli.aside import Aside
+    """Talk until the user leaves, or a signal ends it."""
     from surehand.cli.door import OwnSession
     from surehand.core.call import new_id
     from surehand.core.model import ModelError
 
     options.max_turns = options.max_tokens = options.max_seconds = options.max_cost = None
     session = OwnSession(options, new_id("chat"))
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGHUP, _leave)
-    with Aside() as aside:
-        chat = Chat(options, aside)
-        try:
-            chat.open()
-            chat.talk()
-        except ModelError as problem:
-            render.error(problem.message, problem.hint)
-            return 1
-        finally:
-            chat.close()
-            session.drop_if_empty()
-    return 0
+    try:
+        return asyncio.run(_until_signalled(_chat(options)))
+    except ModelError as problem:
+        render.error(problem.message, problem.hint)
+        return 1
+    finally:
+        session.drop_if_empty()
 
 
-def _leave(number: int, frame: Any) -> None:
-    raise SystemExit(128 + number)
+async def _until_signalled(work: Coroutine[Any, Any, None]) -> int:
+    """Run to the end, or to a signal that ends the chat; what it started is ended first."""
+    task = asyncio.ensure_future(work)
+    ended_by: list[int] = []
+
+    def end(number: int) -> None:
+        ended_by.append(number)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, end, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not ended_by:
+            raise
+    return 128 + ended_by[0] if ended_by else 0
+
+
+async def _chat(options: Namespace) -> None:
+    from surehand.cli import door
+    from surehand.cli.tools import csv
+
+    more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record}
+    async with door.opened(options, interactive=True, shows=("call_finished", "note"), **more) as app:
+        chat = Chat(options, app)
+        chat.use(options.model)
+        await door.connected(app)
+        await chat.talk()
 
 
 class Chat:
     """Reads what the user types, and hands it to the loop or to a command."""
 
-    def __init__(self, options: Namespace, aside: Aside) -> None:
+    def __init__(self, options: Namespace, app: Surehand) -> None:
         self.options = options
-        self.aside = aside
-        self.app: Surehand
+        self.app = app
         self.loop: Loop
         self.screen: Screen
         self.choice: Choice
         self.questions: Deferred
         self.usage = Usage()
-        self._leaving: asyncio.Event
-        self._main: Any = None
-
-    def open(self) -> None:
-        """Open the application, and say who answers."""
-        ready: Any = self.aside.loop.create_future()
-        self._main = self.aside.start(self._hold_open(ready))
-        self.aside.wait(_settled(ready))
-        render.line(render.paint(f"{self.choice.provider}/{self.choice.name}", "bold") + f": {self.choice.why}")
-        past = f", {len(self.loop.messages)} messages so far" if self.loop.messages else ""
-        render.line(f"session {self.options.session}{past}; /help lists the commands, Ctrl-D leaves")
-
-    async def _hold_open(self, ready: asyncio.Future[None]) -> None:
-        """Keep the application open in one task from its beginning to its end."""
-        from surehand.cli import door
-        from surehand.cli.tools import csv
-
-        self._leaving = asyncio.Event()
-        more: dict[str, Any] = {"tool_allow": csv(self.options.tool_allow), "record": self.options.record}
-        try:
-            async with door.opened(self.options, interactive=True, shows=("call_finished", "note"), **more) as app:
-                self.app = app
-                self.use(self.options.model)
-                await door.connected(app)
-                ready.set_result(None)
-                await self._leaving.wait()
-        except BaseException as problem:
-            if ready.done():
-                raise
-            ready.set_exception(problem)
+        self._working: asyncio.Task[Any] | None = None
 
     def use(self, wanted: str | None) -> None:
         """Go on with a model, from where the conversation is."""
@@ -123,71 +112,66 @@ class Chat:
         self.choice = choice
         self.loop = self.app.conversation(model, limits=limits(self.options, self.app), on_text=self.screen)
 
-    def talk(self) -> None:
-        """Go on until the user leaves."""
+    async def talk(self) -> None:
+        """Say who answers, and go on until the user leaves."""
         from surehand.cli.chat_commands import COMMANDS, unknown
-        from surehand.cli.nudge import nudge
-        from surehand.cli.prompt import Prompt
+        from surehand.cli.prompt import open_prompt
 
-        prompt = Prompt(tuple(COMMANDS))
-        nudge(self.aside, prompt)
-        while (text := self._typed(prompt)) is not None:
+        render.line(render.paint(f"{self.choice.provider}/{self.choice.name}", "bold") + f": {self.choice.why}")
+        so_far = f", {len(self.loop.messages)} messages so far" if self.loop.messages else ""
+        render.line(f"session {self.options.session}{so_far}; /help lists the commands, Ctrl-D leaves")
+        prompt = open_prompt(tuple(COMMANDS), self.app.session.workspace)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
+        while (text := await prompt.read()) is not None:
+            await self._interruptible(self.questions.catch_up())
             if not text.strip():
                 continue
             if not text.startswith("/"):
-                self._answer(text)
+                await self._answer(text)
                 continue
             name, _, rest = text[1:].strip().partition(" ")
             if name in ("exit", "quit"):
                 return
             command = COMMANDS.get(name)
-            self._order(command.run(self, rest.strip()) if command else unknown(name))
+            self.questions.at_once = True  # what a command of theirs asks is asked at once
+            await self._interruptible(command.run(self, rest.strip()) if command else unknown(name))
+            self.questions.at_once = False
 
-    def _typed(self, prompt: Prompt) -> str | None:
-        """Wait for what the user types; what asks for permission meanwhile is asked afterwards."""
-        text = prompt.read()
-        self._catch_up()
-        return text
+    async def _interruptible(self, work: Coroutine[Any, Any, Any]) -> bool:
+        """Do something that Ctrl-C stops; say whether it came to its end."""
+        task = self._working = asyncio.ensure_future(work)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not task.cancelled() or (current := asyncio.current_task()) is None or current.cancelling():
+                raise
+            return False
+        finally:
+            self._working = None
+        return True
 
-    def _catch_up(self) -> None:
-        with contextlib.suppress(KeyboardInterrupt):
-            self.aside.wait(self.questions.catch_up())
+    def _interrupt(self) -> None:
+        """Stop what is under way; between two things there is nothing to stop."""
+        if self._working is not None:
+            self._working.cancel()
 
-    def _order(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what a command says; what asks for permission meanwhile is asked at once."""
-        self.questions.at_once = True
-        with contextlib.suppress(KeyboardInterrupt):
-            self.aside.wait(work)
-        self.questions.at_once = False
-
-    def _answer(self, text: str) -> None:
+    async def _answer(self, text: str) -> None:
         from surehand.core.model import ModelError
 
         try:
-            self.screen.end(self.aside.wait(self._asked(text)))
-        except KeyboardInterrupt:
-            self.screen.broke_off()
-            render.note("stopped; what was done so far is kept")
+            self.screen.at_prompt = False
+            self.screen.begin()
+            if await self._interruptible(self.loop.ask(text)):
+                self.screen.end(self.loop.outcome)
+            else:
+                self.screen.break_off()
+                render.note("stopped; what was done so far is kept")
         except ModelError as problem:
-            self.screen.broke_off()
+            self.screen.break_off()
             render.error(problem.message, problem.hint)
+        except asyncio.CancelledError:
+            with contextlib.suppress(RuntimeError):
+                self.screen.break_off()
+            raise
         self.usage += self.loop.outcome.spent.usage
-        self._catch_up()
-
-    async def _asked(self, text: str) -> Any:
-        self.screen.at_prompt = False
-        self.screen.begin()
-        return await self.loop.ask(text)
-
-    def close(self) -> None:
-        """End what the conversation started."""
-        if self._main is None:
-            return
-        with contextlib.suppress(AttributeError):
-            self.aside.call(self._leaving.set)
-        with contextlib.suppress(KeyboardInterrupt):
-            self.aside.wait(_settled(asyncio.wrap_future(self._main, loop=self.aside.loop)))
-
-
-async def _settled(future: Any) -> None:
-    await future
+        await self._interruptible(self.questions.catch_up())

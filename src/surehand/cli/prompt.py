@@ -1,107 +1,164 @@
-"""What the user types: lines with history and editing where there is a terminal, several at once by paste or `\\`."""
+"""The prompt of a chat: lines with editing, history and completion on a terminal; plain lines otherwise.
+
+On a terminal it is prompt_toolkit's (extra `chat`): several lines by paste, Alt-Enter or `\\` at the end of a line, and
+what others write meanwhile appears above it. Without that package, and in a pipe, lines are read as they come.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from surehand.cli import render
 
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.key_binding import KeyBindings
 
-class Prompt:
-    """Reads from standard input; on a terminal by readline, with a history that is kept."""
 
-    def __init__(self, commands: tuple[str, ...]) -> None:
-        self._commands = [f"/{name}" for name in (*commands, "exit")]
-        self.reading = 0
-        """Which line is being typed, counted from 1; 0 while none is."""
-        self._reads = 0
-        self._prompt, self._more = ("> ", ". ") if sys.stdin.isatty() else ("", "")
-        if sys.stdin.isatty() and sys.stdout.isatty():
-            with contextlib.suppress(ImportError):
-                self._edit_lines()
+class Prompt(Protocol):
+    """Reads what the user types."""
 
-    def _edit_lines(self) -> None:
-        import readline
-
-        from surehand.host import locations
-
-        # A paste of several lines is one text, and Alt-Enter begins another line; both are off by default.
-        readline.parse_and_bind("set enable-bracketed-paste on")
-        readline.parse_and_bind(r'"\e\C-m": "\C-v\C-j"')
-        readline.parse_and_bind("tab: complete")
-        readline.set_completer_delims(" \n")
-        readline.set_completer(self._completed)
-        readline.set_history_length(1000)
-        with contextlib.suppress(OSError):
-            path = os.path.join(locations.private_dir(locations.home()), "chat_history")
-            _keep_history(path)
-        if painted := render.paint("> ", "bold", "cyan"):
-            self._prompt = _invisible(painted)
-            self._more = _invisible(render.paint(". ", "dim"))
-
-    def _completed(self, text: str, state: int) -> str | None:
-        found = [name for name in self._commands if text.startswith("/") and name.startswith(text)]
-        return found[state] if state < len(found) else None
-
-    def read(self) -> str | None:
+    async def read(self) -> str | None:
         """Return what was typed, several lines as one text; empty after Ctrl-C, None at the end of input."""
+        ...
+
+
+def open_prompt(commands: Sequence[str], workspace: str) -> Prompt:
+    """Return the prompt for the terminal there is."""
+    if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        # Asking a terminal where its cursor stands takes a round trip, and few that do not answer say so.
+        os.environ.setdefault("PROMPT_TOOLKIT_NO_CPR", "1")
+        with contextlib.suppress(ImportError):
+            return EditedPrompt(commands, workspace)
+        render.note("for editing, history and completion: pip install 'surehand[chat]'")
+    return PlainPrompt()
+
+
+class PlainPrompt:
+    """Reads lines as they come."""
+
+    async def read(self) -> str | None:
+        """Return the next line, with those that `\\` at its end joins to it."""
         lines: list[str] = []
         while True:
-            try:
-                line = self._input(self._more if lines else self._prompt)
-            except EOFError:
-                if sys.stdin.isatty():
-                    render.line()
+            if sys.stdin.isatty():
+                render.put(". " if lines else "> ")
+            line = await _read_line()
+            if line is None:
                 return "\n".join(lines) if lines else None
-            except KeyboardInterrupt:
-                render.line()
-                if not lines and not self._typed():
-                    render.note("/exit or Ctrl-D leaves")
-                return ""
             if not line.endswith("\\"):
                 return "\n".join([*lines, line])
             lines.append(line[:-1])
 
-    def _input(self, prompt: str) -> str:
-        self._reads += 1
-        self.reading = self._reads
+
+async def _read_line() -> str | None:
+    """Return a line of standard input, None at its end. A thread waits for it that nobody needs to wait for."""
+    loop, line = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def deliver(text: str) -> None:
+        if not line.done():
+            line.set_result(text)
+
+    def wait() -> None:
+        text = sys.stdin.readline()
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(deliver, text)
+
+    threading.Thread(target=wait, daemon=True).start()
+    text = await line
+    return text.removesuffix("\n") if text else None
+
+
+class EditedPrompt:
+    """Reads with prompt_toolkit: editing, history, completion, several lines."""
+
+    def __init__(self, commands: Sequence[str], workspace: str) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.formatted_text import ANSI
+
+        self._first = ANSI(render.paint("> ", "bold", "cyan"))
+        self._session: PromptSession[str] = PromptSession(
+            multiline=True,
+            key_bindings=_bind_keys(),
+            completer=_completer([f"/{name}" for name in (*commands, "exit")], workspace),
+            complete_while_typing=False,
+            prompt_continuation="  ",
+            history=_open_history(),
+        )
+
+    async def read(self) -> str | None:
+        """Return what was typed; what is written meanwhile appears above it."""
+        from prompt_toolkit.patch_stdout import patch_stdout
+
         try:
-            return input(prompt)
-        finally:
-            self.reading = 0
-
-    def _typed(self) -> str:
-        """Return what stood in the line that was given up."""
-        if "readline" not in sys.modules:
+            with patch_stdout(raw=True):
+                return await self._session.prompt_async(self._first, handle_sigint=False)
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            if not self._session.default_buffer.text:
+                render.note("/exit or Ctrl-D leaves")
             return ""
-        import readline
-
-        return readline.get_line_buffer()
 
 
-def _invisible(text: str) -> str:
-    """Mark escape sequences as taking no room, so that the line breaks where it should."""
-    import re
+def _bind_keys() -> KeyBindings:
+    """Enter sends; Alt-Enter, and Enter after a `\\`, begin another line."""
+    from prompt_toolkit.key_binding import KeyBindings
 
-    return re.sub(r"(\x1b\[[0-9;]*m)", "\x01\\1\x02", text)
+    keys = KeyBindings()
+
+    def send(event: Any) -> None:
+        buffer = event.current_buffer
+        if buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    def begin_line(event: Any) -> None:
+        event.current_buffer.insert_text("\n")
+
+    keys.add("enter")(send)
+    keys.add("escape", "enter")(begin_line)
+    return keys
 
 
-def _keep_history(path: str) -> None:
-    """Take up what was typed in earlier chats, and keep what is typed in this one."""
-    import atexit
-    import readline
+def _completer(commands: Sequence[str], workspace: str) -> Completer:
+    """Complete commands after `/` at the beginning, and paths of the workspace everywhere else."""
+    from prompt_toolkit.completion import Completer, Completion
+    from prompt_toolkit.completion.filesystem import PathCompleter
+    from prompt_toolkit.document import Document
 
-    if os.path.exists(path):
-        readline.read_history_file(path)
-    before = readline.get_current_history_length()
+    class ChatCompleter(Completer):
+        paths = PathCompleter(get_paths=lambda: [workspace], expanduser=True)
 
-    def keep() -> None:
-        # Appended, so that two chats at once keep both histories.
-        added = readline.get_current_history_length() - before
-        with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
-            readline.append_history_file(added, path)
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+            typed = document.text_before_cursor
+            if typed.startswith("/") and " " not in typed:
+                return [Completion(name, -len(typed)) for name in commands if name.startswith(typed)]
+            word = typed.rpartition(" ")[2].rpartition("\n")[2].removeprefix("@")
+            return self.paths.get_completions(Document(word), complete_event) if word else []
 
-    atexit.register(keep)
+    return ChatCompleter()
+
+
+def _open_history() -> Any:
+    """Return what was typed in earlier chats, in a file that only the user may read."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    from surehand.host import locations
+
+    try:
+        path = os.path.join(locations.private_dir(locations.home()), "chat_history")
+        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(path)

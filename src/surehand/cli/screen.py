@@ -17,6 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from surehand.cli import blocks, render
+from surehand.cli.markdown import MarkdownStream
 from surehand.host.echo import set_echo
 from surehand.host.visible import visible
 
@@ -45,7 +46,7 @@ class Screen:
         self._asked: set[str] = set()
         self._open_questions = 0
         self._held: list[str] = []
-        self._said = ""
+        self._markdown = MarkdownStream()
         self._unsaid = ""
         self._news = ""
         self._drawn = False
@@ -59,15 +60,16 @@ class Screen:
 
     def begin(self) -> None:
         """Begin to wait for an answer; called on the event loop."""
-        self._since, self._said = monotonic(), ""
+        self._since = monotonic()
         if self._live:
             set_echo(0, False)
             self._tick()
 
     def __call__(self, text: str) -> None:
         with self._lock:
-            shown = visible(text)
-            self._said = (self._said + shown)[-80:]
+            shown = self._markdown.feed(visible(text))
+            if not shown:
+                return
             if self._open_questions:
                 self._unsaid += shown
                 return
@@ -90,7 +92,7 @@ class Screen:
             if not outcome.answered:
                 self._write(render.paint(f"stopped: {outcome.stop}", "yellow", stream=sys.stderr))
 
-    def broke_off(self) -> None:
+    def break_off(self) -> None:
         """End an answer that failed or was stopped, so that the next line begins on its own."""
         with self._lock:
             self._stop()
@@ -179,7 +181,7 @@ class Screen:
         """Print a line of ours, or hold it back while somebody else has the terminal."""
         if self.at_prompt and not keep:
             return
-        if self.at_prompt or self._open_questions:
+        if self._open_questions:
             self._held.append(text)
             return
         self._wipe()
@@ -217,6 +219,9 @@ class Screen:
             self._drawn = False
 
     def _end_line(self) -> None:
+        if rest := self._markdown.end():
+            render.put(rest)
+            self._mid_line = True
         if self._mid_line:
             render.line()
             self._mid_line = False
