@@ -101,6 +101,26 @@ async def test_a_sub_agent_is_asked_about_like_its_parent_and_a_no_holds(tmp_pat
     assert not (tmp_path / "x").exists()
 
 
+async def test_agents_of_one_turn_work_at_the_same_time_and_questions_name_who_asks() -> None:
+    together = asyncio.Barrier(3)
+
+    @tool()
+    async def meet() -> str:
+        "Waits for the others."
+        async with asyncio.timeout(60):
+            await together.wait()
+        return "met"
+
+    approver, children = Says("once"), ("one:", "two:", "three:")
+    wishes = [("Agent", {"prompt": f"{name} meet", "description": f"task {name}"}) for name in children]
+    model = by_prompt(main=[wishes, "done"], **{name: [[("meet", {})], "done below"] for name in children})
+    async with scratch_app(tools=[meet], approver=approver) as app:
+        outcome = await app.conversation(model).ask("main go")
+    assert [result.output for result in outcome.results] == ["done below"] * 3
+    assert {question.agent for question in approver.asked} == {f"task {name}" for name in children}
+    assert all(f"sub-agent: {question.agent}" in question.text() for question in approver.asked)
+
+
 async def test_what_a_rule_denies_to_read_is_kept_from_the_searches_of_a_sub_agent_too(tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "plan.txt").write_text("canary\n")

@@ -237,3 +237,23 @@ async def test_figures_that_cannot_be_kept_fail_no_call(tmp_path: Path) -> None:
     told = [event.data["message"] for event in notes if event.kind == "note"]
     assert "what was measured is not kept" in told[0]
     assert "delete the file" in told[0]
+
+
+@pytest.mark.spec("ENG-4")
+async def test_prometheus_has_memory_cpu_and_io_and_what_nobody_counts_is_absent() -> None:
+    metrics = Metrics()
+    for name, use in (
+        ("apart", {"cpu_s": 0.5, "max_rss_bytes": 1000, "io_operations": 7}),
+        ("Bash", {"cpu_s": 0.5, "max_rss_bytes": 2000}),
+    ):
+        metrics.started(name)
+        metrics.finished(name, 1.0, None)
+        metrics.used(name, use, 1.0)
+    text = to_prometheus(metrics.all())
+    assert 'surehand_tool_memory_peak_bytes{tool="Bash"} 2000' in text
+    assert 'surehand_tool_cpu_ratio{tool="apart"} 0.5' in text
+    assert 'surehand_tool_io_operations_total{tool="apart"} 7' in text
+    assert 'surehand_tool_io_operations_total{tool="Bash"}' not in text
+    command = metrics.of("Bash")
+    assert command is not None
+    assert to_json(command)["resources"]["totalIOOperations"] is None

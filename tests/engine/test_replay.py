@@ -79,6 +79,21 @@ async def test_nothing_changed_means_nothing_differs(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("ENG-9")
+async def test_a_command_that_differs_in_times_usage_and_temporary_names_alone_does_not_differ(tmp_path: Path) -> None:
+    file, count = tmp_path / "calls.jsonl", tmp_path / "count"
+    count.write_text("1")
+    printed = "echo took 0.$RANDOM s; date +%T; f=$(mktemp); echo $f; rm $f; (time true) 2>&1"
+    async with scratch_app(tmp_path, record=str(file)) as app:
+        assert (await app.call("Bash", {"command": printed})).ok
+        assert (await app.call("Bash", {"command": "cat count"})).ok
+    count.write_text("2")
+    async with scratch_app(tmp_path) as app:
+        same, other = await again(app, file)
+    assert same.differences == ()
+    assert {each.path for each in other.differences} == {"data.stdout", "output"}
+
+
+@pytest.mark.spec("ENG-9")
 async def test_each_difference_is_named_by_its_place(tmp_path: Path) -> None:
     file = tmp_path / "calls.jsonl"
     await recorded(tmp_path, file)

@@ -98,6 +98,19 @@ async def test_each_call_is_a_span_and_a_duration(collected: tuple[Collector, Hi
     assert all(value >= 0 for value, _ in histogram.values)
 
 
+@pytest.mark.spec("ENG-4")
+async def test_a_refused_call_has_a_span_too(collected: tuple[Collector, Histogram, Sequence[Any]]) -> None:
+    @tool()
+    async def change() -> None:
+        "Changes something."
+
+    async with scratch_app(tools=[works, change], builtin=False, approve=False) as app:
+        await app.call("change")
+        await app.call("works", {"wrong": 1})
+    assert [span.name for span in collected[0].spans] == ["execute_tool change", "execute_tool works"]
+    assert [span.attributes["error.type"] for span in collected[0].spans] == ["permission_denied", "invalid_args"]
+
+
 async def test_a_tool_may_be_left_out(collected: tuple[Collector, Histogram, Sequence[Any]]) -> None:
     off = ToolSettings(monitoring=MonitoringSettings(enable_tracing=False))
     async with scratch_app(tools=[works], builtin=False, settings=Settings(tools={"works": off})) as app:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from surehand.core.events import Event
-from surehand.core.settings import EngineSettings, Settings
+from surehand.core.settings import ConcurrencySettings, EngineSettings, Settings, ToolSettings
 from surehand.core.tool import tool
 from surehand.engine.figures import ToolMetrics
 from surehand.engine.metrics import Metrics
@@ -90,6 +90,20 @@ async def test_switched_on_it_changes_limits_says_why_and_is_bounded_by_what_peo
         assert all(event.data["reason"] for event in heard)
         first, second = await app.call("slow"), await app.call("slow")
         assert (first.meta["cached"], second.meta["cached"]) == (False, True)
+
+
+@pytest.mark.spec("ENG-5")
+async def test_what_the_user_fixed_is_never_moved_even_where_it_is_the_usual_value() -> None:
+    fixed = ToolSettings(timeout=30.0, concurrency=ConcurrencySettings(max_concurrent_calls=10))
+    settings = Settings(engine=EngineSettings(tuning=True), tools={"slow": fixed})
+    async with scratch_app(tools=[slow], builtin=False, settings=settings) as app:
+        await app.call("slow")
+        for _ in range(50):
+            app.metrics.started("slow")
+            app.metrics.finished("slow", 0.2, None)
+        assert app.tuner is not None
+        assert {advice.kind for advice in app.tuner.step()} == {"caching"}
+        assert app.executor.tuned_timeouts == {}
 
 
 async def test_switched_off_nothing_changes() -> None:

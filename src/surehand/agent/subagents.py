@@ -196,6 +196,7 @@ class Subagents:
             parent=parent,
             interactive=parent.interactive,
         )
+        child.agent = agent.description or agent.id
         child.mode, child.grants = parent.mode, list(parent.grants)
         # The same tools are shown as to the parent, so that a provider's prompt cache serves both.
         child.activated = set(parent.activated)

@@ -46,6 +46,9 @@ def run(options: Namespace) -> int:
     if options.prometheus:
         from surehand.engine.metrics_report import to_prometheus
 
+        if not found:  # an empty text would read as "all is well"
+            render.error("nothing was measured in this workspace", _NOTHING)
+            return 1
         render.put(to_prometheus(found))
     elif options.advice:
         _advice(options, found)
@@ -125,14 +128,15 @@ def _advice(options: Namespace, found: list[ToolMetrics]) -> None:
 
 
 def _advised(metrics: ToolMetrics, settings: Any) -> list[Advice]:
+    from surehand.engine.slots import DEFAULT_LIMIT
     from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
 
     own = settings.tools.get(metrics.tool)
     timeout = (own.timeout if own else None) or settings.engine.timeout
-    limit = own.concurrency.max_concurrent_calls if own else 10
+    fixed = own.concurrency.max_concurrent_calls if own else None
     found = (
-        advise_timeout(metrics, timeout),
-        advise_concurrency(metrics, limit),
+        advise_timeout(metrics, timeout) if own is None or own.timeout is None else None,
+        advise_concurrency(metrics, DEFAULT_LIMIT) if fixed is None else None,
         advise_caching(metrics, settings.engine.cache),
     )
     return [each for each in found if each is not None]

@@ -36,7 +36,9 @@ class ConcurrencySettings(Table):
     """How many calls of one tool may run and wait."""
 
     is_concurrency_safe: bool | None = Field(default=None, description="Override what the tool says of itself.")
-    max_concurrent_calls: int = Field(ge=1, le=1000, default=10, description="Calls that run at once.")
+    max_concurrent_calls: int | None = Field(
+        ge=1, le=1000, default=None, description="Calls that run at once; 10, and tuning may move it, when not set."
+    )
     queue_size: int = Field(ge=0, le=1_000_000, default=1000, description="Calls that may wait.")
 
 

@@ -207,6 +207,7 @@ class Asking:
             digest=digest(tool.name, tool.version, call.args, session.cwd),
             origins=tuple(sorted(session.origins)),
             cwd=session.cwd,
+            agent=session.agent,
             try_first=trials.make if can_try else None,
         )
         session.emit(

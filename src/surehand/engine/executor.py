@@ -30,7 +30,7 @@ from surehand.engine.limits import cut
 from surehand.engine.prepared import Ledger, Meter, Middleware, Prepared, Proceed, View
 from surehand.engine.readiness import Readiness
 from surehand.engine.running import STOPPED, Overrun, Run, checked, checks_itself, runner, within
-from surehand.engine.slots import Resources, Slot, ordered
+from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, ordered
 from surehand.engine.trials import drop
 from surehand.engine.turns import Turns
 from surehand.engine.underway import Underway
@@ -119,7 +119,7 @@ class Executor:
         self, call: ToolCall, session: Session, view: View, shown_first: bool, facts: dict[str, Any] | None
     ) -> ToolResult:
         at, clock, planned = time(), perf_counter(), call
-        name, bug, prepared = call.name, False, None
+        name, bug, tool, prepared = call.name, False, None, None
         try:
             tool = view.get(call.name) or await self._sought(call, view)
             name = tool.name
@@ -134,6 +134,8 @@ class Executor:
             result = await self._invoke(prepared, session, life)
         except ToolFailure as failure:
             result = failed(failure)
+            if self.tracing is not None and prepared is None and tool is not None:
+                self._trace_refusal(call, tool, failure)
         except Overrun as overrun:
             bug, result = True, timed_out(prepared, overrun)
         except asyncio.CancelledError:
@@ -366,13 +368,24 @@ class Executor:
                 await drop(tool, prepared.ctx, prepared.trial, applied=applied)
         return result
 
+    def _trace_refusal(self, call: ToolCall, tool: Tool, failure: ToolFailure) -> None:
+        """Give a call that never came to run a span too."""
+        assert self.tracing is not None
+        try:
+            with self.tracing(call, tool):
+                raise failure
+        except ToolFailure:
+            pass
+
     def _composed(self, tool: Tool, settings: ToolSettings | None) -> Proceed:
         """Wrap the innermost step in the middleware this tool needs; a plain tool pays for none."""
         if len(self._runs) > TOOLS_REMEMBERED:
             self._forget_idle()
         if tool not in self._runs:
             limits = settings.concurrency if settings else None
-            slot = Slot(tool.name, limits.max_concurrent_calls, limits.queue_size) if limits else Slot(tool.name)
+            slot = Slot(tool.name)
+            if limits is not None:
+                slot = Slot(tool.name, limits.max_concurrent_calls or DEFAULT_LIMIT, limits.queue_size)
             self._runs[tool] = runner(tool, self.workers), slot
         pipeline: Proceed = self._run_handler
         for layer in reversed(self.middleware(tool)):

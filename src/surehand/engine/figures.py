@@ -33,7 +33,8 @@ class Resources:
     avg_memory_bytes: float
     peak_memory_bytes: int
     avg_cpu: float
-    io_operations: int
+    io_operations: int | None
+    """None where nobody counts them (a command under the launcher)."""
     bytes_out: int
     measured_calls: int
 
@@ -104,7 +105,7 @@ def figures(tool: str, record: Record, now: float) -> ToolMetrics:
             record.memory_sum / measured,
             record.memory_peak,
             record.cpu_share_sum / measured,
-            record.io_operations,
+            record.io_operations if record.io_measured else None,
             record.bytes_out,
             record.measured,
         ),

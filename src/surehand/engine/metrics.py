@@ -33,6 +33,7 @@ _SUMS: Final = (
     "memory_sum",
     "cpu_share_sum",
     "io_operations",
+    "io_measured",
     "cache_hits",
     "cache_misses",
 )
@@ -65,6 +66,7 @@ class Record:
     memory_sum: float
     cpu_share_sum: float
     io_operations: int
+    io_measured: int
     cache_hits: int
     cache_misses: int
     max_s: float
@@ -189,7 +191,9 @@ class Metrics:
         record.memory_sum += memory
         record.memory_peak = max(record.memory_peak, memory)
         record.cpu_share_sum += float(use.get("cpu_s", 0.0)) / duration_s if duration_s > 0 else 0.0
-        record.io_operations += int(use.get("io_operations", 0))
+        if "io_operations" in use:
+            record.io_operations += int(use["io_operations"])
+            record.io_measured += 1
 
     def cached(self, tool: str, hit: bool) -> None:
         """Count a look into the result cache."""

@@ -73,6 +73,10 @@ _FAMILIES: Final = (
     ("surehand_tool_bottlenecks_total", "counter", "Calls that had to wait for a slot."),
     ("surehand_tool_queue_seconds_total", "counter", "Time calls waited for a slot."),
     ("surehand_tool_output_bytes_total", "counter", "Output given back."),
+    ("surehand_tool_memory_bytes", "gauge", "Memory of a call in a process of its own, on average."),
+    ("surehand_tool_memory_peak_bytes", "gauge", "The most memory a call in a process of its own used."),
+    ("surehand_tool_cpu_ratio", "gauge", "Share of one core used while a call ran, on average."),
+    ("surehand_tool_io_operations_total", "counter", "Input and output operations of calls, where they are counted."),
     ("surehand_tool_cache_total", "counter", "Looks into the result cache by tool and outcome."),
 )
 
@@ -111,6 +115,12 @@ def _samples(metrics: ToolMetrics) -> Iterator[tuple[str, Sample]]:
     yield of("surehand_tool_bottlenecks_total", concurrency.bottlenecks)
     yield of("surehand_tool_queue_seconds_total", concurrency.avg_queue_ms * concurrency.bottlenecks / 1000)
     yield of("surehand_tool_output_bytes_total", metrics.resources.bytes_out)
+    if (resources := metrics.resources).measured_calls:
+        yield of("surehand_tool_memory_bytes", resources.avg_memory_bytes)
+        yield of("surehand_tool_memory_peak_bytes", resources.peak_memory_bytes)
+        yield of("surehand_tool_cpu_ratio", resources.avg_cpu)
+        if resources.io_operations is not None:
+            yield of("surehand_tool_io_operations_total", resources.io_operations)
     if metrics.cache_hits or metrics.cache_misses:
         yield of("surehand_tool_cache_total", metrics.cache_hits, outcome="hit")
         yield of("surehand_tool_cache_total", metrics.cache_misses, outcome="miss")

@@ -14,7 +14,8 @@ from surehand.registry.lifecycle import Lifecycle
 if TYPE_CHECKING:
     from surehand.core.session import Session
 
-_HINT: Final = "`surehand health` says why; `enable` or a passing health check brings it back."
+_DISABLED: Final = "`surehand health` says why; `enable` or a passing health check brings it back."
+_FAILED: Final = "It stays out until it is registered again: mend the cause of its failed start, then reopen."
 
 
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -37,7 +38,8 @@ class Readiness:
         elif state == "unregistered":
             return  # taken away while the call was on its way here: it still runs to its end
         elif state != "disabled" or self.revive is None or not await self.revive(tool):
-            raise ToolFailure(self._said(tool, state), code="tool_unavailable", hint=_HINT)
+            hint = _FAILED if state == "failed" else _DISABLED
+            raise ToolFailure(self._said(tool, state), code="tool_unavailable", hint=hint)
 
     async def _initialized(self, tool: Tool, session: Session) -> None:
         """Initialise a tool; calls that come meanwhile wait for the same attempt."""
@@ -64,7 +66,7 @@ class Readiness:
             if self._lifecycle.life(tool.name) is life:
                 self._lifecycle.move(tool.name, "failed", why)
             message = f"{tool.name} could not be initialised: {why}"
-            raise ToolFailure(message, code="tool_unavailable", hint=_HINT) from problem
+            raise ToolFailure(message, code="tool_unavailable", hint=_FAILED) from problem
         if self._lifecycle.life(tool.name) is life:
             self._lifecycle.move(tool.name, "ready")
 

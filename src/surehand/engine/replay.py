@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import time
@@ -199,17 +200,46 @@ def differences(before: Any, after: Any, ignore: tuple[str, ...] = (), path: str
     return [Difference(path, before, after)]
 
 
+_VARIES: Final = ("usage", "duration_ms", "duration_s", "change_id", "output_file", "trial")
+"""What a command's result says of one run alone: what it used and took, and names given for the occasion."""
+_OCCASIONAL: Final = (
+    (re.compile(r"(?:/var/tmp|/tmp|/run/user/\d+)/[\w.@%+-]*"), "/tmp/..."),
+    (re.compile(r"\btmp\.?[A-Za-z0-9_]{6,}\b"), "tmp..."),
+    (re.compile(r"\b\d+m\d+(?:\.\d+)?s\b|\b\d+(?:\.\d+)? ?(?:µs|us|ms|s|sec|secs|seconds)\b"), "0s"),
+    (re.compile(r"\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?\b"), "00:00:00"),
+)
+"""In what a command prints: temporary names, durations, times of day."""
+
+
 def _comparable(result: ToolResult) -> dict[str, Any]:
     """Return what counts of a result: not when it ran, how long it took, or what its call was named."""
     shown = result.to_dict()
     error = shown["error"]
-    return {
+    found = {
         "ok": shown["ok"],
         "data": shown["data"],
         "output": shown["output"],
         "content": shown["content"],
         "error": {"code": error["code"], "message": error["message"]} if error else None,
     }
+    return _without_occasion(found) if _is_of_command(shown["data"]) else found
+
+
+def _is_of_command(data: Any) -> bool:
+    return isinstance(data, dict) and "exit_code" in data
+
+
+def _without_occasion(value: Any) -> Any:
+    if isinstance(value, str):
+        for pattern, instead in _OCCASIONAL:
+            value = pattern.sub(instead, value)
+        return value
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {key: _without_occasion(each) for key, each in items if key not in _VARIES}
+    if isinstance(value, list):
+        return [_without_occasion(each) for each in cast("list[Any]", value)]
+    return value
 
 
 @frozen

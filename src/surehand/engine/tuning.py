@@ -93,7 +93,10 @@ class Tunable(Protocol):
         ...
 
     def set_timeout(self, tool: str, seconds: float) -> None: ...
-    def limit_of(self, tool: str) -> int | None: ...
+    def limit_of(self, tool: str) -> int | None:
+        """Return how many calls of a tool run at once; None when it has not run, or the settings fix it."""
+        ...
+
     def set_limit(self, tool: str, limit: int) -> None: ...
 
 
@@ -114,8 +117,10 @@ class EngineLimits:
         self._executor.tuned_timeouts[tool] = seconds
 
     def limit_of(self, tool: str) -> int | None:
-        found = self._executor.slot(tool)
-        return None if found is None else found[1].limit
+        found, chosen = self._executor.slot(tool), self._settings.tools.get(tool)
+        if found is None or (chosen is not None and chosen.concurrency.max_concurrent_calls is not None):
+            return None
+        return found[1].limit
 
     def set_limit(self, tool: str, limit: int) -> None:
         if (found := self._executor.slot(tool)) is not None:

@@ -26,6 +26,8 @@ class Question:
     origins: tuple[str, ...] = ()
     """Where text in this session came from; anything but the workspace may have put words into the model's mouth."""
     cwd: str = ""
+    agent: str = ""
+    """Which sub-agent asks; empty for the conversation itself."""
     try_first: Callable[[], Awaitable[Preview | None]] | None = None
     """Runs the call on a copy and shows the difference, where that is possible but too costly to do unasked. What it
     returns has a `trial` whose id an answer may name."""
@@ -44,6 +46,7 @@ class Question:
             "digest": self.digest,
             "origins": list(self.origins),
             "cwd": self.cwd,
+            "agent": self.agent,
             "text": self.text(),
         }
 

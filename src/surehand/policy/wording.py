@@ -29,7 +29,8 @@ def question_text(question: Question) -> str:
     decision = question.decision
     parts = [f"{_shown(question.tool)} asks for permission: {_shown(decision.reason)}"]
     if question.call.source not in ("user", "cli"):
-        parts.append(f"Asked by: {question.call.source}")
+        agent = f" (sub-agent: {_shown(question.agent)})" if question.agent else ""
+        parts.append(f"Asked by: {question.call.source}{agent}")
     foreign = sorted(origin for origin in question.origins if origin != "workspace")
     if foreign:
         parts.append(f"Text from {visible(', '.join(foreign), lines=False)} has entered this session.")
