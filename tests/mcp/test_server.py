@@ -309,3 +309,17 @@ async def test_clients_hear_of_new_tools(connect: Connect) -> None:
         async with asyncio.timeout(10):
             await heard.wait()
         assert "later" in [each.name for each in (await client.list_tools()).tools]
+
+
+@pytest.mark.spec("MCP-3")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_shows_only_structure_is_given_the_text_of_built_in_tools(
+    connect: Connect, era: str
+) -> None:
+    async with connect(era, client_info=types.Implementation(name="claude-code", version="2")) as client:
+        tools = {each.name: each for each in (await client.list_tools()).tools}
+        assert tools["Read"].output_schema is None
+        odd = next(name for name, each in tools.items() if each.title == "naïve tool ☂")
+        assert tools[odd].output_schema == RAIN
+        plain = await client.call_tool("time.now", {})
+        assert (plain.structured_content, plain.is_error) == (None, False)

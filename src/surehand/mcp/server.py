@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
@@ -22,6 +22,8 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourceUpdated, ToolsL
 
 from surehand.core.call import new_id
 from surehand.core.errors import SurehandError, ToolFailure
+from surehand.core.frozen import changed
+from surehand.core.schema import Schema
 from surehand.mcp import convert
 from surehand.mcp.calls import ClientCall
 from surehand.mcp.carrying import capabilities, carry, client_key, related, resumed
@@ -197,7 +199,10 @@ class Serving:
     async def _list_tools(self, ctx: Any, params: Any) -> dict[str, Any]:
         guest = await self._complete(ctx)
         shown = self.paged(guest.app.selection.infos(), params)
-        return {**shown[1], "tools": [convert.tool_shape(info) for info in shown[0]]}
+        listed = [
+            changed(info, output_schema=_promised(info.name, info.output_schema, ctx, guest)) for info in shown[0]
+        ]
+        return {**shown[1], "tools": [convert.tool_shape(info) for info in listed]}
 
     def paged(self, entries: Sequence[Any], params: Any) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return one page of a list and what its answer says of the next."""
@@ -219,7 +224,9 @@ class Serving:
 
         async def work() -> dict[str, Any]:
             result = await guest.app.call(name, params.arguments or {}, source="mcp", id=identity)
-            return convert.result_shape(result, tool.promise if tool is not None else None)
+            return convert.result_shape(
+                result, None if tool is None else _promised(tool.name, tool.promise, ctx, guest)
+            )
 
         return await self.answer(ctx, params, guest, identity, work, name, params.arguments or {})
 
@@ -243,3 +250,16 @@ class Serving:
             assert call.task is not None
             call.task.add_done_callback(lambda _: guest.running.pop(identity, None))
         return await carry(guest, call, ctx)
+
+
+TEXT_READERS: Final = frozenset({"claude-code"})
+"""Clients that show their model the structure of an answer in place of its text."""
+
+
+def _promised(name: str, schema: Schema | None, ctx: Any, guest: Guest) -> Schema | None:
+    """Return what a client is promised of a tool; of a built-in one nothing, where its text is to be read."""
+    known = getattr(ctx.session, "client_params", None)
+    if schema is None or known is None or known.client_info.name not in TEXT_READERS:
+        return schema
+    own = guest.app.registry.is_deferrable(name) and not name.startswith("mcp__")
+    return None if own else schema
