@@ -42,15 +42,15 @@ Decision: TypeAlias = Literal["kill"] | int | None
 # The calls that tests name or fail, by number: x86_64 has names of its own for old ones, aarch64 only the new.
 _X86_64: Final = {
     0: "read", 1: "write", 2: "open", 3: "close", 4: "stat", 5: "fstat", 6: "lstat", 9: "mmap", 17: "pread64",
-    18: "pwrite64", 20: "writev", 22: "pipe", 32: "dup", 33: "dup2", 40: "sendfile", 41: "socket", 53: "socketpair",
-    56: "clone", 57: "fork", 58: "vfork", 59: "execve", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync",
-    75: "fdatasync", 76: "truncate", 77: "ftruncate", 78: "getdents", 82: "rename", 83: "mkdir", 84: "rmdir",
-    85: "creat", 86: "link", 87: "unlink", 88: "symlink", 89: "readlink", 90: "chmod", 91: "fchmod", 162: "sync",
-    202: "futex", 217: "getdents64", 230: "clock_nanosleep", 232: "epoll_wait", 257: "openat", 258: "mkdirat",
-    262: "newfstatat", 263: "unlinkat", 264: "renameat", 265: "linkat", 266: "symlinkat", 267: "readlinkat",
-    268: "fchmodat", 269: "faccessat", 281: "epoll_pwait", 285: "fallocate", 288: "accept4", 290: "eventfd2",
-    291: "epoll_create1", 292: "dup3", 293: "pipe2", 316: "renameat2", 319: "memfd_create", 326: "copy_file_range",
-    332: "statx", 435: "clone3", 437: "openat2", 439: "faccessat2",
+    18: "pwrite64", 20: "writev", 21: "access", 22: "pipe", 32: "dup", 33: "dup2", 40: "sendfile", 41: "socket",
+    53: "socketpair", 56: "clone", 57: "fork", 58: "vfork", 59: "execve", 61: "wait4", 72: "fcntl", 73: "flock",
+    74: "fsync", 75: "fdatasync", 76: "truncate", 77: "ftruncate", 78: "getdents", 82: "rename", 83: "mkdir",
+    84: "rmdir", 85: "creat", 86: "link", 87: "unlink", 88: "symlink", 89: "readlink", 90: "chmod", 91: "fchmod",
+    162: "sync", 202: "futex", 217: "getdents64", 230: "clock_nanosleep", 232: "epoll_wait", 257: "openat",
+    258: "mkdirat", 262: "newfstatat", 263: "unlinkat", 264: "renameat", 265: "linkat", 266: "symlinkat",
+    267: "readlinkat", 268: "fchmodat", 269: "faccessat", 281: "epoll_pwait", 285: "fallocate", 288: "accept4",
+    290: "eventfd2", 291: "epoll_create1", 292: "dup3", 293: "pipe2", 316: "renameat2", 319: "memfd_create",
+    326: "copy_file_range", 332: "statx", 435: "clone3", 437: "openat2", 439: "faccessat2",
 }  # fmt: skip
 _AARCH64: Final = {
     63: "read", 64: "write", 56: "openat", 57: "close", 80: "fstat", 222: "mmap", 67: "pread64", 68: "pwrite64",

@@ -8,6 +8,7 @@ back counts as made when that redo was.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 from typing import Final, Literal, TypeAlias
@@ -201,10 +202,10 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants) -> Plan:
     taken = history.partial_undos()
     for change in changes:
         standing = history.log.files_left(change, taken)
-        wanted = [each for each in standing if wants(each)]
+        wanted = _with_made_folders(standing, [each for each in standing if wants(each)])
         if len(wanted) < len(change.files):
             parts[change.id] = tuple(each.path for each in wanted)
-            left_alone.update(each.path for each in standing if not wants(each))
+            left_alone.update({each.path for each in standing} - {each.path for each in wanted})
         for each in wanted:
             later, after = steps.get(each.path), each.after or ABSENT
             if later is not None and later.after is not None and not later.after.same_content(after):
@@ -224,6 +225,22 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants) -> Plan:
         tuple(dict.fromkeys(each.main_session_id for each in changes)),
         len(left_alone),
     )
+
+
+def _with_made_folders(files: Sequence[FileChange], wanted: list[FileChange]) -> list[FileChange]:
+    """Return the wanted files of a change with the folders it made on the way to them: those go when they are empty."""
+    if len(wanted) == len(files):
+        return wanted
+    chosen, above = {each.path for each in wanted}, set[str]()
+    for path in chosen:
+        while (path := os.path.dirname(path)) not in above and path != "/":
+            above.add(path)
+    return [
+        each
+        for each in files
+        if each.path in chosen
+        or (each.path in above and each.before.kind == "absent" and (each.after or ABSENT).kind == "directory")
+    ]
 
 
 def _nothing(history: History, wish: Wish) -> ToolFailure:
