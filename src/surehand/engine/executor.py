@@ -109,8 +109,6 @@ class Executor:
             return closed(call)
         caller = self.underway.begin()
         try:
-            if self._turns.is_over():
-                await self._turns.wait()
             return await self._run(call, session, view, shown_first, facts)
         finally:
             self.underway.end(caller)
@@ -121,6 +119,8 @@ class Executor:
         at, clock, planned = time(), perf_counter(), call
         name, bug, tool, prepared = call.name, False, None, None
         try:
+            if self._turns.is_over():
+                await self._turns.wait()
             tool = view.get(call.name) or await self._sought(call, view)
             name = tool.name
             # Held from here on: a tool that takes the name while this call is asked about is another life.
