@@ -342,6 +342,7 @@ class Surehand:
 
     @approver.setter
     def approver(self, approver: Approver | AnswerFunction) -> None:
+        """Set who answers questions."""
         self.executor.asking.approver = approver_of(approver)
 
     def register(self, tool: Tool) -> Tool:

@@ -24,6 +24,7 @@ class Choice:
     why: str
 
     def to_dict(self) -> dict[str, str]:
+        """Return it as plain data."""
         return {"provider": self.provider, "name": self.name, "why": self.why}
 
 

@@ -34,6 +34,7 @@ class Says:
         self.asked: list[Question] = []
 
     async def ask(self, question: Question) -> Answer:
+        """Keep the question, and give the answer."""
         self.asked.append(question)
         return self.answer
 

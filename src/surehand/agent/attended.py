@@ -51,19 +51,23 @@ class Agent:
             self._untold = min(self._untold + 1, HEARD_LIMIT)
 
     def output(self) -> str:
+        """Return what the agent has said since the last look."""
         told = list(self._heard)[len(self._heard) - self._untold :]
         self._untold = 0
         return "\n".join(told)
 
     def shown(self) -> str:
+        """Return all that is kept of what the agent said."""
         return "\n".join(self._heard)
 
     async def stop(self) -> None:
+        """End the agent and wait until it has stopped."""
         if self.task is not None and not self.task.done():
             self.task.cancel()
             await asyncio.wait({self.task})
 
     def facts(self) -> dict[str, Any]:
+        """Return its figures as plain data."""
         names = ("id", "profile", "description", "depth", "state", "tool_calls", "tokens", "last_activity")
         return {name: getattr(self, name) for name in names}
 

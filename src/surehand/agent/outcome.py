@@ -61,4 +61,5 @@ class Outcome:
 
     @property
     def answered(self) -> bool:
+        """Whether the model gave an answer."""
         return self.stop == "end"

@@ -43,9 +43,11 @@ class AgentRegistry:
         self._count = 0
 
     def running(self) -> list[Agent]:
+        """The agents that run now."""
         return [agent for agent in self.agents.values() if agent.state == "in_progress"]
 
     def add(self, profile: str, description: str, depth: int) -> Agent:
+        """Take up a new agent and give it its number."""
         if len(self.running()) >= self.limit:
             raise ToolFailure(f"{self.limit} sub-agents run already", hint="Wait for one to end, or stop one.")
         self._count += 1
@@ -57,6 +59,7 @@ class AgentRegistry:
         return agent
 
     async def close(self) -> None:
+        """Stop every agent that runs."""
         for agent in self.running():
             await agent.stop()
 
@@ -100,6 +103,7 @@ class Subagents:
             executor.bus.subscribe(lambda event: None, calls=lambda: bool(self.registry.running()))
 
     def profiles(self) -> Sequence[Profile]:
+        """Return the kinds of sub-agents there are."""
         return self._profiles
 
     async def run(self, order: AgentOrder, ctx: ToolContext) -> ToolResult:

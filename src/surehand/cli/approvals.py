@@ -15,6 +15,7 @@ from surehand.policy.mailbox import FILE, Mailbox
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="list | show | allow | deny")
     commands.add_parser("list", help="what waits for an answer", allow_abbrev=False)
     show = commands.add_parser("show", help="one question whole, with its diff", allow_abbrev=False)
@@ -29,6 +30,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     rows: list[dict[str, Any]] = [row | {"box": box} for box in _boxes() for row in box.pending()]
     rows.sort(key=lambda row: row["asked"])
     if options.action == "list":

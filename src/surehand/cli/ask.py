@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("question", nargs="*", help="the question; - or nothing reads standard input")
     parser.add_argument(
         "--with-tools",
@@ -63,6 +64,7 @@ def _amount(text: str) -> float:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.cli import door
 
     words = " ".join(options.question)
@@ -174,6 +176,7 @@ def _say_how_to_go_on(options: Namespace) -> None:
 
 
 def limits(options: Namespace, app: Any) -> Any:
+    """Return the limits that the options set."""
     from surehand.agent.loop import Limits
 
     own = app.settings.model

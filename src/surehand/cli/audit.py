@@ -14,6 +14,7 @@ from surehand.host.visible import visible
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="show | verify")
     show = commands.add_parser("show", help="the latest records", allow_abbrev=False)
     show.add_argument("-n", "--limit", type=int, default=50, help="how many (default 50; 0 for all)")
@@ -30,6 +31,7 @@ def folder(options: Namespace) -> str:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     return _verify(options) if options.action == "verify" else _show(options)
 
 

@@ -10,6 +10,7 @@ from surehand.host import keys
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="set | status | remove")
     for name, about in (("set", "keep a key, read from the terminal or standard input"), ("remove", "forget a key")):
         one = commands.add_parser(name, help=about, allow_abbrev=False)
@@ -19,6 +20,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     match options.action:
         case "set":
             where = keys.put(options.provider, _key(options.provider))

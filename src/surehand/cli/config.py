@@ -9,6 +9,7 @@ from surehand.cli import render
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="show | path")
     show = commands.add_parser("show", help="every value with its source", allow_abbrev=False)
     show.add_argument("--changed", action="store_true", help="only what is not the default")
@@ -16,6 +17,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     return _paths(options) if options.action == "path" else _show(options)
 
 

@@ -26,6 +26,7 @@ class Deferred:
         self._open: set[asyncio.Task[Answer]] = set()
 
     async def ask(self, question: Question) -> Answer:
+        """Ask whoever is to answer, and wait for the answer."""
         asking = asyncio.get_running_loop().create_task(self._ask(question))
         self._open.add(asking)
         try:

@@ -9,10 +9,12 @@ from surehand.cli.log import opened
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("change", nargs="?", metavar="CHANGE", help="a change of `surehand log` (default: the latest)")
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.host.history.undo import change_diff
 
     with opened(options) as history:

@@ -82,12 +82,14 @@ SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument(
         "section", nargs="?", metavar="SECTION", help=f"only one of: {', '.join(each.__name__ for each in SECTIONS)}"
     )
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     chosen = [each for each in SECTIONS if options.section in (None, each.__name__)]
     if not chosen:
         render.error(f"there is no section {options.section!r}", "`surehand doctor --help` lists them.")

@@ -14,10 +14,12 @@ _COLOURS = {"healthy": "green", "unhealthy": "yellow", "error": "red", "not_foun
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("tools", nargs="*", metavar="TOOL", help="which tools; all when left out")
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.cli import door
 
     reports = door.run(_checked(options))

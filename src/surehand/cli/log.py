@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("path", nargs="?", metavar="PATH", help="only changes of this file, or below this folder")
     parser.add_argument("-n", "--limit", type=int, default=30, metavar="N", help="how many (default 30; 0: all)")
     parser.add_argument("--of", metavar="SESSION", help="only changes of this session")
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     named: str | None = options.path
     path = None if named is None else os.path.realpath(os.path.join(options.cwd, named))
     with opened(options) as history:

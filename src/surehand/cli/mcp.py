@@ -19,6 +19,7 @@ _ADD_HELP = (
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="list | add | remove | test")
     listing = commands.add_parser("list", help="all servers, connected, with their tools", allow_abbrev=False)
     listing.add_argument("--no-connect", action="store_true", help="only what is configured")
@@ -32,6 +33,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.cli import door
 
     match options.action:

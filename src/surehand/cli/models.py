@@ -8,10 +8,12 @@ from surehand.cli import render
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("--model", metavar="NAME", help="what would be used with this name")
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand import config
     from surehand.host import keys
     from surehand.models import DEFAULTS, choose

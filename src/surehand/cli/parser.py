@@ -33,10 +33,12 @@ class Parser(argparse.ArgumentParser):
         self.register("action", "parsers", _Commands)
 
     def add_subparsers(self, **options: Any) -> Any:
+        """Add sub-commands under a title of their own."""
         options.setdefault("title", "commands")
         return super().add_subparsers(**options)
 
     def format_help(self) -> str:
+        """Return the help page, with the options that work everywhere."""
         return f"{super().format_help()}\n{everywhere()}"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore
@@ -54,6 +56,7 @@ class Parser(argparse.ArgumentParser):
         return f"; did you mean {', '.join(found)}?" if found else ""
 
     def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the words, and end with code 2."""
         from surehand.cli import render
 
         self.print_usage(sys.stderr)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="check | list | replay")
     check = commands.add_parser("check", help="what would be decided about a call, and why", allow_abbrev=False)
     check.add_argument("--tool", metavar="NAME", help="the tool of the call to judge")
@@ -44,6 +45,7 @@ def _rules(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     match options.action:
         case "check" if options.batch is not None:
             return _batch(options)
@@ -63,6 +65,7 @@ class Checkers:
         self._known: dict[tuple[str, tuple[str, ...]], Checker] = {}
 
     def get(self, cwd: str, rules: Iterable[str] = ()) -> Checker:
+        """Return the checker of a folder with these rules, made on first use."""
         lines = (*(f"allow {rule}" for rule in self._options.allow), *self._options.rule, *rules)
         key = (cwd, lines)
         found = self._known.get(key)

@@ -18,6 +18,7 @@ _ENDED = ("done", "failed", "cancelled")
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("--all", action="store_true", help="also what has ended, other folders' to-dos, and launchers")
     commands = parser.add_subparsers(dest="action", metavar="output | stop")
     for name, about in (("output", "what something that runs has said"), ("stop", "end something that runs")):
@@ -26,6 +27,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     live = list(_live())
     if options.action:
         return _order(options, [row for row in live if _is_of(row, options.session)])

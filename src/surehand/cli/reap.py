@@ -8,10 +8,12 @@ from surehand.cli import render
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("--dry-run", action="store_true", help="only say what would be ended and removed")
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.host import leftovers
     from surehand.host.private_folder import abandoned
     from surehand.host.sandbox.records import records

@@ -8,11 +8,13 @@ from surehand.cli.undo import add_common, reverse
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("change", nargs="?", metavar="CHANGE", help="the undo to reverse, or a change it took back")
     add_common(parser)
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     return reverse(
         options,
         "Redo",

@@ -62,6 +62,7 @@ def line(text: str = "") -> None:
 
 
 def put(text: str) -> None:
+    """Write text to standard output as it is; what cannot be encoded is escaped."""
     global _printed
     _printed = True
     try:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument(
         "file", metavar="FILE", help="a recording (`tools invoke --record FILE`) or a session's journal"
     )
@@ -22,6 +23,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.core.errors import StateError
     from surehand.engine.replay import read
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("name", nargs="?", metavar="SESSION", help="whose turns (default: the latest that has any)")
     parser.add_argument("--to", metavar="TURN", help="bring it back to before this turn; without it, turns are listed")
     what = parser.add_mutually_exclusive_group()
@@ -31,6 +32,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.cli import door
     from surehand.cli.tools import EXIT_CODES
 

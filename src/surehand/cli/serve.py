@@ -13,6 +13,7 @@ from surehand.cli.parser import approvals_option
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
     way.add_argument("--http", type=_port, metavar="PORT", help="over streamable HTTP; 0 picks a free port")
@@ -37,6 +38,7 @@ def _port(text: str) -> int:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     import gc
 
     from surehand.cli import door

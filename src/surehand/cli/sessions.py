@@ -16,6 +16,7 @@ from surehand.host.visible import visible
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="list | show | resume | fork | delete")
     commands.add_parser("list", help="all sessions, the latest first", allow_abbrev=False)
     show = commands.add_parser("show", help="what was said and done in a session", allow_abbrev=False)
@@ -31,6 +32,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     actions = {"list": _list, "show": _show, "resume": _resume, "fork": _fork, "delete": _delete}
     return actions[options.action](options)
 

@@ -20,6 +20,7 @@ _NOTHING = "Nothing has been measured here yet. Calls made with `--session NAME`
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("tool", nargs="?", metavar="TOOL", help="only this tool, with all its figures")
     parser.add_argument("--prometheus", action="store_true", help="in Prometheus' text format")
     parser.add_argument("--advice", action="store_true", help="what tuning would change, and why")
@@ -27,6 +28,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.engine.figures import kept_figures
     from surehand.engine.metrics_store import MetricsStore
     from surehand.host import locations

@@ -24,6 +24,7 @@ _NAME = "a tool's name or alias (`surehand tools list`)"
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="list | info | invoke | new")
     listing = commands.add_parser("list", help="all tools with their schemas", allow_abbrev=False)
     listing.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
@@ -55,6 +56,7 @@ def _seconds(text: str) -> float:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     match options.action:
         case "list":
             return _list(options)
@@ -69,6 +71,7 @@ def run(options: Namespace) -> int:
 
 
 def csv(text: str) -> list[str]:
+    """Return the words of a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     del parser
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.cli import door
 
     del options

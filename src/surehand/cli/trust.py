@@ -10,6 +10,7 @@ from surehand.host.visible import visible
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("--yes", action="store_true", help="trust without a question")
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--show", action="store_true", help="only say how the folder stands")
@@ -18,6 +19,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     from surehand.policy import trust
 
     if options.list:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument(
         "change", nargs="?", metavar="CHANGE", help="the change to take back (`surehand log` lists them)"
@@ -38,6 +39,7 @@ def add_common(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
     args = {
         "change_id": options.change,
         "last": options.last,

@@ -61,11 +61,13 @@ class ToolCall:
     """Set for a call that a tool made (`ctx.call`)."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         shown = {"id": self.id, "name": self.name, "args": dict(self.args), "source": self.source}
         return shown if self.parent is None else {**shown, "parent": self.parent.id}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolCall:
+        """Return what plain data stands for."""
         return cls(
             name=data["name"],
             args=data.get("args") or {},
@@ -111,9 +113,11 @@ class ToolError:
 
     @classmethod
     def of(cls, failure: ToolFailure) -> ToolError:
+        """Return the error that a failure stands for."""
         return cls(failure.code, failure.message, failure.hint, failure.details)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {"code": self.code, "message": self.message, "hint": self.hint, "details": dict(self.details)}
 
     @property
@@ -135,6 +139,7 @@ class Undo:
     call: ToolCall | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {"change_id": self.change_id, "description": self.description}
 
 
@@ -176,9 +181,11 @@ class ToolResult:
 
     @classmethod
     def failed(cls, error: ToolError, *, data: Any = None, output: str | None = None) -> ToolResult:
+        """Return the result of a call that failed."""
         return cls(ok=False, data=data, output=error.text if output is None else output, error=error)
 
     def with_meta(self, **values: Any) -> ToolResult:
+        """Return the result with further facts in `meta`."""
         # Not `replace`: this is on the path of every scheduled call, and four times as fast.
         meta = {**self.meta, **values}
         return ToolResult(self.ok, self.data, self.output, self.content, self.error, self.undo, meta)
@@ -189,6 +196,7 @@ class ToolResult:
         return self.content or (Text(self.output),)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {
             "ok": self.ok,
             "data": self.data,
@@ -201,6 +209,7 @@ class ToolResult:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolResult:
+        """Return what plain data stands for."""
         error, undo = data.get("error"), data.get("undo")
         return cls(
             ok=bool(data["ok"]),

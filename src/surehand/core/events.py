@@ -54,6 +54,7 @@ class Event:
     at: float = field(default_factory=time.time)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {
             "kind": self.kind,
             "at": self.at,

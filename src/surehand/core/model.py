@@ -45,9 +45,11 @@ class Usage:
 
     @property
     def total(self) -> int:
+        """All tokens, read and written."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def to_dict(self) -> dict[str, int]:
+        """Return it as plain data."""
         return {
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
@@ -82,6 +84,7 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Message:
+        """Return what plain data stands for."""
         return cls(
             role=data["role"],
             text=data.get("text", ""),
@@ -171,7 +174,9 @@ class Model(Protocol):
         """Yield pieces of text and, last, the finished turn. Raises ModelError."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Let go of connections and memory."""
+        ...
 
 
 class ModelError(SurehandError):

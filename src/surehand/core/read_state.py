@@ -83,13 +83,17 @@ class ReadState:
         self._seen: dict[str, Seen] = {}
 
     def get(self, path: str) -> Seen | None:
+        """Return what was read at a path; None for a path that was not read."""
         return self._seen.get(path)
 
     def put(self, path: str, seen: Seen) -> None:
+        """Remember what was read at a path."""
         self._seen[path] = seen
 
     def forget(self, path: str) -> None:
+        """Forget what was read at a path."""
         self._seen.pop(path, None)
 
     def items(self) -> list[tuple[str, Seen]]:
+        """Return every path that was read, with what was seen."""
         return list(self._seen.items())

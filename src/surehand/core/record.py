@@ -45,9 +45,11 @@ class Spec:
 
     @property
     def required(self) -> bool:
+        """Whether the field has no default."""
         return self.default is _MISSING and self.factory is None
 
     def value(self) -> Any:
+        """Return the default of the field."""
         return self.default if self.factory is None else self.factory()
 
     def to_pydantic(self) -> Any:

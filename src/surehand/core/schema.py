@@ -104,12 +104,14 @@ class ModelArguments(_Parsing):
         self._validate: Callable[..., Any] | None = None
 
     def schema(self) -> Schema:
+        """Return the JSON Schema of the arguments."""
         schema = self._schema
         if schema is None:
             schema = self._schema = cast("Schema", plain_schema(self.model.model_json_schema()))
         return schema
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Return checked arguments; raise InvalidArguments with every fault."""
         validate = self._validate
         if validate is None:
             validate = self._compile()
@@ -128,6 +130,7 @@ class ModelArguments(_Parsing):
         return self._validate
 
     def problems(self) -> list[str]:
+        """Return what is wrong with the schema itself."""
         try:
             self.schema()
         except Exception as problem:  # a model may hold types that have no JSON Schema; pydantic raises many kinds
@@ -145,6 +148,7 @@ class RecordArguments(_Parsing):
         self._schema: Schema | None = None
 
     def schema(self) -> Schema:
+        """Return the JSON Schema of the arguments."""
         schema = self._schema
         if schema is None:
             schema = self._schema = cast("Schema", plain_schema(self.record.pydantic_model().model_json_schema()))
@@ -153,6 +157,7 @@ class RecordArguments(_Parsing):
         return schema
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Return checked arguments; raise InvalidArguments with every fault."""
         try:
             parsed = self.record.parse(raw, strict=strict)
         except ValueError as error:  # pydantic's ValidationError is one; importing it is what records avoid
@@ -164,6 +169,7 @@ class RecordArguments(_Parsing):
         return parsed
 
     def problems(self) -> list[str]:
+        """Return what is wrong with the schema itself."""
         return ModelArguments(self.record.pydantic_model()).problems()
 
 
@@ -183,6 +189,7 @@ class FunctionArguments(_Parsing):
 
     @property
     def model(self) -> ModelArguments:
+        """The pydantic model made from the signature."""
         if self._model is None:
             built = self._build()
             self._pairs = tuple((info.alias or name, name) for name, info in built.model_fields.items())
@@ -190,12 +197,15 @@ class FunctionArguments(_Parsing):
         return self._model
 
     def schema(self) -> Schema:
+        """Return the JSON Schema of the arguments."""
         return self.model.schema()
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Return checked arguments; raise InvalidArguments with every fault."""
         return (self._model or self.model).check(raw, strict=strict)
 
     def problems(self) -> list[str]:
+        """Return what is wrong with the schema itself."""
         try:
             # Most signatures plainly hold; building the model of each costs a thousand times the rest.
             return [] if self._model is None and self._is_plain() else self.model.problems()
@@ -290,9 +300,11 @@ class ForeignArguments(_Parsing):
         return self._checks > CHECKS_AT_ONCE or self._work is not None
 
     def schema(self) -> Schema:
+        """Return the JSON Schema of the arguments."""
         return self._schema
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Return checked arguments; raise InvalidArguments with every fault."""
         validator = self._validator
         if validator is None:
             validator = self._compile()
@@ -310,6 +322,7 @@ class ForeignArguments(_Parsing):
         raise InvalidArguments(faults)
 
     def problems(self) -> list[str]:
+        """Return what is wrong with the schema itself."""
         return schema_problems(self._schema)
 
     def _compile(self) -> Any:
@@ -493,6 +506,7 @@ def path_text(parts: typing.Iterable[object]) -> str:
 
 
 def trimmed(text: str, limit: int = 300) -> str:
+    """Return a text truncated to a length, with a mark where it was."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

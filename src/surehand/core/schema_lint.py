@@ -35,6 +35,7 @@ class Finding:
     message: str
 
     def to_dict(self) -> dict[str, str]:
+        """Return it as plain data."""
         return {"tool": self.tool, "provider": self.provider, "weight": self.weight, "message": self.message}
 
 

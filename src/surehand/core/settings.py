@@ -24,6 +24,7 @@ class Table(Record):
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, strict: bool = False) -> Self:
+        """Return the settings that plain data stand for."""
         try:
             return super().parse(raw, strict=strict)
         except ValueError as error:

@@ -38,6 +38,7 @@ class Task:
     updated: float = field(default_factory=time)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {name: getattr(self, name) for name in names_of(self)}
 
 

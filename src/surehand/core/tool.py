@@ -61,7 +61,10 @@ class Trial(Protocol):
     """A call that was made on a copy: to be made real as it was shown, without a second run, or to be dropped."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """The name by which an answer refers to the trial."""
+        ...
+
     def apply(self) -> Coroutine[Any, Any, ToolResult]:
         """Make it real and return what the call came to; raise ToolFailure when something changed since."""
         ...
@@ -128,6 +131,7 @@ class ToolInfo:
     level: int = 0
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         shown = {name: getattr(self, name) for name in names_of(self) if name not in ("input_schema", "output_schema")}
         for name in ("aliases", "requires", "examples"):
             shown[name] = list(shown[name])
@@ -135,6 +139,7 @@ class ToolInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolInfo:
+        """Return what plain data stands for."""
         known = names_of(cls)
         values = {key: value for key, value in data.items() if key in known}
         for name in ("aliases", "requires", "examples"):

@@ -382,9 +382,11 @@ class Verified:
 
     @property
     def ok(self) -> bool:
+        """Whether the chain is whole."""
         return not self.faults
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {"ok": self.ok, "lines": self.count, "faults": [str(fault) for fault in self.faults], "at": self.at}
 
 

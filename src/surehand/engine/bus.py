@@ -61,6 +61,7 @@ class Bus:
             self._closed = True
 
     def emit(self, event: Event) -> None:
+        """Hand an event to every listener; one that raises is reported."""
         for listener in self._listeners:
             try:
                 listener(event)

@@ -83,6 +83,7 @@ class ResultCache:
             self._drop(next(iter(self._entries)))
 
     def clear(self) -> None:
+        """Forget every result."""
         self._entries.clear()
         self._size = 0
 

@@ -207,8 +207,8 @@ def _text(value: object) -> str:
 
 
 def _describe_call(call: ToolCall) -> dict[str, Any]:
-    parent = getattr(call, "parent", None)
-    return {"source": call.source, "args": one_line(call.args)} | ({"parent": parent} if parent else {})
+    made_by = {} if call.parent is None else {"parent": call.parent.id}
+    return {"source": call.source, "args": one_line(call.args)} | made_by
 
 
 def _describe_start(data: Mapping[str, Any]) -> dict[str, Any]:

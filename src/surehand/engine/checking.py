@@ -43,7 +43,10 @@ MODES: dict[str, Mode] = {
 class Tools(Protocol):
     """Whatever finds a tool by name or alias."""
 
-    def get(self, name: str) -> Tool | None: ...
+    def get(self, name: str) -> Tool | None:
+        """Return a tool by its name."""
+        ...
+
     def __iter__(self) -> Iterator[str]: ...
 
 

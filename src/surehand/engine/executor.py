@@ -222,6 +222,7 @@ class Executor:
         self._runs.pop(tool, None)
 
     def forget_all(self) -> None:
+        """Drop what was composed for all tools."""
         self._pipelines.clear()
 
     def slot(self, name: str) -> tuple[Tool, Slot] | None:

@@ -34,7 +34,9 @@ class Cards(Protocol):
     """Which tools there are; the registry is one."""
 
     def __iter__(self) -> Iterator[str]: ...
-    def card(self, name: str) -> Tool | ToolInfo | None: ...
+    def card(self, name: str) -> Tool | ToolInfo | None:
+        """Return a tool, or what is known of it before it is loaded."""
+        ...
 
 
 class Extension:

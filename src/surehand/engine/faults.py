@@ -62,6 +62,7 @@ class Faults(Extension):
             self._faults.pop(tool, None)
 
     def extend(self, tool: Tool) -> Tool:
+        """Return the tool with its faults built in."""
         inner = runner(tool, self._workers)
 
         async def run(args: Any, ctx: ToolContext) -> ToolResult:
@@ -106,6 +107,8 @@ class Playback(Extension):
             self._results.setdefault(_key(each.call.name, each.call.args), []).append(each.result)
 
     def extend(self, tool: Tool) -> Tool:
+        """Return the tool with recorded answers instead of its own."""
+
         async def run(args: Any, ctx: ToolContext) -> ToolResult:
             del args
             results = self._results.get(_key(tool.name, ctx.call.args))

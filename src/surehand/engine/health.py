@@ -38,6 +38,7 @@ class HealthReport:
     at: float = field(default_factory=time)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {
             "tool": self.tool,
             "status": self.status,
@@ -52,8 +53,13 @@ class Tools(Protocol):
     """Where the tools are; the registry is one."""
 
     def __iter__(self) -> Any: ...
-    def resolve(self, name: str) -> str | None: ...
-    def get(self, name: str) -> Tool | None: ...
+    def resolve(self, name: str) -> str | None:
+        """Return the name of the tool that a name or alias means."""
+        ...
+
+    def get(self, name: str) -> Tool | None:
+        """Return a tool by its name."""
+        ...
 
 
 class HealthMonitor:

@@ -85,6 +85,7 @@ class JsonLines(logging.Formatter):
     """Formats records as one JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return a record as one line of JSON."""
         fields = getattr(record, "surehand", {})
         line = {"at": record.created, "level": record.levelname.lower(), "message": record.getMessage(), **fields}
         if record.exc_info:

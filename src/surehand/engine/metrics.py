@@ -88,6 +88,7 @@ class Record:
         self.pane_before = [0.0, 0.0, 0.0]
 
     def merge(self, other: Record) -> None:
+        """Add the figures of another record."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in _PEAKS:
@@ -104,6 +105,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        """Return what plain data stands for."""
         record = cls()
         for name in (*_SUMS, *_PEAKS):
             setattr(record, name, data.get(name, 0))

@@ -17,15 +17,26 @@ if TYPE_CHECKING:
 class View(Protocol):
     """What a session sees of the tools (`core.view.Selection`)."""
 
-    def get(self, name: str) -> Tool | None: ...
-    def names(self) -> list[str]: ...
-    def hides(self, name: str) -> bool: ...
+    def get(self, name: str) -> Tool | None:
+        """Return a tool that the session may call."""
+        ...
+
+    def names(self) -> list[str]:
+        """Return the names of the tools that the session sees."""
+        ...
+
+    def hides(self, name: str) -> bool:
+        """Whether a name is kept from the session."""
+        ...
 
 
 class Meter(Protocol):
     """Who counts calls (`engine.metrics.Metrics`)."""
 
-    def started(self, tool: str) -> None: ...
+    def started(self, tool: str) -> None:
+        """Count a call that begins."""
+        ...
+
     def finished(
         self,
         tool: str,
@@ -35,17 +46,30 @@ class Meter(Protocol):
         queue_s: float = 0.0,
         bytes_out: int = 0,
         ran: bool = True,
-    ) -> None: ...
-    def used(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None: ...
-    def estimate_s(self, tool: str) -> float: ...
+    ) -> None:
+        """Count a call that ended."""
+        ...
+
+    def used(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None:
+        """Add the resources a call used."""
+        ...
+
+    def estimate_s(self, tool: str) -> float:
+        """Return about how many seconds a call of the tool takes."""
+        ...
 
 
 class Ledger(Protocol):
     """Who writes calls down where they can be held against it (`engine.audit.Audit`)."""
 
     @property
-    def problem(self) -> str: ...
-    def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision) -> None: ...
+    def problem(self) -> str:
+        """Why calls cannot be recorded; empty where they can."""
+        ...
+
+    def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision) -> None:
+        """Record that a call is about to run."""
+        ...
 
 
 class Prepared:
@@ -93,11 +117,13 @@ class Prepared:
 
     @property
     def read_only(self) -> bool:
+        """Whether this call changes nothing."""
         flag = self.tool.read_only
         return flag if isinstance(flag, bool) else flag(self.args, self.ctx)
 
     @property
     def concurrency_safe(self) -> bool:
+        """Whether this call may run beside others."""
         chosen = self.settings.concurrency.is_concurrency_safe if self.settings else None
         if chosen is not None:
             return chosen

@@ -55,6 +55,7 @@ class Difference:
     after: Any
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {"path": self.path, "before": _short(self.before), "after": _short(self.after)}
 
     def __str__(self) -> str:
@@ -70,6 +71,7 @@ class Replayed:
     differences: tuple[Difference, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         call = self.recorded.call
         return {
             "tool": call.name,
@@ -90,6 +92,7 @@ class Judged:
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         shown = {"tool": self.call.name, "args": dict(self.call.args), "before": self.before, "after": self.after}
         return shown | {"reason": self.reason, "same": self.before in (None, self.after)}
 
@@ -109,6 +112,7 @@ class Recorder:
             self._write({"kind": "call", "at": event.at, **data})
 
     def close(self) -> None:
+        """Close the file of the recording."""
         self._file.close()
 
     def _write(self, record: Mapping[str, Any]) -> None:

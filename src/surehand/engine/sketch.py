@@ -21,6 +21,7 @@ class Sketch:
         self.counts: dict[int, int] = dict(counts or {})
 
     def add(self, seconds: float) -> None:
+        """Count one value."""
         place = floor(log(seconds) * _SCALE) if _LEAST < seconds < _MOST else _edge(seconds)
         self.counts[place] = self.counts.get(place, 0) + 1
 
@@ -37,6 +38,7 @@ class Sketch:
         return _value(max(self.counts))
 
     def merge(self, other: Sketch) -> None:
+        """Add the values of another sketch."""
         for place, count in other.counts.items():
             self.counts[place] = self.counts.get(place, 0) + count
 

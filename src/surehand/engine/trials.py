@@ -58,6 +58,7 @@ class Trials:
         return trial
 
     async def close(self) -> None:
+        """Discard what was tried and not taken."""
         if self._newest is not None:
             trial, self._newest = self._newest, None
             await drop(self._tool, self._ctx, trial)

@@ -41,6 +41,7 @@ class Advice:
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {
             "tool": self.tool,
             "kind": self.kind,
@@ -92,12 +93,17 @@ class Tunable(Protocol):
         """Return the time-out of a tool that may be tuned; None when the tool or the settings fix it."""
         ...
 
-    def set_timeout(self, tool: str, seconds: float) -> None: ...
+    def set_timeout(self, tool: str, seconds: float) -> None:
+        """Set the timeout of a tool, in seconds."""
+        ...
+
     def limit_of(self, tool: str) -> int | None:
         """Return how many calls of a tool run at once; None when it has not run, or the settings fix it."""
         ...
 
-    def set_limit(self, tool: str, limit: int) -> None: ...
+    def set_limit(self, tool: str, limit: int) -> None:
+        """Set the concurrency limit of a tool."""
+        ...
 
 
 class EngineLimits:
@@ -108,21 +114,25 @@ class EngineLimits:
         self._settings = settings
 
     def timeout_of(self, tool: str) -> float | None:
+        """Return the timeout of a tool, in seconds."""
         found, chosen = self._executor.slot(tool), self._settings.tools.get(tool)
         if found is None or found[0].timeout_s is not None or (chosen is not None and chosen.timeout is not None):
             return None
         return self._executor.tuned_timeouts.get(tool, self._settings.engine.timeout)
 
     def set_timeout(self, tool: str, seconds: float) -> None:
+        """Set the timeout of a tool, in seconds."""
         self._executor.tuned_timeouts[tool] = seconds
 
     def limit_of(self, tool: str) -> int | None:
+        """Return the concurrency limit of a tool."""
         found, chosen = self._executor.slot(tool), self._settings.tools.get(tool)
         if found is None or (chosen is not None and chosen.concurrency.max_concurrent_calls is not None):
             return None
         return found[1].limit
 
     def set_limit(self, tool: str, limit: int) -> None:
+        """Set the concurrency limit of a tool."""
         if (found := self._executor.slot(tool)) is not None:
             found[1].limit = limit
             found[1].admit()

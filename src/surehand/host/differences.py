@@ -56,6 +56,7 @@ class Difference:
 
     @property
     def action(self) -> str:
+        """What happened to the file: created, changed or deleted."""
         if self.before.kind == "absent":
             return "created"
         if self.after.kind == "absent":
@@ -70,6 +71,7 @@ class Difference:
         return "absent" not in (self.before.kind, self.after.kind)
 
     def to_dict(self) -> dict[str, object]:
+        """Return it as plain data."""
         kind = self.before.kind if self.after.kind == "absent" else self.after.kind
         shown: dict[str, object] = {"path": self.path, "action": self.action, "kind": kind}
         if self.both and self.before.mode != self.after.mode:

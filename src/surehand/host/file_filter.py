@@ -37,6 +37,7 @@ class FileFilter:
     """Options that make `rg` leave out the same files early."""
 
     def keeps(self, path: bytes) -> bool:
+        """Whether a file is searched."""
         name = path.rpartition(b"/")[2]
         full = self.prefix + path
         if self.of_type is not None and self.of_type.decide(name, name, False) is None:

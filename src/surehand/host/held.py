@@ -37,6 +37,7 @@ class Root:
         """The folder the last file was in: the next one is mostly in the same."""
 
     def close(self) -> None:
+        """Close the directory."""
         self._leave()
         os.close(self._fd)
 
@@ -105,11 +106,13 @@ class Held:
         self.close()
 
     def close(self) -> None:
+        """Close every open file."""
         for fd in self.fds.values():
             os.close(fd)
         self.fds = {}
 
     def is_binary(self, path: bytes) -> bool:
+        """Whether an open file is binary."""
         return is_binary(self.fds[path])
 
     def _add(self, path: bytes, fd: int, size: int) -> None:

@@ -73,6 +73,7 @@ class Reply:
 
     @property
     def ok(self) -> bool:
+        """Whether the status is one of success."""
         return 200 <= self.status < 300
 
 

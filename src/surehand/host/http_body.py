@@ -37,6 +37,7 @@ class Body:
         return self._kept.getvalue()
 
     async def fill(self, response: httpx2.Response, headers: Mapping[str, str], report: Callable[[int], None]) -> None:
+        """Read the body up to its limit."""
         import httpx2
 
         clock = asyncio.get_running_loop().time

@@ -53,6 +53,7 @@ class Folder:
         return all(rules.last_names is not None and name not in rules.last_names for rules, _ in self.chain)
 
     def ignores(self, name: bytes, is_dir: bool) -> bool:
+        """Whether the rules ignore an entry of this folder."""
         rule = self.decide(name, is_dir)
         return rule is not None and not rule.negated
 
@@ -99,6 +100,7 @@ class Decision:
 
     @property
     def ignored(self) -> bool:
+        """Whether the path is ignored."""
         return self.rule is not None and not self.rule.negated
 
 

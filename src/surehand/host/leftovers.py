@@ -34,6 +34,7 @@ class Process:
     """Whether it is a part of Surehand itself: a launcher or a keeper."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         shown = {"pid": self.pid, "session_id": self.session_id, "call_id": self.call_id, "command": self.command}
         return shown | {"seconds": round(self.seconds, 1), "kind": "launcher" if self.ours else "command"}
 

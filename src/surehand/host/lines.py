@@ -42,7 +42,9 @@ class Bytes(Protocol):
     """Something with bytes at positions."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """The number of bytes."""
+        ...
 
     def read(self, position: int, size: int) -> bytes:
         """Return up to `size` bytes from `position`; fewer only at the end."""
@@ -61,12 +63,14 @@ class FileBytes:
     size: int
 
     def read(self, position: int, size: int) -> bytes:
+        """Return bytes from a position on."""
         part = os.pread(self.fd, size, position)
         if len(part) == size or not part or position + len(part) >= self.size:
             return part
         return part + self.read(position + len(part), size - len(part))
 
     def data_from(self, position: int) -> int:
+        """Return where data begin at or after a position; holes are skipped."""
         try:
             return os.lseek(self.fd, position, os.SEEK_DATA)
         except OSError as problem:  # nothing but a hole to the end, or a file system that does not tell
@@ -81,12 +85,15 @@ class HeldBytes:
 
     @property
     def size(self) -> int:
+        """The number of bytes."""
         return len(self.content)
 
     def read(self, position: int, size: int) -> bytes:
+        """Return bytes from a position on."""
         return self.content[position : position + size]
 
     def data_from(self, position: int) -> int:
+        """Return where data begin at or after a position; holes are skipped."""
         return position
 
 
@@ -98,11 +105,13 @@ class FirstBytes:
     size: int
 
     def read(self, position: int, size: int) -> bytes:
+        """Return bytes from a position on."""
         if position + size > len(self.content) < self.size:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return self.content[position : position + size]
 
     def data_from(self, position: int) -> int:
+        """Return where data begin at or after a position; holes are skipped."""
         return position
 
 

@@ -111,6 +111,7 @@ class NotebookText:
 
     @property
     def has_ids(self) -> bool:
+        """Whether cells of this format have ids."""
         return self.version >= (4, 5)
 
     def find(self, edit: CellEdit) -> list[int]:

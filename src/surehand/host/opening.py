@@ -53,6 +53,7 @@ class Source:
 
     @property
     def size(self) -> int:
+        """The number of bytes of the file."""
         return self.stat.st_size
 
     @property

@@ -31,6 +31,7 @@ class Layer:
 
     @classmethod
     def make(cls, place: str, lower: str) -> Layer:
+        """Make the folders of a copy-on-write layer."""
         layer = cls(lower, os.path.join(place, "upper"), os.path.join(place, "work"))
         for folder in (place, layer.upper, layer.work):
             os.mkdir(folder, 0o700)

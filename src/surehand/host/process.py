@@ -287,6 +287,7 @@ class Seat:
         wire.send(self._line, message, list(descriptors))
 
     def kill(self) -> None:
+        """End the command and everything it started."""
         self._launcher.kill(self)
 
     def _hear(self) -> None:

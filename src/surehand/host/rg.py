@@ -60,18 +60,21 @@ class Stop:
         self.wanted = False
 
     def set(self) -> None:
+        """Stop every search that is registered."""
         with self._lock:
             self.wanted = True
             for process in self.running:
                 process.kill()
 
     def add(self, process: Popen[bytes]) -> None:
+        """Register a search that can be stopped."""
         with self._lock:
             self.running.add(process)
             if self.wanted:
                 process.kill()
 
     def remove(self, process: Popen[bytes]) -> None:
+        """Forget a search that has ended."""
         with self._lock:
             self.running.discard(process)
 
@@ -109,6 +112,7 @@ class Pattern:
     context: int = 0
 
     def options(self, *, pcre2: bool) -> list[str]:
+        """Return the options of ripgrep for the pattern."""
         options = [f"--regexp={self.text}"]
         options += ["--ignore-case"] if self.ignore_case else []
         options += ["--multiline"] if self.multiline else []

@@ -137,6 +137,7 @@ class Judge:
         self._folders: dict[bytes, Folder | None] = {b"": folder_at(walk.root, walk.stop)}
 
     def keeps(self, path: bytes) -> bool:
+        """Whether a path is searched."""
         folder, _, name = path.rpartition(b"/")
         inside = self._folder(folder)
         if inside is None or (self._walk.ignore and inside.ignores(name, False)):

@@ -180,6 +180,7 @@ class Run:
         return await answer
 
     def answered(self, answer: Any) -> None:
+        """Take the answer of the launcher."""
         if self._answers:
             self._answers.popleft().set_result(answer)
 

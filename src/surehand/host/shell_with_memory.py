@@ -85,6 +85,7 @@ class ShellWithMemory:
 
     @property
     def alive(self) -> bool:
+        """Whether the shell still runs."""
         return self._run.ended is None and not self._run.stopped
 
     def _out(self, data: bytes) -> None:

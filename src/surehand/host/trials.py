@@ -49,6 +49,7 @@ class Place:
 
     @property
     def kind(self) -> str:
+        """How the copy is made."""
         return "layer" if isinstance(self.trial, Layers) else "copy beside" if self.beside else "copy"
 
     async def run(self, command: Command, stdout: Feed, stderr: Feed, timeout_s: float) -> Ended:

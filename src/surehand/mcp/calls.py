@@ -83,6 +83,7 @@ class ClientCall:
 
     @property
     def done(self) -> bool:
+        """Whether the call has ended."""
         return self.task is not None and self.task.done()
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -188,6 +189,7 @@ class AsksClient:
     """The approver of a client's session: the client's own user answers."""
 
     async def ask(self, question: Question) -> Answer:
+        """Have the client's user answer a question."""
         call = current()
         if call is None or call.done:
             return Answer("no", "the call that started this has ended, and its client can no longer be asked")

@@ -64,11 +64,13 @@ def client_key(ctx: Any) -> str:
 
 
 def capabilities(ctx: Any) -> Mapping[str, Any]:
+    """Return what the client offers, in the protocol's words."""
     declared = ctx.session.client_capabilities
     return declared.model_dump(by_alias=True, exclude_none=True) if declared is not None else {}
 
 
 def related(ctx: Any) -> ServerMessageMetadata:
+    """Return what ties a message to the request it belongs to."""
     return ServerMessageMetadata(related_request_id=ctx.request_id)
 
 

@@ -39,11 +39,19 @@ class SdkApp(AppWithRegistry, Protocol):
     """The application the SDK works for (`surehand.app.Surehand`)."""
 
     @property
-    def policy(self) -> Policy: ...
+    def policy(self) -> Policy:
+        """What judges calls."""
+        ...
+
     @property
-    def executor(self) -> Executor: ...
+    def executor(self) -> Executor:
+        """What runs calls."""
+        ...
+
     @property
-    def servers(self) -> Servers: ...
+    def servers(self) -> Servers:
+        """The MCP servers of the workspace."""
+        ...
 
 
 class Application:

@@ -74,6 +74,7 @@ class Servers:
         )
 
     def names(self) -> list[str]:
+        """Return the names of all servers."""
         return list(self._connections)
 
     def configured(self) -> dict[str, Configured]:

@@ -63,6 +63,7 @@ class Connection:
 
     @property
     def name(self) -> str:
+        """The name of the server."""
         return self.server.name
 
     @property

@@ -38,9 +38,11 @@ class Resource:
 
     @property
     def is_template(self) -> bool:
+        """Whether the URI has places to fill in."""
         return "{" in self.uri
 
     def matches(self, uri: str) -> bool:
+        """Whether a URI is this one, or fits the template."""
         if not self.is_template:
             return uri == self.uri
         parts = re.split(r"(\{[^}]*\})", self.uri)
@@ -50,6 +52,7 @@ class Resource:
         return re.fullmatch(pattern, uri) is not None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         key = "uriTemplate" if self.is_template else "uri"
         return {key: self.uri, "name": self.name, "description": self.description, "mimeType": self.mime_type}
 
@@ -66,6 +69,7 @@ class Prompt:
     required: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         arguments = [
             {"name": name, "description": text, "required": name in self.required}
             for name, text in (self.arguments or {}).items()

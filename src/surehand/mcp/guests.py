@@ -35,16 +35,30 @@ class App(Protocol):
     """What is served: an application (`surehand.app.Surehand`) over one workspace."""
 
     @property
-    def session(self) -> Session: ...
+    def session(self) -> Session:
+        """The session of the client."""
+        ...
+
     @property
-    def selection(self) -> Selection: ...
+    def selection(self) -> Selection:
+        """The tools that the client sees."""
+        ...
+
     @property
-    def bus(self) -> Bus: ...
+    def bus(self) -> Bus:
+        """The stream of events."""
+        ...
+
     async def call(
         self, name: str, args: Mapping[str, Any] | None = None, *, source: Source = "user", id: str | None = None
-    ) -> ToolResult: ...
+    ) -> ToolResult:
+        """Make one call."""
+        ...
+
     async def __aenter__(self) -> Any: ...
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End everything the application started."""
+        ...
 
 
 Open = Callable[[Approver, str | None], App]
@@ -118,6 +132,7 @@ class Guest:
             self.tools_changed()
 
     def wants(self, level: LogLevel) -> bool:
+        """Whether the client wants messages of this level."""
         return LEVELS.index(level) >= LEVELS.index(self.level)
 
     async def close(self) -> None:
@@ -140,6 +155,7 @@ class Guests:
         self._opening: dict[str, asyncio.Future[Guest]] = {}
 
     def known(self, key: str) -> Guest | None:
+        """Return the client of a connection; None where there is none."""
         guest = self._guests.get(key)
         if guest is not None:
             guest.heard = time.monotonic()
@@ -188,6 +204,7 @@ class Guests:
             await self.drop(key)
 
     async def close(self) -> None:
+        """End the sessions of all clients."""
         for key in list(self._guests):
             with suppress(Exception):  # one session that will not close must not keep the others open
                 await self.drop(key)

@@ -144,6 +144,7 @@ class Remembered(EventStore):
         self._mark = secrets.token_hex(4)
 
     async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
+        """Keep a message and return its id."""
         self._count += 1
         event_id = f"{self._mark}-{self._count}"
         weight = _weight(message)
@@ -155,6 +156,7 @@ class Remembered(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
+        """Send the messages that came after one to its stream again."""
         known = self._events.get(last_event_id)
         if known is None:
             return None

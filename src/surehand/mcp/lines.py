@@ -110,6 +110,7 @@ class Lines:
         return _stand_in(known["id"], TOO_LONG, text)
 
     async def receive(self) -> SessionMessage | Exception:
+        """Return the next message; raise EndOfStream at the end."""
         try:
             return await self.__anext__()
         except StopAsyncIteration:
@@ -162,6 +163,7 @@ class Lines:
     # What it is told -----------------------------------------------------------------------------------------------
 
     async def send(self, item: SessionMessage) -> None:
+        """Write a message as one line."""
         message = item.message
         if isinstance(message, types.JSONRPCRequest):
             self._awaited.add(message.id)

@@ -26,7 +26,9 @@ class AppWithRegistry(App, Protocol):
     """An application whose modules are served."""
 
     @property
-    def registry(self) -> Registry: ...
+    def registry(self) -> Registry:
+        """All tools of the application."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Heard:
     """Why it took no message; empty where it took the last one."""
 
     async def hear(self, answer: httpx2.Response) -> None:
+        """Note what a server answered to a message."""
         if answer.request.method == "POST":
             told = f"it answered {answer.status_code} {answer.reason_phrase}".strip()
             self.refusal = told + _WANTS.get(answer.status_code, "") if answer.status_code >= 400 else ""

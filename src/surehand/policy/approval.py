@@ -60,6 +60,7 @@ class Nobody:
         self.reason = "there is nobody here to ask" + (f"; {instead}" if instead else "")
 
     async def ask(self, question: Question) -> Answer:
+        """Say no: nobody is there."""
         del question
         return Answer("no", self.reason)
 
@@ -80,6 +81,7 @@ class Callback:
         self.function = function
 
     async def ask(self, question: Question) -> Answer:
+        """Ask the function."""
         said = self.function(question)
         if inspect.isawaitable(said):
             said = await said
@@ -97,6 +99,7 @@ class First:
         self.approvers = approvers
 
     async def ask(self, question: Question) -> Answer:
+        """Ask everyone at once, and take the first answer."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(settled(each, question)) for each in self.approvers]
             if not tasks:

@@ -45,6 +45,7 @@ class Judgement:
     # -- the whole call ------------------------------------------------------------------------------------------
 
     def decision(self) -> Decision:
+        """Return the verdict on the whole call."""
         missing = missing_capability(self.request, self.policy.capable)
         if missing:
             return Decision("deny", missing)

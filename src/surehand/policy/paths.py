@@ -45,6 +45,7 @@ class Place:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The name as given and the real one; one where they are the same."""
         return (self.given,) if self.given == self.real else (self.given, self.real)
 
     @property
@@ -107,6 +108,7 @@ class PathPattern:
     """The literal folders that every match lies below; empty when a match may lie anywhere."""
 
     def matches(self, path: str) -> bool:
+        """Whether the pattern covers a path."""
         path = folded(path) if self.generous else path
         if any(below(path, anchor) for anchor in self.anchored):
             return True

@@ -67,6 +67,7 @@ class MatchedRule:
     decided: bool
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return self.rule.to_dict() | {"decided": self.decided}
 
 
@@ -80,6 +81,7 @@ class JudgedEffect:
     rules: tuple[Rule, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         shown = describe(self.effect) if self.effect is not None else {"kind": "tool"}
         shown.pop("implies", None)  # judged one by one, beside their command
         return shown | {"verdict": self.verdict, "why": self.reason}
@@ -97,6 +99,7 @@ class Decision:
     """The narrowest sensible allow rules that would answer the question for good, one a line; None: there are none."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {
             "decision": self.verdict,
             "reason": self.reason,
@@ -158,6 +161,7 @@ class Policy:
 
     @property
     def book(self) -> RuleBook:
+        """The rules, laid out for judging; made on first use."""
         if self._book is None:
             from surehand.policy.book import RuleBook
 
@@ -261,23 +265,28 @@ class Both(Policy):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
+        """The rules of both."""
         return tuple(dict.fromkeys((*self.parent.rules, *self.child.rules)))
 
     def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
+        """Return what says whether either keeps a path out of searches."""
         above, own = self.parent.keeps_out(workspace, roots), self.child.keeps_out(workspace, roots)
         return above if above is own else lambda path: above(path) or own(path)
 
     def keeps_as_is(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
+        """Return what says whether either keeps a path from being changed; None where neither does."""
         above, own = self.parent.keeps_as_is(workspace, roots), self.child.keeps_as_is(workspace, roots)
         if above is None or own is None:
             return above or own
         return lambda path: above(path) or own(path)
 
     def opens(self, workspace: str, roots: Sequence[str], grants: Iterable[str]) -> tuple[str, ...]:
+        """Return the folders that both open."""
         own = self.child.opens(workspace, roots, grants)
         return tuple(each for each in self.parent.opens(workspace, roots, grants) if each in own)
 
     def judge(self, request: Request) -> Decision:
+        """Return the stricter of two verdicts."""
         if _FREEDOM.index(request.mode) > _FREEDOM.index(self.ceiling):
             request = changed(request, mode=self.ceiling)
         above = self.parent.judge(request)

@@ -39,6 +39,7 @@ class Question:
         return question_text(self)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {
             "call": self.call.to_dict(),
             "tool": self.tool,
@@ -67,11 +68,13 @@ class Answer:
     trial: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         shown: dict[str, Any] = {"kind": self.kind, "reason": self.reason, "rule": self.rule, "trial": self.trial}
         return shown | ({"args": dict(self.args)} if self.args is not None else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
+        """Return what plain data stands for."""
         if data.get("kind") not in ("once", "session", "always", "no"):
             return cls("no", f"the answer {data.get('kind')!r} is none of once, session, always, no")
         return cls(data["kind"], str(data.get("reason") or ""), data.get("args"), data.get("rule"), data.get("trial"))
@@ -80,7 +83,9 @@ class Answer:
 class Approver(Protocol):
     """Whoever answers: a terminal, a console, a client, a function."""
 
-    async def ask(self, question: Question) -> Answer: ...
+    async def ask(self, question: Question) -> Answer:
+        """Return the answer to a question."""
+        ...
 
 
 def digest(tool: str, version: str, args: Mapping[str, Any], cwd: str) -> str:

@@ -103,6 +103,7 @@ class Rule:
         return host == wanted
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         shown: dict[str, Any] = {"verdict": self.verdict, "rule": self.text, "source": self.origin.source}
         if self.origin.file:
             shown |= {"file": self.origin.file, "line": self.origin.line}

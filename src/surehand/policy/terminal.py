@@ -46,6 +46,7 @@ class Terminal:
         self._turn = asyncio.Lock()
 
     async def ask(self, question: Question) -> Answer:
+        """Ask the person at the terminal."""
         async with self._turn:
             if self._reading is not None and self._writing is not None:
                 with echoing(self._reading):

@@ -37,6 +37,7 @@ class Trust:
     since: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {
             "workspace": self.workspace,
             "state": self.state,

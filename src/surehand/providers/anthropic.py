@@ -61,6 +61,7 @@ class AnthropicModel:
         self._server = Server("Anthropic", self.provider, name, anthropic, str(self._client.base_url))
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Yield the answer to a request as it comes; the last event is the turn."""
         body, names = self._body(request), provider_map(tool.name for tool in request.tools)
         return self._server.stream(lambda: self._client.messages.create(**body, stream=True), _Answer(self.name, names))
 
@@ -77,6 +78,7 @@ class AnthropicModel:
         return sendable(body | ({"tools": _tools(request.tools)} if request.tools else {}))
 
     async def close(self) -> None:
+        """Let go of connections and memory."""
         await self._client.close()
 
 

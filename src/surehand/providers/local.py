@@ -34,7 +34,9 @@ class LocalModel:
         self._model = OpenAIModel(self.name, "none", f"{self._server.listening_address}/v1", context_tokens)  # pyright: ignore
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Yield the answer to a request as it comes; the last event is the turn."""
         return self._model.stream(request)
 
     async def close(self) -> None:
+        """Let go of connections and memory."""
         await self._model.close()

@@ -39,6 +39,7 @@ class OfflineModel:
     context_tokens = 1_000_000
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Yield the answer to a request as it comes; the last event is the turn."""
         last = request.messages[-1]
         if last.role == "tool":
             said = "\n\n".join(result.output for result in last.results)
@@ -53,7 +54,7 @@ class OfflineModel:
         yield Turn(Message("assistant", said))
 
     async def close(self) -> None:
-        pass
+        """Do nothing: nothing is open."""
 
 
 def _without_notices(text: str) -> str:

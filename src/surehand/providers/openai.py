@@ -51,6 +51,7 @@ class OpenAIModel:
         self._server = Server("OpenAI", self.provider, name, openai, str(self._client.base_url))
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Yield the answer to a request as it comes; the last event is the turn."""
         body, names = self._body(request), provider_map(tool.name for tool in request.tools)
         ask = self._client.chat.completions.create
         return self._server.stream(lambda: ask(**body, stream=True), _Answer(self.name, names))
@@ -70,6 +71,7 @@ class OpenAIModel:
         return sendable(body | ({"tools": [_tool(info) for info in request.tools]} if request.tools else {}))
 
     async def close(self) -> None:
+        """Let go of connections and memory."""
         await self._client.close()
 
 

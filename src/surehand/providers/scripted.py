@@ -25,6 +25,7 @@ class ScriptedModel:
         self._script = list(script)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Yield the answer to a request as it comes; the last event is the turn."""
         self.requests.append(request)
         if not self._script:
             raise ModelError("the script has ended", "Add a step to it.")
@@ -40,7 +41,7 @@ class ScriptedModel:
         yield Turn(Message("assistant", text, calls), "tool_use" if calls else "end", usage)
 
     async def close(self) -> None:
-        pass
+        """Do nothing: nothing is open."""
 
 
 def _parts(step: Any) -> tuple[str, tuple[ToolCall, ...]]:

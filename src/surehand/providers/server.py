@@ -46,7 +46,9 @@ class Answer(Protocol):
         """Take a piece; return the text in it that is shown as it comes."""
         ...
 
-    def turn(self) -> Turn: ...
+    def turn(self) -> Turn:
+        """Return the whole answer."""
+        ...
 
 
 @frozen

@@ -43,6 +43,7 @@ class Transition(NamedTuple):
     why: str = ""
 
     def to_dict(self) -> dict[str, object]:
+        """Return it as plain data."""
         return {"tool": self.tool, "from": self.before, "to": self.after, "at": self.at, "why": self.why}
 
 

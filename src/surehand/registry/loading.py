@@ -29,7 +29,9 @@ CHECK_AGAIN_MS: Final = 2000
 class Registrar(Protocol):
     """Where tools are put; the registry is one."""
 
-    def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]: ...
+    def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]:
+        """Replace tools by others in one step."""
+        ...
 
 
 @frozen
@@ -42,9 +44,11 @@ class Loaded:
 
     @property
     def ok(self) -> bool:
+        """Whether the tools were loaded."""
         return not self.problem
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {"source": self.source, "tools": list(self.tools), "problem": self.problem or None}
 
 

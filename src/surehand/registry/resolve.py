@@ -17,11 +17,19 @@ class Described(Protocol):
     """What is asked of a tool here: `Tool` and `ToolInfo` both answer."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the tool."""
+        ...
+
     @property
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """The version of the tool."""
+        ...
+
     @property
-    def requires(self) -> tuple[str, ...]: ...
+    def requires(self) -> tuple[str, ...]:
+        """The tools it needs, with version ranges."""
+        ...
 
 
 def split_requirement(requirement: str) -> tuple[str, str]:

@@ -70,7 +70,9 @@ class Cards(Protocol):
     version: int
 
     def __iter__(self) -> Iterator[str]: ...
-    def card(self, name: str) -> Tool | ToolInfo | None: ...
+    def card(self, name: str) -> Tool | ToolInfo | None:
+        """Return a tool, or what is known of it before it is loaded."""
+        ...
 
 
 class Match(NamedTuple):

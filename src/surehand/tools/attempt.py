@@ -114,9 +114,11 @@ class Attempt:
 
     @property
     def exists(self) -> bool:
+        """Whether the file is there."""
         return self.status is not None
 
     def close(self) -> None:
+        """Close the file and its folder."""
         for fd in (self.fd, self.folder):
             if fd >= 0:
                 os.close(fd)
@@ -187,6 +189,7 @@ class Attempt:
 
     @property
     def is_folder(self) -> bool:
+        """Whether the path is a folder."""
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
     def read(self) -> None:
@@ -236,6 +239,7 @@ class Attempt:
             kept[self.real] = Examined(seen, self.data, self.digest, self.wishes, self.encoding, self.splices)
 
     def forget(self) -> None:
+        """Forget what an earlier run of the checks kept of the file."""
         self.ctx.session.keep(EXAMINED).pop(self.real, None)
 
     def _examined(self) -> Examined | None:

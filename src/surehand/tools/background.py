@@ -58,6 +58,7 @@ class BackgroundTask:
 
     @property
     def status(self) -> Status:
+        """Where the command stands."""
         ended = self.run.ended
         if ended is None:
             return "running"
@@ -148,6 +149,7 @@ class BackgroundTasks:
         self._count = 0
 
     def all(self) -> list[BackgroundTask]:
+        """Return every background command."""
         return list(self._tasks.values())
 
     def get(self, id: str) -> BackgroundTask:

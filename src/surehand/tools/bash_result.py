@@ -78,6 +78,8 @@ class Printed:
 
     @classmethod
     def of(cls, ctx: ToolContext, shells: Shells) -> Printed:
+        """Return where the output of a call goes; each line is reported as progress."""
+
         def report(text: str, stream: str) -> None:
             ctx.progress(text, stream=stream)
 
@@ -88,6 +90,7 @@ class Printed:
         )
 
     def close(self) -> None:
+        """Let go of the files that hold the output."""
         self.stdout.close()
         self.stderr.close()
 

@@ -43,14 +43,17 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 
 
 def check(args: EditArgs, ctx: ToolContext) -> None:
+    """Raise the first precondition that does not hold."""
     checked_before_asking(_attempt(args, ctx), EDIT_CHECKS)
 
 
 def preview(args: EditArgs, ctx: ToolContext) -> Preview:
+    """Return what the call would change, as a diff."""
     return previewed(_attempt(args, ctx), EDIT_CHECKS)
 
 
 def run(args: EditArgs, ctx: ToolContext) -> ToolResult:
+    """Do what the call asks for, and return its result."""
     return written(_attempt(args, ctx), EDIT_CHECKS, "Edit")
 
 

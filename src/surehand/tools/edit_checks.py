@@ -88,6 +88,7 @@ def _failure(attempt: Attempt, layer: int, problem: Problem) -> ToolFailure:
 
 
 def changes_something(attempt: Attempt) -> Problem | None:
+    """Layer 1: old and new text differ."""
     for index, wish in enumerate(attempt.wishes):
         if wish.old == wish.new:
             message = "old_string and new_string are exactly the same; there is nothing to change."
@@ -109,11 +110,13 @@ def half_character(name: str, text: str, index: int) -> Problem | None:
 
 
 def path_permitted(attempt: Attempt) -> Problem | None:
+    """Layer 2: the path is normalised and permitted."""
     attempt.open()
     return None
 
 
 def creation_wanted(attempt: Attempt) -> Problem | None:
+    """Layer 3: an empty `old_string` means a new file."""
     for index, wish in enumerate(attempt.wishes[1:], 1):
         if wish.old == "":
             message = f"edit {index + 1} has an empty old_string; only the first edit can create the file."
@@ -122,6 +125,7 @@ def creation_wanted(attempt: Attempt) -> Problem | None:
 
 
 def creation_allowed(attempt: Attempt) -> Problem | None:
+    """Layer 4: a new file has no content yet."""
     if not attempt.creating or attempt.status is None or attempt.is_folder or attempt.status.st_size == 0:
         return None
     message = f"Cannot create {attempt.path}: the file exists and has content."
@@ -129,6 +133,7 @@ def creation_allowed(attempt: Attempt) -> Problem | None:
 
 
 def file_exists(attempt: Attempt) -> Problem | None:
+    """Layer 5: the file is there."""
     if attempt.exists or attempt.creating:
         return None
     near = near_names(attempt.path, attempt.ctx)
@@ -160,6 +165,7 @@ def is_plain_file(attempt: Attempt) -> Problem | None:
 
 
 def is_text(attempt: Attempt) -> Problem | None:
+    """Layer 6: the file is text of a kind that is edited here."""
     if attempt.path.lower().endswith(".ipynb") and attempt.exists and not (attempt.is_folder or attempt.special):
         message = f"{attempt.path} is a Jupyter notebook; editing it as text breaks its JSON."
         hint = "Use NotebookEdit, which replaces, inserts and deletes cells."
@@ -168,6 +174,7 @@ def is_text(attempt: Attempt) -> Problem | None:
 
 
 def was_read(attempt: Attempt) -> Problem | None:
+    """Layer 7: the file has been read in this session."""
     if not _has_content(attempt) or attempt.ctx.session.read_state.get(attempt.real) is not None:
         return None
     hint = f"Read {attempt.path}, then try again."
@@ -177,6 +184,7 @@ def was_read(attempt: Attempt) -> Problem | None:
 
 
 def unchanged_since_read(attempt: Attempt) -> Problem | None:
+    """Layer 8: the file has not changed since it was read."""
     seen = attempt.ctx.session.read_state.get(attempt.real)
     if not _has_content(attempt) or seen is None or attempt.status is None:
         return None

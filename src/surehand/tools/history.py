@@ -218,15 +218,18 @@ def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
 
 
 def resources(args: Any, ctx: ToolContext) -> list[str]:
+    """Return what the call must have for itself."""
     return ["history", *(f"file:{effect.path}" for effect in effects(args, ctx) if isinstance(effect, WritePath))]
 
 
 def check(args: Any, ctx: ToolContext) -> None:
+    """Raise the first precondition that does not hold."""
     plan = _plan(args, ctx)
     undo.check(ctx.session.keep(HISTORY), plan, _roots(ctx), force=args.force)
 
 
 def preview(args: Any, ctx: ToolContext) -> Preview:
+    """Return what the call would change, as a diff."""
     plan = _plan(args, ctx)
     diff = undo.preview(ctx.session.keep(HISTORY), plan, _roots(ctx))
     data = {
@@ -240,6 +243,7 @@ def preview(args: Any, ctx: ToolContext) -> Preview:
 
 
 def run(args: Any, ctx: ToolContext) -> ToolResult:
+    """Do what the call asks for, and return its result."""
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     tool = "Undo" if plan.kind == "undo" else "Redo"
     who = Who.of(ctx, tool, f"{tool} {_named(plan, ctx)}")

@@ -69,6 +69,7 @@ class Version:
 
     @property
     def digest(self) -> str:
+        """The hash of the source."""
         return hashlib.sha256(self.source.encode()).hexdigest()[:16]
 
 
@@ -81,6 +82,7 @@ class Made:
     versions: tuple[Version, ...]
 
     def version(self, number: int | None = None) -> Version | None:
+        """Return the version in force; None where there is none."""
         wanted = self.current if number is None else number
         return next((each for each in self.versions if each.number == wanted), None)
 
@@ -90,6 +92,7 @@ class Made:
 
     @property
     def next_number(self) -> int:
+        """The number of the next version."""
         return max((each.number for each in self.versions), default=0) + 1
 
 
@@ -105,9 +108,11 @@ class Workshop:
             self._made = {made.name: made for made in kept_in(self._folder)}
 
     def get(self, name: str) -> Made | None:
+        """Return a made tool by its name."""
         return self._made.get(name)
 
     def all(self) -> list[Made]:
+        """Return every made tool."""
         return list(self._made.values())
 
     def keep(self, made: Made) -> None:
@@ -157,6 +162,7 @@ class Workshop:
         return _with_changes(name, _result(name, bytes(answer), printed.show().text, ended), recorded)
 
     async def close(self) -> None:
+        """End the processes of made tools."""
         for launcher in self._launchers:
             await launcher.close()
 

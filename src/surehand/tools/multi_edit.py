@@ -37,14 +37,17 @@ def _attempt(args: MultiEditArgs, ctx: ToolContext) -> Attempt:
 
 
 def check(args: MultiEditArgs, ctx: ToolContext) -> None:
+    """Raise the first precondition that does not hold."""
     checked_before_asking(_attempt(args, ctx), EDIT_CHECKS)
 
 
 def preview(args: MultiEditArgs, ctx: ToolContext) -> Preview:
+    """Return what the call would change, as a diff."""
     return previewed(_attempt(args, ctx), EDIT_CHECKS)
 
 
 def run(args: MultiEditArgs, ctx: ToolContext) -> ToolResult:
+    """Do what the call asks for, and return its result."""
     return written(_attempt(args, ctx), EDIT_CHECKS, "MultiEdit")
 
 

@@ -70,6 +70,7 @@ class CellAttempt(Attempt):
 
 
 def arguments_fit(attempt: Attempt) -> Problem | None:
+    """Layer 1: the arguments fit the operation."""
     assert isinstance(attempt, CellAttempt)
     args = attempt.args
     if args.edit_mode != "delete" and args.new_source is None:
@@ -160,22 +161,27 @@ NOTEBOOK_CHECKS: Final[tuple[Check, ...]] = (
 
 
 def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
+    """State what the call touches."""
     return [WritePath(ctx.resolve(args.notebook_path))]
 
 
 def resources(args: Any, ctx: ToolContext) -> list[str]:
+    """Return what the call must have for itself."""
     return [f"file:{real_path(ctx.resolve(args.notebook_path))}"]
 
 
 def check(args: NotebookEditArgs, ctx: ToolContext) -> None:
+    """Raise the first precondition that does not hold."""
     checked_before_asking(CellAttempt(ctx, args), NOTEBOOK_CHECKS)
 
 
 def preview(args: NotebookEditArgs, ctx: ToolContext) -> Preview:
+    """Return what the call would change, as a diff."""
     return previewed(CellAttempt(ctx, args), NOTEBOOK_CHECKS)
 
 
 def run(args: NotebookEditArgs, ctx: ToolContext) -> ToolResult:
+    """Do what the call asks for, and return its result."""
     return written(CellAttempt(ctx, args), NOTEBOOK_CHECKS, "NotebookEdit")
 
 

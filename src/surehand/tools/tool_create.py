@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class Registrar(Protocol):
     """What the session's selection draws from, as far as tools can be put there."""
 
-    def exchange(self, away: Iterable[str], tools: Iterable[Tool]) -> list[Tool]: ...
+    def exchange(self, away: Iterable[str], tools: Iterable[Tool]) -> list[Tool]:
+        """Replace tools by others in one step."""
+        ...
 
 
 class ToolCreateArgs(Args):

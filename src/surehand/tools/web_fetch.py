@@ -66,16 +66,19 @@ class Fetched:
     pages: dict[str, tuple[float, Document]] = field(default_factory=dict[str, "tuple[float, Document]"])
 
     def get(self, url: str) -> Document | None:
+        """Return a page that was fetched a short while ago."""
         found = self.pages.get(url)
         return found[1] if found and monotonic() - found[0] < KEPT_S else None
 
     def put(self, url: str, document: Document) -> None:
+        """Keep a page for a while."""
         self.pages.pop(url, None)
         self.pages[url] = (monotonic(), document)
         while len(self.pages) > KEPT_PAGES or sum(len(kept.text) for _, kept in self.pages.values()) > KEPT_CHARS:
             del self.pages[next(iter(self.pages))]
 
     async def close(self) -> None:
+        """End the process that converts pages."""
         await self.converter.close()
 
 

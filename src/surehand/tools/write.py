@@ -26,14 +26,17 @@ def _attempt(args: WriteArgs, ctx: ToolContext) -> Attempt:
 
 
 def check(args: WriteArgs, ctx: ToolContext) -> None:
+    """Raise the first precondition that does not hold."""
     checked_before_asking(_attempt(args, ctx), WRITE_CHECKS)
 
 
 def preview(args: WriteArgs, ctx: ToolContext) -> Preview:
+    """Return what the call would change, as a diff."""
     return previewed(_attempt(args, ctx), WRITE_CHECKS)
 
 
 def run(args: WriteArgs, ctx: ToolContext) -> ToolResult:
+    """Do what the call asks for, and return its result."""
     return written(_attempt(args, ctx), WRITE_CHECKS, "Write")
 
 

@@ -55,6 +55,7 @@ class Contents:
         """Files of the store that go once the transaction has happened; until then they may be the only copy."""
 
     def has(self, digest: str) -> bool:
+        """Whether a content is stored."""
         return self._database.execute("SELECT 1 FROM content WHERE digest=?", (digest,)).fetchone() is not None
 
     def keep(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:

@@ -73,6 +73,7 @@ class Who:
 
     @classmethod
     def of(cls, ctx: ToolContext, tool: str, description: str) -> Who:
+        """Return who makes the change of a call."""
         main = ctx.session.main.id
         return cls(tool, ctx.call.id, ctx.session.id, description, main, ctx.turn, check_wanted=ctx.check_wanted)
 

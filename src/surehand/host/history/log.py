@@ -164,6 +164,7 @@ class Log:
         )
 
     def set_state(self, ids: Sequence[str], state: str) -> None:
+        """Set the state of changes."""
         self._database.executemany("UPDATE change SET state=? WHERE number=?", [(state, int(id)) for id in ids])
 
     def settle_reversal(self, change: Change) -> None:
@@ -193,9 +194,11 @@ class Log:
         return change.files if not gone else tuple(each for each in change.files if each.path not in gone)
 
     def remove(self, ids: Sequence[str]) -> None:
+        """Take changes out of the log."""
         self._database.executemany("DELETE FROM change WHERE number=?", [(int(id),) for id in ids])
 
     def get(self, id: str) -> Change | None:
+        """Return a change by its id."""
         if not (id.isascii() and id.isdecimal() and len(id) < 18):
             return None
         row = self._database.execute(f"SELECT {_COLUMNS} FROM change WHERE number=?", (int(id),)).fetchone()
@@ -226,10 +229,12 @@ class Log:
         return found
 
     def fact(self, name: str, default: str = "") -> str:
+        """Return a fact kept beside the changes."""
         row = self._database.execute("SELECT value FROM fact WHERE name=?", (name,)).fetchone()
         return row[0] if row else default
 
     def set_fact(self, name: str, value: str) -> None:
+        """Keep a fact beside the changes."""
         self._database.execute("INSERT OR REPLACE INTO fact(name, value) VALUES(?,?)", (name, value))
 
 

@@ -52,6 +52,7 @@ class Plan:
 
     @property
     def paths(self) -> tuple[str, ...]:
+        """The files that the plan touches."""
         return tuple(step.path for step in self.steps)
 
 

@@ -53,10 +53,12 @@ class Compensation:
     description: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {"tool": self.tool, "args": dict(self.args), "description": self.description}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Compensation:
+        """Return what plain data stands for."""
         return cls(data["tool"], data["args"], data.get("description", ""))
 
 
@@ -92,6 +94,7 @@ class Change:
         return int(self.id)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
         return {
             "id": self.id,
             "at": self.at,

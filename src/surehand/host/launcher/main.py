@@ -154,6 +154,7 @@ def _has_ended(owner: int) -> bool:
 
 
 def main() -> None:
+    """Serve the commands of one session until its owner goes."""
     number = int(sys.argv[1])
     os.closerange(3, number)  # whatever the program left open is no business of a command
     os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))

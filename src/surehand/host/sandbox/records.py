@@ -69,6 +69,7 @@ class Record:
 
     @property
     def launcher_alive(self) -> bool:
+        """Whether the launcher still runs."""
         return started_at(self.launcher) == self.launcher_started
 
 

@@ -38,6 +38,7 @@ class Found:
     source: str
 
     def to_dict(self) -> dict[str, str]:
+        """Return it as plain data."""
         return {"title": self.title, "url": self.url, "snippet": self.snippet, "source": self.source}
 
 
@@ -57,6 +58,7 @@ class Ask:
 
     @property
     def sent(self) -> str:
+        """The address with what is secret, as it is sent."""
         return f"{self.url}?{urlencode({**self.parameters, **self.secret})}"
 
 

@@ -64,4 +64,5 @@ class FoundRedirect:
 
     @property
     def static(self) -> bool:
+        """Whether the target is known before the command runs."""
         return self.target.literal

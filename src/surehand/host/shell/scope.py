@@ -21,6 +21,7 @@ class Scope:
     variables: dict[str, Word | None] = field(default_factory=dict[str, Word | None])
 
     def copy(self) -> Scope:
+        """Return a scope of its own with the same values."""
         return Scope(self.places, dict(self.variables))
 
     def forget_differences(self, branch: Scope) -> None:
@@ -39,6 +40,7 @@ class Flow:
 
     @property
     def either(self) -> Places:
+        """Where the shell may be afterwards, whether the command succeeded or not."""
         return union(self.success, self.failure)
 
 

@@ -27,6 +27,7 @@ class Word:
 
     @property
     def literal(self) -> bool:
+        """Whether the word has no expansion: its text is known."""
         return self.kind == "literal"
 
     @property
