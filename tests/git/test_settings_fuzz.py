@@ -89,7 +89,9 @@ LOOKS: dict[str, list[str]] = {
 }
 # What git's own scripts are written with; only they may start it.
 SCRIPTS = frozenset({"submodule", "bisect"})
-TOOLS = frozenset({"sh", "basename", "dirname", "sed", "uname", "expr", "tr", "cat", "rm", "cut", "wc"})
+TOOLS = frozenset(
+    {"sh", "gettext", "envsubst", "basename", "dirname", "sed", "uname", "expr", "tr", "cat", "rm", "cut", "wc"}
+)
 SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/dev/null", "/dev/urandom", "/sys/devices/", "/bin/")
 _CREATES_OR_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
