@@ -506,3 +506,24 @@ async def test_many_edits_of_a_large_file_leave_no_descriptor_open(tmp_path: Pat
             assert result.ok, result.output
             assert len(held_open("large.txt")) <= 3  # the thread that closes them may be one or two behind
     assert file.read_text().startswith("20\n")
+
+
+async def test_a_workspace_that_was_removed_meanwhile_is_named_by_every_file_tool(tmp_path: Path) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    calls: list[tuple[str, dict[str, object]]] = [
+        ("Read", {"file_path": "a"}),
+        ("Grep", {"pattern": "x"}),
+        ("Glob", {"pattern": "*"}),
+        ("Write", {"file_path": "a", "content": "x"}),
+        ("Edit", {"file_path": "a", "old_string": "x", "new_string": "y"}),
+        ("Edit", {"file_path": "sub/a", "old_string": "", "new_string": "y"}),
+        ("NotebookEdit", {"notebook_path": "a.ipynb", "cell_number": 1, "new_source": "y"}),
+    ]
+    async with scratch_app(workspace, approve=True) as app:
+        workspace.rmdir()
+        for tool, args in calls:
+            result = await app.call(tool, args)
+            assert result.error is not None
+            assert result.error.message == f"the workspace {workspace} is no longer there", tool
+    assert not workspace.exists()

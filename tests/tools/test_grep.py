@@ -433,3 +433,16 @@ async def test_a_folder_swapped_for_a_link_lets_nothing_in_however_often(
     monkeypatch.setattr(search, "SMALL", small)
     monkeypatch.setattr(search, "PROBE", 1)
     await look_through_a_swapped_folder(desk, tmp_path / "outside", 400)
+
+
+@pytest.mark.parametrize("head", [b"", b"first line\nsecond line\n" * 10])
+async def test_a_file_of_one_monstrous_line_does_not_abort_a_search(desk: Desk, head: bytes) -> None:
+    (desk.root / "big.txt").write_bytes(head + b"xy" * 10_000_000)
+    (desk.root / "small.txt").write_text("one xy here\n")
+    found = await desk.call("Grep", pattern="xy")
+    assert "small.txt:1:one" in found.output
+    assert "big.txt:" in found.output
+    assert "omitted" not in found.output
+    assert len(found.output) < 5_000
+    assert f"big.txt:{head.count(bytes([10])) + 1}" in (await desk.call("Grep", pattern="xy", path="big.txt")).output
+    assert "big.txt:1" in (await desk.call("Grep", pattern="xyxy", output_mode="count")).output

@@ -82,6 +82,14 @@ class Root:
         self._folder, self._folder_fd = b"", self._fd
 
 
+def has_monstrous_line(fd: int, size: int) -> bool:
+    """Say whether a large file seems to have lines of megabytes: `rg` would keep every match in one of them."""
+    if size < LARGE:
+        return False
+    places = {0, size // 2, max(0, size - LARGE)}
+    return any(b"\n" not in os.pread(fd, LARGE, place) for place in places)
+
+
 class Held:
     """Files held open for `rg`, under the names it is given; large binary files are left out, like what is no file."""
 
@@ -110,6 +118,11 @@ class Held:
         for fd in self.fds.values():
             os.close(fd)
         self.fds = {}
+
+    def monstrous(self) -> list[bytes]:
+        """Return the names `rg` is given of files with lines of megabytes."""
+        fds = ((name, self.fds[path]) for name, path in self.files.items())
+        return [name for name, fd in fds if has_monstrous_line(fd, os.fstat(fd).st_size)]
 
     def is_binary(self, path: bytes) -> bool:
         """Whether an open file is binary."""

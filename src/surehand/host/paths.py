@@ -227,8 +227,20 @@ def _plain_name(name: str) -> str:
     return unicodedata.normalize("NFC", name).lower()
 
 
+def workspace_failure(workspace: str) -> ToolFailure:
+    """Return the error of everything in a workspace that was removed meanwhile."""
+    return ToolFailure(
+        f"the workspace {workspace} is no longer there",
+        hint="Make the folder again, or start a session in another one.",
+        details={"path": workspace, "reason": "workspace_gone"},
+    )
+
+
 def missing_failure(path: str, ctx: ToolContext) -> ToolFailure:
     """Return the error for a file that is not there, with the names that are near."""
+    workspace = ctx.session.workspace
+    if is_beneath(path, workspace) and not os.path.isdir(workspace):
+        return workspace_failure(workspace)
     near = near_names(path, ctx)
     hint = f"Did you mean {' or '.join(near)}?" if near else "Check the path; Glob finds files by pattern."
     return ToolFailure(missing_message(path), hint=hint, details={"path": path, "near": near})

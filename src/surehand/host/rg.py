@@ -42,6 +42,9 @@ BY_GIT_RULES: Final = (
 NEEDS_PCRE2: Final = re.compile(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
 PRINTING: Final = ("--null", "--with-filename", "--line-number", "--no-heading")
 """Lines as people read them: `path NUL number : text`, or `-` for a line of context."""
+SHORTENED: Final = (*PRINTING, "--max-columns=2000", "--max-columns-preview")
+"""The same with the beginning of long lines alone, and no list of the millions of matches one of them may hold."""
+_OMITTED: Final = re.compile(rb" \[\.\.\. [^\[\]]*\]$")
 _PRINTED: Final = re.compile(rb"([^\0]*)\0([0-9]+)([:-])(.*)", re.DOTALL)
 _COUNT: Final = re.compile(rb"\0([0-9]+)\r?\n")  # after a name, which may itself contain a newline
 MESSAGE_LIMIT: Final = 4 << 20
@@ -228,7 +231,7 @@ def printed(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield "begin", {"path": _bytes_field(path)}
             yield (
                 "match" if line[3] == b":" else "context",
-                {"lines": _bytes_field(line[4]), "line_number": int(line[2])},
+                {"lines": _bytes_field(_OMITTED.sub(b"", line[4])), "line_number": int(line[2])},
             )
 
 

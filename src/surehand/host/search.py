@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 from surehand.core.frozen import frozen
 from surehand.host import rg
 from surehand.host import search_failures as failures
-from surehand.host.held import HELD, Held, Root, begins_binary, is_binary, is_utf16
+from surehand.host.held import HELD, Held, Root, begins_binary, has_monstrous_line, is_binary, is_utf16
 from surehand.host.plain_search import Plain, compile_plain
 from surehand.host.rg_rules import Judge, rg_may_walk, walk_options
 from surehand.host.walk import Walk, order
@@ -41,6 +41,9 @@ MANY: Final = 100
 """Files from which on they are counted before their lines are read: each might have as many as are needed of all."""
 DEADLINE_S: Final = 20.0
 COUNTING: Final = ("--count", "--null", "--with-filename")
+COUNTING_MATCHES: Final = ("--count-matches", "--null", "--with-filename")
+MATCHES_LISTED: Final = 100_000
+"""Matches in a file with lines of megabytes up to which their places are asked for; each costs `rg` memory."""
 
 
 @frozen
@@ -222,30 +225,43 @@ class Search:
 
     def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
         with Held(self._root, files) as held:
+            long = self._with_too_many_matches(held)
+            others = [name for name in held.files if name not in long]
             try:
-                by_file = _by_file(held, rg.messages(self._run_on(held, self.line_options(need))), need)
+                by_file = _by_file(held, rg.messages(self._run_on(others, held, self.line_options(need))), need)
                 # A file left before its end may turn out to be binary.
                 unsure = [path for path, lines in by_file.items() if len(lines) >= need]
             except rg.BrokeOffError:
                 if not self.pattern.multiline:
                     raise
-                by_file = _by_file(held, rg.printed(self._run_on(held, self.line_options(need, rg.PRINTING))), need)
+                run = self._run_on(others, held, self.line_options(need, rg.PRINTING))
+                by_file = _by_file(held, rg.printed(run), need)
                 unsure = list(by_file)
+            if long:
+                run = self._run_on(long, held, self.line_options(need, rg.SHORTENED))
+                shortened = _by_file(held, rg.printed(run), need)
+                by_file, unsure = by_file | shortened, [*unsure, *shortened]
             for path in filter(held.is_binary, unsure):
                 del by_file[path]
         return [line for path in files for line in by_file.get(path, ())]
+
+    def _with_too_many_matches(self, held: Held) -> list[bytes]:
+        """Return the names of files with lines of megabytes that hold more matches than `rg` can list."""
+        long = held.monstrous()
+        matches = dict(rg.counts(self._run_on(long, held, COUNTING_MATCHES))) if long else {}
+        return [name for name in long if matches.get(name, 0) > MATCHES_LISTED]
 
     def _counted(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
         found: dict[bytes, int] = {}
         for begin in range(0, len(files), HELD):
             with Held(self._root, files[begin : begin + HELD]) as held:
-                run = self._run_on(held, COUNTING)
+                run = self._run_on(held.files, held, COUNTING)
                 counted = ((held.files[name], number) for name, number in rg.counts(run))
                 found |= {path: number for path, number in counted if not held.is_binary(path)}
         return [(path, found[path]) for path in files if path in found]
 
-    def _run_on(self, held: Held, options: Sequence[str]) -> Iterator[bytes]:
-        return self.run([*options, "--", *held.files], held=tuple(held.fds.values())) if held.files else iter(())
+    def _run_on(self, names: Collection[bytes], held: Held, options: Sequence[str]) -> Iterator[bytes]:
+        return self.run([*options, "--", *names], held=tuple(held.fds.values())) if names else iter(())
 
     def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
         """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much."""
@@ -340,6 +356,10 @@ def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> 
     if begins_binary(fd):
         return None
     search = Search(Walk(b"/"), pattern, stop=stop)
+    if has_monstrous_line(fd, os.fstat(fd).st_size) and _count_matches(search, fd) > MATCHES_LISTED:
+        run = search.run([*search.line_options(need, rg.SHORTENED), "--", "-"], stdin=fd)
+        shortened = _lines_read(rg.printed(run), need)
+        return None if is_binary(fd) or shortened is None else shortened[:need]
     try:
         lines = _lines_read(rg.messages(search.run([*search.line_options(need), "--", "-"], stdin=fd)), need)
         unsure = lines is not None and len(lines) >= need  # left before its end it may turn out to be binary
@@ -352,6 +372,12 @@ def search_open_file(fd: int, pattern: rg.Pattern, need: int, stop: rg.Stop) -> 
         )
         unsure = True
     return None if lines is None or (unsure and is_binary(fd)) else lines[:need]
+
+
+def _count_matches(search: Search, fd: int) -> int:
+    number = sum(number for _, number in rg.counts(search.run([*COUNTING_MATCHES, "--", "-"], stdin=fd)))
+    os.lseek(fd, 0, os.SEEK_SET)
+    return number
 
 
 def _lines_read(messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> list[Line] | None:

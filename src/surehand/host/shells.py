@@ -16,6 +16,7 @@ from surehand.git.covered import prints_nothing, tracked_secrets
 from surehand.git.kept import git_dirs_touched, is_set_up
 from surehand.host import locations
 from surehand.host.environment import DEFAULT_PATH, cleaned
+from surehand.host.paths import workspace_failure
 from surehand.host.private_folder import TRIALS, PrivateFolder, clear_abandoned
 from surehand.host.process import Launcher, LauncherFailure
 from surehand.host.sandbox import probe
@@ -272,10 +273,7 @@ class Shells:
 
     async def _start(self) -> Launcher:
         if not _is_folder(self.session.workspace):
-            raise ToolFailure(
-                f"the workspace {self.session.workspace} is no longer there",
-                hint="Make the folder again, or start a session in another one.",
-            )
+            raise workspace_failure(self.session.workspace)
         self._secrets = frozenset(secrets_at_top(self.session.roots))
         self._opened = self.session.opens()
         mode = self.session.settings.sandbox.mode

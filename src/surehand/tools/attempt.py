@@ -20,6 +20,7 @@ from surehand.core.session import Kept
 from surehand.host.openat2 import exact_times
 from surehand.host.paths import (
     OutsideRoots,
+    is_beneath,
     open_folder,
     os_failure,
     readable_roots,
@@ -27,6 +28,7 @@ from surehand.host.paths import (
     refuse_special,
     root_of,
     special_failure,
+    workspace_failure,
 )
 from surehand.host.secret_links import SECRET_LINKS
 from surehand.host.text import UTF8, Encoding, Splice, detect
@@ -131,6 +133,13 @@ class Attempt:
         try:
             self.folder, self.made = open_folder(self.folder_path, self.roots, make=make)
         except FileNotFoundError:
+            workspace = self.ctx.session.workspace
+            if is_beneath(self.real, workspace) and not os.path.isdir(workspace):
+                raise workspace_failure(workspace) from None
+            if make:
+                raise os_failure(
+                    FileNotFoundError(errno.ENOENT, "a folder above it is gone"), self.path, "create"
+                ) from None
             return False
         except NotADirectoryError as problem:
             if make:

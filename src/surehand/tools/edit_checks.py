@@ -137,7 +137,8 @@ def file_exists(attempt: Attempt) -> Problem | None:
     if attempt.exists or attempt.creating:
         return None
     near = near_names(attempt.path, attempt.ctx)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "Check the path; an empty old_string creates a file."
+    otherwise = "an empty old_string creates a file" if attempt.wishes else "Glob finds files by pattern"
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Check the path; {otherwise}."
     return Problem(4, missing_message(attempt.path), hint, {"near": near})
 
 
