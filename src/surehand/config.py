@@ -153,12 +153,26 @@ def _narrowed(project: _Source, trusted: bool, warnings: list[str]) -> _Source:
         refused = next((why for prefix, why in _NOT_FOR_PROJECTS.items() if path[: len(prefix)] == prefix), None)
         narrows = path[:2] in (("permissions", "deny"), ("permissions", "ask"), ("permissions", "rules"))
         if refused is None and (trusted or narrows):
-            kept[path] = value
+            kept |= _of_project(path, value)
             continue
         why = refused or "this folder is not trusted (see `surehand trust`)"
         name = visible(".".join(path), lines=False)  # a stranger's file must not steer the terminal
         warnings.append(f"{project.where(path)}: {name} was ignored: {why}")
     return _Source(kept, project.where)
+
+
+def _of_project(path: Path, value: Any) -> dict[Path, Any]:
+    """Return a value of a project's file; what runs a program is marked as the project's, whatever the file says."""
+    if (
+        path == ("hooks",)
+        and isinstance(value, list)
+        and all(isinstance(each, dict) for each in cast("list[Any]", value))
+    ):
+        hooks = cast("list[dict[str, Any]]", value)
+        return {path: [{**each, "project": True} for each in hooks]}
+    if path[0] == "mcp_servers" and len(path) > 2:
+        return {path: value, (*path[:2], "project"): True}
+    return {path: value}
 
 
 def _file(path: str) -> _Source:

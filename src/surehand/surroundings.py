@@ -93,8 +93,7 @@ class Surroundings:
         for number, hook in enumerate(self._settings.hooks, 1):
             from surehand.engine.shell_hooks import ShellHook
 
-            own = ShellHook(number, hook, cwd=self._session.workspace, session_id=self._session.id)
-            extensions.register(own)
+            extensions.register(ShellHook(number, hook, self._session))
 
     def tuned(self, executor: Executor, metrics: Metrics, layers: Layers, registry: Registry) -> Tuner:
         """Let limits follow what is measured."""

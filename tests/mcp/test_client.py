@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -351,7 +352,7 @@ def processes_with(word: str) -> list[str]:
 async def test_a_server_in_the_sandbox_writes_nothing_outside_and_leaves_nothing_running(tmp_path: Path) -> None:
     outside = Path.home() / "outside"
     code = "import os, sys\\ntry:\\n open(sys.argv[2], 'w')\\nexcept OSError as e: sys.stderr.write(repr(e))\\n"
-    code += f"sys.argv = ['x']\\nimport runpy; runpy.run_path({ROUGH!r}, run_name='__main__')"
+    code += f"sys.argv = ['x']\\nimport runpy; runpy.run_path({shutil.copy(ROUGH, tmp_path)!r}, run_name='__main__')"
     script = tmp_path / "start.py"
     script.write_text(code.replace("\\n", "\n"))
     seconds = f"{4000 + os.getpid()}"
@@ -417,8 +418,8 @@ async def test_escapes_in_descriptions_never_reach_a_terminal(tmp_path: Path) ->
 async def test_a_folders_own_servers_start_only_once_it_is_trusted(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
-    marker = tmp_path / "started"
-    code = f"open({str(marker)!r}, 'w').close(); import runpy; runpy.run_path({ROUGH!r}, run_name='__main__')"
+    marker, rough = folder / "started", shutil.copy(ROUGH, folder)  # a folder's servers see the folder alone
+    code = f"open({str(marker)!r}, 'w').close(); import runpy; runpy.run_path({rough!r}, run_name='__main__')"
     server = {"command": sys.executable, "args": ["-c", code]}
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"rough": server}}))
     async with Surehand(folder, approver=Says("once")) as app:

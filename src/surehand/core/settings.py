@@ -135,6 +135,10 @@ class SandboxSettings(Table):
     readable: tuple[str, ...] = Field(
         default=(), description="Folders and files outside the workspace that commands may read, toolchains apart."
     )
+    project_hooks: bool = Field(default=True, description="Run the hooks of a project's own file in the sandbox.")
+    project_servers: bool = Field(
+        default=True, description="Run MCP servers of a project in a sandbox, with network and a cache of their own."
+    )
     memory_mb: int = Field(default=4096, ge=64)
     processes: int = Field(default=512, ge=16)
     file_size_mb: int = Field(default=2048, ge=1)
@@ -229,6 +233,7 @@ class McpServerSettings(Table):
     timeout: float = Field(default=60.0, gt=0)
     sandbox: bool = False
     enabled: bool = True
+    project: bool = Field(default=False, description="Whether a project's own file sets it; said by Surehand.")
 
 
 class HookSettings(Table):
@@ -239,6 +244,7 @@ class HookSettings(Table):
     tools: tuple[str, ...] = Field(default=("*",), description="Names, aliases or globs.")
     timeout: float = Field(gt=0, le=600, default=10.0, description="Seconds.")
     required: bool = Field(default=False, description="Fail the call when the hook fails.")
+    project: bool = Field(default=False, description="Whether a project's own file sets it; said by Surehand.")
 
 
 class Settings(Table):

@@ -13,6 +13,8 @@ and `result` after a call). It answers with its exit code and, if it likes, one 
 - `{"args": {...}}` before a call: other arguments, which are checked and judged anew
 - `{"output": "..."}` after a call: another text for the model
 - anything else is a failure of the hook: reported and skipped, or the call fails when the hook is `required`
+
+A hook that a project's own file sets runs in the sandbox of commands; `[sandbox] project_hooks = false` lifts that.
 """
 
 from __future__ import annotations
@@ -31,24 +33,34 @@ from surehand.core.tool import Tool
 from surehand.engine.extensions import Extension
 
 if TYPE_CHECKING:
+    from surehand.core.session import Session
     from surehand.core.settings import HookSettings
+    from surehand.host.process import Launcher
 
 OUTPUT_LIMIT: Final = 1024 * 1024
+_TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
+"""The launcher gives a command no input; what is handed over beside it becomes its input here."""
+_LIFTED: Final = (
+    "; it ran in the sandbox, because a project's own file sets it: the user's [sandbox] project_hooks = false lifts "
+    "that"
+)
 REFUSED: Final = 2
 
 
 class ShellHook(Extension):
     """One command of the settings as an extension."""
 
-    def __init__(self, number: int, settings: HookSettings, *, cwd: str, session_id: str) -> None:
+    def __init__(self, number: int, settings: HookSettings, session: Session) -> None:
         self.name = f"hook {number}: {settings.command[:60]}"
         self.description = f"{settings.event} {', '.join(settings.tools)}"
         self.tools = settings.tools
         self.required = settings.required
         self.timeout_s = settings.timeout + 1.0  # the command is ended first, and then says so itself
         self._settings = settings
-        self._cwd = cwd
-        self._session_id = session_id
+        self._session = session
+        self._cwd = session.workspace
+        self._session_id = session.id
+        self._contained = settings.project and session.settings.sandbox.project_hooks
         if settings.event == "before":
             self.before = self._before
         else:
@@ -81,14 +93,43 @@ class ShellHook(Extension):
         if code == REFUSED:
             raise _veto(tool, self.name, err.strip() or "no reason was given")
         if code != 0:
-            raise RuntimeError(f"the command ended with {code}: {err.strip()[:500]}")
+            raise RuntimeError(f"the command ended with {code}: {err.strip()[:1500]}")
         answer = _parsed(out)
         if answer.get("decision") == "deny":
             raise _veto(tool, self.name, str(answer.get("reason") or "no reason was given"))
         return answer
 
     async def _run(self, said: bytes) -> tuple[int, str, str]:
-        """Run the command in a group of its own, which ends with it, and return exit code, output and errors."""
+        """Run the command and return exit code, output and errors."""
+        if self._contained:
+            from surehand.host.shells import SHELLS
+
+            launcher = await self._session.keep(SHELLS).launcher()
+            if launcher.plan.contained:
+                return await self._run_in(launcher, said)
+        return await self._run_as_user(said)
+
+    async def _run_in(self, launcher: Launcher, said: bytes) -> tuple[int, str, str]:
+        """Run the command in the sandbox; what it meets there is told with what lifts it."""
+        from surehand.host.process import Command, bash
+        from surehand.host.sandbox.denials import explain
+        from surehand.host.shells import SHELLS
+
+        words = (bash(), "-c", _TAKE_INPUT, "bash", "/bin/sh", "-c", self._settings.command)
+        environment = self._session.keep(SHELLS).environment("hook")
+        out, err = _Kept(), _Kept()
+        run = launcher.run(Command(words, self._cwd, environment, script=said), out.feed, err.feed)
+        ended = await run.finish(self._settings.timeout)
+        if ended.stopped == "timeout":
+            raise TimeoutError(f"the command did not end within {self._settings.timeout:g} s{_LIFTED}")
+        errors = err.text()
+        if ended.exit_code not in (0, REFUSED):
+            why = explain(errors + out.text(), launcher.plan, ended.exit_code) or ended.stopped
+            errors = f"{errors.strip()[:400]} {why}{_LIFTED}"
+        return ended.exit_code, out.text(), errors
+
+    async def _run_as_user(self, said: bytes) -> tuple[int, str, str]:
+        """Run the command in a group of its own, which ends with it."""
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
@@ -132,6 +173,19 @@ def _veto(tool: Tool, name: str, reason: str) -> ToolFailure:
         hint="Do it another way, or ask the user.",
         details={"hook": name, "reason": reason},
     )
+
+
+class _Kept:
+    """The beginning of what a command prints."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        self._kept += chunk[: OUTPUT_LIMIT - len(self._kept)]
+
+    def text(self) -> str:
+        return self._kept.decode("utf-8", "replace")
 
 
 async def _some(stream: asyncio.StreamReader | None) -> bytes:

@@ -64,6 +64,14 @@ def workspace_state(workspace: str) -> str:
     return os.path.join(home(), "workspaces", f"{os.path.basename(real) or 'root'}-{digest}")
 
 
+def server_cache(workspace: str) -> str:
+    """Make and return the folder in which servers that a workspace names keep what they fetch."""
+    real = os.path.realpath(workspace)
+    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+    folder = os.path.join(_xdg("XDG_CACHE_HOME", ".cache"), "surehand", "servers", digest)
+    return os.path.realpath(private_dir(folder))
+
+
 def private_dir(path: str) -> str:
     """Make a folder only the user can read, parents included, and return its path."""
     os.makedirs(path, mode=0o700, exist_ok=True)

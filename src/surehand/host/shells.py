@@ -57,6 +57,7 @@ class Shells:
         self._journals: dict[str, int] = {}
         """Journals of commands that are not yet in the history, with what holds them for us."""
         self._trials: Launcher | None = None
+        self._servers: list[Launcher] = []
         self.no_layers = ""
         """Why layers over the workspace could not be mounted, once that was found out."""
         self._memory: ShellWithMemory | None = None
@@ -221,6 +222,19 @@ class Shells:
                 self._launcher = await self._start()
             return self._launcher
 
+    async def server_launcher(self) -> tuple[Launcher, str] | None:
+        """Return a launcher for servers that a project names, and the cache they may write; None: nothing contains.
+
+        They have the machine's network: a server is there to reach something.
+        """
+        if self.session.settings.sandbox.mode == "off" or not probe.available():
+            return None
+        cache = locations.server_cache(self.session.workspace)
+        plan = self.closed_plan(namespaces=probe.abilities().namespaces)
+        launcher = await self._started(replace(plan, network=True, writable=(*plan.writable, cache)))
+        self._servers.append(launcher)
+        return launcher, cache
+
     async def _close_idle(self) -> None:
         """End launchers that were replaced, once their last command is done."""
         for launcher in [each for each in self._retired if not each.busy]:
@@ -375,7 +389,8 @@ class Shells:
         """End every command and take the private temp away."""
         if self._memory is not None:
             await self._memory.close()
-        for launcher in (self._launcher, self._trials, self._for_git and self._for_git[1], *self._retired):
+        own_git = self._for_git and self._for_git[1]
+        for launcher in (self._launcher, self._trials, own_git, *self._servers, *self._retired):
             if launcher is not None:
                 await launcher.close()
         for folder in list(self._journals):

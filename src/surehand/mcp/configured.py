@@ -106,7 +106,9 @@ def read_file(path: str, warn: list[str]) -> dict[str, McpServerSettings]:
                 warn.append(f"{path}: the server {name} speaks {kind!r}; only stdio and streamable HTTP are known")
                 continue
             table["enabled"] = not table.pop("disabled", False) and table.get("enabled", True)
-            found[name] = McpServerSettings.parse({key: table[key] for key in table if key in _TAKEN})
+            found[name] = McpServerSettings.parse({key: table[key] for key in table if key in _TAKEN}).changed(
+                project=True
+            )
         except (TypeError, ValueError) as problem:
             warn.append(f"{path}: the server {name} makes no sense: {str(problem).splitlines()[0]}")
     return found

@@ -260,6 +260,10 @@ class Connection:
             from surehand.mcp.contained import contained
 
             running = contained(self._session, command, args, env)
+        elif own.project and self._session.settings.sandbox.project_servers:
+            from surehand.mcp.contained import of_project
+
+            running = of_project(self._session, command, args, env)
         else:
             running = piped(command, args, env, self._session.workspace)
         async with running as pipe:

@@ -39,6 +39,8 @@ class Pipe:
         self._kill = kill
         self._code = code
         self._stderr = bytearray()
+        self.explain: Callable[[], str] = str
+        """Says what else may be why the server ended."""
 
     @property
     def stderr(self) -> str:
@@ -69,7 +71,7 @@ class Pipe:
         code = self._code()
         last = self.stderr.strip().splitlines()[-1:]
         said = f"; its last words: {visible(last[0][:300], lines=False)}" if last else ""
-        return (f"it ended with code {code}" if code is not None else "it closed its output") + said
+        return (f"it ended with code {code}" if code is not None else "it closed its output") + said + self.explain()
 
 
 @asynccontextmanager
