@@ -8,7 +8,8 @@ from time import process_time
 
 import pytest
 
-from surehand.core.tool import ToolInfo
+from surehand.core.tool import Tool, ToolInfo
+from surehand.registry.registry import Registry
 from surehand.registry.search import SearchIndex, words
 
 
@@ -153,3 +154,34 @@ def test_ten_thousand_tools_are_searched_well_under_a_millisecond() -> None:
     each_ms = (process_time() - began) / len(queries) * 1000
     assert hits == len(queries)
     assert each_ms < 2.0, "a generous bound: the benchmark has the figure"
+
+
+@pytest.mark.spec("REG-8")
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("Wetter", "german"),
+        ("überblick", "german"),
+        ("查一下天气怎么样", "chinese"),
+        ("прогноз на завтра", "russian"),
+        ("天気", "japanese"),
+        ("날씨를 알려줘", "korean"),
+        ("الطقس", "arabic"),
+    ],
+)
+def test_a_tool_is_found_by_a_hint_in_another_language(query: str, name: str) -> None:
+    hints = {
+        "german": "Wettervorhersage Überblick",
+        "chinese": "天气预报 查询",
+        "russian": "прогноз погоды",
+        "japanese": "天気予報を調べる",
+        "korean": "날씨 예보",
+        "arabic": "توقعات الطقس",
+    }
+    registry = Registry()
+    for each, hint in hints.items():
+        told = Tool(
+            name=each, description="Tells.", search_hint=hint, args={"type": "object"}, run=lambda args, ctx: ""
+        )
+        registry.register(told)
+    assert SearchIndex(registry).names(query)[0] == name

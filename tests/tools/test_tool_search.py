@@ -40,7 +40,7 @@ def opened(others: dict[str, str]) -> Session:
 
 async def search(session: Session, query: str) -> ToolResult:
     ctx = ToolContext(ToolCall("ToolSearch"), session, lambda progress: None, {})
-    result: Any = await TOOL.run(ToolSearchArgs(query=query), ctx)
+    result: Any = TOOL.run(ToolSearchArgs(query=query), ctx)
     return result
 
 

@@ -13,7 +13,7 @@ PROVIDER_NAME_LIMIT: Final = 64
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNSAFE_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_-]")
 # Any printable name without blanks at its ends or control characters: foreign servers use spaces, slashes and emoji.
-_CONTROL: Final = r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]"
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 NAME_LIMIT: Final = 256
 
 
@@ -28,7 +28,7 @@ def name_problems(name: object) -> list[str]:
         problems.append(f"name {name!r} begins or ends with a blank")
     if len(name) > NAME_LIMIT:
         problems.append(f"name has {len(name)} characters; at most {NAME_LIMIT}")
-    if re.search(_CONTROL, name):
+    if not (name.isascii() and name.isprintable()) and _CONTROL.search(name):
         problems.append(f"name {name!r} contains a control or invisible character")
     return problems
 

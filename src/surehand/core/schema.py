@@ -386,7 +386,7 @@ _LOOKED_INTO: Final = frozenset({"pattern", "patternProperties", "$schema"})
 
 def schema_problems(schema: object, what: str = "input schema") -> list[str]:
     """Return everything that is wrong with a raw schema, or an empty list."""
-    if not isinstance(schema, Mapping):
+    if type(schema) is not dict and not isinstance(schema, Mapping):
         return [f"{what} must be an object, not {type(schema).__name__}"]
     schema = cast("Mapping[str, Any]", schema)
     found: list[str] = []

@@ -38,6 +38,8 @@ _UNSPACED: Final = re.compile(
     "\U00020000-\U0003134f]+"
 )
 _TO_BLANKS: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
+_BETWEEN_LINES: Final = "\0"
+_TO_BLANKS_IN_LINES: Final = {code: blank for code, blank in _TO_BLANKS.items() if code}
 _ENDINGS: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", "e"), ("s", ""))
 _STOP: Final = frozenset(
     (
@@ -153,6 +155,8 @@ class _Index:
         found = [(word, 1.0)] if any(word in field for field in self.fields) else []
         if word not in self.fields[NAME] and len(word) > 2:
             found += [(other, 0.7) for other in self._name_words_with(word)]
+        if not found and len(word) > 3:  # a part of a long word, as other languages make them (Wettervorhersage)
+            found = [(other, 0.6) for other in self.fields[HINT] if word in other][:30]
         return found or [(other, 0.6) for other in self._typos(word)]
 
     def _name_words_with(self, part: str) -> list[str]:
@@ -249,8 +253,8 @@ def _unpacked(packed: float, terms: int) -> float:
 def _postings(lines: list[str]) -> dict[str, list[int]]:
     """Return word → numbers of the lines that have it. Endings come off per distinct word, not per occurrence."""
     raw: defaultdict[str, list[int]] = defaultdict(list)
-    for number, line in enumerate(lines):
-        for word in set(words(line)):
+    for number, found in enumerate(_words_of_all(lines)):
+        for word in found:
             raw[word].append(number)
     merged: dict[str, list[int]] = {}
     for word, numbers in raw.items():
@@ -258,6 +262,16 @@ def _postings(lines: list[str]) -> dict[str, list[int]]:
         known = merged.get(stem)
         merged[stem] = numbers if known is None else sorted({*known, *numbers})
     return merged
+
+
+def _words_of_all(lines: list[str]) -> Iterator[set[str]]:
+    """Yield the words of each line; all at once where that can be done, which is three times as fast."""
+    text = _BETWEEN_LINES.join(lines)
+    if not text.isascii() or text.count(_BETWEEN_LINES) != len(lines) - 1:
+        yield from (set(words(line)) for line in lines)
+        return
+    for line in text.lower().translate(_TO_BLANKS_IN_LINES).split(_BETWEEN_LINES):
+        yield set(line.split())
 
 
 def words(text: str) -> list[str]:
