@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pty_terminal import Terminal
 from surehand.cli.main import main
 
 ROUGH = str(Path(__file__).parent.parent / "mcp" / "rough_server.py")
@@ -65,3 +66,14 @@ def test_a_variable_may_stand_for_an_address(capsys: pytest.CaptureFixture[str])
     code, shown = said(capsys, "mcp", "test", "far")
     assert code == 1
     assert "could not be spoken to" in shown["error"]["message"]
+
+
+def test_a_servers_own_name_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("--cwd", str(tmp_path))
+    assert said(capsys, "mcp", "add", "rough", *where, "--", sys.executable, "-S", ROUGH, "", "escapes")[0] == 0
+    with Terminal("mcp", "test", "rough", *where, cwd=tmp_path) as terminal:
+        assert terminal.ended(60) == 0
+        assert "rough" in terminal.plain
+        assert "\x1b[2J" not in terminal.shown
+        assert "\x1b]0;" not in terminal.shown
+        assert "\x07" not in terminal.shown

@@ -143,7 +143,7 @@ for line in sys.stdin:
     message = json.loads(line)
     number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
     if method == "initialize":
-        info = {"name": "rough", "version": "0.1"}
+        info = {"name": "\x1b[2J\x1b]0;owned\x07rough" if GREETING == "escapes" else "rough", "version": "0.1"}
         capabilities = {"tools": {"listChanged": True}}
         version = params["protocolVersion"]
         send({"id": number, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}})
