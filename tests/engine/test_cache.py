@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
-from surehand.core.errors import ToolFailure
+from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.settings import EngineSettings, Settings
-from surehand.core.tool import Tool
+from surehand.core.tool import Tool, tool
 from surehand.engine.cache import CACHE, ResultCache
 from surehand.testing import scratch_app
 
@@ -164,3 +167,48 @@ def test_the_cache_is_bounded_in_number_size_and_age() -> None:
     now = 11.0
     assert cache.get("b", 1) is None
     assert cache.get("e", 2) is None, "what it depends on has changed"
+
+
+@pytest.mark.spec("ENG-6")
+async def test_a_pure_tool_says_so_and_is_cached_without_any_setting() -> None:
+    runs: list[int] = []
+
+    @tool(pure=True)
+    async def square(number: int) -> int:
+        "Squares."
+        runs.append(number)
+        return number * number
+
+    async with scratch_app(tools=[square], builtin=False) as app:
+        results = [await app.call("square", {"number": number}) for number in (3, 3, 4)]
+        assert [result.data for result in results] == [9, 9, 16]
+        assert [result.meta["cached"] for result in results] == [False, True, False]
+        assert runs == [3, 4]
+        with pytest.raises(RegistrationError, match="only reads"):
+            app.register(replace(square, name="other", read_only=False))
+
+
+@pytest.mark.spec("ENG-6")
+async def test_the_next_process_of_a_session_uses_results_again_where_nothing_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUREHAND_HOME", str(tmp_path / "home"))
+    (tmp_path / "ws").mkdir()
+    settled(tmp_path / "ws" / "a", "one")
+    settled(tmp_path / "ws" / "b", "one")
+
+    async def read(session: str) -> list[tuple[str, bool]]:
+        reader = Reader()
+        options: dict[str, Any] = {"tools": [reader.tool], "builtin": False, "settings": CACHED, "keep_state": True}
+        async with scratch_app(tmp_path / "ws", session=session, **options) as app:
+            results = [await app.call("reader", {"path": name}) for name in ("a", "b")]
+        return [(result.output, result.meta["cached"]) for result in results]
+
+    assert await read("work") == [("one", False), ("one", False)]
+    settled(tmp_path / "ws" / "b", "two")
+    assert await read("work") == [("one", True), ("two", False)]
+    assert await read("other") == [("one", False), ("two", False)]
+    (left,) = (tmp_path / "home").rglob("work.results")
+    assert left.stat().st_mode & 0o077 == 0
+    left.write_text("nonsense")
+    assert await read("work") == [("one", False), ("two", False)]

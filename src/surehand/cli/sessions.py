@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from time import localtime, strftime
 from typing import Any, cast
 
@@ -152,6 +153,8 @@ def _fork(options: Namespace) -> int:
 
 
 def _delete(options: Namespace) -> int:
-    os.unlink(_path(options, options.name))
+    os.unlink(path := _path(options, options.name))
+    with suppress(FileNotFoundError):
+        os.unlink(path.removesuffix(".jsonl") + ".results")  # what its calls gave, kept for the next process
     render.facts(options, {"deleted": options.name}, f"{options.name} is gone")
     return 0

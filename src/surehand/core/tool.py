@@ -194,6 +194,8 @@ class Tool:
     must_try: Flag = False
     """Whether a call is tried and asked about with what that showed, even where a rule allows it."""
     where: Where | None = None
+    pure: bool = False
+    """Whether the arguments alone decide the result: then it is used again. A pure tool only reads."""
     cancel_safe: bool = False
     """Whether a call that is given up changes nothing any more: `run` calls `ctx.check_wanted()` before each change."""
     origin: str | None = None
@@ -314,6 +316,7 @@ class ToolOptions(TypedDict, total=False):
     destructive: bool
     requires_permission: bool | None
     idempotent: bool
+    pure: bool
     enabled: bool | Callable[[Session], bool]
     aliases: Sequence[str]
     search_hint: str
@@ -384,6 +387,8 @@ def _function_tool(
     values = dict(options)
     values.setdefault("name", function.__name__)
     values["description"] = values.get("description") or docstring_text(inspect.getdoc(function) or "")
+    if values.get("pure"):
+        values.setdefault("read_only", True)
     if values.get("concurrency_safe") is None:
         values["concurrency_safe"] = values.get("read_only", False)
     return FunctionTool(args=arguments, run=_runner(function, arguments), function=function, **values)

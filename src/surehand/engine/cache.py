@@ -1,25 +1,30 @@
-"""Results of read-only calls, used again within a session while nothing they depend on has changed.
+"""Results of read-only calls, used again within a session, and by its next process, while nothing they depend on has
+changed.
 
 What a call depends on is said by the tool (`depends_on`), or follows from its effects when it reads nothing but
-plain files: then the status of those files stands for their content. Anything else is never kept: a clock, a web
+plain files: then the status of those files stands for their content. A tool that is `pure` depends on its arguments
+alone. Anything else is never kept: a clock, a web
 page or a search over a tree may answer differently each time. Permission is judged before the cache is looked at.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
-from surehand.core.frozen import frozen
+from surehand.core.frozen import changed, frozen
 from surehand.core.read_state import SETTLED_NS
-from surehand.core.session import Kept
+from surehand.core.session import Kept, Session
 from surehand.core.tool import Tool
 
 if TYPE_CHECKING:
@@ -37,6 +42,8 @@ class _Entry:
     dependency: Hashable
     size: int
     at: float
+    code: str
+    """What stands for the tool's own code; empty where nothing does, and no later process may rely on it."""
 
 
 class ResultCache:
@@ -48,7 +55,7 @@ class ResultCache:
         entries: int = ENTRIES,
         size_limit: int = SIZE_LIMIT,
         age_limit_s: float = AGE_LIMIT_S,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._limits = entries, size_limit, age_limit_s
         self._clock = clock
@@ -69,7 +76,7 @@ class ResultCache:
         self._entries.move_to_end(key)
         return entry.result
 
-    def put(self, key: Hashable, dependency: Hashable, result: ToolResult) -> None:
+    def put(self, key: Hashable, dependency: Hashable, result: ToolResult, code: str = "") -> None:
         """Keep a result; what is too large for the whole cache is not kept."""
         entries, size_limit, _ = self._limits
         size = len(result.output) + sum(len(getattr(block, "data", "")) for block in result.content)
@@ -77,10 +84,44 @@ class ResultCache:
             return
         if key in self._entries:
             self._drop(key)
-        self._entries[key] = _Entry(result, dependency, size, self._clock())
+        self._entries[key] = _Entry(result, dependency, size, self._clock(), code)
         self._size += size
         while len(self._entries) > entries or self._size > size_limit:
             self._drop(next(iter(self._entries)))
+
+    def save(self, path: str) -> None:
+        """Write for the next process what it may rely on, as far as JSON can hold it."""
+        rows: list[str] = []
+        for key, entry in self._entries.items():
+            row = {"key": key, "dependency": entry.dependency, "code": entry.code, "at": entry.at}
+            try:
+                text = json.dumps(row | {"result": entry.result.to_dict()})
+            except (TypeError, ValueError):
+                continue
+            if entry.code and _tuples(json.loads(text)["dependency"]) == entry.dependency:
+                rows.append(text + "\n")
+        fresh = f"{path}.{os.getpid()}.tmp"
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(rows)
+        os.replace(fresh, path)
+
+    def load(self, path: str) -> None:
+        """Take up what an earlier process wrote; what cannot be read is not there."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                rows: list[Any] = [json.loads(line) for line in file]
+        except (OSError, ValueError):
+            return
+        for row in rows:
+            try:
+                result, at = ToolResult.from_dict(row["result"]), float(row["at"])
+                if 0 <= self._clock() - at <= self._limits[2]:
+                    key = _tuples(row["key"])
+                    self.put(key, _tuples(row["dependency"]), result, str(row["code"]))
+                    self._entries[key] = changed(self._entries[key], at=at)
+            except (KeyError, TypeError, ValueError):
+                continue
 
     def clear(self) -> None:
         """Forget every result."""
@@ -91,7 +132,24 @@ class ResultCache:
         self._size -= self._entries.pop(key).size
 
 
-CACHE: Final = Kept[ResultCache]("result_cache", make=lambda session: ResultCache())
+class _Stored(ResultCache):
+    """The cache of one session; one that continues in later processes begins with what the last one left."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._path: str | None = None
+        if session.name and session.state_dir:
+            self._path = os.path.join(session.state_dir, "sessions", f"{session.name}.results")
+            self.load(self._path)
+
+    async def close(self) -> None:
+        """Leave the results for the next process; where that fails it works them out again."""
+        if self._path is not None:
+            with suppress(OSError):
+                await asyncio.to_thread(self.save, self._path)
+
+
+CACHE: Final = Kept[_Stored]("result_cache", make=_Stored, close=_Stored.close)
 
 
 class Caching:
@@ -108,7 +166,8 @@ class Caching:
         if dependency is None:
             return await proceed(prepared)
         cache = prepared.ctx.session.keep(CACHE)
-        key = (tool.name, tool.version, prepared.ctx.cwd, _canonical(prepared.call.args))
+        code = _code(tool)
+        key = (tool.name, tool.version, code, prepared.ctx.cwd, _canonical(prepared.call.args))
         found = cache.get(key, dependency)
         self._count(tool.name, found is not None)
         if found is not None:
@@ -116,11 +175,13 @@ class Caching:
         result = await proceed(prepared)
         # Looked at again: what changed while the call ran must not be taken for what it saw.
         if result.ok and result.undo is None and self._dependency(prepared) == dependency:
-            cache.put(key, dependency, result)
+            cache.put(key, dependency, result, code)
         return result
 
     def _dependency(self, prepared: Prepared) -> Hashable | None:
         tool = prepared.tool
+        if tool.pure:
+            return "pure"
         if not self._wanted(tool.name) or not prepared.read_only:
             return None
         if tool.depends_on is not None:
@@ -136,7 +197,7 @@ class Caching:
 
 def cacheable(tool: Tool) -> bool:
     """Return whether results of this tool can ever be used again."""
-    return tool.read_only is not False and (tool.depends_on is not None or tool.effects is not None)
+    return tool.pure or (tool.read_only is not False and (tool.depends_on is not None or tool.effects is not None))
 
 
 def _sign(path: str) -> tuple[int, ...] | None:
@@ -149,6 +210,21 @@ def _sign(path: str) -> tuple[int, ...] | None:
     if not stat.S_ISREG(found.st_mode) or time.time_ns() - found.st_ctime_ns < SETTLED_NS:
         return None
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _code(tool: Tool) -> str:
+    """Return what changes when the file a tool is written in does; empty where no file can be named."""
+    module = sys.modules.get(getattr(getattr(tool, "function", tool.run), "__module__", ""))
+    try:
+        found = os.stat(getattr(module, "__file__", None) or "")
+    except OSError:
+        return ""
+    return f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+
+
+def _tuples(value: Any) -> Any:
+    """Return what JSON made lists of as the tuples it was."""
+    return tuple(_tuples(each) for each in cast("list[Any]", value)) if isinstance(value, list) else value
 
 
 def _canonical(args: Any) -> str:

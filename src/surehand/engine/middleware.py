@@ -39,7 +39,7 @@ class Layers:
     def __call__(self, tool: Tool) -> list[Middleware]:
         chosen = self._extensions.layers(tool) if self._extensions.active else []
         engine, own = self._settings.engine, self._settings.tools.get(tool.name)
-        if self.reuse or engine.tuning:
+        if self.reuse or engine.tuning or tool.pure:
             from surehand.engine.cache import Caching, cacheable
 
             if cacheable(tool):

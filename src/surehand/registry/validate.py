@@ -34,6 +34,8 @@ def problems(tool: object) -> list[str]:
             found.append(f"{name} must be callable, not {type(value).__name__}")
     if isinstance(tool.timeout_s, int | float) and not 0 < tool.timeout_s < 1e7:
         found.append(f"timeout_s must be a positive number of seconds, not {tool.timeout_s!r}")
+    if tool.pure and tool.read_only is not True:
+        found.append("a pure tool only reads: say read_only=True as well")
     found += tool.arguments.problems()
     if tool.output_schema is not None:
         found += schema_problems(tool.output_schema, "output schema")
