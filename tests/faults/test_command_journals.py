@@ -128,8 +128,9 @@ async def test_killing_the_keeper_of_a_command_costs_no_undo(tmp_path: Path) -> 
         call = asyncio.create_task(app.call("Bash", {"command": "echo new > a; touch ready; exec sleep 600"}))
         while not (tmp_path / "ready").exists():
             await asyncio.sleep(0.01)
-        [command] = [each for each in psutil.Process().children(recursive=True) if each.name() == "sleep"]
-        os.kill(command.ppid(), signal.SIGKILL)
+        while not (found := [each for each in psutil.Process().children(recursive=True) if each.name() == "sleep"]):
+            await asyncio.sleep(0.01)  # the shell becomes it a moment later
+        os.kill(found[0].ppid(), signal.SIGKILL)
         result = await call
         assert result.undo is not None
         assert (await app.undo()).ok
@@ -163,3 +164,35 @@ def test_a_command_is_not_run_when_nothing_can_be_kept_for_its_undo(tmp_path: Pa
 
     in_child(act)
     assert (workspace / "a").read_text() == "old\n"
+
+
+RACE = """
+import ctypes, os, threading
+libc = ctypes.CDLL(None)
+path = ctypes.create_string_buffer(b"a000", 16)
+going = True
+def flip():
+    while going:
+        path[0] = b"a"
+        path[0] = b"b"
+thread = threading.Thread(target=flip)
+thread.start()
+for number in range(300):
+    path[1:4] = b"%03d" % number
+    fd = libc.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+    if fd >= 0:
+        os.close(fd)
+going = False
+thread.join()
+"""
+
+
+async def test_a_thread_that_changes_the_path_meanwhile_makes_no_silent_gap(tmp_path: Path) -> None:
+    (tmp_path / "race.py").write_text(RACE)
+    async with scratch_app(tmp_path) as app:
+        result = await app.call("Bash", {"command": f"{sys.executable} race.py"})
+        assert result.ok, result.output
+        assert (await app.undo(all=True)).ok
+    left = sorted(path.name for path in tmp_path.iterdir() if path.name != "race.py")
+    assert not left or "past the recorder" in result.output, left
+    assert all(name in result.output for name in left[:1])

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.frozen import frozen
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 KEPT_FILE: Final = 16 * 1024 * 1024
 """The largest new content that is kept for a redo; an old content is always kept."""
 KEPT_TOTAL: Final = 128 * 1024 * 1024
+LOOKED_AT: Final = 50_000
+"""Files looked at for changes past the recorder, after a program with several threads changed something."""
 INTERRUPTED: Final = "interrupted"
 """The note of a change whose program was killed before it was brought in."""
 _BLOCK: Final = 1 << 20
@@ -126,6 +129,34 @@ def record(history: History, folder: str, who: Who, lost: str = "") -> Recorded 
     changes.sort(key=lambda each: each.path)
     note = "; ".join(filter(None, (who.note, f"not covered: {lost}" if lost else "")))
     return Recorded(history.record(replace(who, note=note), changes), tuple(changes), lost)
+
+
+def changed_unrecorded(folder: str, roots: Sequence[str]) -> str:
+    """Say which files below the roots changed since the journal began and do not stand in it; a bounded look.
+
+    A program with several threads can change the path of a call between the recorder's look and the kernel's.
+    """
+    known = command_journals.entries(folder)
+    began = os.stat(os.path.join(folder, command_journals.ABOUT)).st_mtime_ns
+    found = [path for path in islice(_files_below(roots), LOOKED_AT) if path not in known and _changed_at(path) > began]
+    if not found:
+        return ""
+    named = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return f"{named} changed while it ran, past the recorder (by one of its threads, or by somebody else)"
+
+
+def _files_below(roots: Sequence[str]) -> Iterator[str]:
+    for root in roots:
+        for place, folders, names in os.walk(root):
+            folders[:] = [each for each in folders if each != ".git"]  # what git keeps is git's to take back
+            yield from (os.path.join(place, name) for name in names)
+
+
+def _changed_at(path: str) -> int:
+    try:
+        return os.lstat(path).st_ctime_ns
+    except OSError:
+        return 0
 
 
 def recover_commands(history: History, base: str) -> list[str]:

@@ -73,7 +73,7 @@ class Settling:
 
     def _bring_in(self, ctx: ToolContext, journal: str, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""
-        from surehand.host.command_changes import INTERRUPTED, Recorded, put_back, record
+        from surehand.host.command_changes import INTERRUPTED, Recorded, changed_unrecorded, put_back, record
         from surehand.host.history.history import HISTORY, Who
 
         back: tuple[str, ...] = ()
@@ -85,6 +85,8 @@ class Settling:
                 return None
             if (forbidden := self._forbidden(ctx)) is not None:
                 back = put_back(journal, forbidden)
+            if facts is not None and facts["threads"]:
+                lost = "; ".join(filter(None, (lost, changed_unrecorded(journal, self.plan.roots))))
             # Without a word of its keeper, which was killed, the list it wrote as it went says what was changed.
             note = "" if facts is not None else INTERRUPTED
             who = replace(Who.of(ctx, self.tool, self.description), note=note)

@@ -85,13 +85,14 @@ class Journal:
         self.lost = ""
         self._unkept: dict[str, str] = {}
         self._unwritten: dict[str, list[Any]] = {}
+        self.threads = False  # whether a program with several threads changed something
         self._list = os.open("list", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600, dir_fd=folder)
         self._git.clear()
 
     def finish(self) -> dict[str, Any]:
         """Close the list; return how it went. Changes that follow belong to no list."""
         if self.folder < 0:
-            return {"count": 0, "lost": "", "git": []}
+            return {"count": 0, "lost": "", "git": [], "threads": False}
         for path in list(self._unwritten):
             self._write_down(path)
         for path in self._unwritten:
@@ -99,7 +100,8 @@ class Journal:
         os.close(self._list)
         os.close(self.folder)
         self.folder, count, self.entries = -1, len(self.entries), {}
-        return {"count": count, "lost": self._told(), "git": [os.fsencode(path) for path in self._git]}
+        git = [os.fsencode(path) for path in self._git]
+        return {"count": count, "lost": self._told(), "git": git, "threads": self.threads}
 
     def _told(self) -> str:
         """Say what is not covered, and why."""
@@ -148,6 +150,8 @@ class Journal:
     def _keep(self, request: bytearray) -> None:
         pid = int.from_bytes(request[8:12], "little")
         name = _BY_NUMBER.get(int.from_bytes(request[16:20], "little"), "")
+        # Another thread can change the text of the path after we have read it and before the kernel does.
+        self.threads = self.threads or os.stat(f"/proc/{pid}/task").st_nlink > 3
         arguments = [int.from_bytes(request[32 + 8 * index : 40 + 8 * index], "little") for index in range(6)]
         if name == "fchmod":
             self._note(os.readlink(f"/proc/{pid}/fd/{arguments[0] & 0xFFFFFFFF}"), content=False)
