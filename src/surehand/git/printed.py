@@ -21,8 +21,10 @@ _PATCH: Final = re.compile(
 _NO_PATCH: Final = re.compile(
     r"-s|--(?:no-patch|name-only|name-status|stat|numstat|shortstat|raw|dirstat|summary|compact-summary|cumulative)(?:=.*)?"
 )
-_NAMES_ONLY: Final = re.compile(r"-[a-zA-Z]*[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)")
-_IN_FULL: Final = re.compile(r"-[a-zA-Z]*a|--text|--binary|--textconv|--ext-diff")
+_NAMES_ONLY: Final = re.compile(
+    r"-[iwvnhHEFGPIaro]*[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)"
+)
+_IN_FULL: Final = re.compile(r"-[a-zA-Z]*a.*|--text|--binary|--textconv|--ext-diff")
 """Options with which a change is printed though its file is marked as one of which none is to be."""
 _TAKES_VALUE: Final = re.compile(
     r"-[nSGOlL]|--(?:since|after|until|before|author|committer|grep|skip|max-count|format|pretty|date|encoding|glob|exclude|"
@@ -77,7 +79,8 @@ def prints(call: GitCall, *, diffs: bool = False) -> Printed | None:
     if name == "reflog":
         name, words = "log", words[1:] if words[:1] == ("show",) else words
     if name == "show":
-        hidden = any(_NO_PATCH.fullmatch(word) for word in words) and not any(_PATCH.fullmatch(word) for word in words)
+        given = _options(words)
+        hidden = any(_NO_PATCH.fullmatch(word) for word in given) and not any(_PATCH.fullmatch(word) for word in words)
         return None if hidden else Printed("commits", _operands(words) or ("HEAD",))
     if name in ("log", "whatchanged", "rev-list"):
         if not any(_PATCH.fullmatch(word) for word in words):
@@ -99,7 +102,7 @@ def prints(call: GitCall, *, diffs: bool = False) -> Printed | None:
 
 
 def _grepped(words: Sequence[str]) -> Printed | None:
-    if any(_NAMES_ONLY.fullmatch(word) for word in words):
+    if any(_NAMES_ONLY.fullmatch(word) for word in _options(words, _TAKES_VALUE_IN_GREP)):
         return None
     given = any(word.startswith(("-e", "-f")) for word in words)
     operands = _operands(words, _TAKES_VALUE_IN_GREP)
@@ -125,6 +128,13 @@ def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tu
         else:
             found.append(word)
     return tuple(found)
+
+
+def _options(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> list[str]:
+    """Return the words before `--` that are options, and not the values of such."""
+    before = words[: words.index("--")] if "--" in words else words
+    pairs = zip(("", *before), before, strict=False)
+    return [word for option, word in pairs if word.startswith("-") and not takes.fullmatch(option)]
 
 
 def _most(words: Sequence[str]) -> int | None:
