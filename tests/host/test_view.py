@@ -294,3 +294,22 @@ async def test_with_landlock_alone_devices_and_capabilities_are_out_of_reach(tmp
     opened = set(devices.data["stdout"].split())
     assert opened <= {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
     assert "/dev/null" in opened
+
+
+HOLDING = {
+    "a file without a name": "f = os.memfd_create('x'); [os.write(f, b'x' * 2**20) for _ in range(200)]",
+    "a shared map": "import mmap; m = mmap.mmap(-1, 200 << 20); [m.write(b'x' * 2**20) for _ in range(200)]",
+    "files in a temp": "f = open('/tmp/x', 'wb'); f.write(b'x' * (40 << 20)); g = bytearray(b'y' * (40 << 20))",
+}
+
+
+@pytest.mark.parametrize("how", HOLDING)
+async def test_memory_counts_wherever_it_is_held(how: str, backend: str, tmp_path: Path) -> None:
+    if backend == "landlock" and "temp" in how:
+        pytest.skip("no temp of its own there")
+    settings = Settings.parse({"sandbox": {"memory_mb": 64}, "permissions": {"allow": ["Bash(python3:*)"]}})
+    code = f"import os, time; {HOLDING[how]}; time.sleep(60)"
+    async with scratch_app(str(tmp_path), settings=settings) as app:
+        done = await app.call("Bash", {"command": f'python3 -c "{code}"', "timeout": 30_000})
+    assert not done.ok
+    assert "64 MB of memory" in done.output

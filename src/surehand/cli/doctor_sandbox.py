@@ -42,6 +42,12 @@ _TRIALS: Final = (
 )
 
 
+_MEMORY: Final = {
+    True: "by a look four times a second, /tmp and /dev/shm by their size; no cgroup is used",
+    False: "by a look four times a second, files in /dev/shm only while mapped; no cgroup is used",
+}
+
+
 def examine(workspace: str) -> Section:
     """Return the section: what is set, what the system has, and which promises hold."""
     from surehand import config
@@ -56,12 +62,14 @@ def examine(workspace: str) -> Section:
         "seccomp": abilities.seccomp,
         "overlay": abilities.overlay,
         "why_not": abilities.why_not,
+        "memory": _MEMORY[abilities.namespaces],
     }
     if settings.sandbox.mode == "off" or not probe.available():
         return Section("Sandbox", (_missing(settings.sandbox.mode, abilities.why_not),), facts)
     in_force, codes = asyncio.run(_try(settings))
     facts = {**facts, "in_force": in_force}
     checks = [Check("in force", in_force["active"], ", ".join(in_force.get("by", ())))]
+    checks.append(Check("memory is counted", True, _MEMORY["namespaces" in in_force.get("by", ())]))
     checks += [_check(trial, code, settings.sandbox.network) for trial, code in zip(_TRIALS, codes, strict=True)]
     return Section("Sandbox", tuple(checks), facts)
 

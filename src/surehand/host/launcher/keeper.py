@@ -64,6 +64,7 @@ class Keeper:
         self.once = overlay is not None
         self.namespaced = bool(plan["namespaces"])
         self.limits: dict[str, int] = plan["limits"]
+        self.temps: list[str] = [*plan["empty"], "/dev/shm"] if self.namespaced else []
         self.wake, wake_end = os.pipe()
         for end in (self.wake, wake_end):
             os.set_blocking(end, False)
@@ -103,6 +104,7 @@ class Keeper:
         self.reason = ""
         self.error: tuple[str, int] | None = None
         self.looks = 0
+        self.in_temps = limits.in_temps(self.temps)
         self.asking: dict[int, tuple[str, int]] = {}
         self.told = ""
         words = self._get_ready()
@@ -250,7 +252,8 @@ class Keeper:
         if not self.plan["limited"] and not asks:
             return
         pids = _all_but_us() if self.namespaced else tree.descendants(os.getpid())
-        if self.plan["limited"] and (broken := limits.overrun(pids, self.limits)):
+        grown = limits.in_temps(self.temps) - self.in_temps
+        if self.plan["limited"] and (broken := limits.overrun(pids, self.limits, grown)):
             self.reason = f"ended because {broken}"
             self._signal(_KILL)
         if asks:

@@ -18,7 +18,9 @@ _MISSING: Final = re.compile(r"No such file or directory|ENOENT|can't open file|
 _NETWORK: Final = re.compile(
     r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve|EAI_AGAIN"
     r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
-    r"|unable to resolve host|No route to host|dial (?:tcp|udp)[^\n]*(?:unreachable|misbehaving|no such host|refused)",
+    r"|unable to resolve host|Failed to resolve|NameResolutionError|ENOTFOUND|EHOSTUNREACH|no such host"
+    r"|Failed to connect to|Unable to connect|Connection (?:timed out|error)|ConnectTimeout|error sending request"
+    r"|No route to host|dial (?:tcp|udp)[^\n]*(?:unreachable|misbehaving|no such host|refused)",
     re.IGNORECASE,
 )
 _PRIVILEGES: Final = re.compile(r"no new privileges|effective uid is not 0|must be setuid|setuid: Operation not perm")

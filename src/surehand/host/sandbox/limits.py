@@ -34,12 +34,49 @@ def cap_process_ids(processes: int) -> bool:
         return False
 
 
-def overrun(pids: list[int], limits: dict[str, int]) -> str:
-    """Return which limit these processes break together, as a sentence, or an empty text."""
+def in_temps(folders: list[str]) -> int:
+    """Return how much memory the files in these file systems take, which are in memory."""
+    total = 0
+    for folder in folders:
+        try:
+            status = os.statvfs(folder)
+        except OSError:
+            continue
+        total += (status.f_blocks - status.f_bfree) * status.f_frsize
+    return total
+
+
+def _shared(pids: list[int]) -> int:
+    """Return the memory that these processes hold in files without a name and in shared maps, each counted once.
+
+    A file that is mapped is counted as a file; what is mapped and belongs to none, as the most that one process has.
+    """
+    files: dict[tuple[int, int], int] = {}
+    mapped = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/status") as status:
+                found = [line.split()[1] for line in status if line.startswith("RssShmem:")]
+            mapped = max([mapped, *(int(each) << 10 for each in found)])
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                link = f"/proc/{pid}/fd/{name}"
+                if os.readlink(link).startswith("/memfd:"):
+                    known = os.stat(link)
+                    files[known.st_dev, known.st_ino] = known.st_blocks * 512
+        except (OSError, ValueError):
+            continue
+    return max(mapped, sum(files.values()))
+
+
+def overrun(pids: list[int], limits: dict[str, int], grown: int = 0) -> str:
+    """Return which limit these processes break together, as a sentence, or an empty text.
+
+    `grown` is what they have put into file systems in memory meanwhile.
+    """
     if len(pids) > limits["processes"]:
         return f"it ran more than {limits['processes']} processes at once"
     page = resource.getpagesize()
-    total = 0
+    total = max(grown, 0) + _shared(pids)
     for pid in pids:
         try:
             with open(f"/proc/{pid}/statm") as statm:
