@@ -177,6 +177,19 @@ class Surehand:
             self.tuner = around.tuned(self.executor, self.metrics, self.layers, self.registry)
         if plugins:
             self._load_plugins()
+        self._warn_of_misnamed_rules()
+
+    def _warn_of_misnamed_rules(self) -> None:
+        """Warn of rules that nearly name a tool; tools of servers and those that come later are nobody's mistake."""
+        own = [rule for rule in self.policy.book.own if rule.kind == "name" and rule.name not in self.registry]
+        if not own:
+            return
+        from surehand.policy.explain import misnamed  # lazy: only for rules that name no tool
+
+        names = [name for tool in self.registry.infos() for name in (tool.name, *tool.aliases)]
+        for warning in misnamed(own, names):
+            self.warnings.append(str(warning))
+            _log.warning("%s", warning)
 
     def _capable(self, level: int) -> list[str]:
         return [info.name for info in self.registry.infos() if info.level >= level]

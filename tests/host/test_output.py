@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, marked, width
+from surehand.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, fitted, marked, width
 from surehand.host.output_text import binary_kind
 
 
@@ -41,9 +41,10 @@ def test_long_output_keeps_four_fifths_of_its_limit_from_the_head_and_one_from_t
     shown = stream.show()
     head, _, rest = shown.text.partition("\n\n[")
     note, _, tail = rest.partition("]\n\n")
-    assert (head, tail) == (data[:800].decode(), data[-200:].decode())
-    assert note == f"4,000 bytes left out here; all of it is in {file}"
-    assert shown.cut == 4000
+    assert (head, tail) == (data[: len(head)].decode(), data[-200:].decode())
+    assert 990 < len(shown.text) <= 1000  # the mark included
+    assert note == f"{shown.cut:,} bytes left out here; all of it is in {file}"
+    assert shown.cut == 5000 - len(head) - len(tail)
     assert file.read_bytes() == data
 
 
@@ -139,7 +140,28 @@ def test_stray_bytes_on_both_sides_of_what_is_left_out_are_counted() -> None:
     shown = printed(b"a\xff" + b"x" * 3000 + b"\xfe\n", limit=1000).show()
     assert shown.text.startswith("a\\xff")
     assert shown.text.endswith("\\xfe\n" + NOTE.format("2 binary bytes"))
-    assert (shown.stray, shown.cut) == (2, 2004)
+    assert shown.stray == 2
+    assert len(shown.text.encode()) <= 1000
+
+
+@pytest.mark.parametrize(("share", "begins", "ends"), [(1.0, True, False), (0.2, False, True)])
+def test_what_is_kept_of_long_output_is_the_share_asked_for(share: float, begins: bool, ends: bool) -> None:
+    stream = Stream(1000, head_share=share)
+    lines = [f"line {number}\n" for number in range(1000)]
+    for line in lines:
+        stream.feed(line.encode())
+    text = stream.show().text
+    assert len(text) <= 1000
+    assert (lines[60] in text, lines[-60] in text) == (begins, ends)
+    if share == 1.0:
+        assert text.partition("\n\n[")[0].splitlines() == [line.strip() for line in lines][: text.count("line ")]
+
+
+def test_marks_never_take_a_text_over_its_limit() -> None:
+    assert fitted("x" * 1000, 1000) == "x" * 1000
+    assert len(fitted(marked("\n" * 56_000), 57_344).encode()) <= 57_344
+    assert "left out here" in fitted("\u00e9" * 1000, 1000)
+    assert len(fitted("\u00e9" * 1000, 1000).encode()) <= 1000
 
 
 def test_stderr_lines_are_marked() -> None:

@@ -52,7 +52,7 @@ class RunCommand:
 
     `read_only` is true when name and flags are known to change nothing. `implies` holds the effects that follow from
     the words (paths, hosts); redirections belong to the line and are stated beside the command, not in it. `fed` is the
-    text the line gives it as standard input (`<<EOF`), where that is certain.
+    text the line gives it as standard input (`<<EOF`), where that is certain, `kind` is its class.
     """
 
     words: tuple[str, ...]
@@ -60,6 +60,7 @@ class RunCommand:
     reason: str = ""
     implies: tuple[Effect, ...] = ()
     fed: str = ""
+    kind: str = ""
 
 
 @frozen

@@ -43,8 +43,15 @@ class Shown:
 class Stream:
     """One output stream: feed it bytes, then ask what to show."""
 
-    def __init__(self, limit: int, spill: Spill = lambda: None, watcher: Watcher | None = None) -> None:
-        self._head_limit = int(limit * HEAD_SHARE)
+    def __init__(
+        self,
+        limit: int,
+        spill: Spill = lambda: None,
+        watcher: Watcher | None = None,
+        head_share: float = HEAD_SHARE,
+    ) -> None:
+        self._limit = limit
+        self._head_limit = int(limit * head_share)
         self._tail_limit = limit - self._head_limit
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
@@ -73,6 +80,8 @@ class Stream:
     def _keep_tail(self, data: bytes) -> None:
         if self._file < 0 and self._tail_size + len(data) > self._tail_limit and self.file is None:
             self._begin_file(data)
+        if not self._tail_limit:
+            return
         if len(data) >= self._tail_limit:
             self._tail.clear()
             self._tail_size = 0
@@ -129,15 +138,43 @@ class Stream:
         file = self.file or None
         if kind := binary_kind(bytes(self._head[:SNIFFED]), whole=self.total <= SNIFFED):
             return Shown(f"[{kind}, {self.total:,} bytes: not shown]", self.total, self.total, kind, file)
-        tail = b"".join(self._tail)[-self._tail_limit :]
-        cut = self.total - len(self._head) - len(tail)
-        if not cut:
-            text, stray = decoded(bytes(self._head) + tail)
-            return Shown(_noted(text, stray), self.total, 0, "", file, stray)
-        where = f"; all of it is in {file}" if file else ""
-        middle = f"\n\n[{cut:,} bytes left out here{where}]\n\n"
-        (before, early), (after, late) = decoded(bytes(self._head), ends=False), decoded(tail, begins=False)
-        return Shown(_noted(before + middle + after, early + late), self.total, cut, "", file, early + late)
+        head, tail = bytes(self._head), b"".join(self._tail)[-self._tail_limit :] if self._tail_limit else b""
+        if self.total <= len(head) + len(tail):
+            text, stray = decoded(head + tail)
+            return Shown(fitted(_noted(text, stray), self._limit), self.total, 0, "", file, stray)
+        text, cut, stray = self._without_middle(head, tail, f"; all of it is in {file}" if file else "")
+        return Shown(fitted(text, self._limit), self.total, cut, "", file, stray)
+
+    def _without_middle(self, head: bytes, tail: bytes, where: str) -> tuple[str, int, int]:
+        """Return beginning and end with a mark between them, all of it within the limit, and what that leaves out."""
+        text, cut, stray = "", 0, 0
+        for _ in range(3):  # the mark takes room, and so do signs for bytes that are no text
+            cut = self.total - len(head) - len(tail)
+            middle = f"\n\n[{cut:,} bytes left out here{where}]\n\n"
+            (before, early), (after, late) = decoded(head, ends=not tail), decoded(tail, begins=False)
+            text, stray = _noted(before + middle + after, early + late), early + late
+            over = len(text.encode(errors="surrogatepass")) - self._limit
+            if over <= 0:
+                break
+            if len(head) >= len(tail):
+                head = head[: max(len(head) - over - 2, 0)]  # two: the count may get longer
+            else:
+                tail = tail[over + 2 :]
+            if not tail:
+                head = head[: head.rfind(b"\n") + 1] or head  # whole lines
+        return text, cut, stray
+
+
+def fitted(text: str, limit_bytes: int) -> str:
+    """Return a text that keeps within a limit, marks included; what lies in the middle is left out."""
+    data = text.encode(errors="surrogatepass")
+    if len(data) <= limit_bytes:
+        return text
+    mark = f"\n[{len(data) - limit_bytes:,} bytes and more left out here]\n"
+    room = max(limit_bytes - len(mark), 0)
+    head = int(room * HEAD_SHARE)
+    before, after = data[:head], data[len(data) - (room - head) :] if room > head else b""
+    return before.decode(errors="ignore") + mark + after.decode(errors="ignore")
 
 
 def _noted(text: str, stray: int) -> str:

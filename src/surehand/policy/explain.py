@@ -56,6 +56,15 @@ def warnings(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[Warned]:
     return [each for each in found if each is not None]
 
 
+def misnamed(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[Warned]:
+    """Return the rules that name no tool but nearly do; one that is near to none may be meant for a tool to come."""
+    from difflib import get_close_matches
+
+    near = [rule for rule in rules if get_close_matches(rule.name, known_tools, n=1, cutoff=0.75)]
+    found = [_idle(rule, known_tools) for rule in near]
+    return [each for each in found if each is not None]
+
+
 def _idle(rule: Rule, known_tools: Sequence[str]) -> Warned | None:
     if rule.kind != "name" or rule.name.startswith("mcp__") or rule.names_caller(known_tools):
         return None

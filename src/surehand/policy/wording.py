@@ -19,6 +19,7 @@ from surehand.core.effects import (
 from surehand.host.visible import mark_lookalikes, visible
 
 if TYPE_CHECKING:
+    from surehand.policy.policy import Decision
     from surehand.policy.question import Question
 
 SHOWN_CHARACTERS = 20_000
@@ -28,6 +29,8 @@ def question_text(question: Question) -> str:
     """Return the whole question, every character of it printable."""
     decision = question.decision
     parts = [f"{_shown(question.tool)} asks for permission: {_shown(decision.reason)}"]
+    if kind := _kind(decision):
+        parts.append(f"The command {kind}.")
     if question.call.source not in ("user", "cli"):
         agent = f" (sub-agent: {_shown(question.agent)})" if question.agent else ""
         parts.append(f"Asked by: {question.call.source}{agent}")
@@ -42,6 +45,21 @@ def question_text(question: Question) -> str:
         shown = question.preview.diff or question.preview.text
         parts.append(_cut(visible(shown.rstrip("\n"))))
     return "\n".join(part for part in parts if part)
+
+
+def _kind(decision: Decision) -> str:
+    """Say what a shell command does by its class: that of the least safe of its parts."""
+    effects = [each.effect for each in decision.judged]
+    commands = [effect for effect in effects if isinstance(effect, RunCommand)]
+    implied = {effect for command in commands for effect in command.implies}
+    kinds = {command.kind for command in commands if command.kind}
+    if commands and any(isinstance(effect, WritePath) and effect not in implied for effect in effects):
+        kinds.add("write")  # by a redirection
+    if not kinds:
+        return ""
+    from surehand.host.shell.classes import MEANINGS
+
+    return [meaning for kind, meaning in MEANINGS.items() if kind in kinds][-1]
 
 
 def _arguments(args: Any, *, in_diff: bool) -> str:

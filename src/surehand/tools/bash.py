@@ -205,7 +205,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         return await start(args, ctx)
     shells.stand_in(ctx.cwd)
     launcher = await (shells.launcher_for(lines) if (lines := _git_alone(args, ctx)) else shells.launcher())
-    printed = Printed.of(ctx, shells)
+    printed = Printed.of(ctx, shells, understood(args, ctx))
     absent = launcher.plan.still_absent()
     journal = journal_of(args, ctx, shells, launcher)
     remembers = bool(ctx.options.get("persistent")) and not _raises(args, ctx)

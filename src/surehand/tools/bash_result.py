@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.core.call import ToolError, ToolResult, Undo
 from surehand.core.frozen import frozen
 from surehand.host import waiting
-from surehand.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, marked
+from surehand.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, fitted, marked
 from surehand.host.process import Ended, Launcher
 from surehand.host.progress import Watcher
+from surehand.host.shell.classes import head_share
 from surehand.host.shells import Shells, in_force
 from surehand.tools.settling import KEPT_HINT, put_back_message
 
@@ -77,16 +78,20 @@ class Printed:
     stderr: Stream
 
     @classmethod
-    def of(cls, ctx: ToolContext, shells: Shells) -> Printed:
-        """Return where the output of a call goes; each line is reported as progress."""
+    def of(cls, ctx: ToolContext, shells: Shells, report_of: ShellReport) -> Printed:
+        """Return where the output of a call goes; each line is reported as progress.
+
+        The class of the command chooses what is kept of a long one.
+        """
 
         def report(text: str, stream: str) -> None:
             ctx.progress(text, stream=stream)
 
         name = ctx.call.id
+        share = head_share(report_of.class_, (each.name for each in report_of.commands))
         return cls(
-            Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"), Watcher(report, "stdout")),
-            Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"), Watcher(report, "stderr")),
+            Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"), Watcher(report, "stdout"), share),
+            Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"), Watcher(report, "stderr"), share),
         )
 
     def close(self) -> None:
@@ -121,10 +126,13 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
         notes.append(hint)
         if waiting.HINT in hint:
             data["waiting_for_input"] = True
-    body = "\n".join(part for part in (stdout.text.rstrip("\n"), marked(stderr.text)) if part)
+    body = "\n".join(part for part in (stdout.text.rstrip("\n"), fitted(marked(stderr.text), STDERR_LIMIT)) if part)
     if error or ended.exit_code > 0:
         notes.insert(0, error.message if error else f"exit code {ended.exit_code}, which here means no")
-    output = "\n".join([body or "(no output)", *(f"[{note}]" for note in notes)])
+    said = "".join(f"\n[{note}]" for note in notes)
+    nothing = "(done)" if call.report.class_ == "silent" and error is None else "(no output)"
+    output = fitted(body, STDOUT_LIMIT + STDERR_LIMIT - len(said.encode(errors="surrogatepass"))) or nothing
+    output += said
     meta: dict[str, Any] = {"resources": {"cpu_s": ended.cpu_s, "max_rss_bytes": ended.max_rss}}
     if stdout.cut or stderr.cut:
         meta["truncated"] = True

@@ -33,7 +33,7 @@ async def tried(args: BashArgs, ctx: ToolContext) -> Preview:
     """Return output, exit code and the diff of every file a command would change; its `trial` makes that real."""
     shells = ctx.session.keep(SHELLS)
     shells.stand_in(ctx.cwd)
-    printed = Printed.of(ctx, shells)
+    printed = Printed.of(ctx, shells, understood(args, ctx))
     try:
         place, ended = await _ran(args, ctx, shells, printed)
     finally:

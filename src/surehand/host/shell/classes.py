@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from surehand.host.shell.options import names
@@ -31,6 +32,38 @@ _MEMBERS: dict[Class, frozenset[str]] = {
     ),
 }
 _CLASS_OF: dict[str, Class] = {name: kind for kind, members in _MEMBERS.items() for name in members}
+
+
+# Programs that build, install or test: what they come to stands at the end of what they print.
+_BUILDERS = names(
+    """make gmake ninja cmake meson cargo go npm npx pnpm yarn bun mvn mvnw gradle gradlew ant sbt dotnet msbuild bazel
+    pytest tox nox jest vitest mocha tsc gcc g++ cc c++ clang clang++ rustc javac rake bundle mix swift xcodebuild pip
+    pip3 uv poetry docker podman terraform apt apt-get brew"""
+)
+ENDS_SHARE = 0.8
+"""How much of what is shown of long output comes from its beginning, where the class of a command says nothing else."""
+
+
+def head_share(kind: Class, commands: Iterable[str]) -> float:
+    """Return how much of what is shown of a command's long output comes from its beginning, the rest from its end.
+
+    The first hits of a search and the first lines of a list are the ones wanted; a build tells at its end what failed.
+    """
+    if kind in ("search", "list"):
+        return 1.0
+    builds = kind == "general" and any(name in _BUILDERS for name in commands)
+    return 1 - ENDS_SHARE if builds else ENDS_SHARE
+
+
+MEANINGS: dict[Class, str] = {
+    "search": "searches",
+    "read": "reads",
+    "list": "lists",
+    "silent": "changes files and prints nothing",
+    "write": "writes files",
+    "general": "runs a program",
+}
+"""What commands of a class do, for people; from the safest to the least safe."""
 
 
 def class_of(name: str, read_only: bool, writes: bool) -> Class | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from surehand.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
-from surehand.core.frozen import frozen
+from surehand.core.frozen import changed, frozen
 from surehand.host.shell import classes, effects, globs, readonly
 from surehand.host.shell.characters import unseen_character
 from surehand.host.shell.classes import Class
@@ -110,15 +110,16 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
     shell_alone = all(each.name in readonly.HEEDLESS for each in walk.found)
     for each in walk.found:
         run, unreadable = _run(each, cwd, shell_alone)
+        writes = any(not isinstance(effect, (ReadPath, Connect)) for effect in run.implies)
+        kind = None if each.wraps or each.function else classes.class_of(each.name, run.read_only, writes)
+        if kind:
+            kinds.append(kind)
+            run = changed(run, kind=kind)
         found.append(run)
         if not run.read_only:
             reasons.append(run.reason)
         if unreadable:
             faults.append(run.reason)
-        writes = any(not isinstance(effect, (ReadPath, Connect)) for effect in run.implies)
-        kind = None if each.wraps or each.function else classes.class_of(each.name, run.read_only, writes)
-        if kind:
-            kinds.append(kind)
     for name, value, problem in _variables(walk):
         # Judged as a part of its own: a rule that allows the command does not mean what a variable makes of it.
         found.append(RunCommand((f"{name}={value.text}",), False, problem))

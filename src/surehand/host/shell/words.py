@@ -20,6 +20,7 @@ from surehand.host.shell.word import Kind, Many, Word
 _SPECIAL = re.compile(r"[\\*?\[{~]")
 _SPLITS = re.compile(r"[ \t\n\\]")
 _MATCHES = re.compile(r"[*?\[]")
+_EXTENDED = re.compile(r"[@!+*?]\(")
 _ASSIGNMENT_TILDE = re.compile(r"[A-Za-z_]\w*\+?=(?:[^~]*:)?~", re.ASCII)
 _SUBSTITUTE = "/dev/fd/63"  # what a process substitution looks like to the program
 
@@ -221,6 +222,8 @@ class Decoder:
             return None
         if splits and (not self.splits_as_usual or not known.text or (known.literal and _SPLITS.search(known.text))):
             return None
+        if splits and known.literal and _EXTENDED.search(known.text):
+            return None  # a pattern of its own, where `extglob` is set
         if splits and known.literal and _MATCHES.search(known.text):
             return Piece(known.text, "glob", "split")
         many: Many = "split" if splits and not known.literal else ""
