@@ -42,6 +42,9 @@ def surehand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 @pytest.mark.spec("CLI-4")
 def test_stats_adds_up_what_named_sessions_measured(surehand: Command) -> None:
     assert surehand.facts("stats") == []
+    code, out, _ = surehand("stats", "--prometheus")
+    assert code == 1  # an empty text would read as "all is well"
+    assert "nothing was measured" in out
     for _ in range(2):
         surehand("tools", "invoke", "tools.echo", "--args", '{"text": "x"}', "--session", "work")
     surehand("tools", "invoke", "tools.echo", "--args", "{}", "--session", "work")

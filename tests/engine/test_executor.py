@@ -25,6 +25,7 @@ from surehand import (
     WritePath,
     tool,
 )
+from surehand.core.call import BROKEN_ARGUMENTS
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.shapes import call_from_openai
 from surehand.engine.metrics_report import to_json
@@ -778,3 +779,14 @@ async def test_calls_that_never_wait_give_the_loop_back_between_them() -> None:
             await heart
             assert all(result.ok for result in results)
             assert beats >= 15  # two or three calls of 2 ms fill a turn
+
+
+@pytest.mark.parametrize("name", ["echo", "Bash", "Edit", "nobody"])
+async def test_how_broken_arguments_are_handed_over_is_told_to_nobody(name: str) -> None:
+    args = {BROKEN_ARGUMENTS: '{"text": '}
+    async with scratch_app(tools=[echo]) as app:
+        (result,) = await app.run_calls([ToolCall(name, args, source="model")])
+        tried = await app.dry_run(name, args)
+    for each in (result, tried):
+        assert not each.ok
+        assert BROKEN_ARGUMENTS not in str(each.to_dict())
