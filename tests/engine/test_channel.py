@@ -123,6 +123,23 @@ async def test_questions_changes_and_tasks_are_told_with_their_arguments_secrets
     assert "sk-abcdefgh" not in json.dumps(seen)
 
 
+async def test_a_call_that_a_tool_made_names_its_parent(tmp_path: Path) -> None:
+    @tool(read_only=True, requires=["look"])
+    async def outer(ctx: ToolContext) -> str:
+        "Call another tool."
+        return (await ctx.call("look", {"text": "within"})).output
+
+    async with follow_sessions() as events:
+        async with Surehand(tmp_path, tools=[look, outer]) as app:
+            result = await app.call("outer")
+        seen = await until(events, is_close)
+    inner = [event for event in seen if event.get("tool") == "look" and event["kind"].startswith("call_")]
+    assert [(event["kind"], event["parent"]) for event in inner] == [
+        ("call_started", result.meta["call_id"]),
+        ("call_finished", result.meta["call_id"]),
+    ]
+
+
 async def test_a_refused_call_says_which_rule_refused_it(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A=1")
     settings = Settings(permissions=PermissionSettings(deny=["Read(a.txt)"]))
