@@ -313,3 +313,19 @@ async def test_memory_counts_wherever_it_is_held(how: str, backend: str, tmp_pat
         done = await app.call("Bash", {"command": f'python3 -c "{code}"', "timeout": 30_000})
     assert not done.ok
     assert "64 MB of memory" in done.output
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash -c \"echo 'curl: (6) Could not resolve host: example.org'\" 2>&1 | tail -1",
+        "sh -c \"echo 'npm error code ENOTFOUND' >&2; exit 1\" | cat",
+        "echo 'WARNING: Retrying ... Failed to resolve pypi.example' >&2; sleep 60",
+        "curl() { sleep 60; }; curl https://example.org",
+    ],
+)
+async def test_a_want_of_network_is_said_behind_a_pipe_and_when_a_command_hangs(command: str, tmp_path: Path) -> None:
+    async with scratch_app(str(tmp_path)) as app:
+        done = await app.call("Bash", {"command": command, "timeout": 5000})
+    assert "[sandbox] network = true" in done.output + str(done.error)

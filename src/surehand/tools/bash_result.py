@@ -180,6 +180,9 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
             message += f"; {ended.waiting} waited for input"
         seems = not ended.waiting and waiting.wanted_input(stdout.text, stderr.text)
         hint = waiting.HINT if ended.waiting else f"{_MORE_TIME} {waiting.HINT}" if seems else _MORE_TIME
+        # A program that tries again and again for want of network has said so meanwhile, or is known to need it.
+        if met := _explanation(call, stdout.text, stderr.text, ended) or _wants_network(call):
+            hint = met
         return ToolError("timeout", message, hint, details | {"timeout_s": call.limit_s})
     if ended.stopped:
         return ToolError("execution_error", f"the command did not run to its end: {ended.stopped}", "", details)
@@ -188,6 +191,19 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
     hint = _explanation(call, stdout.text, stderr.text, ended)
     killed = f" (ended by signal {ended.signal}{_signal_name(ended.signal)})" if ended.signal else ""
     return ToolError("execution_error", f"the command failed with exit code {ended.exit_code}{killed}", hint, details)
+
+
+_NETWORKED: Final = frozenset({"curl", "wget", "ssh", "scp", "rsync", "ping", "nc", "ncat", "telnet", "dig"})
+
+
+def _wants_network(call: Call) -> str:
+    """Say that there is no network when a command that hung is one that only waits for it."""
+    from surehand.host.sandbox import denials
+
+    plan = call.launcher.plan
+    if plan.network or not any(each.name in _NETWORKED for each in call.report.commands):
+        return ""
+    return denials.explain("Network is unreachable", plan, 1)
 
 
 def _signal_name(number: int) -> str:
