@@ -319,8 +319,8 @@ async def test_memory_counts_wherever_it_is_held(how: str, backend: str, tmp_pat
 @pytest.mark.parametrize(
     "command",
     [
-        "bash -c \"echo 'curl: (6) Could not resolve host: example.org'\" 2>&1 | tail -1",
-        "sh -c \"echo 'npm error code ENOTFOUND' >&2; exit 1\" | cat",
+        "perl -e 'die qq(curl: (6) Could not resolve host: example.org)' 2>&1 | tail -1",
+        "perl -e 'die qq(npm error code ENOTFOUND)' | cat",
         "echo 'WARNING: Retrying ... Failed to resolve pypi.example' >&2; sleep 60",
         "curl() { sleep 60; }; curl https://example.org",
     ],
