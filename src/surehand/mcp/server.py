@@ -261,5 +261,5 @@ def _promised(name: str, schema: Schema | None, ctx: Any, guest: Guest) -> Schem
     known = getattr(ctx.session, "client_params", None)
     if schema is None or known is None or known.client_info.name not in TEXT_READERS:
         return schema
-    own = guest.app.registry.is_deferrable(name) and not name.startswith("mcp__")
+    own = guest.app.selection.source.is_deferrable(name) and not name.startswith("mcp__")
     return None if own else schema
