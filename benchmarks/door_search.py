@@ -42,7 +42,7 @@ def _peers(folder: Path, job: str) -> tuple[Peer, ...]:
 
 def rows(harness: Harness) -> None:
     """Add the rows of this job."""
-    from surehand.host.rg import program
+    from surehand.search.ripgrep import program
 
     large, odd = checkout(), checkout("checkout-odd", odd=True)
     small = _tree(SCRATCH / "search-small", 100)

@@ -19,7 +19,7 @@ Call = Callable[..., Any]
 
 
 def rows(harness: Harness) -> None:
-    from surehand.host.rg import program
+    from surehand.search.ripgrep import program
 
     large = _tree(SCRATCH / "search-large", FILES)
     small = _tree(SCRATCH / "search-small", 100)

@@ -11,8 +11,8 @@ import subprocess
 import time
 
 from benchmarks.harness import Harness
-from surehand.host.shell import understand
-from surehand.host.shell.syntax import parser_path
+from surehand.shell import understand
+from surehand.shell.syntax import parser_path
 
 PLAIN = (
     "ls -la",

@@ -17,13 +17,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from benchmarks.harness import Harness
+from surehand.commands.environment import cleaned
+from surehand.commands.output import STDOUT_LIMIT, Stream
+from surehand.commands.persistent_shell import ShellWithMemory
 from surehand.core.settings import SandboxSettings
-from surehand.host.environment import cleaned
-from surehand.host.output import STDOUT_LIMIT, Stream
-from surehand.host.process import Command, Launcher
-from surehand.host.sandbox import probe
-from surehand.host.sandbox.plan import closed_plan, open_plan
-from surehand.host.shell_with_memory import ShellWithMemory
+from surehand.sandbox import probe
+from surehand.sandbox.client import Command, Launcher
+from surehand.sandbox.plan import closed_plan, open_plan
 
 FLOOD = "seq 1 12500000"  # 100 MB
 MANY = "for i in $(seq 50); do setsid sleep 600 & done; wait"
@@ -159,7 +159,7 @@ class Bench:
         await run.finish()
 
     async def _until_many(self, pid: int) -> None:
-        from surehand.host.launcher import tree
+        from surehand.sandbox.launcher import tree
 
         while len(tree.descendants(pid)) < 50:
             await asyncio.sleep(0.001)

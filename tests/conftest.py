@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from model_stub import Stub
+from tests.providers.model_stub import Stub
 
 # How long an example takes depends on who else uses the machine; what is to be fast is measured elsewhere.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -9,7 +9,7 @@ import pytest
 
 from surehand import Settings, config
 from surehand.core.errors import SettingsError
-from surehand.host import locations
+from surehand.state import locations
 
 
 def write_user(text: str) -> Path:

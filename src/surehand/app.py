@@ -27,12 +27,12 @@ from surehand.engine.extensions import Extension, Extensions
 from surehand.engine.log import at_levels, logs_calls
 from surehand.engine.metrics import Metrics
 from surehand.engine.middleware import Layers
-from surehand.host import locations
 from surehand.policy.approval import AnswerFunction, Approver, Nobody, approver_of, remember
 from surehand.policy.policy import Policy
 from surehand.policy.trust import changed_since_trusted, is_trusted
 from surehand.registry.loading import FOLDER, Loaded, Loader
 from surehand.registry.registry import Registry
+from surehand.state import locations
 from surehand.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -509,8 +509,8 @@ def _is_folder(path: str) -> bool:
 
 def _refuse_bypass(settings: Settings) -> None:
     """Raise ToolFailure unless bypass is confirmed and commands are contained."""
-    from surehand.host.sandbox.probe import available
     from surehand.policy.policy import bypass_problem
+    from surehand.sandbox.probe import available
 
     sandboxed = settings.sandbox.mode != "off" and available()
     if problem := bypass_problem(sandboxed=sandboxed, confirmed=settings.permissions.confirm_bypass):

@@ -16,8 +16,8 @@ from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
 from surehand.core.record import Record
 from surehand.core.settings import MODES, Settings, ToolSettings
-from surehand.host import locations
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
+from surehand.state import locations
 
 PROJECT_FILE: Final = "surehand.toml"
 _NOT_SETTINGS: Final = frozenset({"SUREHAND_HOME"})
@@ -186,7 +186,7 @@ def _file(path: str) -> _Source:
         raise SettingsError(f"{path} cannot be read: {problem.strerror}") from None
     import tomllib
 
-    from surehand.host.toml_places import Places
+    from surehand.state.toml_lines import Places
 
     try:
         text = raw.decode("utf-8")

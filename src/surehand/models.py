@@ -8,7 +8,7 @@ from typing import Any, Final
 from surehand.core.frozen import frozen
 from surehand.core.model import Model, ModelError
 from surehand.core.settings import Settings
-from surehand.host import keys
+from surehand.state import keys
 
 DEFAULTS: Final = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-5-mini"}
 _SERVERS: Final = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from surehand.core.errors import StateError
 from surehand.core.tool import Tool
 from surehand.engine.journal import Journal, resume
-from surehand.host import locations
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.core.session import Session

@@ -237,7 +237,7 @@ async def test_the_command_line_lists_turns_and_rewinds(tmp_path: Path) -> None:
 KILLED = """
 import asyncio, os, signal, sys
 from surehand import Surehand
-import surehand.host.history.disk as disk
+import surehand.history.disk as disk
 from surehand.core.session import Session
 
 left = int(sys.argv[2])
@@ -263,7 +263,7 @@ def counted_put(*args, **more):
     step()
 
 Session.emit = counted_emit
-import surehand.host.history.steps as steps
+import surehand.history.steps as steps
 steps.put = counted_put
 
 async def main():

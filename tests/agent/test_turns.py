@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from surehand.host.history.history import HISTORY
+from surehand.history.history import HISTORY
 from surehand.providers.scripted import ScriptedModel
 from surehand.testing import scratch_app
 

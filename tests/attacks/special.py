@@ -11,8 +11,8 @@ import pytest
 
 from surehand.core.call import ToolResult
 from surehand.core.settings import Settings
-from surehand.host.sandbox import probe
 from surehand.policy import trust
+from surehand.sandbox import probe
 
 SUGGESTS = frozenset(
     {

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import SLOW, Case, load
-from special import EARLIER, HARM, JUDGED, SESSIONS, SUGGESTS, UNHELD
+from tests.attacks.cases import SLOW, Case, load
+from tests.attacks.special import EARLIER, HARM, JUDGED, SESSIONS, SUGGESTS, UNHELD
 
 from surehand import Surehand
 from surehand.core.call import ToolResult

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from surehand.core.effects import Unreadable
-from surehand.host.shell import understand
+from surehand.shell import understand
 
 BASH = shutil.which("bash") or ""
 pytestmark = pytest.mark.skipif(not BASH, reason="bash is what is asked")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from surehand.core.effects import RunCommand, Unreadable
-from surehand.host.shell import understand
-from surehand.host.shell.syntax import parser_path
+from surehand.shell import understand
+from surehand.shell.syntax import parser_path
 
 CWD, HOME = "/work/space", "/home/user"
 

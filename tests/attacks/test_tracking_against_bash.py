@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from surehand.core.effects import ReadPath, RunCommand, Unreadable
-from surehand.host.shell import understand
+from surehand.shell import understand
 
 VALUES = ("a", "b", "c", "d/a", "./a", "../a", "$x", "$y", '"$z"', "${x}", "a$x", "'c'", "{a,b}", "?/a", "*")
 WORDS = ("$x", "$y", '"$x"', "${z}", "a", "b", "d/$x", "./$y", "{a,b}", "[ab]", '"$y"')

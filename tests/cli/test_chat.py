@@ -10,9 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from model_stub import Stub
-
-from pty_terminal import Terminal
+from tests.providers.model_stub import Stub
+from tests.pty_terminal import Terminal
 
 PROMPT = "> "
 

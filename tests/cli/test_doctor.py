@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from model_stub import Stub
+from tests.providers.model_stub import Stub
 
 
 def doctor(section: str, cwd: Path, **environment: str) -> tuple[int, dict[str, Any]]:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_stub import Stub
-
-from pty_terminal import Terminal
+from tests.providers.model_stub import Stub
+from tests.pty_terminal import Terminal
 
 SUREHAND = [sys.executable, "-m", "surehand"]
 

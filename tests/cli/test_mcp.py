@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pty_terminal import Terminal
 
-from pty_terminal import Terminal
 from surehand.cli.main import main
 
 ROUGH = str(Path(__file__).parent.parent / "mcp" / "rough_server.py")

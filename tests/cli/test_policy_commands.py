@@ -15,9 +15,9 @@ import pytest
 
 from surehand.cli.main import main
 from surehand.engine.audit import Audit
-from surehand.host import locations
 from surehand.policy import trust
 from surehand.policy.mailbox import Mailbox
+from surehand.state import locations
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from pty_terminal import Terminal
+from tests.pty_terminal import Terminal
 
 PROGRAM = """
 import asyncio, sys

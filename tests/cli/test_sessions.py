@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from pty_terminal import Terminal
+from tests.pty_terminal import Terminal
 
 
 def surehand(*words: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:

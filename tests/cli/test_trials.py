@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pty_terminal import Terminal
 
-from pty_terminal import Terminal
-from surehand.host.sandbox.probe import abilities
+from surehand.sandbox.probe import abilities
 
 pytestmark = pytest.mark.skipif(not abilities().enough, reason=f"nothing can be tried here: {abilities().why_not}")
 

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.mcp.messages_stub import messages_stub
 
 from surehand import Settings, Surehand, ToolFailure, tool
 from surehand.core.settings import McpServerSettings, PermissionSettings
 from surehand.mcp.claude_sdk import Application
 from surehand.testing import Says
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "mcp"))
-from messages_stub import messages_stub
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.loopback import Site, page, redirect
 
-from loopback import Site, page, redirect
 from surehand import Settings, Surehand
 from surehand.core.settings import WebSettings
 

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.users import USERS, somebody
 
 from surehand import Settings, Surehand, ToolContext, ToolFailure, tool
 from surehand.core.events import Event
 from surehand.core.settings import PermissionSettings
 from surehand.engine import channel as channels
-from surehand.host import local_rpc
-from surehand.host.follow import follow_sessions, running_sessions
+from surehand.state import local_rpc
+from surehand.state.follow import follow_sessions, running_sessions
 from surehand.testing import Says
-from users import USERS, somebody
 
 pytestmark = pytest.mark.spec("EVT-1")
 Line = dict[str, Any]

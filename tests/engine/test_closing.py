@@ -177,7 +177,7 @@ async def test_a_caller_cancelled_while_it_closes_stays_cancelled(tmp_path: Path
 
 async def test_what_is_kept_in_a_session_cannot_be_made_again_after_its_end(tmp_path: Path) -> None:
     from surehand import ToolFailure
-    from surehand.host.history.history import HISTORY
+    from surehand.history.history import HISTORY
 
     async with opened(tmp_path / "ws") as app:
         app.session.keep(HISTORY)

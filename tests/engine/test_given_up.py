@@ -17,9 +17,9 @@ import pytest
 from surehand import Event, Settings, Surehand, ToolCall, ToolContext, ToolFailure, ToolResult
 from surehand.core.settings import ToolSettings
 from surehand.engine.deadlines import DEADLINE
-from surehand.host.history.history import HISTORY, Who
-from surehand.host.history.plan import plan_undo
-from surehand.host.history.undo import apply
+from surehand.history.history import HISTORY, Who
+from surehand.history.plan import plan_undo
+from surehand.history.undo import apply
 from surehand.testing import scratch_app
 
 CHANGES: dict[str, dict[str, Any]] = {

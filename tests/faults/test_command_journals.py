@@ -14,16 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
-from test_disk_errors import can_mount, in_child, mount, own_mounts
+from tests.faults.test_disk_errors import can_mount, in_child, mount, own_mounts
+from tests.tools.workbench import Workbench, failure
 
 from surehand import Settings, Surehand
 from surehand.core.settings import HistorySettings
-from surehand.host.sandbox import probe
+from surehand.sandbox import probe
 from surehand.testing import Says, scratch_app
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-
-from workbench import Workbench, failure
 
 pytestmark = pytest.mark.skipif(not probe.abilities().seccomp, reason="commands cannot be followed here")
 

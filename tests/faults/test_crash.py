@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.faults import tracing
+from tests.tools.workbench import Workbench, failure
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-
-import tracing
-from workbench import Workbench, failure
-
-from surehand.host.history.history import Who
-from surehand.host.tree_copy import TreeCopy
-from surehand.host.trial_changes import Applying, remember
+from surehand.commands.dry_run.apply import Applying, remember
+from surehand.commands.dry_run.tree_copy import TreeCopy
+from surehand.history.history import Who
 
 pytestmark = pytest.mark.skipif(not tracing.available(), reason="no child can be traced here")
 

@@ -14,10 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-
-from workbench import Workbench, failure
+from tests.tools.workbench import Workbench, failure
 
 from surehand.core.errors import ToolFailure
 

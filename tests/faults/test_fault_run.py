@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import tracing
-from tracing import KILL, Call, Decision
+from tests.faults import tracing
+from tests.faults.tracing import KILL, Call, Decision
 
 from surehand import Settings, Surehand
 from surehand.cli.main import main as command_line
 from surehand.engine.audit import verify
-from surehand.host import locations
-from surehand.host.history.history import HISTORY
+from surehand.history.history import HISTORY
+from surehand.state import locations
 from surehand.testing import Says
 
 pytestmark = pytest.mark.skipif(not tracing.available(), reason="no child can be traced here")

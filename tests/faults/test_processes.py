@@ -14,17 +14,16 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from tests.users import User, somebody
 
-import users
+from surehand.commands import leftovers
 from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
 from surehand.core.session import Session
 from surehand.core.settings import SandboxSettings, Settings
-from surehand.host import leftovers
-from surehand.host.sandbox import probe
-from surehand.host.sandbox.records import Record, records, started_at
+from surehand.sandbox import probe
+from surehand.sandbox.records import Record, records, started_at
 from surehand.tools.bash import BASH
-from users import User, somebody
 
 RUNAWAY = (
     "trap '' TERM; setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &); touch up; while :; do sleep 600; done"
@@ -95,7 +94,7 @@ async def run_away(workspace: Path, mode: str, *, cancel: bool) -> str:
 async def test_nothing_is_alive_after_a_time_out_or_a_cancellation(
     tmp_path: Path, mode: str, cancel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.host.process.Run.stop.__defaults__", (0.2,))
+    monkeypatch.setattr("surehand.sandbox.client.Run.stop.__defaults__", (0.2,))
     await run_away(tmp_path, mode, cancel=cancel)
 
 
@@ -105,7 +104,7 @@ async def test_nothing_is_alive_after_a_time_out_or_a_cancellation(
 async def test_nothing_is_alive_a_hundred_times_out_of_a_hundred(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.host.process.Run.stop.__defaults__", (0.2,))
+    monkeypatch.setattr("surehand.sandbox.client.Run.stop.__defaults__", (0.2,))
     for number in range(100):
         await run_away(tmp_path, mode, cancel=number % 2 == 0)
 
@@ -113,8 +112,8 @@ async def test_nothing_is_alive_a_hundred_times_out_of_a_hundred(
 RUNNER = """
 import asyncio, sys
 from pathlib import Path
-from surehand.host.run import Run
-from test_processes import run_away
+from surehand.sandbox.command_run import Run
+from tests.faults.test_processes import run_away
 
 async def main(workspace, mode, times):
     for number in range(int(times)):
@@ -129,7 +128,7 @@ def run_away_as(kind: str, mode: str, times: int) -> None:
     with somebody(kind) as user:
         (user.folder / "ws").mkdir()
         user.give()
-        paths = [os.path.dirname(__file__), os.path.dirname(users.__file__), *user.packages]
+        paths = [str(Path(__file__).parent.parent.parent), *user.packages]
         runner = user.start(
             RUNNER, str(user.folder / "ws"), mode, str(times), env={"PYTHONPATH": os.pathsep.join(paths)}, stderr=PIPE
         )

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import traceback
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-
-from workbench import Workbench
+from tests.tools.workbench import Workbench
 
 from surehand.core.errors import ToolFailure
 
@@ -120,10 +116,10 @@ def test_a_link_swapped_while_writing_never_leads_out_in_100_000_tries(tmp_path:
 
 def test_a_live_process_is_not_recovered_by_another(tmp_path: Path) -> None:
     """A change under way, its folder locked, is left alone by whoever opens the history meanwhile."""
-    from surehand.host.history.history import Who
-    from surehand.host.history.recovery import recover
-    from surehand.host.history.words import ABSENT, FileChange
-    from surehand.host.locks import locked_now
+    from surehand.files.locks import locked_now
+    from surehand.history.history import Who
+    from surehand.history.recovery import recover
+    from surehand.history.words import ABSENT, FileChange
 
     bench = Workbench(tmp_path)
     folder = os.open(bench.root, os.O_RDONLY | os.O_DIRECTORY)

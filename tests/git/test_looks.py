@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.users import USERS, somebody
 
 from surehand import Surehand
 from surehand.core.call import ToolResult
 from surehand.core.settings import Mode
-from surehand.host.sandbox import probe
+from surehand.sandbox import probe
 from surehand.testing import scratch_app
-from users import USERS, somebody
 
 
 def git(*words: str, cwd: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from surehand import Surehand
+from surehand.commands.own_git import OwnGit
 from surehand.core.errors import ToolFailure
 from surehand.git import worktrees
-from surehand.host.own_git import OwnGit
-from surehand.host.sandbox import probe
 from surehand.providers.scripted import ScriptedModel
+from surehand.sandbox import probe
 from surehand.testing import Says, scratch_app
 
 

@@ -15,12 +15,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import tracing
+from tests.faults import tracing
 
 from surehand.git.model import what_asks
 from surehand.git.reads import ONLY_READS
 from surehand.git.settings import is_harmless
-from surehand.host.shell.readonly_git import FORMS, READ_ONLY
+from surehand.shell.readonly_git import FORMS, READ_ONLY
 
 pytestmark = pytest.mark.skipif(
     not tracing.available() or shutil.which("git") is None, reason="nothing can be traced here"

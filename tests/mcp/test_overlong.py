@@ -16,8 +16,8 @@ from typing import Any, cast
 import anyio
 import pytest
 from mcp_types import JSONRPCError
+from tests.loopback import Site, page
 
-from loopback import Site, page
 from surehand import Settings, Surehand
 from surehand.core.settings import McpServerSettings
 from surehand.mcp import lines as lines_module

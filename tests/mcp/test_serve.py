@@ -20,10 +20,10 @@ import pytest
 
 from surehand import Settings, Surehand
 from surehand.core.errors import SettingsError
-from surehand.host import locations
 from surehand.mcp.http import Door, Remembered, serve_http
 from surehand.mcp.server import Serving
 from surehand.policy import trust
+from surehand.state import locations
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 

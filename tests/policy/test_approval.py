@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from policy_requests import judge
+from tests.policy.policy_requests import judge
 
 from surehand.core.call import ToolCall
 from surehand.core.effects import RunCommand, WritePath
 from surehand.core.errors import StateError, SurehandError
 from surehand.core.tool import Preview
-from surehand.host import locations
 from surehand.policy.approval import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, digest, settled
 from surehand.policy.remembering import remember
+from surehand.state import locations
 
 RAW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
@@ -343,7 +343,7 @@ def test_many_processes_remember_without_losing_a_rule(tmp_path: Path) -> None:
 
 
 async def test_a_command_can_be_tried_from_the_question_before_it_is_answered(tmp_path: Path) -> None:
-    from surehand.host.sandbox.probe import abilities
+    from surehand.sandbox.probe import abilities
     from surehand.testing import scratch_app
 
     if not abilities().enough:
@@ -366,7 +366,7 @@ async def test_a_command_can_be_tried_from_the_question_before_it_is_answered(tm
 
 async def test_settings_may_want_a_class_of_commands_tried_before_every_question(tmp_path: Path) -> None:
     from surehand import Settings
-    from surehand.host.sandbox.probe import abilities
+    from surehand.sandbox.probe import abilities
     from surehand.testing import Says, scratch_app
 
     if not abilities().enough:

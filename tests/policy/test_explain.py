@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from policy_requests import judge
+from tests.policy.policy_requests import judge
 
 from surehand.core.effects import Connect, RunCommand, WritePath
 from surehand.policy.explain import explained, warnings

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from policy_requests import judge, verdict
+from tests.policy.policy_requests import judge, verdict
 
 from surehand import Surehand
 from surehand.core.effects import DeletePath, ReadPath, RunCommand, WritePath
 from surehand.engine.checking import Checker
-from surehand.host import locations
 from surehand.policy.policy import Policy
+from surehand.state import locations
 
 ALLOW = ["allow Bash", "allow Bash(*)", "allow Edit", "allow Read", "allow Tool"]
 MODES = ["default", "accept-edits", "bypass"]

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from policy_requests import request
+from tests.policy.policy_requests import request
 
 from surehand.app import Surehand
 from surehand.core.effects import ReadPath, RunCommand, WritePath

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from policy_requests import judge
+from tests.policy.policy_requests import judge
 
-from surehand.host.shell import understand
+from surehand.shell import understand
 
 
 def verdict(workspace: Path, command: str) -> str:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from policy_requests import judge, policy, request, verdict
+from tests.policy.policy_requests import judge, policy, request, verdict
 
 from surehand.core.effects import Connect, DeletePath, ReadPath, RemoteCall, RunCommand, StartAgent, WritePath
 from surehand.core.errors import RuleError

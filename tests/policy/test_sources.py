@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from policy_requests import request
+from tests.policy.policy_requests import request
 
 from surehand import config
 from surehand.core.effects import RunCommand
 from surehand.core.errors import RuleError
 from surehand.core.settings import PermissionSettings, RuleSettings, Settings
-from surehand.host import locations
 from surehand.policy.examples import example_matches
 from surehand.policy.policy import Policy
 from surehand.policy.remembering import remember
 from surehand.policy.rules import parse_line
+from surehand.state import locations
 
 
 def user_file(text: str) -> Path:

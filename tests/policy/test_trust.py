@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from policy_requests import request
+from tests.policy.policy_requests import request
 
 from surehand import Surehand
 from surehand.core.effects import RunCommand

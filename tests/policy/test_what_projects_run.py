@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from surehand import Surehand
-from surehand.host.sandbox import probe
 from surehand.policy import trust
+from surehand.sandbox import probe
 
 pytestmark = pytest.mark.skipif(not probe.available(), reason="no sandbox here")
 

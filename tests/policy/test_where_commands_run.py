@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from policy_requests import judge
+from tests.policy.policy_requests import judge
 
-from surehand.host.shell import understand
+from surehand.shell import understand
 
 RULES = ["allow Bash(npm test:*)", "allow Bash(git log:*)"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_stub import Stub
+from tests.providers.model_stub import Stub
 
 from surehand import Image, Settings, Surehand, Text, ToolResult, tool
 from surehand.core.model import Message, Model, ModelError, ModelRequest, Turn

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.loopback import Site, page
+from tests.pictures import HEIC_TURNED
 
-from loopback import Site, page
-from pictures import HEIC_TURNED
 from surehand import Event, Settings, ToolResult
-from surehand.host.shell.report import understand
 from surehand.providers.scripted import ScriptedModel
+from surehand.shell.report import understand
 from surehand.testing import scratch_app
 
 # -- Bash -------------------------------------------------------------------------------------------------------------

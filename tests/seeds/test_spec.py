@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from seeds.table import spec_lines
+from tests.seeds.table import spec_lines
 
 TESTS = Path(__file__).parents[1]
 

@@ -21,8 +21,8 @@ from surehand.core.errors import ToolFailure
 from surehand.core.events import Progress
 from surehand.core.session import Session
 from surehand.core.settings import SandboxSettings, Settings, ToolSettings
-from surehand.host.history.history import HISTORY
-from surehand.host.sandbox import probe
+from surehand.history.history import HISTORY
+from surehand.sandbox import probe
 from surehand.tools import background, tasks
 from surehand.tools.bash import BASH
 from surehand.tools.tasks import BOARD

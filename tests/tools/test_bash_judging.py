@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from surehand import Surehand, ToolCall
-from surehand.host.shell import syntax
-from surehand.host.shell.parser_process import PARSERS
+from surehand.shell import syntax
+from surehand.shell.parser_process import PARSERS
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from surehand.core.settings import Settings
-from surehand.host.sandbox import probe
+from surehand.sandbox import probe
 from surehand.testing import scratch_app
 from surehand.tools.background import BACKGROUND
 
@@ -99,7 +99,7 @@ async def test_a_trial_shows_that_it_would_not_be_changed(workspace: Path) -> No
 async def test_a_very_wide_rule_holds_where_there_are_more_files_than_mounts(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.host.sandbox.finding.KEPT_LIMIT", 3)
+    monkeypatch.setattr("surehand.files.protected_paths.KEPT_LIMIT", 3)
     names = [f"{number}.cfg" for number in range(10)]
     for name in names:
         (workspace / name).write_text("old")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from surehand.app import Surehand
+from surehand.commands.session import SHELLS
 from surehand.core.call import ToolResult
 from surehand.core.settings import Settings
-from surehand.host.shells import SHELLS
 from surehand.testing import Says, scratch_app
 
 PERSISTENT = {"tools": {"Bash": {"custom": {"persistent": True}}}}

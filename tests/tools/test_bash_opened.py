@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from surehand import Settings
-from surehand.host.sandbox import probe
 from surehand.policy.opened import opened
 from surehand.policy.paths import Roots
 from surehand.policy.rules import Origin, parse_rule
+from surehand.sandbox import probe
 from surehand.testing import scratch_app
 
 contained = pytest.mark.skipif(not probe.available(), reason="this system cannot contain commands")

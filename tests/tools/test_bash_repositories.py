@@ -10,8 +10,8 @@ import pytest
 
 from surehand.app import Surehand
 from surehand.core.call import ToolResult
-from surehand.host.sandbox import denials, probe
-from surehand.host.sandbox.plan import Plan
+from surehand.sandbox import denials, probe
+from surehand.sandbox.plan import Plan
 from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(not probe.abilities().namespaces, reason="needs namespaces")

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from changing import COMMANDS, furnish, snapshot
+from tests.tools.changing import COMMANDS, furnish, snapshot
+from tests.users import somebody
 
 from surehand import Settings, Surehand
+from surehand.commands.session import SHELLS
 from surehand.core.events import Event
-from surehand.host.sandbox import probe
-from surehand.host.shells import SHELLS
 from surehand.policy.approval import Answer, Nobody, Question
+from surehand.sandbox import probe
 from surehand.testing import Says, scratch_app
-from users import somebody
 
 PLACES = ("layer", "copy", "copy beside")
 
@@ -378,7 +378,7 @@ async def test_where_nothing_contains_a_command_none_is_tried(workspace: Path, m
 async def test_a_workspace_too_large_for_a_plain_copy_is_refused_by_the_limit(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str, told: str
 ) -> None:
-    from surehand.host import tree_copy
+    from surehand.commands.dry_run import tree_copy
 
     force("copy", monkeypatch)
     small = tree_copy.Limits(**{limit: 5})
@@ -500,8 +500,8 @@ AS_SOMEBODY = """
 import asyncio, json, os, sys
 from dataclasses import replace
 from pathlib import Path
-from changing import COMMANDS, furnish, snapshot
-from surehand.host.sandbox import probe
+from tests.tools.changing import COMMANDS, furnish, snapshot
+from surehand.sandbox import probe
 from surehand.policy.approval import Nobody
 from surehand.testing import scratch_app
 

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from workbench import TOOLS, Workbench, failure
+from tests.tools.workbench import TOOLS, Workbench, failure
 
 from surehand.core.call import ToolResult
 from surehand.core.effects import WritePath

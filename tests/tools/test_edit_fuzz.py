@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from workbench import Workbench, failure
+from tests.tools.workbench import Workbench, failure
 
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from searching import TOOLS, Desk
+from tests.tools.searching import TOOLS, Desk
 
 from surehand.core.effects import ReadPath, WritePath
 from surehand.core.errors import ToolFailure

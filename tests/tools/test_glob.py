@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from searching import TOOLS, Desk
+from tests.tools.searching import TOOLS, Desk
 
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
-from surehand.host.walk import DEPTH_LIMIT
+from surehand.search.walk import DEPTH_LIMIT
 from surehand.tools import glob as glob_tool
 
 

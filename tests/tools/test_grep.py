@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from searching import TOOLS, Desk
+from tests.tools.searching import TOOLS, Desk
 
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
-from surehand.host import search
+from surehand.search import search
 
 
 @pytest.fixture

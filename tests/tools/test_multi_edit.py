@@ -9,10 +9,10 @@ from pathlib import Path
 from time import process_time
 
 import pytest
-from workbench import Workbench, failure
+from tests.tools.workbench import Workbench, failure
 
-from surehand.host.splices import fold_rounds
-from surehand.host.text import Splice, spliced
+from surehand.files.splices import fold_rounds
+from surehand.files.text import Splice, spliced
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
-from replaying import Hunk, by_characters, by_lines, lines, replay_repository, steps
-from workbench import Workbench
+from tests.tools.replaying import Hunk, by_characters, by_lines, lines, replay_repository, steps
+from tests.tools.workbench import Workbench
 
-from surehand.host.text import detect
+from surehand.files.text import detect
 
 REPOSITORY = str(Path(__file__).parent.parent.parent)
 OTHERS = [place for place in os.environ.get("REPLAY_REPOSITORIES", "").split(os.pathsep) if place]

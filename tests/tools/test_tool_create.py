@@ -12,7 +12,7 @@ from surehand.app import Surehand
 from surehand.core.call import ToolResult
 from surehand.core.settings import Settings
 from surehand.core.tool import Tool
-from surehand.host.history.history import HISTORY
+from surehand.history.history import HISTORY
 from surehand.testing import Says, scratch_app
 from surehand.tools.tool_create import TOOLS
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from workbench import TOOLS, Workbench, failure
+from tests.tools.workbench import TOOLS, Workbench, failure
 
 from surehand.core.effects import DeletePath, WritePath
-from surehand.host.history.history import Who
-from surehand.host.history.words import ABSENT, FileChange
+from surehand.history.history import Who
+from surehand.history.words import ABSENT, FileChange
 
 
 @pytest.fixture

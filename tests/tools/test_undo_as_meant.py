@@ -11,8 +11,8 @@ import pytest
 
 from surehand import Surehand
 from surehand.core.call import ToolResult
-from surehand.host.history.history import HISTORY
-from surehand.host.kept_files import KeptFiles
+from surehand.history.history import HISTORY
+from surehand.search.kept_files import KeptFiles
 from surehand.testing import Says, scratch_app
 from surehand.tools.history import moment
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from workbench import Workbench, failure
+from tests.tools.workbench import Workbench, failure
 
 NAMES = ("a.txt", "b.txt", "dir/c.txt", "dir/deep/d.txt", "__pycache__/m.pyc")
 Tree = dict[str, str]

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from changing import COMMANDS, furnish, snapshot
+from tests.tools.changing import COMMANDS, furnish, snapshot
 
 from surehand.testing import scratch_app
 

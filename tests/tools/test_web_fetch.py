@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from pydantic import ValidationError
+from tests.loopback import Site, page, redirect
 
-from loopback import Site, page, redirect
 from surehand.core.call import Image, Text, ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import Connect, Effect
@@ -24,9 +24,9 @@ from surehand.core.errors import ToolFailure
 from surehand.core.events import Progress
 from surehand.core.session import Session
 from surehand.core.settings import EngineSettings, Settings, WebSettings
-from surehand.host import http_body
 from surehand.tools import web_fetch as module
 from surehand.tools.web_fetch import TOOLS, web_fetch
+from surehand.web import body as http_body
 
 WEB_FETCH = TOOLS[0]
 ARTICLE = "<html><head><title>A &amp; B</title></head><body><h1>Head</h1><p>Words of the article.</p></body></html>"

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from pydantic import ValidationError
+from tests.loopback import Answer, Site, page
 
-from loopback import Answer, Site, page
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import Connect, Effect
@@ -25,11 +25,11 @@ from surehand.core.errors import ToolFailure
 from surehand.core.session import Session
 from surehand.core.settings import Settings, WebSettings
 from surehand.core.tool import Tool
-from surehand.host.search_engines import Engine, choose
-from surehand.host.search_engines.brave import brave
-from surehand.host.search_engines.google import google
-from surehand.host.search_engines.keyless import keyless
 from surehand.tools.web_search import TOOLS, web_search
+from surehand.web.engines import Engine, choose
+from surehand.web.engines.brave import brave
+from surehand.web.engines.google import google
+from surehand.web.engines.keyless import keyless
 
 WEB_SEARCH = TOOLS[0]
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from workbench import TOOLS, Workbench, failure
+from tests.tools.workbench import TOOLS, Workbench, failure
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Session
 from surehand.core.settings import HistorySettings, Settings
 from surehand.core.tool import Preview, Tool
-from surehand.host.history.history import HISTORY, History
-from surehand.host.seen import SEEN
+from surehand.history.history import HISTORY, History
+from surehand.history.read_contents import SEEN
 from surehand.tools import edit, multi_edit, write
 from surehand.tools import history as history_tools
 

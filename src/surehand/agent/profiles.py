@@ -18,7 +18,7 @@ from typing import Final
 
 from surehand.core.agents import Profile
 from surehand.core.errors import SettingsError
-from surehand.host import locations
+from surehand.state import locations
 
 FOLDER: Final = os.path.join(".surehand", "agents")
 _FRONT: Final = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*\r?\n?(.*)\Z", re.DOTALL)

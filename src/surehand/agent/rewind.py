@@ -21,8 +21,8 @@ from surehand.core.errors import ToolFailure
 from surehand.core.model import Message
 from surehand.core.session import Checkpoint, Kept, Session
 from surehand.core.tasks import TaskBoard
-from surehand.host.history.history import HISTORY
-from surehand.host.history.recovery import recover
+from surehand.history.history import HISTORY
+from surehand.history.recovery import recover
 
 PROMPT_SHOWN: Final = 500
 """Characters of a prompt that a checkpoint holds; the whole is in the transcript."""

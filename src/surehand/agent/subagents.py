@@ -16,6 +16,7 @@ from surehand.agent.attended import Agent, attended
 from surehand.agent.loop import Limits, Loop, Outcome
 from surehand.agent.outcome import Spent
 from surehand.agent.prompt import system_prompt
+from surehand.commands.own_git import OwnGit
 from surehand.core.agents import AgentOrder, Profile
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
@@ -29,7 +30,6 @@ from surehand.core.view import Selection
 from surehand.engine.executor import Executor
 from surehand.git import worktrees
 from surehand.git.worktrees import Worktree
-from surehand.host.own_git import OwnGit
 
 OpenModel = Callable[[str | None], Model]
 

@@ -44,7 +44,7 @@ def run(options: Namespace) -> int:
 
 
 def _boxes() -> Iterator[Mailbox]:
-    from surehand.host import locations
+    from surehand.state import locations
 
     folder = os.path.join(locations.home(), "workspaces")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any
 
 from surehand.cli import render
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def folder(options: Namespace) -> str:
     """Return the folder of this workspace's audit."""
-    from surehand.host import locations
+    from surehand.state import locations
 
     return os.path.join(locations.workspace_state(options.cwd), "audit")
 

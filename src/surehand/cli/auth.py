@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from surehand.cli import render
-from surehand.host import keys
+from surehand.state import keys
 
 
 def configure(parser: ArgumentParser) -> None:

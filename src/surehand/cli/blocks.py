@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from surehand.cli import render
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.counted import counted
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
 
 DIFF_LINES: Final = 24
 OUTPUT_LINES: Final = 6

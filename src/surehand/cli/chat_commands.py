@@ -82,7 +82,7 @@ async def _rewind(chat: Chat, rest: str) -> None:
 
 async def _log(chat: Chat, rest: str) -> None:
     from surehand.cli.log import listed
-    from surehand.host.history.history import HISTORY
+    from surehand.history.history import HISTORY
 
     changes = chat.app.session.keep(HISTORY).changes(limit=20)
     render.line(listed(chat.app.session.workspace, changes))

@@ -96,7 +96,7 @@ def run(options: Namespace) -> int:
 
 def _words(options: Namespace) -> list[str]:
     """Return the names of sessions, or the latest changes, of the folder where something is completed."""
-    from surehand.host import locations
+    from surehand.state import locations
 
     if options.words == "sessions":
         folder = os.path.join(locations.workspace_state(options.cwd), "sessions")

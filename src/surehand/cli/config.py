@@ -39,7 +39,7 @@ def _paths(options: Namespace) -> int:
     import os
 
     from surehand.config import PROJECT_FILE
-    from surehand.host import locations
+    from surehand.state import locations
 
     places = {
         "user settings": locations.user_settings(),

@@ -15,7 +15,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.host.history.undo import change_diff
+    from surehand.history.undo import change_diff
 
     with opened(options) as history:
         latest = history.changes(limit=1)

@@ -51,7 +51,7 @@ _MEMORY: Final = {
 def examine(workspace: str) -> Section:
     """Return the section: what is set, what the system has, and which promises hold."""
     from surehand import config
-    from surehand.host.sandbox import probe
+    from surehand.sandbox import probe
 
     settings = config.load(workspace, trusted=False).settings
     abilities = probe.abilities()
@@ -88,9 +88,9 @@ def _check(trial: Trial, code: int, network: bool) -> Check:
 
 
 async def _try(settings: Any) -> tuple[dict[str, Any], list[int]]:
+    from surehand.commands.session import SHELLS, in_force
     from surehand.core.session import Session
-    from surehand.host.process import Command, bash
-    from surehand.host.shells import SHELLS, in_force
+    from surehand.sandbox.client import Command, bash
 
     with tempfile.TemporaryDirectory(prefix="surehand-doctor-") as folder:
         os.mknod(os.path.join(folder, ".env"))

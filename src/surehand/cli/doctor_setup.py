@@ -41,7 +41,7 @@ def settings(options: Namespace) -> Section:
 
 def _state() -> Check:
     """Say whether anything can be kept: without it there is no history, and so no edit."""
-    from surehand.host import locations
+    from surehand.state import locations
 
     folder = locations.home()
     try:
@@ -86,7 +86,7 @@ def _unreachable(address: str) -> str:
 
 def web(options: Namespace) -> Section:
     """Say what the web tools would use."""
-    from surehand.host.search_engines.status import web_status
+    from surehand.web.engines.status import web_status
 
     status = web_status(_settings(options).web)
     engine = status["search_engine"]

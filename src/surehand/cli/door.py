@@ -73,7 +73,7 @@ class OwnSession:
     """The session of one command: named after it where the user names none, and gone again if it stayed empty."""
 
     def __init__(self, options: Namespace, name: str) -> None:
-        from surehand.host import locations
+        from surehand.state import locations
 
         self._options = options
         self._folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
@@ -83,7 +83,7 @@ class OwnSession:
         self._fresh = options.session is not None and not os.path.exists(self._path)
 
     def _can_be_kept(self) -> bool:
-        from surehand.host import locations
+        from surehand.state import locations
 
         try:
             locations.private_dir(self._folder)

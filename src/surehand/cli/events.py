@@ -35,7 +35,7 @@ def run(options: Namespace) -> int:
 
         return run_command(_follow(options))
     if options.since is None:
-        from surehand.host.follow import running_sessions
+        from surehand.state.follow import running_sessions
 
         sessions = [facts for facts in running_sessions() if _is_of(facts, options.session)]
         render.facts(options, sessions, lambda: _sessions_table(sessions))
@@ -46,7 +46,7 @@ async def _follow(options: Namespace) -> int:
     import asyncio
     import contextlib
 
-    from surehand.host.follow import follow_sessions
+    from surehand.state.follow import follow_sessions
 
     with contextlib.suppress(asyncio.CancelledError):  # SIGTERM is how a service is told to end
         async with follow_sessions() as events:
@@ -92,7 +92,7 @@ def _past(since: float) -> Iterator[dict[str, Any]]:
     """Yield the calls that the audits of all workspaces hold since then, oldest first."""
     from heapq import merge
 
-    from surehand.host import locations
+    from surehand.state import locations
 
     every = os.path.join(locations.home(), "workspaces")
     folders = sorted(entry.path for entry in os.scandir(every)) if os.path.isdir(every) else []
@@ -126,7 +126,7 @@ _WORDS = {"hello": "session", "call_started": "begin", "call_progress": "…", "
 
 
 def _line(event: dict[str, Any]) -> str:
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
     kind = str(event["kind"])

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from surehand.cli import render
 
 if TYPE_CHECKING:
-    from surehand.host.history.history import History
-    from surehand.host.history.words import Change
+    from surehand.history.history import History
+    from surehand.history.words import Change
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -45,9 +45,9 @@ def session_id(name: str | None) -> str | None:
 @contextmanager
 def opened(options: Namespace) -> Generator[History]:
     """Open the history of the workspace, settled after a crash; to look at it, so nothing is dropped from it."""
-    from surehand.host import locations
-    from surehand.host.history.history import History
-    from surehand.host.history.recovery import recovered
+    from surehand.history.history import History
+    from surehand.history.recovery import recovered
+    from surehand.state import locations
 
     state = locations.workspace_state(options.cwd)
     folder = os.path.join(state, "history")
@@ -83,7 +83,7 @@ def _state(change: Change) -> str:
 
 
 def _files(workspace: str, change: Change) -> str:
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     signs = {"created": "+", "deleted": "-", "changed": "~"}
     files = change.to_dict()["files"]

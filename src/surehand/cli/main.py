@@ -106,7 +106,7 @@ def _os_problem(problem: OSError) -> str:
 def _place_hint(problem: OSError) -> str:
     """Say where to look when what failed is the state folder, or a folder on the way to it."""
     from surehand.core.errors import SettingsError
-    from surehand.host import locations
+    from surehand.state import locations
 
     where = problem.filename if isinstance(problem.filename, str) else ""
     try:

@@ -78,7 +78,7 @@ def _row(app: Any, name: str) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     if not rows:
         return "No servers; `surehand mcp add NAME -- COMMAND` adds one."
@@ -121,7 +121,7 @@ async def _test(options: Namespace) -> int:
 
 
 def _page(facts: dict[str, Any]) -> str:
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     info = facts["server"]
     known = visible(f"{info.get('name', '?')} {info.get('version', '')}", lines=False)
@@ -137,8 +137,8 @@ def _page(facts: dict[str, Any]) -> str:
 def _add(options: Namespace) -> int:
     from surehand import config
     from surehand.core.errors import SettingsError
-    from surehand.host import locations
     from surehand.mcp.configured import address_problem, name_problem
+    from surehand.state import locations
 
     words = _added(options)
     if problem := name_problem(options.name):
@@ -212,7 +212,7 @@ def _pair(text: str) -> str:
 
 def _remove(options: Namespace) -> int:
     from surehand.core.errors import SettingsError
-    from surehand.host import locations
+    from surehand.state import locations
 
     path = locations.user_settings()
     name = re.escape(options.name)
@@ -241,7 +241,7 @@ def _read(path: str) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    from surehand.host import locations
+    from surehand.state import locations
 
     locations.private_dir(os.path.dirname(path))
     fresh = f"{path}.{os.getpid()}.new"

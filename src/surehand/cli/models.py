@@ -15,9 +15,9 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     from surehand import config
-    from surehand.host import keys
     from surehand.models import DEFAULTS, choose
     from surehand.policy.trust import is_trusted
+    from surehand.state import keys
 
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     choice = choose(settings, options.model)

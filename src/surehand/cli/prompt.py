@@ -154,7 +154,7 @@ def _open_history() -> Any:
     """Return what was typed in earlier chats, in a file that only the user may read."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-    from surehand.host import locations
+    from surehand.state import locations
 
     try:
         path = os.path.join(locations.private_dir(locations.home()), "chat_history")

@@ -69,7 +69,7 @@ def _row(task: Mapping[str, Any], session_id: str, workspace: str, *, channel: s
 
 def _live() -> Iterator[dict[str, Any]]:
     """Yield the tasks of every session that runs now."""
-    from surehand.host import local_rpc
+    from surehand.state import local_rpc
 
     for name in local_rpc.session_sockets():
         board: dict[str, Any] = local_rpc.ask(name, {"want": "board"}) or {}
@@ -79,7 +79,7 @@ def _live() -> Iterator[dict[str, Any]]:
 
 def _kept(options: Namespace) -> Iterator[dict[str, Any]]:
     """Yield the tasks of sessions that run no more, and those kept for all sessions of a folder."""
-    from surehand.host import locations
+    from surehand.state import locations
 
     here = locations.workspace_state(options.cwd)
     every = os.path.join(locations.home(), "workspaces")
@@ -136,8 +136,8 @@ def _journalled(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def _processes(options: Namespace, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the processes of calls that are no task; those of a task give it its process id."""
-    from surehand.host import leftovers
-    from surehand.host.sandbox.records import records
+    from surehand.commands import leftovers
+    from surehand.sandbox.records import records
 
     tasks = {row["call_id"]: row for row in rows if row["call_id"]}
     found: list[dict[str, Any]] = []
@@ -164,8 +164,8 @@ def _is_of(row: dict[str, Any], session: str | None) -> bool:
 
 def _order(options: Namespace, live: list[dict[str, Any]]) -> int:
     """Have the process that runs a task tell what it said, or end it."""
-    from surehand.host import local_rpc
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
+    from surehand.state import local_rpc
 
     row = _one(options.id, live)
     request = {"want": options.action, "id": row["id"], "session_id": row["session_id"]}
@@ -206,7 +206,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 def _rest(row: dict[str, Any], now: float) -> tuple[str, str, str]:
     from surehand.cli.blocks import took_words
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     session = row["session_id"] + (" (gone: `surehand reap` ends it)" if row.get("orphan") else "")
     activity = f"{took_words(max(0, now - row['last_activity']))} ago"

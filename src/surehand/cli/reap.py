@@ -14,9 +14,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.host import leftovers
-    from surehand.host.private_folder import abandoned
-    from surehand.host.sandbox.records import records
+    from surehand.commands import leftovers
+    from surehand.sandbox.records import records
+    from surehand.state.private_folder import abandoned
 
     if options.dry_run:
         found = [each for record in records() if not record.owner_alive for each in leftovers.running(record)]

@@ -82,7 +82,7 @@ def error(message: str, hint: str = "", *, code: str = "execution_error") -> Non
     """Print what is wrong, and what to do next, on stderr; for programs it is the result on standard output as well."""
     if _json_failures and not _printed:
         json_line({"ok": False, "error": {"code": code, "message": message, "hint": hint, "details": {}}})
-    from surehand.host.visible import visible  # files and servers have their words in it, and must not steer
+    from surehand.files.sanitize import visible  # files and servers have their words in it, and must not steer
 
     note(paint("error: ", "red", stream=sys.stderr) + visible(message))
     if hint:
@@ -100,7 +100,7 @@ def paint(text: str, *styles: str, stream: Any = None) -> str:
 
 def diff(text: str, stream: Any = None) -> str:
     """Colour a unified diff; whatever in it would steer the terminal is written out."""
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     return "\n".join(_diff_line(each, stream) for each in visible(text).split("\n"))
 

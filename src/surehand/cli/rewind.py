@@ -53,7 +53,7 @@ def run(options: Namespace) -> int:
 def _latest(options: Namespace) -> str:
     """Return the session of this workspace that was used last and has a turn."""
     from surehand.engine.journal import records
-    from surehand.host import locations
+    from surehand.state import locations
 
     folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
     found = [entry for entry in os.scandir(folder) if entry.name.endswith(".jsonl")] if os.path.isdir(folder) else []
@@ -98,7 +98,7 @@ def format_turns(session: str, rows: list[dict[str, Any]], how: str = "") -> str
 
 
 def _format_paths(paths: list[str]) -> str:
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     if not paths:
         return "-"
@@ -140,7 +140,7 @@ async def rewind_with_preview(app: Surehand, to: str, *, dry_run: bool, asks: bo
 
 
 def _show(options: Namespace, result: ToolResult) -> None:
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     if render.as_json(options):
         render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.cli import blocks, render
 from surehand.cli.markdown import MarkdownStream
-from surehand.host.echo import set_echo
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
+from surehand.policy.echo import set_echo
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Outcome

@@ -12,8 +12,8 @@ from typing import Any, cast
 from surehand.cli import blocks, chat, render
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import StateError
-from surehand.host import locations
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
+from surehand.state import locations
 
 
 def configure(parser: ArgumentParser) -> None:

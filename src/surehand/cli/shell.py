@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from surehand.cli import render
-from surehand.host.shell import ShellReport, understand
+from surehand.shell import ShellReport, understand
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     from surehand.engine.figures import kept_figures
     from surehand.engine.metrics_store import MetricsStore
-    from surehand.host import locations
+    from surehand.state import locations
 
     store = MetricsStore(os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite"))
     if options.clear:

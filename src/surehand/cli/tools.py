@@ -92,8 +92,8 @@ def _list(options: Namespace) -> int:
 def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
     """Return the registry, the per-tool settings and the threshold of deferral, without the engine: it starts fast."""
     from surehand.core.view import DEFERRED_THRESHOLD
-    from surehand.host import locations
     from surehand.registry.loading import FOLDER, GROUP, entry_points
+    from surehand.state import locations
 
     made = os.path.isdir(os.path.join(locations.workspace_state(options.cwd), "made_tools"))
     own = os.path.isdir(os.path.join(options.cwd, FOLDER))
@@ -144,7 +144,7 @@ def _activated(options: Namespace) -> list[str]:
     if options.session is None:
         return []
     from surehand.engine.journal import records
-    from surehand.host import locations
+    from surehand.state import locations
 
     journal = os.path.join(locations.workspace_state(options.cwd), "sessions", f"{options.session}.jsonl")
     return [str(record.get("tool", "")) for record in records(journal, ("tool_activated",))]
@@ -178,7 +178,7 @@ def _full(row: dict[str, Any]) -> str:
 
 def _metrics(options: Namespace, name: str) -> Any:
     """Return what was measured of a tool in earlier processes, or None."""
-    from surehand.host import locations
+    from surehand.state import locations
 
     path = os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite")
     if not os.path.exists(path):
@@ -194,7 +194,7 @@ def _metrics(options: Namespace, name: str) -> Any:
 
 
 def _page(row: dict[str, Any]) -> str:
-    from surehand.host.visible import visible  # a server says what it likes of its tools
+    from surehand.files.sanitize import visible  # a server says what it likes of its tools
 
     flags = [name for name in ("read_only", "concurrency_safe", "destructive", "requires_permission") if row[name]]
     lines = [
@@ -336,7 +336,7 @@ class _Progress:
         self._shown = False
 
     def __call__(self, event: Any) -> None:
-        from surehand.host.visible import visible
+        from surehand.files.sanitize import visible
 
         if event.kind == "permission_asked":
             self.clear()
@@ -362,7 +362,7 @@ def _print_result(options: Namespace, result: Any) -> None:
         return
     for repaired in result.meta.get("repaired", ()):
         render.note(f"repaired {repaired}")
-    from surehand.host.visible import visible  # files and servers must not steer the terminal
+    from surehand.files.sanitize import visible  # files and servers must not steer the terminal
 
     tried = options.dry_run and not options.apply
     if result.ok or (result.error and result.output != result.error.text):
@@ -377,7 +377,7 @@ def _print_result(options: Namespace, result: Any) -> None:
 
 def _verdict_line(verdict: dict[str, Any]) -> str:
     """Say in one line what would be decided about the real call; one that would be refused has failed already."""
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     asks = verdict["decision"] == "ask"
     begin = render.paint("would ask first" if asks else "would run unasked", "yellow" if asks else "green")

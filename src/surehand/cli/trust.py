@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from surehand.cli import render
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -77,7 +77,7 @@ async def _called(options: Namespace, tool: str, args: dict[str, Any]) -> ToolRe
 
 
 def _show(options: Namespace, result: ToolResult) -> None:
-    from surehand.host.visible import visible
+    from surehand.files.sanitize import visible
 
     if render.as_json(options):
         render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from surehand.core.errors import StateError, ToolFailure
 from surehand.core.events import Event
 from surehand.core.frozen import frozen
-from surehand.host.visible import mask_data
+from surehand.files.sanitize import mask_data
 
 if TYPE_CHECKING:
     from surehand.core.call import ToolCall, ToolResult

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.events import Event, Progress, plain
-from surehand.host import local_rpc
-from surehand.host.local_rpc import PROTOCOL, Connection, LocalServer, encode_line
-from surehand.host.visible import mask, mask_data
+from surehand.files.sanitize import mask, mask_data
+from surehand.state import local_rpc
+from surehand.state.local_rpc import PROTOCOL, Connection, LocalServer, encode_line
 
 if TYPE_CHECKING:
     from surehand.core.call import ToolCall, ToolResult

@@ -19,7 +19,7 @@ from surehand.core.errors import ToolFailure
 
 if TYPE_CHECKING:
     from surehand.engine.prepared import Prepared, Proceed
-    from surehand.host.history.words import FileChange, FileState
+    from surehand.history.words import FileChange, FileState
 
 PATHS_LIMIT: Final = 2000
 BYTES_LIMIT: Final = 64 * 1024 * 1024
@@ -58,8 +58,8 @@ class Keeping:
 
 def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
     """Write down the call that takes back what a call did elsewhere than in files; say so where that cannot be done."""
-    from surehand.host.history.history import HISTORY, Who
-    from surehand.host.history.words import Compensation
+    from surehand.history.history import HISTORY, Who
+    from surehand.history.words import Compensation
 
     tool, ctx = prepared.tool, prepared.ctx
     try:
@@ -94,7 +94,7 @@ def _stated(prepared: Prepared) -> list[_Changing]:
 
 def _kept(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str | None:
     """Compare with what stood there and write the differences down; return the change's id."""
-    from surehand.host.history.history import HISTORY, Who
+    from surehand.history.history import HISTORY, Who
 
     session, tool = prepared.ctx.session, prepared.tool.name
     try:
@@ -122,7 +122,7 @@ def _tell(prepared: Prepared, problem: Exception) -> None:
 
 
 def _changes(before: _Standing, after: _Standing) -> list[FileChange]:
-    from surehand.host.history.words import ABSENT, FileChange
+    from surehand.history.words import ABSENT, FileChange
 
     nothing = (ABSENT, None)
     compared = ((path, before.get(path, nothing)[0], after.get(path, nothing)[0]) for path in {**before, **after})
@@ -131,7 +131,7 @@ def _changes(before: _Standing, after: _Standing) -> list[FileChange]:
 
 def _standing(stated: Iterable[_Changing], known: Iterable[str] = ()) -> _Standing:
     """Return what stands at every stated path, below those that are stated with all below them, and at known ones."""
-    from surehand.host.history.disk import state_at
+    from surehand.history.disk import state_at
 
     found: dict[str, tuple[FileState, bytes | None]] = {}
     room = BYTES_LIMIT

@@ -69,7 +69,7 @@ def _level(event: Event) -> int:
 
 
 def _short(text: str, limit: int) -> str:
-    from surehand.host.visible import mask  # what is not logged needs no masking
+    from surehand.files.sanitize import mask  # what is not logged needs no masking
 
     return mask(trimmed(text, limit))
 

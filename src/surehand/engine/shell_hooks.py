@@ -35,7 +35,7 @@ from surehand.engine.extensions import Extension
 if TYPE_CHECKING:
     from surehand.core.session import Session
     from surehand.core.settings import HookSettings
-    from surehand.host.process import Launcher
+    from surehand.sandbox.client import Launcher
 
 OUTPUT_LIMIT: Final = 1024 * 1024
 _TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
@@ -102,7 +102,7 @@ class ShellHook(Extension):
     async def _run(self, said: bytes) -> tuple[int, str, str]:
         """Run the command and return exit code, output and errors."""
         if self._contained:
-            from surehand.host.shells import SHELLS
+            from surehand.commands.session import SHELLS
 
             launcher = await self._session.keep(SHELLS).launcher()
             if launcher.plan.contained:
@@ -111,9 +111,9 @@ class ShellHook(Extension):
 
     async def _run_in(self, launcher: Launcher, said: bytes) -> tuple[int, str, str]:
         """Run the command in the sandbox; what it meets there is told with what lifts it."""
-        from surehand.host.process import Command, bash
-        from surehand.host.sandbox.denials import explain
-        from surehand.host.shells import SHELLS
+        from surehand.commands.session import SHELLS
+        from surehand.sandbox.client import Command, bash
+        from surehand.sandbox.denials import explain
 
         words = (bash(), "-c", _TAKE_INPUT, "bash", "/bin/sh", "-c", self._settings.command)
         environment = self._session.keep(SHELLS).environment("hook")

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from surehand.host import locations
+from surehand.state import locations
 
 _TOLD: Final = ("description", "title", "inputSchema", "outputSchema", "annotations")
 FILE: Final = "mcp_approved.json"

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.session import Session
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
 from surehand.mcp import convert
 from surehand.mcp.configured import Configured, expanded
 

@@ -13,15 +13,15 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from surehand.commands import environment
+from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Session
-from surehand.host import environment
-from surehand.host.process import Launcher, bash
-from surehand.host.run import Command
-from surehand.host.sandbox.finding import homes, inside
-from surehand.host.shells import SHELLS
+from surehand.files.protected_paths import homes, inside
 from surehand.mcp.lines import LINE_LIMIT
 from surehand.mcp.pipes import CLOSE_S, Pipe, piped
+from surehand.sandbox.client import Launcher, bash
+from surehand.sandbox.command_run import Command
 
 _TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
 """The launcher gives a command no input; what is handed over beside it becomes its input here."""
@@ -72,7 +72,7 @@ def _named(command: str, args: Sequence[str]) -> list[str]:
 
 def _explained(pipe: Pipe, launcher: Launcher) -> str:
     """Say that the sandbox may be why a server ended, and what lifts it."""
-    from surehand.host.sandbox.denials import explain
+    from surehand.sandbox.denials import explain
 
     met = explain(pipe.stderr, launcher.plan, 1)
     return f"{'; ' + met if met else ''}; {_LIFTED}"

@@ -30,8 +30,8 @@ from mcp_types import JSONRPCMessage
 
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
-from surehand.host import locations
 from surehand.mcp.server import Serving
+from surehand.state import locations
 
 _log = logging.getLogger("surehand")
 PATH: Final = "/mcp"

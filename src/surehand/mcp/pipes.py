@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
+from surehand.commands import environment
 from surehand.core.errors import ToolFailure
-from surehand.host import environment
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
 from surehand.mcp.lines import LINE_LIMIT, Lines
 
 STDERR_KEPT: Final = 16 * 1024
@@ -118,7 +118,7 @@ def _dies_with_us() -> Callable[[], None] | None:
     """Return what a new process does so that it ends when we do, whatever ends us; None where that cannot be."""
     if sys.platform != "linux":
         return None
-    from surehand.host.sandbox.system import PR_SET_PDEATHSIG, prctl
+    from surehand.sandbox.system import PR_SET_PDEATHSIG, prctl
 
     parent = os.getpid()
 

@@ -19,7 +19,7 @@ from surehand.core.names import full_name
 from surehand.core.schema import Fault, ForeignArguments, InvalidArguments
 from surehand.core.shapes import result_from_mcp
 from surehand.core.tool import Health, Preview, Tool
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
 from surehand.mcp.approved import Approved, definition
 from surehand.mcp.connections import Connection
 from surehand.mcp.convert import object_schema

@@ -42,7 +42,7 @@ def _command(rule: Rule, example: str) -> bool:
 
 def _simple_commands(line: str) -> list[tuple[str, ...]]:
     from surehand.core.effects import Effect, RunCommand
-    from surehand.host.shell import understand
+    from surehand.shell import understand
 
     def inner(effects: tuple[Effect, ...]) -> list[tuple[str, ...]]:
         found: list[tuple[str, ...]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
 from surehand.policy.policy import Warned
 from surehand.policy.rules import Rule
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from surehand.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
-from surehand.host import locations
 from surehand.policy.paths import Place, Roots, below, folded
+from surehand.state import locations
 
 
 def _words(text: str) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Literal
 def plain_host(host: str) -> str:
     """Return the host in the one form rules are compared in; what is no host at all stays as it is."""
     from surehand.core.errors import ToolFailure
-    from surehand.host.addresses import normal_host
+    from surehand.web.addresses import normal_host
 
     try:
         return normal_host(host)
@@ -25,7 +25,7 @@ def host_guard(
     The web tools never reach private addresses. A command is asked about one (`curl localhost:3000` is everyday
     work), but never reaches the address that hands out a machine's credentials.
     """
-    from surehand.host.addresses import literal_problem
+    from surehand.web.addresses import literal_problem
 
     shown = f"[{host}]" if ":" in host else host
     problem = literal_problem(f"http://{shown}:{port}/" if port else f"http://{shown}/", allowed)

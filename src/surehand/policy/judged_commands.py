@@ -76,7 +76,7 @@ def _denied_path(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
     denied = [rule for rule in rules.book.own if rule.verdict == "deny" and rule.kind in ("read", "write")]
     if not denied:
         return
-    from surehand.host.shell.effects import known_words
+    from surehand.shell.effects import known_words
 
     if known_words(words[0]):
         return

@@ -118,7 +118,7 @@ class Mailbox:
     def _opened(self) -> Generator[sqlite3.Connection]:
         import sqlite3
 
-        from surehand.host.locations import private_dir
+        from surehand.state.locations import private_dir
 
         private_dir(os.path.dirname(self.path))
         try:
@@ -171,7 +171,7 @@ def _leave(store: sqlite3.Connection, identity: str) -> None:
 
 def _kept(question: Question) -> dict[str, Any]:
     """Return what another process needs to show the question; arguments are shown, not kept raw."""
-    from surehand.host.visible import mask_data
+    from surehand.files.sanitize import mask_data
 
     return mask_data(
         {

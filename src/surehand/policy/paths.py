@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.host.paths import real_path
+from surehand.files.paths import real_path
 
 # File systems that ignore these inside names would open `.git` for `.g<ZWNJ>it`.
 _IGNORABLE = (

@@ -7,7 +7,7 @@ import os
 import time
 
 from surehand.core.errors import RuleError, StateError
-from surehand.host import locations
+from surehand.state import locations
 
 
 def remember(rules: str, path: str | None = None) -> None:

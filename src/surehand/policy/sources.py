@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surehand.core.errors import RuleError
-from surehand.host import locations
 from surehand.policy.files import check_examples, read_rules
 from surehand.policy.paths import below
 from surehand.policy.rules import VERDICTS, Origin, Rule, Verdict, parse_line, parse_rule
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.core.settings import RuleSettings, Settings

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 from surehand.core.errors import StateError
 from surehand.core.frozen import frozen
-from surehand.host import locations
+from surehand.state import locations
 
 TrustState = Literal["trusted", "untrusted", "changed", "nothing"]
 

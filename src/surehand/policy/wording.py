@@ -16,7 +16,7 @@ from surehand.core.effects import (
     Unreadable,
     WritePath,
 )
-from surehand.host.visible import mark_lookalikes, visible
+from surehand.files.sanitize import mark_lookalikes, visible
 
 if TYPE_CHECKING:
     from surehand.policy.policy import Decision
@@ -57,7 +57,7 @@ def _kind(decision: Decision) -> str:
         kinds.add("write")  # by a redirection
     if not kinds:
         return ""
-    from surehand.host.shell.classes import MEANINGS
+    from surehand.shell.classes import MEANINGS
 
     return [meaning for kind, meaning in MEANINGS.items() if kind in kinds][-1]
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from surehand.core.frozen import frozen
 from surehand.core.model import ModelError, ModelEvent, TextDelta, Turn
-from surehand.host.visible import visible
+from surehand.files.sanitize import visible
 
 _BUSY: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """Statuses after which another try may succeed."""

@@ -14,15 +14,15 @@ from surehand.core.frozen import frozen
 from surehand.core.read_state import Seen
 from surehand.core.session import Kept
 from surehand.core.tool import Preview
-from surehand.host.diff import creation_diff, snippet, splice_diff, text_diff
-from surehand.host.history.contents import digest_parts
-from surehand.host.history.history import HISTORY, History, Pending, Who
-from surehand.host.history.words import ABSENT, FileChange, FileState
-from surehand.host.locks import locked_now
-from surehand.host.openat2 import exact_times
-from surehand.host.paths import os_failure
-from surehand.host.replace import create_file, replace_file
-from surehand.host.text import Splice, line_at, spliced
+from surehand.files.atomic import create_file, replace_file
+from surehand.files.diff import creation_diff, snippet, splice_diff, text_diff
+from surehand.files.locks import locked_now
+from surehand.files.openat2 import exact_times
+from surehand.files.paths import os_failure
+from surehand.files.text import Splice, line_at, spliced
+from surehand.history.contents import digest_parts
+from surehand.history.history import HISTORY, History, Pending, Who
+from surehand.history.words import ABSENT, FileChange, FileState
 from surehand.tools.attempt import ENCODINGS, Attempt
 from surehand.tools.edit_checks import Check, run_checks
 

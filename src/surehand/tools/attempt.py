@@ -17,8 +17,8 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
-from surehand.host.openat2 import exact_times
-from surehand.host.paths import (
+from surehand.files.openat2 import exact_times
+from surehand.files.paths import (
     OutsideRoots,
     is_beneath,
     open_folder,
@@ -30,8 +30,8 @@ from surehand.host.paths import (
     special_failure,
     workspace_failure,
 )
-from surehand.host.secret_links import SECRET_LINKS
-from surehand.host.text import UTF8, Encoding, Splice, detect
+from surehand.files.secret_links import SECRET_LINKS
+from surehand.files.text import UTF8, Encoding, Splice, detect
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext

@@ -10,22 +10,22 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, marked
+from surehand.commands.output_text import binary_kind, decoded, stray_note, whole_characters
+from surehand.commands.session import SHELLS
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 from surehand.core.tasks import Status as BoardStatus
-from surehand.host.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, marked
-from surehand.host.output_text import binary_kind, decoded, stray_note, whole_characters
-from surehand.host.process import Ended, Run
-from surehand.host.shells import SHELLS
+from surehand.sandbox.client import Ended, Run
 from surehand.tools.settling import Settling
 from surehand.tools.tasks import BOARD
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.session import Session
-    from surehand.host.command_changes import Recorded
-    from surehand.host.sandbox.plan import Plan
+    from surehand.history.command_changes import Recorded
+    from surehand.sandbox.plan import Plan
     from surehand.tools.bash import BashArgs
 
 Status = Literal["running", "done", "failed", "cancelled", "timeout"]

@@ -6,18 +6,18 @@ import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from surehand.commands import input_prompts
+from surehand.commands.session import SHELLS, Shells, sandbox_missing
 from surehand.core.args import Args, Field, unsaid
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath, RunCommand, Unreadable
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
+from surehand.files.protected_paths import inside
 from surehand.git.reads import ONLY_READS
-from surehand.host import waiting
-from surehand.host.process import LONG_ARGUMENT, Command, Launcher, bash
-from surehand.host.run import KILL_S, TERM_S
-from surehand.host.sandbox import probe
-from surehand.host.sandbox.finding import inside
-from surehand.host.shells import SHELLS, Shells, sandbox_missing
+from surehand.sandbox import probe
+from surehand.sandbox.client import LONG_ARGUMENT, Command, Launcher, bash
+from surehand.sandbox.command_run import KILL_S, TERM_S
 from surehand.tools.bash_result import Call, Outcome, Printed, result
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.host.shell import ShellReport
+    from surehand.shell import ShellReport
 
 DEFAULT_MS: Final = 120_000
 MAX_MS: Final = 600_000
@@ -82,7 +82,7 @@ def _encodable(text: str) -> bool:
 
 def understood(args: BashArgs, ctx: ToolContext) -> ShellReport:
     """Return what the command means; found out once a call."""
-    from surehand.host.shell import understand
+    from surehand.shell import understand
 
     return ctx.once("shell report", lambda: understand(args.command, ctx.cwd, home=os.path.expanduser("~")))
 
@@ -94,7 +94,7 @@ def _read_only(args: BashArgs, ctx: ToolContext) -> bool:
 
 def _read_variables(args: BashArgs, ctx: ToolContext) -> dict[str, str]:
     """Return the variables under which a command that only reads runs."""
-    from surehand.host.shell.readonly_tools import quiet_variables
+    from surehand.shell.readonly_tools import quiet_variables
 
     return ONLY_READS | quiet_variables(each.words for each in understood(args, ctx).commands)
 
@@ -115,7 +115,7 @@ def _names(args: BashArgs, ctx: ToolContext) -> dict[str, None]:
 
 def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
     """Tell whether the shell that runs the command may not be the same after it."""
-    from surehand.host.shell_memory import may_remember
+    from surehand.commands.shell_state import may_remember
 
     report = understood(args, ctx)
     if not report.ok or not all(each.literal for each in report.commands):
@@ -244,7 +244,7 @@ async def _once(
     variables = _read_variables(args, ctx) if _read_only(args, ctx) else {}
     command = command_of(args.command, ctx, shells, variables)
     run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
-    run.told_waiting = lambda name: ctx.progress(waiting.told(name))
+    run.told_waiting = lambda name: ctx.progress(input_prompts.told(name))
     try:
         await run.finish(time_s(args, ctx))
     finally:
@@ -301,7 +301,7 @@ def journal_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Launc
     """Return the folder that a command's changes are written down in; None for one whose changes are not kept."""
     if not may_be_journalled(args, ctx, launcher):
         return None
-    from surehand.host.history.history import Who
+    from surehand.history.history import Who
 
     return shells.journal(Who.of(ctx, "Bash", described(args)), launcher.plan)
 
@@ -345,7 +345,7 @@ def _must_try(args: BashArgs, ctx: ToolContext) -> bool:
 
 
 async def _close() -> None:
-    from surehand.host.shell.parser_process import PARSERS
+    from surehand.shell.parser_process import PARSERS
 
     PARSERS.end()
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from surehand.commands import input_prompts
+from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, fitted, marked
+from surehand.commands.progress import Watcher
+from surehand.commands.session import Shells, in_force
 from surehand.core.call import ToolError, ToolResult, Undo
 from surehand.core.frozen import frozen
-from surehand.host import waiting
-from surehand.host.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, fitted, marked
-from surehand.host.process import Ended, Launcher
-from surehand.host.progress import Watcher
-from surehand.host.shell.classes import head_share
-from surehand.host.shells import Shells, in_force
+from surehand.sandbox.client import Ended, Launcher
+from surehand.shell.classes import head_share
 from surehand.tools.settling import KEPT_HINT, put_back_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from surehand.core.context import ToolContext
-    from surehand.host.command_changes import Recorded
-    from surehand.host.shell import ShellReport
-    from surehand.host.shell.report import SimpleCommand
+    from surehand.history.command_changes import Recorded
+    from surehand.shell import ShellReport
+    from surehand.shell.report import SimpleCommand
 
 SLOW_S: Final = 5.0
 _MORE_TIME: Final = "Give it more time (timeout, at most 600000 ms) or run it in the background."
@@ -119,12 +119,12 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
     if recorded is not None and recorded.put_back:
         data["put_back"] = list(recorded.put_back)
         error = _put_back(recorded.put_back, ended)
-    hint = error.hint if error is not None else waiting.HINT if waiting.asked_last(stderr.text) else ""
+    hint = error.hint if error is not None else input_prompts.HINT if input_prompts.asked_last(stderr.text) else ""
     if error is None and not call.report.read_only:
         notes += _met_the_sandbox(call, stdout, stderr, ended)
     if hint:
         notes.append(hint)
-        if waiting.HINT in hint:
+        if input_prompts.HINT in hint:
             data["waiting_for_input"] = True
     body = "\n".join(part for part in (stdout.text.rstrip("\n"), fitted(marked(stderr.text), STDERR_LIMIT)) if part)
     if error or ended.exit_code > 0:
@@ -178,8 +178,8 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
         message = f"the command ran longer than its {call.limit_s:g} s and was ended"
         if ended.waiting:
             message += f"; {ended.waiting} waited for input"
-        seems = not ended.waiting and waiting.wanted_input(stdout.text, stderr.text)
-        hint = waiting.HINT if ended.waiting else f"{_MORE_TIME} {waiting.HINT}" if seems else _MORE_TIME
+        seems = not ended.waiting and input_prompts.wanted_input(stdout.text, stderr.text)
+        hint = input_prompts.HINT if ended.waiting else f"{_MORE_TIME} {input_prompts.HINT}" if seems else _MORE_TIME
         # A program that tries again and again for want of network has said so meanwhile, or is known to need it.
         if met := _explanation(call, stdout.text, stderr.text, ended) or _wants_network(call):
             hint = met
@@ -198,7 +198,7 @@ _NETWORKED: Final = frozenset({"curl", "wget", "ssh", "scp", "rsync", "ping", "n
 
 def _wants_network(call: Call) -> str:
     """Say that there is no network when a command that hung is one that only waits for it."""
-    from surehand.host.sandbox import denials
+    from surehand.sandbox import denials
 
     plan = call.launcher.plan
     if plan.network or not any(each.name in _NETWORKED for each in call.report.commands):
@@ -221,11 +221,11 @@ def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:
 
 
 def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
-    from surehand.host.sandbox import denials
+    from surehand.sandbox import denials
 
     explained = denials.explain(stderr + stdout[-4000:], call.launcher.plan, ended.exit_code)
     last = _last(call.report)
-    asked = waiting.HINT if waiting.wanted_input(stdout, stderr, last.name if last else "") else ""
+    asked = input_prompts.HINT if input_prompts.wanted_input(stdout, stderr, last.name if last else "") else ""
     return " ".join(each for each in (asked, explained) if each)
 
 
@@ -238,7 +238,7 @@ def _last(report: ShellReport) -> SimpleCommand | None:
 
 def _met_the_sandbox(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> list[str]:
     """Return a word on the sandbox for a command line that went well as a whole: `make | tail` hides what failed."""
-    from surehand.host.sandbox import denials
+    from surehand.sandbox import denials
 
     explained = denials.explain(stderr.text[-4000:] + stdout.text[-4000:], call.launcher.plan, ended.exit_code)
     return [explained] if explained else []

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from surehand.commands.dry_run import apply
+from surehand.commands.dry_run.differences import Difference, render
+from surehand.commands.dry_run.dry_run import Place, never_ran, prepared
+from surehand.commands.output import marked
+from surehand.commands.session import SHELLS, Shells
 from surehand.core.call import ToolResult, new_id
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview
+from surehand.files.protected_paths import inside
 from surehand.git.kept import is_hook
-from surehand.host import trial_changes
-from surehand.host.differences import Difference, render
-from surehand.host.output import marked
-from surehand.host.process import Ended
-from surehand.host.sandbox.finding import inside
-from surehand.host.shells import SHELLS, Shells
-from surehand.host.trials import Place, never_ran, prepared
+from surehand.sandbox.client import Ended
 from surehand.tools.bash import BashArgs, command_of, time_s, understood
 from surehand.tools.bash_result import Call, Outcome, Printed, result
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
-    from surehand.host.command_changes import Recorded
+    from surehand.history.command_changes import Recorded
 
 _BESIDE = (
     "The copy lies beside the workspace here: what the command names by a full path in {workspace} is the workspace "
@@ -87,7 +87,7 @@ class Tried:
         self._found = self._place.trial.differences()
         self._diff = render(self._found)
         self._changes = [each.to_dict() for each in self._found]
-        self._remembered = trial_changes.remember(self._found)
+        self._remembered = apply.remember(self._found)
 
     def preview(self) -> Preview:
         """Return what a person is shown."""
@@ -137,14 +137,14 @@ class Tried:
         return self._result(recorded)
 
     def _apply(self) -> Recorded | None:
-        from surehand.host.history.history import HISTORY, Who
+        from surehand.history.history import HISTORY, Who
 
         if not self._found:
             return None
         session, plan = self._ctx.session, self._place.launcher.plan
         kept = session.keeps_as_is
         protected = (*plan.read_only, *plan.forbidden)
-        applying = trial_changes.Applying(
+        applying = apply.Applying(
             self._found,
             self._remembered,
             roots=self._place.trial.roots,

@@ -10,7 +10,7 @@ from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, WritePath
 from surehand.core.tool import Preview, Tool
-from surehand.host.paths import real_path
+from surehand.files.paths import real_path
 from surehand.tools.applying import checked_before_asking, previewed, written
 from surehand.tools.attempt import Attempt, Replace
 from surehand.tools.edit_checks import EDIT_CHECKS

@@ -22,12 +22,11 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
 from surehand.core.read_state import Seen
 from surehand.core.secrets import is_secret
-from surehand.host.diff import text_diff
-from surehand.host.guessing import PAIRS, is_weak_guess
-from surehand.host.paths import missing_message, near_names
-from surehand.host.seen import SEEN
-from surehand.host.splices import fold_rounds
-from surehand.host.text import (
+from surehand.files.diff import text_diff
+from surehand.files.encodings import PAIRS, is_weak_guess
+from surehand.files.paths import missing_message, near_names
+from surehand.files.splices import fold_rounds
+from surehand.files.text import (
     UTF8,
     Encoding,
     Span,
@@ -42,6 +41,7 @@ from surehand.host.text import (
     stays_readable,
     with_feeds,
 )
+from surehand.history.read_contents import SEEN
 from surehand.tools.attempt import SIZE_LIMIT_BYTES, Attempt, Replace
 
 NOT_READ: Final = "File has not been read yet. Read it first before writing to it."
@@ -102,7 +102,7 @@ def changes_something(attempt: Attempt) -> Problem | None:
 def half_character(name: str, text: str, index: int) -> Problem | None:
     """Refuse half of a surrogate pair, which is no text."""
     try:
-        text.encode("utf-8", "surrogateescape")  # bytes that are no text may be spelled so; see host/text.py
+        text.encode("utf-8", "surrogateescape")  # bytes that are no text may be spelled so; see files/text.py
     except UnicodeEncodeError as problem:
         message = f"{name} holds half of a character (U+{ord(text[problem.start]):04X}) at position {problem.start}."
         return Problem(1, message, "Send whole characters.", {"edit": index})
@@ -249,7 +249,7 @@ def _found_in(attempt: Attempt, data: bytes) -> Problem | None:
 
 def _merged(attempt: Attempt, base: bytes) -> Problem | None:
     """Make the edit in what was read, and merge it with what others made of that; a conflict is refused."""
-    from surehand.host.merge import compare_bytes, merge_lines
+    from surehand.files.merge import compare_bytes, merge_lines
 
     seen = attempt.ctx.session.read_state.get(attempt.real)
     assert seen is not None

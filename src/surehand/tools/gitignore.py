@@ -12,9 +12,9 @@ from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
-from surehand.host.ignore import parse_line
-from surehand.host.paths import real_path
-from surehand.host.text import Splice, spliced
+from surehand.files.paths import real_path
+from surehand.files.text import Splice, spliced
+from surehand.search.gitignore import parse_line
 from surehand.tools.applying import checked, previewed, written
 from surehand.tools.attempt import Attempt
 from surehand.tools.edit_checks import Check, Problem, is_plain_file, path_permitted
@@ -158,8 +158,8 @@ def _missing(data: bytes, patterns: Sequence[str]) -> list[str]:
 
 
 def _explain(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.host.ignore_chain import explain
-    from surehand.host.shown import shown_name
+    from surehand.files.display import shown_name
+    from surehand.search.ignore_files import explain
 
     asked = args.path or ""
     path = _asked(args, ctx)

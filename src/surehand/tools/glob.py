@@ -16,8 +16,8 @@ from surehand.tools.prompts import prompt
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.host.listing import Hit, Listing
-    from surehand.host.rg import Stop
+    from surehand.search.listing import Hit, Listing
+    from surehand.search.ripgrep import Stop
 
 LIMIT: Final = 10_000
 
@@ -38,7 +38,7 @@ class GlobArgs(Args):
 
 def _place(args: GlobArgs, ctx: ToolContext) -> tuple[str, str]:
     """Return the folder to look in and the pattern below it; an absolute pattern brings its own folder."""
-    from surehand.host.globbing import split_pattern
+    from surehand.search.globs import split_pattern
 
     root = ctx.resolve(args.path) if args.path and args.path != "." else ctx.cwd
     folder, pattern = split_pattern(os.path.expanduser(args.pattern))
@@ -50,7 +50,7 @@ def _effects(args: GlobArgs, ctx: ToolContext) -> list[Effect]:
 
 
 def _check(args: GlobArgs, ctx: ToolContext) -> None:
-    from surehand.host.globbing import compile_glob
+    from surehand.search.globs import compile_glob
 
     if "\0" in args.pattern:
         raise ToolFailure("the pattern contains a NUL character", code="invalid_args")
@@ -58,7 +58,7 @@ def _check(args: GlobArgs, ctx: ToolContext) -> None:
 
 
 async def _run(args: GlobArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.host.rg import Stop, in_thread
+    from surehand.search.ripgrep import Stop, in_thread
 
     _check(args, ctx)
     stop = Stop()
@@ -66,10 +66,10 @@ async def _run(args: GlobArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _find(args: GlobArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
-    from surehand.host.globbing import compile_glob
-    from surehand.host.listing import Listing
-    from surehand.host.opening import open_folder
-    from surehand.host.walk import Walk
+    from surehand.files.opening import open_folder
+    from surehand.search.globs import compile_glob
+    from surehand.search.listing import Listing
+    from surehand.search.walk import Walk
 
     path, pattern = _place(args, ctx)
     with open_folder(path, ctx) as folder:
@@ -96,7 +96,7 @@ def _base(path: str, cwd: str) -> str:
 
 
 def _result(args: GlobArgs, base: str, hits: list[Hit], total: int, listing: Listing, origin: str) -> ToolResult:
-    from surehand.host.shown import shown_names
+    from surehand.files.display import shown_names
 
     cut = total > len(hits)
     prefix = os.fsencode(base)

@@ -18,8 +18,8 @@ from surehand.tools.prompts import prompt
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.host.rg import Pattern, Stop
-    from surehand.host.search import Line, Search
+    from surehand.search.ripgrep import Pattern, Stop
+    from surehand.search.search import Line, Search
 
 HEAD_LIMIT: Final = 250
 HEAD_MAXIMUM: Final = 100_000
@@ -69,7 +69,7 @@ def _check(args: GrepArgs, ctx: ToolContext) -> None:
 
 
 async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.host.rg import Stop, in_thread
+    from surehand.search.ripgrep import Stop, in_thread
 
     _check(args, ctx)
     stop, asked = Stop(), args.head_limit
@@ -89,11 +89,11 @@ def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
 
 
 def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
-    from surehand.host.file_filter import file_filter
-    from surehand.host.opening import open_folder
-    from surehand.host.search import SMALL, Search, refuse_bad
-    from surehand.host.secret_links import SECRET_LINKS
-    from surehand.host.walk import Walk
+    from surehand.files.opening import open_folder
+    from surehand.files.secret_links import SECRET_LINKS
+    from surehand.search.file_filter import file_filter
+    from surehand.search.search import SMALL, Search, refuse_bad
+    from surehand.search.walk import Walk
 
     place = _Place(ctx.cwd, os.path.normpath(path))
     with open_folder(path, ctx) as folder:
@@ -118,7 +118,7 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
 
 
 def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
-    from surehand.host.opening import open_file
+    from surehand.files.opening import open_file
 
     place = _Place(ctx.cwd, os.path.normpath(path))
     with open_file(path, ctx) as file:
@@ -138,7 +138,7 @@ def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> Too
 
 def _found_in(args: GrepArgs, fd: int, stop: Stop) -> list[Any] | None:
     """Return the lines of one open file, or its number beside an empty path; None when it is binary."""
-    from surehand.host.search import count_open_file, search_open_file
+    from surehand.search.search import count_open_file, search_open_file
 
     if args.output_mode == "content":
         return search_open_file(fd, _pattern(args), args.offset + args.head_limit + 1, stop)
@@ -147,7 +147,7 @@ def _found_in(args: GrepArgs, fd: int, stop: Stop) -> list[Any] | None:
 
 
 def _pattern(args: GrepArgs) -> Pattern:
-    from surehand.host.rg import Pattern
+    from surehand.search.ripgrep import Pattern
 
     context = args.context if args.output_mode == "content" else 0
     return Pattern(args.pattern, args.case_insensitive, args.multiline, context)
@@ -171,7 +171,7 @@ class _Place:
         return b"" if self.base == "." or os.path.isabs(self.base) else os.fsencode(self.base) + b"/"
 
     def shown(self, path: bytes) -> str:
-        from surehand.host.shown import shown_name
+        from surehand.files.display import shown_name
 
         base = os.fsencode(self.base)
         if not path:
@@ -207,7 +207,7 @@ def _result(args: GrepArgs, page: _Page, place: _Place, notes: list[str], origin
 
 
 def _content(page: _Page, place: _Place) -> tuple[list[str], dict[str, Any]]:
-    from surehand.host.shown import marked_line
+    from surehand.files.display import marked_line
 
     text: list[str] = []
     matches: list[dict[str, Any]] = []

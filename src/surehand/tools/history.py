@@ -20,15 +20,15 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import changed
 from surehand.core.read_state import Seen
 from surehand.core.tool import Preview, Tool
-from surehand.host.diff import one_line
-from surehand.host.history import undo
-from surehand.host.history.history import HISTORY, History, Who
-from surehand.host.history.plan import LAST_TURN, Plan, Wants, Wish, plan_redo, plan_undo, recent_session
-from surehand.host.history.recovery import recover
-from surehand.host.history.steps import CarriedOut
-from surehand.host.history.words import ABSENT, Change, Compensation, FileChange
-from surehand.host.kept_files import KeptFiles
-from surehand.host.paths import readable_roots
+from surehand.files.diff import one_line
+from surehand.files.paths import readable_roots
+from surehand.history import undo
+from surehand.history.history import HISTORY, History, Who
+from surehand.history.plan import LAST_TURN, Plan, Wants, Wish, plan_redo, plan_undo, recent_session
+from surehand.history.recovery import recover
+from surehand.history.steps import CarriedOut
+from surehand.history.words import ABSENT, Change, Compensation, FileChange
+from surehand.search.kept_files import KeptFiles
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 

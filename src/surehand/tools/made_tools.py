@@ -19,13 +19,13 @@ from surehand.core.session import Kept
 from surehand.core.tool import Tool
 
 if TYPE_CHECKING:
+    from surehand.commands.session import Shells
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
     from surehand.core.session import Session
-    from surehand.host.command_changes import Recorded
-    from surehand.host.process import Ended, Launcher
-    from surehand.host.sandbox.plan import Plan
-    from surehand.host.shells import Shells
+    from surehand.history.command_changes import Recorded
+    from surehand.sandbox.client import Ended, Launcher
+    from surehand.sandbox.plan import Plan
 
 FOLDER: Final = "made_tools"
 MODULE: Final = "made"
@@ -131,11 +131,11 @@ class Workshop:
 
     async def run(self, version: Version, name: str, args: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         """Run a version of a tool in a process of its own and return its result."""
-        from surehand.host.history.history import Who
-        from surehand.host.output import Stream
-        from surehand.host.process import Command
-        from surehand.host.sandbox import probe
-        from surehand.host.shells import SHELLS
+        from surehand.commands.output import Stream
+        from surehand.commands.session import SHELLS
+        from surehand.history.history import Who
+        from surehand.sandbox import probe
+        from surehand.sandbox.client import Command
         from surehand.tools.settling import Settling
 
         shells = self._session.keep(SHELLS)
@@ -168,9 +168,9 @@ class Workshop:
 
     async def _reading(self) -> Launcher:
         """Return the launcher under which nothing but a private temp can be written."""
-        from surehand.host.process import Launcher, LauncherFailure
-        from surehand.host.sandbox import probe
-        from surehand.host.shells import SHELLS
+        from surehand.commands.session import SHELLS
+        from surehand.sandbox import probe
+        from surehand.sandbox.client import Launcher, LauncherFailure
 
         for launcher in self._launchers[-1:]:
             if not launcher.closed and launcher.plan.holds():
@@ -246,7 +246,7 @@ def tool_of(made: Made) -> Tool:
 
 def effects_of(version: Version, session: Session) -> list[Effect] | None:
     """Return what a version may do: read what its sandbox lets it read; what one changes nobody knows beforehand."""
-    from surehand.host.sandbox import probe
+    from surehand.sandbox import probe
 
     if version.changes_files:
         return None

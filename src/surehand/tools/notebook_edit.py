@@ -12,10 +12,10 @@ from surehand.core.counted import counted
 from surehand.core.effects import Effect, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
-from surehand.host.notebook import refuse_oversized
-from surehand.host.notebook_cells import BrokenNotebookError, CellEdit, NotebookText, edit_cell
-from surehand.host.paths import real_path
-from surehand.host.text import spliced
+from surehand.files.notebook import refuse_oversized
+from surehand.files.notebook_cells import BrokenNotebookError, CellEdit, NotebookText, edit_cell
+from surehand.files.paths import real_path
+from surehand.files.text import spliced
 from surehand.tools.applying import checked_before_asking, previewed, written
 from surehand.tools.attempt import Attempt
 from surehand.tools.edit_checks import (

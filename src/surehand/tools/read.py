@@ -22,19 +22,19 @@ from surehand.core.errors import ToolFailure
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
-from surehand.host.guessing import named_codec
-from surehand.host.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndexes
-from surehand.host.opening import Source, digest_of_file, open_at_once, open_file, read_at_once, read_up_to
-from surehand.host.seen import SEEN
-from surehand.host.sniff import HEAD_BYTES, Found, sniff
-from surehand.host.textfile import TextFile, TextPage
+from surehand.files.encodings import named_codec
+from surehand.files.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndexes
+from surehand.files.opening import Source, digest_of_file, open_at_once, open_file, read_at_once, read_up_to
+from surehand.files.sniff import HEAD_BYTES, Found, sniff
+from surehand.files.text_pages import TextFile, TextPage
+from surehand.history.read_contents import SEEN
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.host.images import Picture
+    from surehand.files.images import Picture
 
 LINES: Final = 2_000
 WHOLE_BYTES: Final = 1024 * 1024
@@ -246,7 +246,7 @@ def _cut(more: bool) -> dict[str, Any]:
 
 
 def _image(source: Source, ctx: ToolContext) -> ToolResult:
-    from surehand.host import images
+    from surehand.files import images
 
     content = _whole(source, images.FILE_BYTES, "an image")
     picture = images.prepared(content, source.path)
@@ -267,7 +267,7 @@ def _image(source: Source, ctx: ToolContext) -> ToolResult:
 
 
 def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.host import pdf
+    from surehand.files import pdf
 
     first, last = pdf.page_range(args.pages) if args.pages else (args.offset + 1, args.offset + args.limit)
     found = pdf.read_pdf(source.fd, source.path, first, last, min(pdf.CHARACTERS, _budget(ctx)))
@@ -290,7 +290,7 @@ def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.host import notebook
+    from surehand.files import notebook
 
     try:
         content = _whole(source, notebook.FILE_BYTES, "a notebook")
@@ -320,7 +320,7 @@ def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> 
 
 
 def _picture_block(content: bytes, path: str) -> Image | Text:
-    from surehand.host import images
+    from surehand.files import images
 
     try:
         picture = images.prepared(content, path)

@@ -7,21 +7,21 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.host.sandbox import probe
-from surehand.host.sandbox.finding import git_paths, inside
-from surehand.host.sandbox.plan import take_out, trespasses
-from surehand.host.shells import SHELLS
-from surehand.host.trees import remove_tree
+from surehand.files.protected_paths import git_paths, inside
+from surehand.files.trees import remove_tree
+from surehand.sandbox import probe
+from surehand.sandbox.plan import take_out, trespasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from surehand.core.context import ToolContext
-    from surehand.host.command_changes import Recorded
-    from surehand.host.process import Ended
-    from surehand.host.sandbox.plan import Plan
+    from surehand.history.command_changes import Recorded
+    from surehand.sandbox.client import Ended
+    from surehand.sandbox.plan import Plan
 
 
 KEPT_HINT: Final = (
@@ -66,15 +66,15 @@ class Settling:
         if told is None or told["lost"]:
             touched = git_paths(self.plan.roots)
         else:
-            from surehand.host.command_changes import paths_in
+            from surehand.history.command_changes import paths_in
 
             touched = [*map(os.fsdecode, told["git"]), *paths_in(self.journal or "", told["count"])]
         return take_out(ctx.session.keep(SHELLS).touched_repositories(touched, self.plan), self.plan)
 
     def _bring_in(self, ctx: ToolContext, journal: str, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""
-        from surehand.host.command_changes import INTERRUPTED, Recorded, changed_unrecorded, put_back, record
-        from surehand.host.history.history import HISTORY, Who
+        from surehand.history.command_changes import INTERRUPTED, Recorded, changed_unrecorded, put_back, record
+        from surehand.history.history import HISTORY, Who
 
         back: tuple[str, ...] = ()
         facts = ended.journal if ended is not None else None
@@ -118,7 +118,7 @@ def _record_once_more(record: Callable[[], Recorded | None]) -> Recorded | None:
 def _with_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded | None:
     if not paths:
         return recorded
-    from surehand.host.command_changes import Recorded
+    from surehand.history.command_changes import Recorded
 
     recorded = recorded or Recorded("", ())
     return replace(recorded, put_back=(*paths, *recorded.put_back))

@@ -15,17 +15,17 @@ from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
-from surehand.host.addresses import WebAddress, read_url
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
+from surehand.web.addresses import WebAddress, read_url
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.host.converting import Converter
-    from surehand.host.documents import Document
-    from surehand.host.http import Reply
-    from surehand.host.resolving import Resolve
+    from surehand.web.convert import Converter
+    from surehand.web.documents import Document
+    from surehand.web.fetch import Reply
+    from surehand.web.resolve import Resolve
 
 TIMEOUT_S: Final = 30
 MAX_TIMEOUT_S: Final = 120
@@ -83,7 +83,7 @@ class Fetched:
 
 
 def _fetched() -> Fetched:
-    from surehand.host.converting import Converter
+    from surehand.web.convert import Converter
 
     return Fetched(Converter())
 
@@ -99,7 +99,7 @@ def effects(args: WebFetchArgs, ctx: ToolContext) -> list[Effect]:
 
 def check(args: WebFetchArgs, ctx: ToolContext) -> None:
     """Refuse an address that carries a secret of this machine."""
-    from surehand.host.secrets_sent import refuse_secrets
+    from surehand.web.secrets_sent import refuse_secrets
 
     del ctx
     refuse_secrets(args.url)
@@ -135,9 +135,9 @@ def web_fetch(resolve: Resolve | None = None) -> Tool:
 
 
 async def _document(address: WebAddress, args: WebFetchArgs, ctx: ToolContext, resolve: Resolve | None) -> Document:
-    from surehand.host.documents import document, most_bytes, worth_reading
-    from surehand.host.http import Reach, Wish, get
-    from surehand.host.resolving import system_resolve
+    from surehand.web.documents import document, most_bytes, worth_reading
+    from surehand.web.fetch import Reach, Wish, get
+    from surehand.web.resolve import system_resolve
 
     web = ctx.session.settings.web
     reach = Reach(web.allowed_hosts, web.proxy, resolve or system_resolve)
@@ -165,7 +165,7 @@ def _connection(address: WebAddress) -> Connect:
 
 async def _http_error(reply: Reply, converter: Converter) -> ToolFailure:
     """Return the error for an answer that is none, with what its page says."""
-    from surehand.host.documents import document
+    from surehand.web.documents import document
 
     message = f"HTTP {reply.status} {reply.reason or 'error'} from {reply.address.url}".replace("  ", " ")
     try:

@@ -10,16 +10,16 @@ from surehand.core.call import ToolResult
 from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
-from surehand.host.addresses import read_url
-from surehand.host.search_engines import Engine, Found, choose
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
+from surehand.web.addresses import read_url
+from surehand.web.engines import Engine, Found, choose
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
     from surehand.core.settings import WebSettings
-    from surehand.host.resolving import Resolve
+    from surehand.web.resolve import Resolve
 
 RESULTS: Final = 10
 MAX_RESULTS: Final = 50
@@ -46,15 +46,15 @@ def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolv
         return [Connect(address.host, address.port, address.url)]
 
     def check(args: WebSearchArgs, ctx: ToolContext) -> None:
-        from surehand.host.secrets_sent import refuse_secrets
+        from surehand.web.secrets_sent import refuse_secrets
 
         del ctx
         refuse_secrets(args.query)
 
     async def run(args: WebSearchArgs, ctx: ToolContext) -> ToolResult:
-        from surehand.host.http import Reach
-        from surehand.host.resolving import system_resolve
-        from surehand.host.search_engines.searching import search
+        from surehand.web.engines.searching import search
+        from surehand.web.fetch import Reach
+        from surehand.web.resolve import system_resolve
 
         web = ctx.session.settings.web
         engine = choose(web)

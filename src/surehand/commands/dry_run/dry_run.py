@@ -1,0 +1,162 @@
+"""Where a command can be tried: on layers, on a copy put in the workspace's place, or on a copy beside it.
+
+    place = await prepared(shells, name)
+    ended = await place.run(command, stdout.feed, stderr.feed, timeout_s)
+    found = place.trial.differences()
+    await place.close()
+
+Layers and a copy in its place need namespaces; full paths lead to them too. With Landlock alone the copy lies beside
+the workspace, which cannot be written then; what Landlock does not see of that (modes) is put back. Where nothing
+would keep a command off the workspace, nothing is tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from surehand.commands.dry_run.overlay import Layers
+from surehand.commands.dry_run.tree_copy import TreeCopy
+from surehand.commands.session import Shells
+from surehand.core.errors import ToolFailure
+from surehand.files.protected_paths import inside
+from surehand.files.trees import remove_tree
+from surehand.sandbox import probe
+from surehand.sandbox.client import NO_LAYER, Command, Ended, Feed, Launcher, LauncherFailure
+from surehand.state.private_folder import TRIALS, PrivateFolder
+
+_HINT: Final = "Without a trial, `surehand policy check` says which files and hosts it would touch."
+
+
+class Place:
+    """A copy, and the launcher that keeps commands in it."""
+
+    def __init__(self, trial: Layers | TreeCopy, launcher: Launcher, own: PrivateFolder | None = None) -> None:
+        self.trial = trial
+        self.launcher = launcher
+        self._own = own
+        self.put_back: tuple[str, ...] = ()
+        """What the command had changed in the workspace itself, and what is as it was again."""
+
+    @property
+    def beside(self) -> bool:
+        """Whether the copy lies beside the workspace, where full paths do not lead."""
+        return self._own is not None
+
+    @property
+    def kind(self) -> str:
+        """How the copy is made."""
+        return "layer" if isinstance(self.trial, Layers) else "copy beside" if self.beside else "copy"
+
+    async def run(self, command: Command, stdout: Feed, stderr: Feed, timeout_s: float) -> Ended:
+        """Run the command on the copy to its end."""
+        if not self.beside:
+            return await self.launcher.run(command, stdout, stderr, overlay=self.trial.wire).finish(timeout_s)
+        assert isinstance(self.trial, TreeCopy)
+        command = _beside(command, self.trial)
+        journal = os.path.join(self.trial.folder, "journal")
+        os.mkdir(journal, 0o700)
+        run = self.launcher.run(command, stdout, stderr, journal=journal)
+        try:
+            return await run.finish(timeout_s)
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._put_back, journal, run.ended))
+
+    def _put_back(self, journal: str, ended: Ended | None) -> None:
+        """Landlock knows nothing of modes: what a full path led to in the workspace becomes as it was."""
+        from surehand.history.command_changes import put_back
+
+        try:
+            if ended is not None and ended.journal is not None and ended.journal["count"]:
+                self.put_back = put_back(journal, lambda path: not inside(path, [self.trial.folder]))
+        finally:
+            remove_tree(journal)
+
+    async def drop(self) -> None:
+        """Take the copy away."""
+        await asyncio.to_thread(self.trial.drop)
+        if self._own is not None:
+            await self.launcher.close()
+            await asyncio.to_thread(self._own.remove)
+
+
+async def prepared(shells: Shells, name: str) -> Place:
+    """Return the best place there is to try a command; raise ToolFailure where there is none."""
+    launcher = await shells.trial_launcher()
+    folder = shells.trial_folder(name)
+    workspace = launcher.plan.workspace if launcher else _real(shells.session.workspace)
+    if inside(folder, [workspace]):
+        raise ToolFailure(f"a command cannot be tried here: the workspace {workspace} holds the copy itself")
+    if launcher is not None and not shells.no_layers and probe.abilities().overlay:
+        return Place(await asyncio.to_thread(Layers.make, folder, workspace, _others(launcher)), launcher)
+    if launcher is not None:
+        return Place(await _copied(folder, workspace, _others(launcher)), launcher)
+    if not probe.abilities().enough:
+        why = probe.abilities().why_not or "this system can contain nothing"
+        raise ToolFailure(
+            f"a command cannot be tried here: nothing would keep it off the workspace ({why})",
+            code="tool_unavailable",
+            hint=_HINT,
+        )
+    # Not in the session's private temp, where its commands write: with Landlock alone nothing in that can be hidden.
+    own = PrivateFolder.make()
+    try:
+        copy = await _copied(os.path.join(own.path, TRIALS, name), workspace)
+        return Place(copy, await _confined(shells, copy), own)
+    except BaseException:
+        await asyncio.to_thread(own.remove)
+        raise
+
+
+def _beside(command: Command, copy: TreeCopy) -> Command:
+    """Return the command as it starts in a copy beside the workspace."""
+    cwd = _real(command.cwd)
+    if inside(cwd, [copy.workspace]):
+        cwd = os.path.normpath(os.path.join(copy.copy, os.path.relpath(cwd, copy.workspace)))
+    return replace(command, cwd=cwd, environment={**command.environment, "TMPDIR": copy.temp})
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _others(launcher: Launcher) -> list[str]:
+    """Return what commands may write beside the workspace and their private temp."""
+    plan = launcher.plan
+    return [path for path in plan.writable if path != plan.workspace and not inside(path, [plan.private_dir])]
+
+
+async def _copied(folder: str, workspace: str, frozen: Sequence[str] = ()) -> TreeCopy:
+    """Copy the workspace in a thread, which ends soon when nobody waits for it any more."""
+    stop = threading.Event()
+    work = asyncio.ensure_future(
+        asyncio.to_thread(TreeCopy.make, folder, workspace, frozen=frozen, stopped=stop.is_set)
+    )
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop.set()
+        done, _ = await asyncio.wait({work})
+        if all(each.exception() is None for each in done):
+            work.result().drop()
+        raise
+
+
+async def _confined(shells: Shells, copy: TreeCopy) -> Launcher:
+    """Start a launcher whose commands may write the copy and nothing else."""
+    plan = replace(shells.closed_plan(namespaces=False), writable=(copy.copy, copy.temp), network=False)
+    try:
+        return await Launcher.start(plan)
+    except LauncherFailure as failure:
+        raise ToolFailure(
+            f"a command cannot be tried here: {failure}", code="tool_unavailable", hint=_HINT
+        ) from failure
+
+
+def never_ran(ended: Ended) -> str:
+    """Return why the system could not lay a copy over the workspace, or an empty text."""
+    return ended.stopped.removeprefix(NO_LAYER) if ended.stopped.startswith(NO_LAYER) else ""

@@ -1,0 +1,199 @@
+"""What a command prints, held in bounded memory: beginning and end to show, the whole in a file when it is long.
+
+Whatever is printed, a stream keeps no more than its limit (80% of it from the head, 20% from the tail); once more
+than that has come, everything goes to a file as well, up to `FILE_LIMIT`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from surehand.commands.output_text import binary_kind, decoded, stray_note
+from surehand.commands.progress import Watcher
+from surehand.core.frozen import frozen
+
+STDOUT_LIMIT: Final = 200 * 1024
+STDERR_LIMIT: Final = 56 * 1024
+HEAD_SHARE: Final = 0.8
+FILE_LIMIT: Final = 512 * 1024 * 1024
+"""Bytes of one stream that are kept on disk; a command that prints for ever must not fill it."""
+
+SNIFFED: Final = 512
+
+Spill = Callable[[], str | None]
+"""Names the file a stream's whole output goes to, or None to keep none."""
+
+
+@frozen
+class Shown:
+    """A stream as it is shown: its text, how much was printed, what was left out, where all of it is."""
+
+    text: str
+    total: int
+    cut: int = 0
+    binary: str = ""
+    file: str | None = None
+    stray: int = 0
+    """Bytes in it that are no text."""
+
+
+class Stream:
+    """One output stream: feed it bytes, then ask what to show."""
+
+    def __init__(
+        self,
+        limit: int,
+        spill: Spill = lambda: None,
+        watcher: Watcher | None = None,
+        head_share: float = HEAD_SHARE,
+    ) -> None:
+        self._limit = limit
+        self._head_limit = int(limit * head_share)
+        self._tail_limit = limit - self._head_limit
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self._spill = spill
+        self._watcher = watcher
+        self._file = -1
+        self._written = 0
+        self.total = 0
+        self.file: str | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take what was printed next."""
+        if self._watcher is not None:
+            self._watcher.feed(data)
+        self.total += len(data)
+        if self._file >= 0:
+            self._write(data)
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if data:
+            self._keep_tail(data)
+
+    def _keep_tail(self, data: bytes) -> None:
+        if self._file < 0 and self._tail_size + len(data) > self._tail_limit and self.file is None:
+            self._begin_file(data)
+        if not self._tail_limit:
+            return
+        if len(data) >= self._tail_limit:
+            self._tail.clear()
+            self._tail_size = 0
+            data = data[-self._tail_limit :]
+        self._tail.append(data)
+        self._tail_size += len(data)
+        while self._tail_size - len(self._tail[0]) >= self._tail_limit:
+            self._tail_size -= len(self._tail.popleft())
+
+    def _begin_file(self, data: bytes) -> None:
+        """From the first byte that will not be shown, all that was printed is on disk too."""
+        self.file = self._spill()
+        if self.file is None:
+            self.file = ""
+            return
+        try:
+            self._file = os.open(self.file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        except OSError:
+            self.file = ""
+            return
+        self._write(b"".join((bytes(self._head), *self._tail, data)))
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)[: FILE_LIMIT - self._written]
+        try:
+            while view:
+                sent = os.write(self._file, view)
+                self._written += sent
+                view = view[sent:]
+        except OSError:
+            os.close(self._file)  # a full disk ends the file, not the command
+            self._file = -1
+
+    def close(self) -> None:
+        """Let go of the file; what is in it stays."""
+        if self._watcher is not None:
+            self._watcher.close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def since(self, position: int) -> tuple[bytes, int]:
+        """Return what was printed after `position` and is still in memory, and how many bytes before it are not."""
+        start = self.total - self._tail_size
+        if position >= start:
+            return b"".join(self._tail)[position - start :], 0
+        if position <= len(self._head):
+            lost = start - len(self._head)
+            return bytes(self._head[position:]) + b"".join(self._tail), lost
+        return b"".join(self._tail), start - position
+
+    def show(self) -> Shown:
+        """Return what a reader gets: text, with the middle left out when it was too long."""
+        file = self.file or None
+        if kind := binary_kind(bytes(self._head[:SNIFFED]), whole=self.total <= SNIFFED):
+            return Shown(f"[{kind}, {self.total:,} bytes: not shown]", self.total, self.total, kind, file)
+        head, tail = bytes(self._head), b"".join(self._tail)[-self._tail_limit :] if self._tail_limit else b""
+        if self.total <= len(head) + len(tail):
+            text, stray = decoded(head + tail)
+            return Shown(fitted(_noted(text, stray), self._limit), self.total, 0, "", file, stray)
+        text, cut, stray = self._without_middle(head, tail, f"; all of it is in {file}" if file else "")
+        return Shown(fitted(text, self._limit), self.total, cut, "", file, stray)
+
+    def _without_middle(self, head: bytes, tail: bytes, where: str) -> tuple[str, int, int]:
+        """Return beginning and end with a mark between them, all of it within the limit, and what that leaves out."""
+        text, cut, stray = "", 0, 0
+        for _ in range(3):  # the mark takes room, and so do signs for bytes that are no text
+            cut = self.total - len(head) - len(tail)
+            middle = f"\n\n[{cut:,} bytes left out here{where}]\n\n"
+            (before, early), (after, late) = decoded(head, ends=not tail), decoded(tail, begins=False)
+            text, stray = _noted(before + middle + after, early + late), early + late
+            over = len(text.encode(errors="surrogatepass")) - self._limit
+            if over <= 0:
+                break
+            if len(head) >= len(tail):
+                head = head[: max(len(head) - over - 2, 0)]  # two: the count may get longer
+            else:
+                tail = tail[over + 2 :]
+            if not tail:
+                head = head[: head.rfind(b"\n") + 1] or head  # whole lines
+        return text, cut, stray
+
+
+def fitted(text: str, limit_bytes: int) -> str:
+    """Return a text that keeps within a limit, marks included; what lies in the middle is left out."""
+    data = text.encode(errors="surrogatepass")
+    if len(data) <= limit_bytes:
+        return text
+    mark = f"\n[{len(data) - limit_bytes:,} bytes and more left out here]\n"
+    room = max(limit_bytes - len(mark), 0)
+    head = int(room * HEAD_SHARE)
+    before, after = data[:head], data[len(data) - (room - head) :] if room > head else b""
+    return before.decode(errors="ignore") + mark + after.decode(errors="ignore")
+
+
+def _noted(text: str, stray: int) -> str:
+    """Return a text with a word on the bytes in it that are none, on a line of its own."""
+    if not stray:
+        return text
+    return f"{text}{'' if text.endswith(chr(10)) else chr(10)}{stray_note(stray)}\n"
+
+
+def width(text: str) -> int:
+    """Return the columns a text takes on a terminal: two for full-width characters, none for those that combine."""
+    if text.isascii():
+        return len(text)
+    from wcwidth import wcswidth
+
+    columns = wcswidth(text)
+    return columns if columns >= 0 else len(text)
+
+
+def marked(text: str) -> str:
+    """Return stderr as it stands in the output a model reads: each line marked."""
+    return "\n".join(f"[stderr] {line}" for line in text.rstrip("\n").split("\n")) if text else ""

@@ -1,0 +1,60 @@
+"""Surehand's own calls of git: in the sandbox of the session's commands, and with all switched off that can be.
+
+What a repository names and nothing can switch off (filters) is asked about before: the model of git says what it is.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from surehand.commands.session import SHELLS, Shells
+from surehand.core.errors import ToolFailure
+from surehand.git.places import places_around
+from surehand.git.reads import OWN_VARIABLES, OWN_WORDS
+from surehand.sandbox.client import Command
+
+if TYPE_CHECKING:
+    from surehand.core.session import Session
+    from surehand.sandbox.client import Launcher
+
+_TIMEOUT_S: Final = 60.0
+_MOST: Final = 4 << 20
+"""Bytes of what git prints that are kept."""
+
+
+class OwnGit:
+    """Runs git for a session; `also` are further folders in which it may write."""
+
+    def __init__(self, session: Session, also: tuple[str, ...] = ()) -> None:
+        self._shells: Shells = session.keep(SHELLS)
+        places = places_around(session.workspace)
+        self._writable = (*also, *dict.fromkeys(folder for place in places for folder in place.folders))
+        self._launcher: Launcher | None = None
+
+    async def run(self, folder: str, words: tuple[str, ...]) -> tuple[int, str]:
+        """Run git with these words in a folder; return its exit code and what it printed."""
+        program = _program()
+        if self._launcher is None:
+            self._launcher = await self._shells.git_launcher(self._writable)
+        inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        output = bytearray()
+
+        def take(data: bytes) -> None:
+            output.extend(data[: _MOST - len(output)])
+
+        command = Command((program, *OWN_WORDS, *words), folder, {**inherited, **OWN_VARIABLES})
+        ended = await self._launcher.run(command, take, take).finish(_TIMEOUT_S)
+        return ended.exit_code or ended.signal, output.decode("utf-8", "replace")
+
+    async def close(self) -> None:
+        """End what runs it."""
+        if self._launcher is not None:
+            await self._launcher.close()
+
+
+def _program() -> str:
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        if os.access(path := os.path.join(folder, "git"), os.X_OK):
+            return path
+    raise ToolFailure("git cannot be run: there is none here", hint="Install git, or do without it.")

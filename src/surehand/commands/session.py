@@ -1,0 +1,449 @@
+"""What a session keeps for its commands: the launcher, a private temp, the files long output goes to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.commands.environment import DEFAULT_PATH, cleaned
+from surehand.core.errors import ToolFailure
+from surehand.core.secrets import is_secret
+from surehand.core.session import Kept
+from surehand.files.paths import workspace_failure
+from surehand.files.protected_paths import inside, secrets_at_top, unchanged
+from surehand.files.trees import drop_old
+from surehand.git.covered import prints_nothing, tracked_secrets
+from surehand.git.kept import git_dirs_touched, is_set_up
+from surehand.sandbox import probe
+from surehand.sandbox.client import Launcher, LauncherFailure
+from surehand.sandbox.plan import GIT_INFO, Plan, closed_plan, open_plan
+from surehand.state import locations
+from surehand.state.private_folder import TRIALS, PrivateFolder, clear_abandoned
+
+if TYPE_CHECKING:
+    from surehand.commands.persistent_shell import ShellWithMemory
+    from surehand.core.session import Session
+    from surehand.core.settings import SandboxSettings
+    from surehand.history.history import Who
+    from surehand.sandbox.records import Record
+
+_NO_SANDBOX: Final = (
+    'Set [sandbox] mode = "preferred" to be asked instead, or "off" to run commands as you. '
+    "`surehand doctor` shows what this system can enforce."
+)
+
+
+_RENEWED: Final = (
+    "the shell was started anew before this command, because what the sandbox has to cover changed: "
+    "its variables are gone"
+)
+
+_NO_FILES: Final = ("/dev", "/proc", "/sys")
+LOOK_S: Final = 1.0
+"""How long new secrets deep in the workspace may lie before they are looked for."""
+
+
+class Shells:
+    """Starts the session's launcher on first use, and a new one when the old is gone or no longer fits."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._launcher: Launcher | None = None
+        self._retired: list[Launcher] = []
+        self._journals: dict[str, int] = {}
+        """Journals of commands that are not yet in the history, with what holds them for us."""
+        self._trials: Launcher | None = None
+        self._servers: list[Launcher] = []
+        self.no_layers = ""
+        """Why layers over the workspace could not be mounted, once that was found out."""
+        self._memory: ShellWithMemory | None = None
+        self.turn = asyncio.Lock()
+        """Held by the one command that uses the shell with memory."""
+        self._starting = asyncio.Lock()
+        self._private: PrivateFolder | None = None
+        self._tidied = False
+        self._secrets: frozenset[str] = frozenset()
+        self._opened: tuple[str, ...] = ()
+        self._shown: dict[str, None] = {}
+        self._sockets: tuple[str, ...] | None = None
+        self._folders: Mapping[str, int] = {}
+        self._next_look = 0.0
+        self._uncovered: tuple[str, ...] | None = None
+        self._outdated = False
+        self._young: set[str] = set()
+        self._for_git: tuple[tuple[str, ...], Launcher] | None = None
+        """The secrets that git tracks, and the launcher that does not cover them."""
+        self._record: Record | None = None
+
+    @property
+    def private_dir(self) -> str:
+        """A folder of the session's own for temporary files, gone when it closes."""
+        if self._private is None:
+            clear_abandoned()
+            self._private = PrivateFolder.make()
+        return self._private.path
+
+    def environment(self, call_id: str) -> dict[str, str]:
+        """Return the variables a command of this session sees."""
+        own = {"TMPDIR": self.private_dir, "SUREHAND_SESSION": self.session.id, "SUREHAND_CALL": call_id}
+        return cleaned(os.environ, {**own, **self.session.environment})
+
+    def output_file(self, name: str) -> str | None:
+        """Return where the whole of a long output goes."""
+        base = self.session.state_dir or self.private_dir
+        try:
+            folder = locations.private_dir(os.path.join(base, "output"))
+            if not self._tidied:
+                self._tidied = True
+                drop_old(folder)
+        except OSError:
+            return None
+        return os.path.join(folder, name)
+
+    async def shell_with_memory(self) -> tuple[ShellWithMemory, str]:
+        """Return the shell that remembers directory and variables, and what is to be said when it is a new one."""
+        from surehand.commands.persistent_shell import ShellWithMemory
+
+        launcher, note = await self.launcher(), ""
+        if self._memory is None or not self._memory.alive or self._memory.launcher is not launcher:
+            if self._memory is not None:
+                note = _RENEWED if self._memory.alive else ""
+                await self._memory.close()
+            folder = locations.private_dir(os.path.join(self.private_dir, "shell"))
+            environment = self.environment("shell")
+            self._memory = ShellWithMemory(launcher, folder, self.session.cwd, environment)
+        return self._memory, note
+
+    def alters(self, names: Iterable[str], cwd: str, text: str) -> str:
+        """Say why commands of these names may be others than they seem in the shell with memory, as it stands."""
+        if self._memory is None or not self._memory.alive:
+            return ""
+        return self._memory.memory.alters(names, cwd, os.environ.get("PATH") or DEFAULT_PATH, text)
+
+    def show(self, paths: Iterable[str]) -> None:
+        """Let commands read paths outside the workspace from now on: those of a call that was permitted.
+
+        A launcher that hides one of them is replaced before the next command. Secrets stay covered. A path whose name
+        lies in the workspace is not followed out of it: it may have been swapped for a link since it was judged.
+        """
+        outside = [path for path in map(os.path.normpath, paths) if not inside(path, self.session.roots)]
+        real = dict.fromkeys(os.path.realpath(path) for path in outside if os.path.exists(path))
+        known = (*self.session.roots, *self._shown, *_NO_FILES)
+        if new := [path for path in real if path != "/" and not inside(path, known) and not is_secret(path)]:
+            self._shown |= dict.fromkeys(new)
+            plan = self._launcher.plan if self._launcher is not None else None
+            if plan is not None and any(inside(each, plan.closed) and not inside(each, plan.shown) for each in new):
+                self._outdated = True
+
+    def uncovered(self) -> tuple[str, ...]:
+        """Return the secrets in the workspace that commands could read: none where mounts cover them."""
+        abilities = probe.abilities()
+        if self.session.settings.sandbox.mode == "off" or abilities.namespaces or not abilities.enough:
+            return ()
+        now = time.monotonic()
+        if self._uncovered is None or (now >= self._next_look and not unchanged(self._folders)):
+            self._next_look = now + LOOK_S
+            plan = self.closed_plan(namespaces=False)
+            self._folders = plan.folders
+            self._uncovered = tuple(path for path in plan.masked if inside(path, plan.writable))
+        return self._uncovered
+
+    def stand_in(self, cwd: str) -> None:
+        """Raise ToolFailure where a command's directory is gone; the session goes back to the nearest that is there."""
+        if _is_folder(cwd) or not _is_folder(self.session.workspace):
+            return  # a workspace that is gone is told when its launcher starts
+        back = cwd
+        while not (_is_folder(back) and inside(back, self.session.roots)) and back != "/":
+            back = os.path.dirname(back)
+        back = back if back != "/" else self.session.workspace
+        own = self.session.cwd == cwd
+        if own:
+            self.session.cwd = back
+        raise ToolFailure(
+            f"the directory {cwd} is no longer there, so that nothing ran",
+            code="precondition_failed",
+            hint=f"Commands run in {back} from now on." if own else "",
+        )
+
+    async def trial_launcher(self) -> Launcher | None:
+        """Return a launcher for trying commands: contained and without network whatever the session allows.
+
+        None where the system has no namespaces; a trial then needs a launcher of its own.
+        """
+        current = await self.launcher()
+        if current.plan.namespaces and not current.plan.network:
+            return current
+        if self._trials is not None and not self._trials.closed and self._trials.plan.holds():
+            return self._trials
+        if not probe.abilities().namespaces:
+            return None
+        try:
+            self._trials = await Launcher.start(replace(self.closed_plan(namespaces=True), network=False))
+        except LauncherFailure as failure:
+            probe.note_failure(str(failure))
+            return None
+        return self._trials
+
+    def trial_folder(self, name: str) -> str:
+        """Return where the copy of a trial goes; no command can reach it by that name."""
+        return os.path.join(self.private_dir, TRIALS, name)
+
+    def journal(self, who: Who, plan: Plan) -> str:
+        """Return a new folder for what a command's files held before; raise ToolFailure where none can be made."""
+        from surehand.history import change_logs
+
+        base = os.path.join(self.session.state_dir or self.private_dir, "journals")
+        history = self.session.settings.history
+        limit_bytes = min(history.command_mb, history.limit_mb) << 20
+        folder, lock = change_logs.make(base, who, plan.refused, limit_bytes)
+        self._journals[folder] = lock
+        return folder
+
+    def release_journal(self, folder: str) -> None:
+        """Let go of a command's journal; what is still in it is brought in by the next look at the history."""
+        if (lock := self._journals.pop(folder, None)) is not None:
+            os.close(lock)
+
+    async def launcher(self) -> Launcher:
+        """Return the launcher, started when it must be."""
+        await self._look_deeper()
+        current = self._launcher
+        if current is not None and not current.closed and self._fits():
+            return current
+        async with self._starting:
+            if self._launcher is None or self._launcher.closed or not self._fits():
+                if self._launcher is not None:
+                    self._retired.append(self._launcher)
+                await self._close_idle()
+                self._launcher = await self._start()
+            return self._launcher
+
+    async def server_launcher(self) -> tuple[Launcher, str] | None:
+        """Return a launcher for servers that a project names, and the cache they may write; None: nothing contains.
+
+        They have the machine's network: a server is there to reach something.
+        """
+        if self.session.settings.sandbox.mode == "off" or not probe.available():
+            return None
+        cache = locations.server_cache(self.session.workspace)
+        plan = self.closed_plan(namespaces=probe.abilities().namespaces)
+        launcher = await self._started(replace(plan, network=True, writable=(*plan.writable, cache)))
+        self._servers.append(launcher)
+        return launcher, cache
+
+    async def _close_idle(self) -> None:
+        """End launchers that were replaced, once their last command is done."""
+        for launcher in [each for each in self._retired if not each.busy]:
+            self._retired.remove(launcher)
+            await launcher.close()
+
+    def _fits(self) -> bool:
+        """A secret that came to lie in the workspace since must be covered too, and one that was replaced again."""
+        launcher = self._launcher
+        if launcher is None or not launcher.plan.namespaces:
+            return launcher is None or (launcher.plan.holds() and not self._outdated)
+        if self.session.opens() != self._opened:
+            return False
+        known = not self._outdated and secrets_at_top(self.session.roots) <= self._secrets
+        return known and launcher.plan.holds()
+
+    async def _look_deeper(self) -> None:
+        """Look for new secrets further down too: only now and then, and when some folder has changed."""
+        launcher, now = self._launcher, time.monotonic()
+        if launcher is None or not launcher.plan.namespaces or now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        await asyncio.to_thread(self._compare, launcher.plan)
+
+    def _compare(self, plan: Plan) -> None:
+        if unchanged(self._folders):
+            return
+        fresh = self.closed_plan(namespaces=True)
+        self._folders = fresh.folders
+        same = all(
+            set(now) <= set(then)
+            for now, then in (
+                (fresh.masked, plan.masked),
+                (fresh.pinned, plan.pinned),
+                (fresh.sockets, plan.sockets),
+            )
+        )
+        self._outdated = self._outdated or not same
+
+    def touched_repositories(self, paths: Iterable[str], plan: Plan) -> list[str]:
+        """Return the folders of git that a command touched by changing `paths`; its new ones are kept from then on.
+
+        `plan` is what the command was held to.
+        """
+        found = git_dirs_touched(paths, plan.roots)
+        if whole := {path for path in found if path not in plan.pinned and is_set_up(path)}:
+            self._young |= whole
+            self._outdated = True
+        return found
+
+    async def _start(self) -> Launcher:
+        if not _is_folder(self.session.workspace):
+            raise workspace_failure(self.session.workspace)
+        self._secrets = frozenset(secrets_at_top(self.session.roots))
+        self._opened = self.session.opens()
+        mode = self.session.settings.sandbox.mode
+        launcher = await self._contained() if mode != "off" and probe.available() else None
+        if launcher is None:
+            if mode == "required":
+                raise ToolFailure(
+                    f"the sandbox is required and this system cannot contain commands: {probe.abilities().why_not}",
+                    code="tool_unavailable",
+                    hint=_NO_SANDBOX,
+                )
+            launcher = await self._started(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+        self._folders, self._outdated = launcher.plan.folders, False
+        self._note(launcher)
+        return launcher
+
+    async def _contained(self) -> Launcher | None:
+        """Start a contained launcher with all the system can; None when that is not enough."""
+        abilities = probe.abilities()
+        if abilities.namespaces:
+            try:
+                return await Launcher.start(self.closed_plan(namespaces=True))
+            except LauncherFailure as failure:
+                probe.note_failure(str(failure))
+        if not probe.abilities().enough:
+            return None
+        return await self._started(self.closed_plan(namespaces=False))
+
+    async def _started(self, plan: Plan) -> Launcher:
+        try:
+            return await Launcher.start(plan)
+        except LauncherFailure as failure:
+            raise ToolFailure(f"commands cannot run here: {failure}", code="tool_unavailable") from failure
+
+    async def launcher_for(self, commands: Sequence[Sequence[str]]) -> Launcher:
+        """Return the launcher for a line of git commands: one that covers no file git tracks, where they print none."""
+        current, session = await self.launcher(), self.session
+        if not current.plan.namespaces or not (secrets := tracked_secrets(session.workspace, current.plan.masked)):
+            return current
+        if not prints_nothing(commands, session.workspace, session.roots):
+            return current
+        if self._for_git is not None and self._for_git[0] == secrets and not self._for_git[1].closed:
+            return self._for_git[1]
+        if self._for_git is not None:
+            self._retired.append(self._for_git[1])
+        self._for_git = secrets, await self._started(self.closed_plan(namespaces=True, uncovered=secrets))
+        return self._for_git[1]
+
+    async def git_launcher(self, also: Sequence[str] = ()) -> Launcher:
+        """Return a launcher of the caller's own for git, which may write in further folders."""
+        if self.session.settings.sandbox.mode == "off" or not probe.available():
+            return await self._started(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+        return await self._started(self.closed_plan(namespaces=probe.abilities().namespaces, also=also))
+
+    def closed_plan(self, *, namespaces: bool, also: Sequence[str] = (), uncovered: Sequence[str] = ()) -> Plan:
+        """Return what is enforced on this session's commands as things lie now; `also` may be written in, too."""
+        session = self.session
+        own = [locations.home(), os.path.dirname(locations.user_settings())]
+        plan = closed_plan(
+            session.workspace,
+            session.roots[1:],
+            session.settings.sandbox,
+            self.private_dir,
+            namespaces=namespaces,
+            own=own,
+            opened=(*session.opens(), *also),
+            readable=session.settings.permissions.allow,
+            added=self._shown,
+            keeps_out=session.keeps_out,
+            keeps_as_is=session.keeps_as_is,
+            young=self._young,
+            uncovered=uncovered,
+        )
+        hidden = tuple(os.path.join(self.private_dir, name) for name in (TRIALS, GIT_INFO))
+        return replace(plan, sockets=self._foreign(plan.sockets), hidden=hidden)
+
+    def _foreign(self, sockets: tuple[str, ...]) -> tuple[str, ...]:
+        """Leave out sockets of the session's own servers: in the machine's network they cannot be told from others'.
+
+        There, those in the workspace count that were there when the session began.
+        """
+        if self._sockets is None:
+            self._sockets = sockets
+        if not self.session.settings.sandbox.network:
+            return sockets
+        return tuple(each for each in sockets if each in self._sockets or not inside(each, self.session.roots))
+
+    def _note(self, launcher: Launcher) -> None:
+        """Write down which processes belong to whom, for `surehand ps` and `surehand reap`."""
+        if self._record is not None:
+            self._record.remove()
+        if self.session.state_dir is not None:
+            from surehand.sandbox.records import Record, clear_dead
+
+            clear_dead()
+            self._record = Record.write(self.session.id, self.session.workspace, launcher.pid, self.private_dir)
+
+    async def close(self) -> None:
+        """End every command and take the private temp away."""
+        if self._memory is not None:
+            await self._memory.close()
+        own_git = self._for_git and self._for_git[1]
+        for launcher in (self._launcher, self._trials, own_git, *self._servers, *self._retired):
+            if launcher is not None:
+                await launcher.close()
+        for folder in list(self._journals):
+            self.release_journal(folder)
+        if self._record is not None:
+            self._record.remove()
+        if self._private is not None:
+            if _is_small(self._private.path):
+                self._private.remove()
+            else:
+                await asyncio.to_thread(self._private.remove)
+
+
+def _is_small(folder: str) -> bool:
+    """Tell whether removing a folder is quicker than starting a thread for it."""
+    return sum(1 for each in os.walk(folder) for _ in each[2][:100]) < 100
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def in_force(launcher: Launcher) -> dict[str, Any]:
+    """Return what contains the commands of this launcher, as plain data for results and `doctor`."""
+    plan, facts = launcher.plan, launcher.facts
+    if not plan.contained:
+        return {"active": False}
+    means = [
+        name
+        for name, there in (
+            ("namespaces", facts["namespaces"]),
+            (f"landlock {facts['landlock']}", facts["landlock"]),
+            ("seccomp", facts["seccomp"]),
+            ("limits", True),
+        )
+        if there
+    ]
+    return {
+        "active": True,
+        "by": means,
+        "network": plan.network,
+        "writable": list(plan.writable),
+        "secrets_covered": len(plan.masked) if plan.namespaces else 0,
+        "limits": dict(plan.limits),
+        **({"problems": list(facts["problems"])} if facts["problems"] else {}),
+    }
+
+
+def sandbox_missing(settings: SandboxSettings) -> str:
+    """Return why a preferred sandbox is not to be had here, or an empty text."""
+    if settings.mode != "preferred" or probe.available():
+        return ""
+    return f"no sandbox here: {probe.abilities().why_not}"
+
+
+SHELLS: Final[Kept[Shells]] = Kept("shells", make=Shells, close=Shells.close)

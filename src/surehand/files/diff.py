@@ -1,0 +1,389 @@
+"""Diffs: of two texts, and of an edit by its window alone, never by comparing whole files.
+
+    splice_diff(data, splices, UTF8, "a.py")     # what the edit changes, with three lines around
+    text_diff(before, after, "a.py")             # two texts, compared line by line
+    snippet(data, start, end, UTF8)              # the changed lines with their numbers, as Read shows them
+
+All are unified diffs that `patch` understands as long as no line is cut; very long lines and very many changes are
+cut, and say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import AnyStr, Final
+
+from surehand.core.counted import counted
+from surehand.core.frozen import frozen
+from surehand.files.text import Encoding, Splice, line_at, with_feeds
+
+CONTEXT: Final = 3
+LINE_LIMIT: Final = 2000
+"""A longer line is shown without its middle."""
+_AROUND: Final = 300
+"""Characters shown of a very long line before and after what changed in it."""
+HUNK_LIMIT: Final = 100
+_SPLICE_LIMIT: Final = 2000
+_COMPARE_LIMIT: Final = 4_000_000
+"""Above this product of line counts a comparison would take seconds; the lines are shown as one block."""
+_REACH_BYTES: Final = 64 * 1024
+"""How far a line end is looked for; must be a multiple of four, the widest character."""
+_NARROW_FROM_BYTES: Final = 256 * 1024
+_NARROW_BYTES: Final = 64 * 1024
+NO_NEWLINE: Final = "\\ No newline at end of file"
+
+
+@frozen
+class Block:
+    """Whole lines that become other lines: where the old ones stand, and both texts."""
+
+    start: int
+    end: int
+    old: list[str]
+    new: list[str]
+
+
+def splice_diff(
+    data: bytes, splices: Sequence[Splice], encoding: Encoding, path: str, *, first_line: int | None = None
+) -> str:
+    """Return the unified diff of `splices`, read from the lines they touch and three around.
+
+    `first_line` is the number of the line the first splice begins in, where the caller knows it: counting lines is
+    what costs most in a large file.
+    """
+    blocks = list(_blocks(data, splices[:_SPLICE_LIMIT], encoding))
+    shown, left = blocks[:HUNK_LIMIT], len(blocks) - HUNK_LIMIT + max(0, len(splices) - _SPLICE_LIMIT)
+    lines = _header(path)
+    shift = counted = number = 0
+    if first_line is not None and splices:
+        counted, number = _line_start(data, splices[0].start, encoding), first_line - 1
+    for group in _near(data, shown, encoding):
+        above = _lines_before(data, group[0].start, encoding)
+        number += _line_ends(data, counted, group[0].start, encoding)
+        counted = group[0].start
+        body, old_count, new_count = _hunk(data, group, above, encoding)
+        first = number + 1 - len(above)
+        lines.append(f"@@ -{_range(first, old_count)} +{_range(first + shift, new_count)} @@")
+        lines += body
+        shift += new_count - old_count
+    if left > 0:
+        lines.append(f"... and {left} more places")
+    return "\n".join(lines) + "\n"
+
+
+def text_diff(before: str, after: str, path: str, *, limit_lines: int | None = None) -> str:
+    """Return the unified diff of two texts, empty when they are equal; cut after `limit_lines`, and said so."""
+    if before == after:
+        return ""
+    old, new = _split(before), _split(after)
+    head, tail = _common(old, new)
+    return _within(limit_lines, [*_header(path), *_compared(old, new, head, tail)])
+
+
+def _within(limit_lines: int | None, lines: list[str]) -> str:
+    if limit_lines is not None and len(lines) > limit_lines:
+        lines = [*lines[:limit_lines], f"... {counted(len(lines) - limit_lines, 'more line')} of diff"]
+    return "\n".join(lines) + "\n"
+
+
+def narrow_diff(before: bytes, after: bytes, encoding: Encoding, path: str) -> str | None:
+    """Return the diff of two large contents that differ in one narrow place, without decoding them; None otherwise."""
+    if min(len(before), len(after)) < _NARROW_FROM_BYTES or not encoding.self_synchronizing:
+        return None
+    head = _agreeing(before, after)
+    stop = len(before) - _agreeing_back(before, after, min(len(before), len(after)) - head)
+    while _inside_character(before, head, encoding):
+        head -= 1
+    while _inside_character(before, stop, encoding):
+        stop += 1
+    old, new = before[head:stop], after[head : len(after) - len(before) + stop]
+    if max(len(old), len(new)) > _NARROW_BYTES or max(old.count(b"\n"), new.count(b"\n")) > HUNK_LIMIT:
+        return None
+    return splice_diff(before, [Splice(head, stop, new)], encoding, path)
+
+
+def creation_diff(text: str, path: str, *, limit_lines: int | None = None) -> str:
+    """Return the diff of a new file; cut after `limit_lines`, and said so."""
+    lines = _split(text)
+    shown = [line for each in lines for line in _marked("+", each)]
+    header = ["--- /dev/null", _header(path)[1], f"@@ -0,0 +{_range(1, len(lines))} @@"]
+    return _within(limit_lines, [*header, *shown])
+
+
+def _header(path: str) -> list[str]:
+    return [f"--- {one_line(path)}", f"+++ {one_line(path)}"]
+
+
+def one_line(path: str) -> str:
+    """Return a path as it is shown among other lines: a name must not look like some of them."""
+    if path.isprintable():
+        return path
+    from surehand.files.sanitize import visible
+
+    return visible(path, lines=False)
+
+
+def snippet(
+    data: bytes,
+    start: int,
+    end: int,
+    encoding: Encoding,
+    *,
+    context: int = 4,
+    limit: int = 24,
+    first_line: int | None = None,
+) -> str:
+    """Return the lines round the bytes from `start` to `end` with their numbers (`cat -n`).
+
+    `first_line` is the number of the line that holds `start`, where the caller knows it.
+    """
+    data = with_feeds(data, encoding)
+    first = _line_start(data, start, encoding)
+    above = _lines_before(data, first, encoding, context)
+    last = _line_stop(data, max(start, end - 1), encoding)
+    middle = _split(_text(data, first, last, encoding))
+    if middle:
+        middle[0] = _focused(middle[0], *(len(_text(data, first, place, encoding)) for place in (start, end)))
+    lines = [*above, *middle, *_lines_after(data, last, encoding, context)]
+    number = (line_at(data, first, encoding) if first_line is None else first_line) - len(above)
+    shown = [f"{number + index:6}\t{_bounded(line.rstrip(chr(13) + chr(10)))}" for index, line in enumerate(lines)]
+    if len(shown) > limit:
+        half = limit // 2
+        shown = [*shown[:half], f"   ... {len(shown) - 2 * half} lines ...", *shown[-half:]]
+    return "\n".join(shown)
+
+
+def _blocks(data: bytes, splices: Sequence[Splice], encoding: Encoding) -> Iterator[Block]:
+    """Turn splices into blocks of whole lines; splices on touching lines make one block."""
+    spans = [
+        (_line_start(data, splice.start, encoding), _touched_stop(data, splice, encoding), splice) for splice in splices
+    ]
+    together: list[list[tuple[int, int, Splice]]] = []
+    for span in spans:
+        if together and span[0] < together[-1][-1][1]:
+            together[-1].append(span)
+        else:
+            together.append([span])
+    for group in together[: HUNK_LIMIT + 1]:
+        start, stop = group[0][0], max(span[1] for span in group)
+        yield _trimmed(data, start, stop, [span[2] for span in group], encoding)
+    for group in together[HUNK_LIMIT + 1 :]:
+        yield Block(group[0][0], group[-1][1], [], [])
+
+
+def _touched_stop(data: bytes, splice: Splice, encoding: Encoding) -> int:
+    """Return where the lines a splice touches end: through the line after it when it eats or adds a line end."""
+    feed = encoding.encode("\n")
+    ends_clean = splice.end > splice.start and data[splice.end - encoding.unit : splice.end] == feed
+    if ends_clean and (not splice.new or splice.new.endswith(feed)):
+        return splice.end
+    return _line_stop(data, splice.end, encoding)
+
+
+def _trimmed(data: bytes, start: int, stop: int, splices: list[Splice], encoding: Encoding) -> Block:
+    # A line longer than we look is shown by a part of it.
+    opening = "" if _begins_line(data, start, encoding) else "…"
+    closing = "" if stop == len(data) or _begins_line(data, stop, encoding) else "…\n"
+    pieces, position = [opening], start
+    for splice in splices:
+        pieces += [_text(data, position, splice.start, encoding), encoding.decode(splice.new, "replace")]
+        position = splice.end
+    pieces += [_text(data, position, stop, encoding), closing]
+    old, new = _split(opening + _text(data, start, stop, encoding) + closing), _split("".join(pieces))
+    head, tail = _common(old, new)
+    for _ in range(head):
+        start = _line_stop(data, start, encoding)
+    for _ in range(tail):
+        stop = _line_start(data, stop - encoding.unit, encoding)
+    return Block(start, stop, old[head : len(old) - tail], new[head : len(new) - tail])
+
+
+def _near(data: bytes, blocks: list[Block], encoding: Encoding) -> Iterator[list[Block]]:
+    """Group blocks whose context lines meet."""
+    group: list[Block] = []
+    for block in blocks:
+        if group and _line_ends(data, group[-1].end, block.start, encoding, limit=2 * CONTEXT + 1) > 2 * CONTEXT:
+            yield group
+            group = []
+        group.append(block)
+    if group:
+        yield group
+
+
+def _hunk(data: bytes, group: list[Block], above: list[str], encoding: Encoding) -> tuple[list[str], int, int]:
+    body = [line for each in above for line in _marked(" ", each)]
+    old_count = new_count = len(above)
+    for index, block in enumerate(group):
+        if index:
+            between = _split(_text(data, group[index - 1].end, block.start, encoding))
+            body += [line for each in between for line in _marked(" ", each)]
+            old_count, new_count = old_count + len(between), new_count + len(between)
+        old, new = _showing_difference(block.old, block.new)
+        body += [line for each in old for line in _marked("-", each)]
+        body += [line for each in new for line in _marked("+", each)]
+        old_count, new_count = old_count + len(block.old), new_count + len(block.new)
+    below = _lines_after(data, group[-1].end, encoding)
+    body += [line for each in below for line in _marked(" ", each)]
+    return body, old_count + len(below), new_count + len(below)
+
+
+def _showing_difference(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
+    """Return lines that became others so that of very long ones the part that differs is seen."""
+    shown = list(old), list(new)
+    for index, (before, after) in enumerate(zip(old, new, strict=False)):
+        if max(len(before), len(after)) > LINE_LIMIT:
+            head = _agreeing(before, after)
+            tail = _agreeing(before[head:][::-1], after[head:][::-1])
+            for lines, text in zip(shown, (before, after), strict=True):
+                lines[index] = _focused(text, head, len(text) - tail)
+    return shown
+
+
+def _compared(old: list[str], new: list[str], head: int, tail: int) -> Iterator[str]:
+    """Yield the hunks between two lists of lines that agree on `head` first and `tail` last ones."""
+    from difflib import SequenceMatcher
+
+    first, stop_old, stop_new = max(0, head - CONTEXT), len(old) - tail, len(new) - tail
+    last_old, last_new = min(len(old), stop_old + CONTEXT), min(len(new), stop_new + CONTEXT)
+    window_old, window_new = old[first:last_old], new[first:last_new]
+    if len(window_old) * len(window_new) > _COMPARE_LIMIT:
+        groups = [[("replace", head, stop_old, head, stop_new)]]
+        window_old, window_new, first = old, new, 0
+    else:
+        matcher = SequenceMatcher(None, window_old, window_new, autojunk=False)
+        groups = matcher.get_grouped_opcodes(CONTEXT)
+    for group in groups:
+        (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
+        yield f"@@ -{_range(first + i1 + 1, i2 - i1)} +{_range(first + j1 + 1, j2 - j1)} @@"
+        for tag, a1, a2, b1, b2 in group:
+            if tag == "equal":
+                yield from (line for each in window_old[a1:a2] for line in _marked(" ", each))
+                continue
+            before, after = _showing_difference(window_old[a1:a2], window_new[b1:b2])
+            yield from (line for each in before for line in _marked("-", each))
+            yield from (line for each in after for line in _marked("+", each))
+
+
+def _marked(sign: str, line: str) -> list[str]:
+    """Return a line of a diff, with the note that a last line without its end needs."""
+    if line.endswith("\n"):
+        return [sign + _bounded(line[:-1])]
+    return [sign + _bounded(line), NO_NEWLINE]
+
+
+def _focused(line: str, start: int, end: int) -> str:
+    """Return a line, or of a very long one the characters from `start` to `end` with some around them."""
+    text = line.rstrip("\r\n")
+    if len(text) <= LINE_LIMIT:
+        return line
+    first, last = max(0, start - _AROUND), min(len(text), end + _AROUND)
+    before = f"…({first} characters)…" if first else ""
+    after = f"…({len(text) - last} characters)…" if last < len(text) else ""
+    return before + _bounded(text[first:last], LINE_LIMIT - 100) + after + line[len(text) :]
+
+
+def _bounded(text: str, limit: int = LINE_LIMIT) -> str:
+    """Return a line, or the beginning and the end of a very long one."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]}…({len(text) - limit} characters)…{text[-limit // 2 :]}"
+
+
+def _range(first: int, count: int) -> str:
+    return f"{first - 1 if count == 0 else first}" + ("" if count == 1 else f",{count}")
+
+
+def _inside_character(data: bytes, position: int, encoding: Encoding) -> bool:
+    if position >= len(data):
+        return False
+    return bool(position % encoding.unit) or (encoding.codec == "utf-8" and 0x80 <= data[position] < 0xC0)
+
+
+def _agreeing_back(one: bytes, other: bytes, most: int) -> int:
+    """Return how many of the last `most` bytes two contents have in common."""
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        if one[len(one) - middle : len(one) - least] == other[len(other) - middle : len(other) - least]:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def _agreeing(one: AnyStr, other: AnyStr) -> int:
+    """Return how many characters two texts have in common at the front; halved again and again, for long ones."""
+    least, most = 0, min(len(one), len(other))
+    while least < most:
+        middle = (least + most + 1) // 2
+        if one[least:middle] == other[least:middle]:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def _common(old: list[str], new: list[str]) -> tuple[int, int]:
+    """Return how many lines agree at the front and at the back."""
+    limit = min(len(old), len(new))
+    head = next((index for index in range(limit) if old[index] != new[index]), limit)
+    tail = next((index for index in range(limit - head) if old[-1 - index] != new[-1 - index]), limit - head)
+    return head, tail
+
+
+def _split(text: str) -> list[str]:
+    """Split at LF only: a CR belongs to its line, as patch sees it."""
+    lines = text.split("\n")
+    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _text(data: bytes, start: int, end: int, encoding: Encoding) -> str:
+    return encoding.decode(data[start:end], "replace") if start < end else ""
+
+
+def _line_start(data: bytes, position: int, encoding: Encoding) -> int:
+    """Return where the line that holds `position` begins, or a place in it when it is longer than we look."""
+    feed, floor = encoding.encode("\n"), max(0, position - _REACH_BYTES)
+    at = data.rfind(feed, floor, position)
+    while at >= 0 and at % encoding.unit:
+        at = data.rfind(feed, floor, at)
+    if at >= 0:
+        return at + len(feed)
+    return floor or (len(encoding.bom) if data.startswith(encoding.bom) else 0)
+
+
+def _line_stop(data: bytes, position: int, encoding: Encoding) -> int:
+    feed, ceiling = encoding.encode("\n"), min(len(data), position + _REACH_BYTES)
+    at = data.find(feed, position, ceiling)
+    while at >= 0 and at % encoding.unit:
+        at = data.find(feed, at + 1, ceiling)
+    return at + len(feed) if at >= 0 else ceiling
+
+
+def _begins_line(data: bytes, position: int, encoding: Encoding) -> bool:
+    unit = encoding.unit
+    return position <= len(encoding.bom) or data[position - unit : position] == encoding.encode("\n")
+
+
+def _line_ends(data: bytes, start: int, end: int, encoding: Encoding, limit: int | None = None) -> int:
+    if limit is not None and end - start > LINE_LIMIT * limit:
+        return limit
+    return _text(data, start, end, encoding).count("\n") if encoding.unit > 1 else data.count(b"\n", start, end)
+
+
+def _lines_before(data: bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
+    start = position
+    for _ in range(count if _begins_line(data, position, encoding) else 0):
+        if start <= len(encoding.bom) or position - start > LINE_LIMIT * count:
+            break
+        start = _line_start(data, start - encoding.unit, encoding)
+    return _split(_text(data, start, position, encoding))
+
+
+def _lines_after(data: bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
+    stop = position
+    for _ in range(count if _begins_line(data, position, encoding) else 0):
+        if stop >= len(data) or stop - position > LINE_LIMIT * count:
+            break
+        stop = _line_stop(data, stop, encoding)
+    return _split(_text(data, position, stop, encoding))

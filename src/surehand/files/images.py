@@ -1,0 +1,304 @@
+"""Pictures as a model can take them: upright, JPEG, PNG, GIF or WebP, bounded in pixels and bytes.
+
+What is fine as it is goes through byte for byte (after it has been decoded once, so that a broken file is found
+here). Anything else is turned upright, scaled down and encoded again. Only the first picture of an animation or of
+a file with several pages is shown.
+
+What decoding would cost is judged by the header, before a pixel is decoded: a file of a few kilobytes must not cost
+gigabytes. Scaling goes band by band, so that besides the decoded image only the small one is ever held.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.files import png_rows
+from surehand.files.png_rows import PngRows, orientation_data
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Rows = Callable[[int, int], "Image"]
+"""Gives the rows of an image from one to before another; asked from top to bottom."""
+LONGEST_SIDE: Final = 1568
+OUTPUT_BYTES: Final = 3_500_000
+"""Encoded in base64 this stays under the five megabytes that models take."""
+FILE_BYTES: Final = 64 * 1024 * 1024
+MEMORY_BYTES: Final = 256 * 1024 * 1024
+PAINTED_PIXELS: Final = 800_000_000
+"""How much work a picture may be: see `_painted`."""
+# A file this much smaller than its pixels is suspicious: photographs and screenshots stay far under this ratio, bombs
+# reach a thousand and more. It gets less memory and less time.
+RATIO_LIMIT: Final = 200
+SMALL_FILE_BYTES: Final = 32 * 1024 * 1024
+SMALL_FILE_PIXELS: Final = 200_000_000
+DECODED_ANYWAY: Final = 1920 * 1080
+"""Pixels of a suspicious file in a format whose decoder takes several times its size (`_DECODER_BYTES`)."""
+TEXT_BYTES: Final = 1024 * 1024
+_ONE_AT_A_TIME: Final = Lock()
+
+ACCEPTED: Final = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif", "WEBP": "image/webp"}
+READABLE: Final = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "HEIF", "AVIF", "BMP")
+
+_PIXEL_BYTES: Final = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2}
+"""What a decoded pixel takes by its mode; four bytes where nothing is said."""
+_DECODER_BYTES: Final = {"WEBP": 12, "AVIF": 10, "HEIF": 12}
+"""What a decoder takes for a pixel besides: these hold the whole picture themselves, some of them twice."""
+_WORK_BYTES: Final = 4 * 1024 * 1024
+"""For a band while it is scaled, and for the encoder."""
+_BAND_PIXELS: Final = 250_000
+_TURNS: Final[dict[Any, Any]] = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+"""The orientation a camera noted → what `transpose` calls the way back (`PIL.Image.Transpose`, loaded late)."""
+_ORIENTATION: Final = 0x0112
+_SCANNED: Final = ("JPEG", "MPO")
+_SCAN: Final = b"\xff\xda"
+
+
+@frozen
+class Picture:
+    """A picture ready for a model, and what it was."""
+
+    data: bytes
+    mime_type: str
+    width: int
+    height: int
+    format: str
+    original_width: int
+    original_height: int
+    animated: bool = False
+
+    @property
+    def converted(self) -> bool:
+        """Whether it was turned, scaled or encoded again."""
+        return (self.width, self.height) != (self.original_width, self.original_height) or (
+            ACCEPTED.get(self.format) != self.mime_type
+        )
+
+
+def prepared(content: bytes, path: str) -> Picture:
+    """Return the picture in `content`; raise ToolFailure for one that is broken, too large or a bomb."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with _guarded(), Image.open(io.BytesIO(content), formats=READABLE) as image:
+            return _prepared(image, content, path)
+    except UnidentifiedImageError:
+        raise broken(path, "it is no image that can be read") from None
+    except Image.DecompressionBombError as problem:
+        raise _too_large(path, str(problem)) from None
+    except ToolFailure:
+        raise
+    except MemoryError:
+        raise broken(path, "it needs too much memory") from None
+    except Exception as problem:  # decoders of damaged files raise almost anything
+        raise broken(path, str(problem) or type(problem).__name__) from None
+
+
+def broken(path: str, why: str) -> ToolFailure:
+    """Return the error for an image that cannot be shown."""
+    return ToolFailure(
+        f"{path} cannot be shown as an image: {why}",
+        hint="The file may be damaged or cut off; check it with Bash `file`, or make it anew.",
+        details={"path": path, "reason": "broken_image"},
+    )
+
+
+@contextmanager
+def _guarded() -> Generator[None]:
+    """Decode one picture at a time, without warnings on stderr and with little room for text hidden in a PNG.
+
+    Both are settings of the whole process that others may rely on, so they are set back.
+    """
+    from importlib import import_module
+
+    from PIL import Image, PngImagePlugin
+
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if "HEIF" not in Image.OPEN:
+            Image.preinit()
+            import_module("pi_heif").register_heif_opener(thumbnails=False)
+        before = PngImagePlugin.MAX_TEXT_MEMORY
+        PngImagePlugin.MAX_TEXT_MEMORY = TEXT_BYTES
+        try:
+            yield
+        finally:
+            PngImagePlugin.MAX_TEXT_MEMORY = before
+
+
+def _judge(image: Image, content: bytes, path: str, full: tuple[int, int]) -> None:
+    """Refuse what would take too much memory or time; called once the size to decode at is settled."""
+    pixels = full[0] * full[1]
+    memory, painted = MEMORY_BYTES, PAINTED_PIXELS
+    if pixels * 4 > len(content) * RATIO_LIMIT:
+        anyway = image.format in _DECODER_BYTES and pixels <= DECODED_ANYWAY
+        memory, painted = MEMORY_BYTES if anyway else SMALL_FILE_BYTES, SMALL_FILE_PIXELS
+    if _memory(image, content, pixels) > memory or _painted(image, content, pixels) > painted:
+        size = f"{full[0]:,} x {full[1]:,} pixels"
+        raise _too_large(path, f"an image of {size} in a file of {len(content):,} bytes")
+
+
+def _too_large(path: str, why: str) -> ToolFailure:
+    return ToolFailure(
+        f"{path} is refused: {why}",
+        hint=f"Scale it down first, for example with Bash `convert`; at most {MEMORY_BYTES >> 20} MiB are spent on a "
+        f"picture, {SMALL_FILE_BYTES >> 20} MiB where the file is far too small for it.",
+        details={"path": path, "reason": "image_too_large"},
+    )
+
+
+def _painted(image: Image, content: bytes, pixels: int) -> int:
+    """Return how many pixels a JPEG paints: all of them with every scan, and a scan may be a few bytes long.
+
+    Other formats count eight times: their pixels are decoded and scaled one by one.
+    """
+    if image.format not in _SCANNED:
+        return pixels * 8
+    return pixels * (content.count(_SCAN) if _in_scans(image, content) else 1)
+
+
+def _memory(image: Image, content: bytes, full_pixels: int) -> int:
+    """Return how many bytes it takes to decode an image of which so many pixels are stored, and to scale it."""
+    width, height = _fitting(image.size)
+    small = width * height * 4 + _WORK_BYTES
+    if _in_bands(image):
+        return small
+    stored = _PIXEL_BYTES.get(image.mode, 4)
+    decoder = stored if image.format == "TIFF" else _DECODER_BYTES.get(image.format or "", 0)
+    coefficients = full_pixels * 2 * len(image.getbands()) if _in_scans(image, content) else 0
+    return image.width * image.height * (stored + decoder) + coefficients + small
+
+
+def _in_scans(image: Image, content: bytes) -> bool:
+    """Say whether a JPEG comes in several scans: then the coefficients of all of it are held, at full size."""
+    if image.format not in _SCANNED:
+        return False
+    at = 2
+    while content[at : at + 2] not in (_SCAN, b""):
+        at += 2 + int.from_bytes(content[at + 2 : at + 4])
+    return bool(image.info.get("progressive")) or content[at + 4 : at + 5] < bytes([len(image.getbands())])
+
+
+def _prepared(image: Image, content: bytes, path: str) -> Picture:
+    width, height = image.size
+    kind = "JPEG" if image.format == "MPO" else image.format or ""
+    image.draft("RGB", _fitting(image.size))  # a JPEG can be decoded at a half, a quarter or an eighth of its size
+    _judge(image, content, path, (width, height))
+    animated = bool(getattr(image, "is_animated", False))
+    if _in_bands(image):
+        rows, turn = PngRows(image, content), _noted_turn(image, content)
+    else:
+        image.load()
+        rows, turn = _rows_of(image), _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+    fits = max(width, height) <= LONGEST_SIDE and len(content) <= OUTPUT_BYTES
+    if kind in ACCEPTED and fits and turn is None:
+        return Picture(content, ACCEPTED[kind], width, height, kind, width, height, animated)
+    plain = _scaled(image, rows)
+    upright = plain if turn is None else plain.transpose(turn)
+    data, mime_type = _encoded(upright, kind)
+    return Picture(data, mime_type, *upright.size, kind, width, height, animated)
+
+
+def _in_bands(image: Image) -> bool:
+    """Say whether a picture is to be decoded band by band; not one so wide that a band is most of it."""
+    slim = (image.height / _fitting(image.size)[1] * 8 + 8) * image.width <= _BAND_PIXELS * 4
+    return slim and max(image.size) > LONGEST_SIDE and png_rows.fits(image)
+
+
+def _noted_turn(image: Image, content: bytes) -> Any:
+    """Return how a PNG is turned upright without decoding it."""
+    from PIL.Image import Image
+
+    if "exif" not in image.info and (noted := orientation_data(content)):
+        image.info["exif"] = noted
+    return _TURNS.get(Image.getexif(image).get(_ORIENTATION, 1))
+
+
+def _rows_of(image: Image) -> Rows:
+    return lambda start, stop: image.crop((0, start, image.width, stop))
+
+
+def _fitting(size: tuple[int, int]) -> tuple[int, int]:
+    """Return the size within bounds that has the shape of `size`."""
+    scale = min(1.0, LONGEST_SIDE / max(size))
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def _scaled(image: Image, rows: Rows) -> Image:
+    """Return the picture in bounds and in a plain mode, made in bands: never a second one of the full size."""
+    from PIL.Image import new
+
+    size, (width, height) = _fitting(image.size), image.size
+    plain = _plain_mode(image)
+    if size == image.size:
+        return plain(rows(0, height))
+    scale = height / size[1]
+    margin = int(scale * 3) + 2  # what the filter sees beyond a band
+    step = max(1, int(_BAND_PIXELS / width / scale))
+    small: Image | None = None
+    for top in range(0, size[1], step):
+        count = min(step, size[1] - top)
+        first, last = top * scale, min(float(height), (top + count) * scale)
+        start, stop = max(0, int(first) - margin), min(height, int(last) + margin)
+        band: Any = plain(rows(start, stop))
+        band = band.resize((size[0], count), box=(0, first - start, width, last - start), reducing_gap=2.0)
+        small = small or new(band.mode, size)
+        small.paste(band, (0, top))
+    assert small is not None
+    return small
+
+
+def _plain_mode(image: Image) -> Callable[[Image], Image]:
+    """Return what turns (a part of) the image to grey, RGB or RGBA of eight bits: what scaling and encoders take."""
+    if image.mode in ("L", "RGB", "RGBA"):
+        return lambda part: part
+    if image.mode.startswith(("I", "F")):
+        return _eight_bits(image)
+    if image.mode in ("LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        return lambda part: part.convert("RGBA")
+    mode = "L" if image.mode == "1" else "RGB"
+    return lambda part: part.convert(mode)
+
+
+def _eight_bits(image: Image) -> Callable[[Image], Image]:
+    """Spread the values of 16 or 32 bits the image has over 8; a plain conversion would clip them to white."""
+    low, high = cast("tuple[float, float]", image.getextrema())
+    scale = 255 / (high - low) if high > low else 0.0
+    spread: Callable[[Any], Any] = lambda value: value * scale - low * scale  # noqa: E731
+    return lambda part: cast("Any", part.convert("F")).point(spread).convert("L")
+
+
+def _encoded(image: Image, kind: str) -> tuple[bytes, str]:
+    """Return the picture as PNG where lines and transparency matter, otherwise as JPEG; smaller until it fits."""
+    if image.mode == "RGBA" or kind in ("PNG", "GIF", "BMP"):
+        data = _saved(image, "PNG")
+        if len(data) <= OUTPUT_BYTES:
+            return data, "image/png"
+    flat = _on_white(image) if image.mode == "RGBA" else image
+    data = b""
+    for quality in (85, 70, 50, 30):
+        data = _saved(flat, "JPEG", quality=quality)
+        if len(data) <= OUTPUT_BYTES:
+            break
+    return data, "image/jpeg"
+
+
+def _saved(image: Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def _on_white(image: Image) -> Image:
+    from PIL import Image
+
+    page = Image.new("RGB", image.size, "white")
+    page.paste(image, mask=image.getchannel("A"))
+    return page

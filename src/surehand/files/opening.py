@@ -1,0 +1,168 @@
+"""Opening what a caller named for reading: one way in, and a clear word for everything that is no plain file."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Final
+
+from surehand.core.errors import ToolFailure
+from surehand.files.paths import (
+    missing_failure,
+    open_at_hand,
+    open_beneath,
+    os_failure,
+    readable_roots,
+    refuse_special,
+    root_of,
+)
+from surehand.files.secret_links import SECRET_LINKS
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+
+CHUNK: Final = 1 << 20
+
+
+class Source:
+    """A file or folder held open: reads go through `fd`, so nothing that happens to the name matters any more.
+
+    `with open_file(path, ctx) as source:` closes it, and turns what the system says of a failing read into words.
+    """
+
+    __slots__ = ("fd", "outside", "path", "real", "stat")
+
+    def __init__(self, fd: int, path: str, real: str, status: os.stat_result, outside: bool) -> None:
+        self.fd = fd
+        self.path = path
+        """As it was named, made absolute."""
+        self.real = real
+        """Where it lies, links resolved."""
+        self.stat = status
+        self.outside = outside
+        """True when it lies in none of the session's roots."""
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        os.close(self.fd)
+        if isinstance(problem, OSError):
+            raise os_failure(problem, self.path, "read") from None
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the file."""
+        return self.stat.st_size
+
+    @property
+    def origin(self) -> str:
+        """Where its text comes from, as results say it."""
+        return "outside" if self.outside else "workspace"
+
+
+def open_file(path: str, ctx: ToolContext) -> Source:
+    """Open the regular file at the absolute `path`; raise ToolFailure for a folder, a device, a missing name."""
+    source = _opened(path, ctx)
+    if stat.S_ISDIR(source.stat.st_mode):
+        os.close(source.fd)
+        raise ToolFailure(
+            f"{path} is a directory, not a file",
+            hint="List it with fs.list_dir or Bash `ls`, then read a file in it.",
+            details={"path": path, "reason": "directory"},
+        )
+    return source
+
+
+def open_folder(path: str, ctx: ToolContext) -> Source:
+    """Open the folder at the absolute `path`; raise ToolFailure for anything else."""
+    source = _opened(path, ctx)
+    if not stat.S_ISDIR(source.stat.st_mode):
+        os.close(source.fd)
+        raise ToolFailure(
+            f"{path} is a file, not a directory",
+            hint="Read it with Read or fs.read_file.",
+            details={"path": path, "reason": "not_a_directory"},
+        )
+    return source
+
+
+def _opened(path: str, ctx: ToolContext) -> Source:
+    roots = readable_roots(ctx, path)
+    try:
+        fd = open_beneath(path, roots, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise missing_failure(path, ctx) from None
+    except OSError as problem:
+        raise os_failure(problem, path, "open") from None
+    try:
+        status, real = refuse_special(fd, path), _where(fd, path)
+        if status.st_nlink > 1:
+            ctx.session.keep(SECRET_LINKS).refuse(status, real)
+    except BaseException:
+        os.close(fd)
+        raise
+    # Opened beneath the session's own roots it cannot lie outside them.
+    outside = roots is not ctx.session.roots and root_of(real, [*map(os.path.realpath, ctx.session.roots)]) is None
+    return Source(fd, path, real, status, outside)
+
+
+def _where(fd: int, path: str) -> str:
+    """Return the real path of an open file: from the kernel where it tells, so that a swapped name cannot lie."""
+    if sys.platform == "linux":
+        try:
+            return os.readlink(f"/proc/self/fd/{fd}").removesuffix(" (deleted)")
+        except OSError:  # a container without /proc
+            pass
+    return os.path.realpath(path)
+
+
+def open_at_once(path: str, ctx: ToolContext) -> Source | None:
+    """Open a regular file of the session's roots, if its name and status lie in memory; None in all other cases.
+
+    For who must not wait, not even for a disk. Nothing is told of failures: whoever can wait finds them again.
+    """
+    try:
+        fd = open_at_hand(path, ctx.session.roots)
+    except (OSError, ToolFailure):
+        return None
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # of another name of it, whoever can wait finds out
+        os.close(fd)
+        return None
+    return Source(fd, path, _where(fd, path), status, outside=False)
+
+
+def read_at_once(fd: int, size: int) -> bytes | None:
+    """Return the first `size` bytes if all of them lie in memory; None when there are fewer or a disk has them."""
+    if sys.platform != "linux":
+        return None
+    buffer = bytearray(size)
+    try:
+        count = os.preadv(fd, [buffer], 0, os.RWF_NOWAIT)
+    except OSError:  # EAGAIN: on the disk; EOPNOTSUPP: this file system cannot tell
+        return None
+    return bytes(buffer) if count == size else None
+
+
+def digest_of_file(fd: int) -> str:
+    """Return the digest of a whole file (the same as `digest_of` its content) without holding it."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    position = 0
+    while part := os.pread(fd, CHUNK, position):
+        digest.update(part)
+        position += len(part)
+    return digest.hexdigest()
+
+
+def read_up_to(fd: int, limit: int) -> bytes:
+    """Return at most `limit` bytes from the start; the size a file claims is not believed."""
+    parts: list[bytes] = []
+    position = 0
+    while position < limit and (part := os.pread(fd, min(limit - position, CHUNK), position)):
+        parts.append(part)
+        position += len(part)
+    return b"".join(parts)

@@ -1,0 +1,227 @@
+"""What some bytes are: text, a picture, a PDF, a program. Judged by their beginning, never by a file's name alone.
+
+    found = sniff(head)              # head: the first HEAD_BYTES of a file or of a command's output
+    found.kind                       # "text", "image", "pdf" or "binary"
+    found.format                     # "PNG image", "ELF program"; "" when nothing better is known
+
+A known signature counts only where the bytes round it fit, so that a text which happens to begin with `BM`, `MZ` or
+`GIF89a` stays a text.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+from typing import Final, Literal
+
+from surehand.core.frozen import frozen
+from surehand.files.text import HEAD_BYTES, Encoding, detect
+
+__all__ = ["HEAD_BYTES", "Found", "Kind", "has_control", "looks_like_text", "signature", "sniff", "wide_encoding"]
+
+Kind = Literal["text", "image", "pdf", "binary"]
+
+
+@frozen
+class Found:
+    """What the bytes are, in a word for programs (`kind`, `mime`) and one for people (`format`)."""
+
+    kind: Kind
+    format: str = ""
+    mime: str = "application/octet-stream"
+
+
+TEXT: Final = Found("text", "text", "text/plain")
+UNKNOWN: Final = Found("binary", "binary data")
+PDF: Final = Found("pdf", "PDF document", "application/pdf")
+
+
+def _binary(name: str, mime: str = "application/octet-stream") -> Found:
+    return Found("binary", name, mime)
+
+
+def _image(name: str, mime: str) -> Found:
+    return Found("image", f"{name} image", mime)
+
+
+ZIP: Final = _binary("ZIP archive", "application/zip")
+GZIP: Final = _binary("GZIP archive", "application/gzip")
+TAR: Final = _binary("TAR archive", "application/x-tar")
+ELF: Final = _binary("ELF program", "application/x-elf")
+MACH_O_32: Final = _binary("Mach-O program (32 bit)", "application/x-mach-binary")
+MACH_O_64: Final = _binary("Mach-O program (64 bit)", "application/x-mach-binary")
+MACH_O_FAT: Final = _binary("Mach-O program (universal)", "application/x-mach-binary")
+WASM: Final = _binary("WebAssembly module", "application/wasm")
+JAVA: Final = _binary("Java class", "application/java-vm")
+HEIC: Final = _image("HEIC", "image/heic")
+AVIF: Final = _image("AVIF", "image/avif")
+VIDEO: Final = _binary("MP4 video", "video/mp4")
+
+# Signatures at the very beginning. A text could begin with those made of letters and digits alone: they count only
+# with a control byte near by.
+_SIGNATURES: Final[tuple[tuple[bytes, Found], ...]] = (
+    (b"\x7fELF", ELF),
+    (b"\x89PNG\r\n\x1a\n", _image("PNG", "image/png")),
+    (b"\xff\xd8\xff", _image("JPEG", "image/jpeg")),
+    (b"\x1f\x8b", GZIP),
+    (b"PK\x03\x04", ZIP),
+    (b"PK\x05\x06", ZIP),
+    (b"PK\x07\x08", ZIP),
+    (b"\x00asm", WASM),
+    (b"\xfe\xed\xfa\xce", MACH_O_32),
+    (b"\xce\xfa\xed\xfe", MACH_O_32),
+    (b"\xfe\xed\xfa\xcf", MACH_O_64),
+    (b"\xcf\xfa\xed\xfe", MACH_O_64),
+    (b"II*\x00", _image("TIFF", "image/tiff")),
+    (b"MM\x00*", _image("TIFF", "image/tiff")),
+    (b"II+\x00", _image("TIFF", "image/tiff")),
+    (b"MM\x00+", _image("TIFF", "image/tiff")),
+    (b"\x00\x00\x01\x00", _binary("Windows icon", "image/vnd.microsoft.icon")),
+    (b"\xff\x0a", _binary("JPEG XL image", "image/jxl")),
+    (b"\x00\x00\x00\x0cJXL ", _binary("JPEG XL image", "image/jxl")),
+    (b"\x00\x00\x00\x0cjP  ", _binary("JPEG 2000 image", "image/jp2")),
+    (b"\xfd7zXZ\x00", _binary("XZ archive", "application/x-xz")),
+    (b"7z\xbc\xaf\x27\x1c", _binary("7z archive", "application/x-7z-compressed")),
+    (b"\x28\xb5\x2f\xfd", _binary("Zstandard archive", "application/zstd")),
+    (b"\x04\x22\x4d\x18", _binary("LZ4 archive")),
+    (b"Rar!\x1a\x07", _binary("RAR archive", "application/vnd.rar")),
+    (b"SQLite format 3\x00", _binary("SQLite database", "application/vnd.sqlite3")),
+    (
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        _binary("Microsoft Office document (old format)", "application/x-ole-storage"),
+    ),
+    (b"\x1a\x45\xdf\xa3", _binary("Matroska or WebM video", "video/x-matroska")),
+    (b"\x00\x01\x00\x00\x00", _binary("TrueType font", "font/ttf")),
+    (b"wOFF\x00\x01\x00\x00", _binary("WOFF font", "font/woff")),
+    (b"\x89HDF\r\n\x1a\n", _binary("HDF5 data", "application/x-hdf5")),
+    (b"\x93NUMPY", _binary("NumPy array")),
+    (b"BC\xc0\xde", _binary("LLVM bitcode")),
+    (b"\xd4\xc3\xb2\xa1", _binary("network capture", "application/vnd.tcpdump.pcap")),
+    (b"\xed\xab\xee\xdb", _binary("RPM package", "application/x-rpm")),
+    (b"\x80\x02}", _binary("Python pickle")),
+    (b"GIF87a", _image("GIF", "image/gif")),
+    (b"GIF89a", _image("GIF", "image/gif")),
+    (b"BZh", _binary("BZIP2 archive", "application/x-bzip2")),
+    (b"MZ", _binary("Windows program", "application/vnd.microsoft.portable-executable")),
+    (b"8BPS", _binary("Photoshop image", "image/vnd.adobe.photoshop")),
+    (b"ID3", _binary("MP3 audio", "audio/mpeg")),
+    (b"OggS", _binary("Ogg audio or video", "audio/ogg")),
+    (b"fLaC", _binary("FLAC audio", "audio/flac")),
+    (b"wOF2", _binary("WOFF2 font", "font/woff2")),
+    (b"OTTO", _binary("OpenType font", "font/otf")),
+    (b"PACK", _binary("Git pack")),
+    (b"DIRC", _binary("Git index")),
+    (b"PAR1", _binary("Parquet data", "application/vnd.apache.parquet")),
+)
+
+_BY_FIRST_BYTE: Final = {
+    magic[:1]: tuple(each for each in _SIGNATURES if each[0][0] == magic[0]) for magic, _ in _SIGNATURES
+}
+_RIFF: Final = {
+    b"WEBP": _image("WebP", "image/webp"),
+    b"WAVE": _binary("WAV audio", "audio/wav"),
+    b"AVI ": _binary("AVI video", "video/x-msvideo"),
+}
+_HEIC_BRANDS: Final = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
+_OFFICE: Final = ((b"word/", "Word document"), (b"xl/", "Excel workbook"), (b"ppt/", "PowerPoint presentation"))
+# What no text holds: control characters other than BEL, BS, TAB, LF, VT, FF, CR and ESC.
+_CONTROL: Final = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})
+
+
+def sniff(head: bytes) -> Found:
+    """Return what a file that begins with `head` is."""
+    return signature(head) or (TEXT if looks_like_text(head) else UNKNOWN)
+
+
+def signature(head: bytes) -> Found | None:
+    """Return the known format that `head` begins with, or None."""
+    for magic, found in _BY_FIRST_BYTE.get(head[:1], ()):
+        if head.startswith(magic) and (not magic.isalnum() or has_control(head[:64])):
+            return _office(head) or found if found is ZIP else found
+    looks = (*_LOOKS_BY_FIRST_BYTE.get(head[:1], ()), _pdf, _tar)
+    return next((found for look in looks if (found := look(head))), None)
+
+
+def has_control(head: bytes) -> bool:
+    """Say whether there is a byte no text has (NUL and most control characters)."""
+    return len(head.translate(None, _CONTROL)) != len(head)
+
+
+def looks_like_text(head: bytes) -> bool:
+    """Say whether bytes without a known signature can be a text, in whatever encoding.
+
+    NULs are found in text only as UTF-16 or UTF-32; many control characters make data. Bytes that are no UTF-8 may
+    well be a text in another encoding.
+    """
+    if b"\0" in head or head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return wide_encoding(head) is not None
+    return (len(head) - len(head.translate(None, _CONTROL))) * 10 <= len(head)
+
+
+def wide_encoding(head: bytes) -> Encoding | None:
+    """Return UTF-16 or UTF-32 where a file begins so, None for data and for all encodings of one byte a unit."""
+    if b"\0" not in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return None
+    whole = len(head) - len(head) % 4
+    # The head may end inside a pair of surrogates; one unit less then makes it whole.
+    parts = (head[:whole], head[: whole - 2], head)
+    found = next((each for part in parts if (each := detect(part)) and each.unit > 1), None)
+    if found is None:
+        return None
+    # Almost any two bytes are a character of UTF-16: without a mark, blanks or line ends must prove that it is text.
+    return found if found.bom or any(blank in found.decode(head, "ignore") for blank in " \n\r") else None
+
+
+def _office(head: bytes) -> Found | None:
+    names = head[30:2048]
+    if b"[Content_Types].xml" not in names and b"_rels/" not in names:
+        return None
+    kind = next((name for mark, name in _OFFICE if mark in head), "Office document")
+    return _binary(f"{kind} (ZIP archive)", "application/vnd.openxmlformats-officedocument")
+
+
+def _pdf(head: bytes) -> Found | None:
+    # Readers accept a little before the header: a mark, blank lines, the junk of a mail gateway.
+    at = head.find(b"%PDF-", 0, 1024)
+    return PDF if at == 0 or (at > 0 and not head[:at].strip(b"\xef\xbb\xbf\r\n\t \0")) else None
+
+
+def _riff(head: bytes) -> Found | None:
+    if head[:4] != b"RIFF" or len(head) < 12 or not has_control(head[4:64]):
+        return None
+    return _RIFF.get(head[8:12], _binary("RIFF data"))
+
+
+def _bmp(head: bytes) -> Found | None:
+    header = int.from_bytes(head[14:18], "little")
+    fits = head[:2] == b"BM" and head[6:10] == b"\0\0\0\0" and header in (12, 40, 52, 56, 64, 108, 124)
+    return _image("BMP", "image/bmp") if fits else None
+
+
+def _tar(head: bytes) -> Found | None:
+    return TAR if head[257:262] == b"ustar" and b"\0" in head[:512] else None
+
+
+def _boxes(head: bytes) -> Found | None:
+    if head[4:8] != b"ftyp" or head[:1] != b"\0":
+        return None
+    length = min(max(int.from_bytes(head[:4], "big"), 16), 256)
+    brands = [head[8:12], *(head[at : at + 4] for at in range(16, length, 4))]
+    if b"avif" in brands or b"avis" in brands:
+        return AVIF
+    return HEIC if any(brand in _HEIC_BRANDS for brand in brands) else VIDEO
+
+
+def _cafe_babe(head: bytes) -> Found | None:
+    if head[:4] != b"\xca\xfe\xba\xbe":
+        return None
+    # The same four bytes open Java classes (a version of 45 or more follows) and universal programs (a small count).
+    return JAVA if int.from_bytes(head[4:8], "big") >= 40 else MACH_O_FAT
+
+
+_LOOKS_BY_FIRST_BYTE: Final[dict[bytes, tuple[Callable[[bytes], Found | None], ...]]] = {
+    b"R": (_riff,),
+    b"B": (_bmp,),
+    b"\0": (_boxes,),
+    b"\xca": (_cafe_babe,),
+}

@@ -1,0 +1,138 @@
+"""The folders in which keepers write down what commands change, until that is in the history.
+
+A folder belongs to the program that made it and to the keeper that writes in it; both hold a shared lock on it. When
+both are gone (`kill -9`), the next look at the history finds it unlocked and brings in what is there: the change is in
+the log as interrupted. A folder is made whole under another name first, so that nobody takes a new one for abandoned.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import marshal
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.errors import ToolFailure
+from surehand.files.locks import try_lock
+from surehand.files.trees import remove_tree
+from surehand.state import locations
+
+if TYPE_CHECKING:
+    from surehand.history.history import Who
+
+ABOUT: Final = "about"
+LIST: Final = "list"
+RESERVE: Final = "reserve"
+RESERVED_BYTES: Final = 1 << 20
+"""Room set aside before a command runs, for the list of what it changes and for bringing that in."""
+
+
+def make(base: str, who: Who, forbidden: Sequence[str], limit_bytes: int) -> tuple[str, int]:
+    """Make the folder of one command; return it and a descriptor that holds it. Refused where there is no room."""
+    about = {
+        "limit": limit_bytes,
+        "forbidden": list(forbidden),
+        "who": [who.tool, who.call_id, who.session_id, who.description, who.main_session_id, who.turn],
+    }
+    folder = os.path.join(base, who.call_id)
+    unfinished = f"{folder}.new"
+    try:
+        locations.private_dir(unfinished)
+        lock = os.open(unfinished, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _share(lock)
+            _fill(lock, ABOUT, marshal.dumps(about))
+            _reserve(lock)
+            os.rename(unfinished, folder)
+        except BaseException:
+            os.close(lock)
+            raise
+    except OSError as problem:
+        remove_tree(unfinished)
+        raise ToolFailure(
+            f"it was not run: what it would change could not be kept for an undo ({problem.strerror})",
+            code="precondition_failed",
+            hint=f"Free some space or check {base}. Commands that only read still run.",
+            details={"errno": errno.errorcode.get(problem.errno or 0, "")},
+        ) from problem
+    return folder, lock
+
+
+def _share(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF):
+            raise
+
+
+def _fill(folder: int, name: str, data: bytes) -> None:
+    descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+
+
+def _reserve(folder: int) -> None:
+    descriptor = os.open(RESERVE, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        os.posix_fallocate(descriptor, 0, RESERVED_BYTES)
+    except OSError as problem:
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def free_reserve(folder: str) -> None:
+    """Give back the room that was set aside."""
+    try:
+        os.unlink(os.path.join(folder, RESERVE))
+    except OSError:
+        pass
+
+
+def entries(folder: str) -> dict[str, list[Any]]:
+    """Return what a journal says of each path; a record that was cut off in the middle is none."""
+    found: dict[str, list[Any]] = {}
+    try:
+        with open(os.path.join(folder, LIST), "rb") as file:
+            while True:
+                path, *entry = marshal.load(file)
+                found[os.fsdecode(path)] = entry
+    except FileNotFoundError:
+        return {}
+    except (EOFError, ValueError, TypeError):
+        return found
+
+
+def abandoned(base: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the journals whose program and keeper are gone, each held while it is looked at, with what it is about."""
+    try:
+        names = os.listdir(base)
+    except OSError:
+        return
+    for name in names:
+        folder = os.path.join(base, name)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if not try_lock(descriptor):
+                continue
+            if (about := _about(folder)) is None or name.endswith(".new"):
+                remove_tree(folder)  # nothing had run yet
+            else:
+                yield folder, about
+        finally:
+            os.close(descriptor)
+
+
+def _about(folder: str) -> dict[str, Any] | None:
+    try:
+        with open(os.path.join(folder, ABOUT), "rb") as file:
+            return marshal.load(file)
+    except (OSError, EOFError, ValueError, TypeError):
+        return None

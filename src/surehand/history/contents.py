@@ -1,0 +1,320 @@
+"""Contents by their hash: each kept once, however many changes refer to it.
+
+Four forms. `raw` and `zlib` stand in the database row (small contents), `file` and `zfile` in a file named by the
+hash, `delta` is a list of splices on another content, so that a hundred edits of a large file cost their hundred
+differences. New contents are kept as they are, because compressing costs more than the edit; `compress` does that
+when the session closes.
+
+A large file about to be replaced is not copied but linked: its old inode moves into the store as the new one takes
+its name. Every content is checked against its hash when it is read, so a store damaged by hand is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import struct
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from surehand.core.read_state import digest_of
+from surehand.files.atomic import write_all
+from surehand.files.text import Splice, spliced
+
+SMALL_BYTES: Final = 64 * 1024
+LINK_BYTES: Final = 128 * 1024
+DELTA_DEPTH: Final = 40
+_HEAD: Final = struct.Struct("<QQQ")
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS content(
+    digest TEXT PRIMARY KEY, form TEXT NOT NULL, size INTEGER NOT NULL, stored INTEGER NOT NULL,
+    base TEXT, depth INTEGER NOT NULL DEFAULT 0, body BLOB) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS content_fresh ON content(form) WHERE form IN ('raw', 'file');
+"""
+_INSERT: Final = "INSERT OR IGNORE INTO content(digest, form, size, stored, base, depth, body) VALUES(?,?,?,?,?,?,?)"
+
+
+class Contents:
+    """The contents of one history. The caller holds the database's lock and transaction."""
+
+    def __init__(self, database: sqlite3.Connection, folder: str | None) -> None:
+        self._database = database
+        self._folder = folder
+        self.added = 0
+        """Bytes kept since somebody last looked at the limit."""
+        self.known: dict[str, int] = {}
+        """Contents known to be here, with the length of the chain they stand on."""
+        self._placed: list[str] = []
+        """Files of the store made in this transaction: they go when it does not happen."""
+        self._unneeded: dict[str, None] = {}
+        """Files of the store that go once the transaction has happened; until then they may be the only copy."""
+
+    def has(self, digest: str) -> bool:
+        """Whether a content is stored."""
+        return self._database.execute("SELECT 1 FROM content WHERE digest=?", (digest,)).fetchone() is not None
+
+    def keep(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Keep a content given in parts."""
+        if digest in self.known:
+            return
+        size = sum(len(part) for part in parts)
+        self.added += size
+        if size <= SMALL_BYTES or self._folder is None:
+            self._database.execute(_INSERT, (digest, "raw", size, size, None, 0, b"".join(parts)))
+        elif not self.has(digest):
+            self._placed.append(self.path(digest))
+            self._put(digest, parts)
+            self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
+
+    def keep_file(self, digest: str, size: int, path: str) -> None:
+        """Keep a large content that stands in a file nobody will write to: by a link, or else a copy."""
+        if self.has(digest):
+            return
+        if self._folder is None:
+            with open(path, "rb") as file:
+                self.keep(digest, [file.read()])
+            return
+        self.added += size
+        target = self.path(digest)
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        self._unneeded.pop(target, None)
+        self._placed.append(target)
+        _remove(target)  # a file that no row speaks of
+        try:
+            os.link(path, target, follow_symlinks=False)
+        except OSError:
+            _copy(path, target)
+        self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
+
+    def announce(self, digest: str, size: int) -> bool:
+        """Write down that a file of this content will be linked or copied in; False when it is kept already."""
+        self.added += size
+        return self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None)).rowcount == 1
+
+    def adopt(self, digest: str, folder_fd: int, name: str, data: bytes) -> None:
+        """Bring an announced content in: link the file that has it, or copy where that cannot be."""
+        target = self.path(digest)
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        try:
+            os.link(name, target, src_dir_fd=folder_fd, follow_symlinks=False)
+        except OSError:
+            self._put(digest, [data])
+
+    def keep_after(
+        self, digest: str, base: str, splices: Sequence[Splice], parts: Sequence[bytes | memoryview]
+    ) -> None:
+        """Keep a content that came of `splices` on another: as those, unless that would make a chain too long."""
+        if not splices or not self._keep_delta(digest, base, splices, sum(len(part) for part in parts)):
+            self.keep(digest, parts)
+
+    def _keep_delta(self, digest: str, base: str, splices: Sequence[Splice], size: int) -> bool:
+        depth = self._depth(base)
+        if depth is None or depth >= DELTA_DEPTH or digest == base:
+            return False
+        body = b"".join(_HEAD.pack(each.start, each.end, len(each.new)) + each.new for each in splices)
+        if len(body) > max(size // 2, 4096):
+            return False
+        if self._database.execute(_INSERT, (digest, "delta", size, len(body), base, depth + 1, body)).rowcount == 1:
+            self.known[digest] = depth + 1
+        return True
+
+    def _depth(self, digest: str) -> int | None:
+        if digest in self.known:
+            return self.known[digest]
+        found = self._database.execute("SELECT depth FROM content WHERE digest=?", (digest,)).fetchone()
+        if found is not None:
+            self.known[digest] = found[0]
+        return found[0] if found else None
+
+    def get(self, digest: str) -> bytes | None:
+        """Return a content, or None when it is not (or no longer) there as it was."""
+        data = self._read(digest)
+        if data is None or digest_of(data) == digest:
+            return data
+        size = self._database.execute("SELECT size FROM content WHERE digest=?", (digest,)).fetchone()[0]
+        # A program that kept the replaced file open may have appended to it; what was there before is still there.
+        return data[:size] if digest_of(data[:size]) == digest else None
+
+    def path(self, digest: str) -> str:
+        """Return where a large content's file stands."""
+        assert self._folder is not None
+        return os.path.join(self._folder, digest[:2], digest)
+
+    def forget(self, digests: Iterable[str]) -> None:
+        """Drop contents nobody refers to."""
+        self.known.clear()
+        for digest in digests:
+            self._database.execute("DELETE FROM content WHERE digest=?", (digest,))
+            if self._folder is not None:
+                self._unneeded.update(dict.fromkeys((self.path(digest), self.path(digest) + ".z")))
+
+    def committed(self) -> bool:
+        """Take note that the transaction has happened; True when files are left to `remove_unneeded`."""
+        self._placed.clear()
+        return bool(self._unneeded)
+
+    def rolled_back(self) -> None:
+        """Forget what the transaction would have changed. Called before others can begin one."""
+        self.known.clear()
+        self._unneeded.clear()
+        for path in self._placed:
+            _remove(path)
+        self._placed.clear()
+
+    def remove_unneeded(self) -> None:
+        """Remove the files that transactions have made needless, unless somebody keeps that content again by now."""
+        while self._unneeded:
+            path, _ = self._unneeded.popitem()
+            if not self._is_needed(os.path.basename(path)):
+                _remove(path)
+
+    def remove_strays(self) -> None:
+        """Remove files of the store that no row speaks of: a killed process left them."""
+        if self._folder is None:
+            return
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                if not self._is_needed(name):
+                    _remove(os.path.join(folder, name))
+
+    def _is_needed(self, name: str) -> bool:
+        digest, dot, ending = name.partition(".")
+        row = self._database.execute("SELECT form FROM content WHERE digest=?", (digest,)).fetchone()
+        return row is not None and (row[0], dot + ending) in (("file", ""), ("zfile", ".z"))
+
+    def withdraw(self, digest: str, folder_fd: int, name: str) -> None:
+        """Let go of a linked file whose replacement did not happen: the store must not share it with the user."""
+        form = self._database.execute("SELECT form FROM content WHERE digest=?", (digest,)).fetchone()
+        if self._folder is None or form != ("file",):
+            return
+        try:
+            stored, original = os.stat(self.path(digest)), os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            shared = (stored.st_dev, stored.st_ino) == (original.st_dev, original.st_ino)
+        except OSError:
+            shared = not os.path.exists(self.path(digest))  # announced, and never brought in
+        if shared:
+            self.forget([digest])
+
+    def compress(self, budget_s: float) -> None:
+        """Compress what is still kept as it was, for at most `budget_s` seconds."""
+        deadline = time.monotonic() + budget_s
+        query = "SELECT digest, form, size FROM content WHERE form IN ('raw', 'file') AND size > 256 LIMIT 500"
+        for digest, form, size in self._database.execute(query).fetchall():
+            if time.monotonic() > deadline or size > 64 * 1024 * 1024:
+                continue
+            data = self.get(digest)
+            if data is not None:
+                self._compress_one(digest, form, data)
+
+    def _compress_one(self, digest: str, form: str, data: bytes) -> None:
+        body = zlib.compress(data, 1)
+        small = form == "raw" or len(body) <= SMALL_BYTES
+        if not small:
+            self._placed.append(self.path(digest) + ".z")
+            _write(self.path(digest) + ".z", [body])
+        self._database.execute(
+            "UPDATE content SET form=?, stored=?, body=? WHERE digest=?",
+            ("zlib" if small else "zfile", len(body), body if small else None, digest),
+        )
+        if form == "file":
+            self._unneeded[self.path(digest)] = None
+
+    def total(self) -> int:
+        """Return how many bytes are kept."""
+        return self._database.execute("SELECT COALESCE(SUM(stored), 0) FROM content").fetchone()[0]
+
+    def digests(self) -> set[str]:
+        """Return what is kept."""
+        return {row[0] for row in self._database.execute("SELECT digest FROM content")}
+
+    def bases(self) -> dict[str, str]:
+        """Return which content each difference stands on."""
+        return dict(self._database.execute("SELECT digest, base FROM content WHERE base IS NOT NULL"))
+
+    def _read(self, digest: str) -> bytes | None:
+        chain: list[list[Splice]] = []
+        current = digest
+        while True:
+            query = "SELECT form, base, body FROM content WHERE digest=?"
+            row = self._database.execute(query, (current,)).fetchone()
+            if row is None:
+                return None
+            form, base, body = row
+            if form != "delta":
+                break
+            chain.append(_splices(body))
+            current = base
+        data = self._plain(current, form, body)
+        for splices in reversed(chain):
+            data = None if data is None else b"".join(spliced(data, splices))
+        return data
+
+    def _plain(self, digest: str, form: str, body: bytes | None) -> bytes | None:
+        try:
+            if form in ("file", "zfile"):
+                with open(self.path(digest) + (".z" if form == "zfile" else ""), "rb") as file:
+                    body = file.read()
+            return zlib.decompress(body or b"") if form in ("zlib", "zfile") else body
+        except (OSError, zlib.error):
+            return None
+
+    def _put(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:
+        target = self.path(digest)
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        self._unneeded.pop(target, None)
+        _write(target, parts)
+
+
+def _splices(body: bytes) -> list[Splice]:
+    splices, position = list[Splice](), 0
+    while position < len(body):
+        start, end, length = _HEAD.unpack_from(body, position)
+        position += _HEAD.size
+        splices.append(Splice(start, end, body[position : position + length]))
+        position += length
+    return splices
+
+
+def _write(path: str, parts: Sequence[bytes | memoryview]) -> None:
+    """Write a file of the store in one step; a half-written one is overwritten by the next try."""
+    unfinished = path + ".part"
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, parts)
+    except BaseException:
+        _remove(unfinished)
+        raise
+    finally:
+        os.close(fd)
+    os.rename(unfinished, path)
+
+
+def _copy(source: str, target: str) -> None:
+    unfinished = target + ".part"
+    try:
+        shutil.copyfile(source, unfinished)
+        os.chmod(unfinished, 0o600)
+    except BaseException:
+        _remove(unfinished)
+        raise
+    os.rename(unfinished, target)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def digest_parts(parts: Sequence[bytes | memoryview]) -> str:
+    """Return the digest of a content given in parts."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        hasher.update(part)
+    return hasher.hexdigest()

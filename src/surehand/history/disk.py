@@ -1,0 +1,132 @@
+"""A file as it is on the disk, and putting one back: through its folder's descriptor, no link followed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TypeAlias
+
+from surehand.core.errors import ToolFailure
+from surehand.core.read_state import digest_of
+from surehand.files.atomic import create_file, replace_file
+from surehand.history.words import ABSENT, FileState
+
+Data: TypeAlias = bytes | memoryview
+
+
+def state_at(path: str) -> tuple[FileState, bytes | None]:
+    """Return what stands at `path` and its content; FIFOs, sockets and devices count as absent."""
+    try:
+        folder = os.open(os.path.dirname(path) or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT, None
+    try:
+        return state_in(folder, os.path.basename(path))
+    finally:
+        os.close(folder)
+
+
+def state_in(folder: int, name: str) -> tuple[FileState, bytes | None]:
+    """Return what stands under `name` in an open folder, and its content."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return ABSENT, None
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        data = os.fsencode(os.readlink(name, dir_fd=folder))
+        return FileState("symlink", digest_of(data), mode, len(data)), data
+    if stat.S_ISDIR(status.st_mode):
+        return FileState("directory", "", mode), None
+    if not stat.S_ISREG(status.st_mode):
+        return ABSENT, None
+    data = read_in(folder, name)
+    return FileState("file", digest_of(data), mode, len(data)), data
+
+
+def read_in(folder: int, name: str) -> bytes:
+    """Return the bytes of a regular file in an open folder."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(name, flags, dir_fd=folder), "rb") as file:
+        return file.read()
+
+
+def put(
+    folder: int,
+    name: str,
+    now: FileState,
+    wanted: FileState,
+    data: Data | None,
+    temporary: str,
+    *,
+    flush: bool = True,
+) -> None:
+    """Make `name` what `wanted` says; `now` is what stands there. A folder that is not empty stays."""
+    if wanted.kind == "absent":
+        _remove(folder, name, now)
+    elif wanted.kind == "directory":
+        _make_folder(folder, name, now, wanted)
+    elif data is None:
+        raise ToolFailure(f"the content of {name} is no longer in the history", hint="It was dropped or damaged.")
+    elif wanted.kind == "symlink":
+        _clear_way(folder, name, now)
+        os.symlink(os.fsdecode(bytes(data)), temporary, dir_fd=folder)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        _put_file(folder, name, now, wanted, data, temporary, flush)
+
+
+def _put_file(
+    folder: int, name: str, now: FileState, wanted: FileState, data: Data, temporary: str, flush: bool
+) -> None:
+    if now.kind != "file":
+        if now.kind != "absent":
+            _remove(folder, name, now)
+        create_file(folder, name, temporary, [data], _mode_of_new(wanted.mode), flush=flush)
+        return
+    old = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if now.digest != wanted.digest:
+            replace_file(folder, name, temporary, [data], old, wanted.mode, flush=flush)
+        elif now.mode != wanted.mode:
+            os.fchmod(old, wanted.mode)
+    finally:
+        os.close(old)
+
+
+def _mode_of_new(mode: int) -> int:
+    """Return the mode for a file made anew: as root it is root's, whoever had it, and so it runs as nobody else."""
+    return mode if os.geteuid() else mode & ~(stat.S_ISUID | stat.S_ISGID)
+
+
+def _make_folder(folder: int, name: str, now: FileState, wanted: FileState) -> None:
+    if now.kind not in ("absent", "directory"):
+        _remove(folder, name, now)
+    if now.kind != "directory":
+        os.mkdir(name, 0o700, dir_fd=folder)
+    if now.kind != "directory" or wanted.mode != now.mode:
+        # By descriptor, so that no link is followed.
+        made = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.chmod(f"/proc/self/fd/{made}", wanted.mode)
+        finally:
+            os.close(made)
+
+
+def _clear_way(folder: int, name: str, now: FileState) -> None:
+    if now.kind == "directory":
+        _remove(folder, name, now)
+
+
+def _remove(folder: int, name: str, now: FileState) -> None:
+    if now.kind == "absent":
+        return
+    if now.kind != "directory":
+        os.unlink(name, dir_fd=folder)
+        return
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise

@@ -1,0 +1,557 @@
+"""`History`: what tools use to write a change down before it happens and to confirm it afterwards.
+
+    pending = history.begin(who, [FileChange(path, before, after)], before=data, after=parts)
+    ...replace the file through `pending.temporary`, under the folder's lock...
+    change_id = history.commit(pending)
+
+A tool that finds out afterwards what changed (a command) keeps the contents with `keep_bytes` or `keep_path` and
+writes all down with `record`.
+
+What a call did elsewhere than in files is taken back by a call (a compensating operation): whoever knows it writes
+it down when the call has ended, and Undo makes it, newest first among the other changes:
+
+    change_id = history.record_compensation(Who.of(ctx, "Send", "Send the letter"), Compensation("Unsend", {"id": 7}))
+
+It is an entry like any other (`Change.compensation`, no files), belongs to a turn and a session, and is listed by
+`surehand log`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.core.read_state import digest_of
+from surehand.core.session import Kept
+from surehand.files.atomic import temporary_name
+from surehand.files.text import Splice
+from surehand.history.contents import LINK_BYTES, Contents
+from surehand.history.limit import FULL, drop_oldest, drop_seen
+from surehand.history.log import Log, connect, damaged, set_aside
+from surehand.history.words import Change, ChangeKind, Compensation, FileChange, FileState
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
+    from surehand.core.session import Session
+
+MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
+_UNCHANGED: Final = "Nothing was changed."
+_CHECK_EVERY: Final = 200
+_AT_ONCE: Final = 50
+_OF_SESSION: Final = "(session = ? OR main_session = ?)"
+_STRAYS_EVERY_S: Final = 24 * 3600.0
+
+
+def _always() -> None:
+    """Stand for a change that nobody can give up half-way."""
+
+
+@frozen
+class Who:
+    """Who makes a change, and what it is in one line."""
+
+    tool: str
+    call_id: str = ""
+    session_id: str = ""
+    description: str = ""
+    main_session_id: str = ""
+    turn: str = ""
+    note: str = ""
+    check_wanted: Callable[[], None] = _always
+    """Raises ToolFailure once the call that makes the change was given up."""
+
+    @classmethod
+    def of(cls, ctx: ToolContext, tool: str, description: str) -> Who:
+        """Return who makes the change of a call."""
+        main = ctx.session.main.id
+        return cls(tool, ctx.call.id, ctx.session.id, description, main, ctx.turn, check_wanted=ctx.check_wanted)
+
+
+@frozen
+class Pending:
+    """A change written down and not yet confirmed."""
+
+    id: str
+    temporary: str
+    linked: str = ""
+    """The digest of the old content, when its file is to be linked into the store."""
+
+
+class History:
+    """The history of one workspace. Safe to use from several threads, and by several processes at once."""
+
+    def __init__(self, folder: str | None, limit_bytes: int, note: Callable[[str], None] = lambda text: None) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes if folder is not None else min(limit_bytes, MEMORY_LIMIT_BYTES)
+        self._note = note
+        self._lock = threading.RLock()
+        self._users = 1
+        self._recorded = 0
+        self._confirmed: list[str] = []
+        self._connect()
+
+    @property
+    def folder(self) -> str | None:
+        """Where it stands on the disk; None: in memory alone."""
+        return self._folder
+
+    @property
+    def most_bytes(self) -> int:
+        """The most one change may add: with more, it would push all others out."""
+        return int(self._limit_bytes * FULL)
+
+    def _connect(self) -> None:
+        folder, self._version = self._folder, 0
+        try:
+            if folder is not None:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+            self._database, trouble = connect(folder)
+        except (OSError, sqlite3.Error) as problem:
+            raise _unusable(problem) from problem
+        self.contents = Contents(self._database, None if folder is None else os.path.join(folder, "contents"))
+        self.log = Log(self._database)
+        if trouble:
+            self._note(trouble)
+
+    @contextmanager
+    def _held(self) -> Generator[None]:
+        """Hold the database; what it cannot do is a failure that says so, and a damaged one gives way to a new one."""
+        with self._lock:
+            try:
+                yield
+            except (sqlite3.Error, OSError) as problem:
+                if self._folder is None or not damaged(problem):
+                    raise _unusable(problem) from problem
+                aside = set_aside(self._folder)
+                self._confirmed.clear()
+                self._connect()
+                self._note(f"the history was damaged ({problem}); it was set aside as {aside}, and a new one begins")
+                raise ToolFailure(
+                    f"the history was damaged ({problem}); it was set aside, and a new one begins",
+                    hint=f"Try again. The old one is kept as {aside}.",
+                ) from problem
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        """Hold the database for one step that happens whole or not at all."""
+        with self._held():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                self._catch_up()
+                before = self.contents.added
+                yield
+                if self.contents.added - before > self.most_bytes:
+                    raise self._too_large(self.contents.added - before)
+                self._database.execute("COMMIT")
+            except BaseException:
+                self.contents.rolled_back()
+                if self._database.in_transaction:  # a full disk has rolled it back already
+                    self._database.execute("ROLLBACK")
+                raise
+            self._confirmed.clear()
+            if self.contents.committed():
+                self._remove_unneeded()
+
+    def _too_large(self, size: int) -> ToolFailure:
+        return ToolFailure(
+            f"this change would need {size >> 20:,} MB in the history, which keeps {self._limit_bytes >> 20:,} MB in "
+            "all: it would push out every older change",
+            code="precondition_failed",
+            hint="Raise `history.limit_mb`, or make the change with a command, which says what of it is not covered.",
+            details={"bytes": size, "limit_bytes": self._limit_bytes},
+        )
+
+    def _remove_unneeded(self) -> None:
+        """Remove files of the store that are not needed any more; where that cannot be now, recovery finds them."""
+        try:
+            self._database.execute("BEGIN IMMEDIATE")  # so that nobody begins to need one meanwhile
+            self.contents.remove_unneeded()
+            self._database.execute("COMMIT")
+        except sqlite3.Error:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+
+    def _catch_up(self) -> None:
+        """Write down what is confirmed so far, and forget what another process may have changed."""
+        version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            self._version = version
+            self.contents.known.clear()
+        if self._confirmed:
+            self.log.confirm(self._confirmed)
+
+    def begin(
+        self,
+        who: Who,
+        files: Sequence[FileChange],
+        *,
+        before: bytes | None = None,
+        after: Sequence[bytes | memoryview] | None = None,
+        splices: Sequence[Splice] = (),
+        kind: ChangeKind = "change",
+        about: Sequence[str] = (),
+        parts: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> Pending:
+        """Write down that a change begins. `before` and `after` are contents of the first file not yet kept."""
+        temporary = temporary_name(os.urandom(6).hex())
+        first, linked = files[0], ""
+        change = replace(_entry(who, files, kind, about, temporary), parts=parts or {})
+        with _before_anything_changes(), self.transaction():
+            if before is not None and len(before) >= LINK_BYTES and self._folder is not None:
+                linked = first.before.digest if self.contents.announce(first.before.digest, len(before)) else ""
+            elif before is not None:
+                self.contents.keep(first.before.digest, [before])
+            if after is not None and first.after is not None:
+                self.contents.keep_after(first.after.digest, first.before.digest, splices, after)
+            return Pending(self.log.add(change), temporary, linked)
+
+    def adopt(self, pending: Pending, folder: int, name: str, data: bytes, links: int) -> None:
+        """Bring a large old content into the store, by link where the file has no other name."""
+        if not pending.linked:
+            return
+        with _before_anything_changes():
+            try:
+                self.contents.adopt(pending.linked, folder, name if links == 1 else "", data)
+            except OSError as problem:
+                raise _unusable(problem) from problem
+
+    def commit(self, pending: Pending) -> str:
+        """Confirm a change that has happened as it was written down; return its id.
+
+        The confirmation itself is written with the next change, or when somebody looks: until then the file, which
+        holds what was written down for it, says the same.
+        """
+        with self._lock:
+            self._confirmed.append(pending.id)
+        self._bound()
+        return pending.id
+
+    def complete(
+        self,
+        pending: Pending,
+        files: Sequence[FileChange],
+        after: Sequence[bytes | memoryview],
+        splices: Sequence[Splice] = (),
+    ) -> str:
+        """Confirm a change whose new content was not known when it began; return its id.
+
+        Never fails: the files are changed already. What cannot be confirmed now is settled at the next opening.
+        """
+        first = files[0]
+        try:
+            with self.transaction():
+                if first.after is not None:
+                    self.contents.keep_after(first.after.digest, first.before.digest, splices, after)
+                self.log.finish(pending.id, files)
+        except ToolFailure as problem:
+            self._note(f"change {pending.id} is made but not yet confirmed in the history: {problem}")
+        self._bound()
+        return pending.id
+
+    def settle(self) -> None:
+        """Write down what is confirmed only in memory."""
+        if self._confirmed:
+            with self.transaction():
+                pass
+
+    def commit_reversal(self, pending: Pending) -> str:
+        """Confirm an undo or redo together with the states of what it is about; return what could not be done.
+
+        Never fails: the files are changed already, and the next look at the history settles the rest.
+        """
+        try:
+            with self.transaction():
+                self.log.confirm([pending.id])
+                if change := self.log.get(pending.id):
+                    self.log.settle_reversal(change)
+        except ToolFailure as problem:
+            return f"it is made, and will be confirmed in the history later: {problem}"
+        self._bound()
+        return ""
+
+    def abandon(self, pending: Pending, folder: int, *, may_have_happened: bool = True) -> bool:
+        """Take back what was written down of a change that failed; True when it turns out to have happened.
+
+        The file says so: an error after the new content took its name does not make the change undone. `folder` is
+        the open folder of its first path, whose lock the caller holds.
+        """
+        from surehand.history import recovery
+
+        try:
+            with self._held():
+                change = self.log.get(pending.id)
+            if change is None:
+                return False
+            with ExitStack() as stack:
+                folders = {**recovery.open_folders(change, stack), os.path.dirname(change.files[0].path): folder}
+                if may_have_happened:
+                    return bool(recovery.settle_change(self, change, folders))
+                recovery.strike(self, change, folders)
+        except (ToolFailure, OSError):  # a full disk; the next opening settles it
+            pass
+        return False
+
+    def record(
+        self,
+        who: Who,
+        changes: Sequence[FileChange],
+        *,
+        kind: ChangeKind = "change",
+        about: Sequence[str] = (),
+    ) -> str:
+        """Write down a change that has happened, whose contents are kept already; return its id."""
+        with self.transaction():
+            id = self.log.add(replace(_entry(who, changes, kind, about, ""), state="done"))
+        self._bound()
+        return id
+
+    def record_compensation(self, who: Who, compensation: Compensation) -> str:
+        """Write down the call that takes back what a call has done elsewhere than in files; return the change's id."""
+        with self.transaction():
+            return self.log.add(replace(_entry(who, (), "change", (), ""), state="done", compensation=compensation))
+
+    def record_taken_back(self, who: Who, change_id: str) -> str:
+        """Write down that the call which takes a change back was made; return the id of that undo."""
+        with self.transaction():
+            id = self.log.add(replace(_entry(who, (), "undo", (change_id,), ""), state="done"))
+            if (undone := self.log.get(id)) is not None:
+                self.log.settle_reversal(undone)
+        return id
+
+    def keep_bytes(self, data: bytes) -> str:
+        """Keep a content and return its digest."""
+        digest = digest_of(data)
+        with self.transaction():
+            self.contents.keep(digest, [data])
+        return digest
+
+    def keep_path(self, path: str) -> FileState:
+        """Keep what stands at `path` (itself, no link followed) and return its state."""
+        from surehand.history.disk import state_at
+
+        state, data = state_at(path)
+        if data is not None:
+            with self.transaction():
+                self.contents.keep(state.digest, [data])
+        return state
+
+    def content(self, digest: str) -> bytes | None:
+        """Return a kept content, or None when it is not (or no longer) there."""
+        with self._held():
+            return self.contents.get(digest)
+
+    def change(self, id: str) -> Change | None:
+        """Return a change by its id."""
+        self.settle()
+        with self._held():
+            return self.log.get(id)
+
+    def begun(self) -> list[Change]:
+        """Return the changes that are begun and not confirmed, oldest first."""
+        self.settle()
+        with self._held():
+            return self.log.intents()
+
+    def changes(
+        self,
+        *,
+        limit: int = -1,
+        session_id: str | None = None,
+        path: str | None = None,
+        call_id: str | None = None,
+        turn: str | None = None,
+    ) -> list[Change]:
+        """Return confirmed changes, newest first; of one session, path, call or turn when given."""
+        condition, values = "state != 'intent'", list[str]()
+        if turn is not None:
+            condition, values = condition + " AND turn = ?", [turn]
+        if call_id is not None:
+            condition, values = condition + " AND call = ?", [*values, call_id]
+        if session_id is not None:
+            condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]
+        self.settle()
+        with self._held():
+            found = self.log.select(condition, values, limit=-1 if path else limit)
+        if path is None:
+            return found
+        below = path.rstrip("/") + "/"
+        found = [each for each in found if any(f.path == path or f.path.startswith(below) for f in each.files)]
+        return found[:limit] if limit >= 0 else found
+
+    def standing(
+        self,
+        kind: ChangeKind = "change",
+        *,
+        limit: int = -1,
+        session_id: str | None = None,
+        after: int = 0,
+        turns: Sequence[str] | None = None,
+    ) -> list[Change]:
+        """Return changes of a kind that are not taken back, newest first; of a session, of turns, after a number."""
+        condition, values = "state = 'done' AND kind = ? AND number > ?", list[str | int]((kind, after))
+        if turns is not None:
+            condition += f" AND turn IN ({','.join('?' * len(turns))})"
+            values += turns
+        if session_id is not None:
+            condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]
+        self.settle()
+        with self._held():
+            return self.log.select(condition, values, limit=limit)
+
+    def latest_first(self, condition: str) -> Iterator[Change]:
+        """Yield the entries of the log that meet a condition, newest first, read as they are wanted."""
+        self.settle()
+        below = sys.maxsize
+        while True:
+            with self._held():
+                found = self.log.select(f"number < ? AND {condition}", (below,), limit=_AT_ONCE)
+            yield from found
+            if len(found) < _AT_ONCE:
+                return
+            below = found[-1].number
+
+    def partial_undos(self) -> dict[str, set[str]]:
+        """Return, by change, the paths of it that undos have taken back without the rest of it."""
+        with self._held():
+            return self.log.partial_undos()
+
+    def seen(self, digest: str) -> bytes | None:
+        """Return a content that a session has read or written here, also in an earlier process."""
+        with self._held():
+            row = self._database.execute("SELECT body FROM seen WHERE digest=?", (digest,)).fetchone()
+            return zlib.decompress(row[0]) if row else self.contents.get(digest)
+
+    def write_seen(self, contents: Mapping[str, bytes]) -> None:
+        """Keep what a session has read, for the processes that continue it; the oldest make room."""
+        rows = [(digest, time.time(), zlib.compress(data, 1)) for digest, data in contents.items()]
+        with self.transaction():
+            self._database.executemany("INSERT OR REPLACE INTO seen(digest, at, body) VALUES(?,?,?)", rows)
+            drop_seen(self._database)
+
+    def dropped(self) -> str:
+        """Say what the size limit has taken from the history, or return an empty text."""
+        with self._held():
+            return self.log.fact("dropped")
+
+    def share(self) -> History:
+        """Return this history for a session below its own: the last of those who use it closes it."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def close(self) -> None:
+        """Write what is still in memory, compress, keep to the limit, and let go of the database."""
+        with self._lock:
+            self._users -= 1
+            if self._users > 0:
+                return
+            try:
+                if self._folder is not None:
+                    self._tidy()
+            finally:
+                self._database.close()
+
+    def remove_strays(self) -> None:
+        """Remove from the store what a killed process left there: contents of changes that never came about."""
+        with self.transaction():
+            self.contents.remove_strays()
+            self.log.set_fact("strays_removed", str(time.time()))
+
+    def _tidy(self) -> None:
+        try:
+            with self.transaction():
+                self.contents.compress(budget_s=0.25)  # and what is confirmed is written down
+                last = float(self.log.fact("strays_removed", "0"))
+            self._keep_to_limit()
+            if not last <= time.time() <= last + _STRAYS_EVERY_S:
+                self.remove_strays()
+        except (ToolFailure, OSError) as problem:
+            self._note(str(problem))
+
+    def _bound(self) -> None:
+        """Keep to the limit from time to time; never fails, for the files are changed already."""
+        self._recorded += 1
+        if self._recorded % _CHECK_EVERY == 0 or self.contents.added > self._limit_bytes // 10:
+            self.contents.added = 0
+            try:
+                self._keep_to_limit()
+            except ToolFailure as problem:
+                self._note(str(problem))
+
+    def _keep_to_limit(self) -> None:
+        with self._held():
+            if self.contents.total() <= self._limit_bytes:
+                return
+        with self.transaction():
+            dropped = drop_oldest(self.log, self.contents, self._limit_bytes)
+        with self._held():
+            self._database.execute("PRAGMA incremental_vacuum").fetchall()
+        if dropped:
+            self._note(self.dropped())
+
+
+def _entry(who: Who, files: Sequence[FileChange], kind: ChangeKind, about: Sequence[str], temporary: str) -> Change:
+    return Change(
+        id="0",
+        tool=who.tool,
+        files=tuple(files),
+        kind=kind,
+        state="intent",
+        about=tuple(about),
+        session_id=who.session_id,
+        main_session_id=who.main_session_id,
+        turn=who.turn,
+        call_id=who.call_id,
+        description=who.description,
+        note=who.note,
+        temporary=temporary,
+    )
+
+
+@contextmanager
+def _before_anything_changes() -> Generator[None]:
+    """Say of a failure of the history that nothing was changed: only where that is certain."""
+    try:
+        yield
+    except ToolFailure as problem:
+        if not problem.hint.startswith(_UNCHANGED):
+            problem.hint = f"{_UNCHANGED} {problem.hint}".strip()
+        raise
+
+
+def _unusable(problem: Exception) -> ToolFailure:
+    number = getattr(problem, "errno", None)
+    return ToolFailure(
+        f"the history cannot be written: {problem}",
+        hint="Free some space or check the state folder (`surehand config path` names it).",
+        details={"errno": errno.errorcode.get(number, str(number))} if number else None,
+    )
+
+
+def _open(session: Session) -> History:
+    from surehand.history.recovery import recovered
+
+    if session.parent is not None:
+        return session.parent.keep(HISTORY).share()
+    folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
+    limit = session.settings.history.limit_mb * 1024 * 1024
+    return recovered(History(folder, limit, lambda text: session.emit("note", message=text)))
+
+
+async def _close(history: History) -> None:
+    history.close()
+
+
+HISTORY: Final[Kept[History]] = Kept("history", make=_open, close=_close)
+"""The session's history: `ctx.session.keep(HISTORY)`."""

@@ -1,0 +1,280 @@
+"""The list of changes, in SQLite (write-ahead log): several processes append to it and read it at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from surehand.history import contents
+from surehand.history.words import Change, Compensation, FileChange, FileState
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS change(
+    number INTEGER PRIMARY KEY, at REAL NOT NULL, session TEXT NOT NULL, call TEXT NOT NULL, tool TEXT NOT NULL,
+    description TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, about TEXT NOT NULL, temporary TEXT NOT NULL,
+    files TEXT NOT NULL, main_session TEXT NOT NULL DEFAULT '', turn TEXT NOT NULL DEFAULT '',
+    note TEXT NOT NULL DEFAULT '', compensation TEXT NOT NULL DEFAULT '', parts TEXT NOT NULL DEFAULT '');
+CREATE INDEX IF NOT EXISTS change_intent ON change(number) WHERE state = 'intent';
+CREATE TABLE IF NOT EXISTS seen(digest TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS fact(name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+_COLUMNS: Final = (
+    "number, at, session, call, tool, description, kind, state, about, temporary, files,"
+    " main_session, turn, note, compensation, parts"
+)
+VERSION: Final = 2
+_UPGRADES: Final = {
+    1: """
+ALTER TABLE change ADD COLUMN main_session TEXT NOT NULL DEFAULT '';
+ALTER TABLE change ADD COLUMN turn TEXT NOT NULL DEFAULT '';
+ALTER TABLE change ADD COLUMN note TEXT NOT NULL DEFAULT '';
+ALTER TABLE change ADD COLUMN compensation TEXT NOT NULL DEFAULT '';
+ALTER TABLE change ADD COLUMN parts TEXT NOT NULL DEFAULT '';
+UPDATE change SET main_session = session, turn = call;
+"""
+}
+"""What brings a database of an older version to the next one."""
+
+
+def connect(folder: str | None) -> tuple[sqlite3.Connection, str]:
+    """Open the database of a history folder (None: in memory). Returns it, and a note when a broken one was set aside.
+
+    The database syncs on checkpoints, not on every change: a killed process loses nothing, a power cut may lose the
+    latest entries but never breaks the older ones.
+    """
+    if folder is None:
+        return _prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)), ""
+    path = os.path.join(folder, "history.db")
+    try:
+        return _opened(path), ""
+    except sqlite3.DatabaseError as problem:
+        if not damaged(problem):
+            raise
+        aside = set_aside(folder)
+        return _opened(path), f"the history could not be read ({problem}); it was set aside as {aside}"
+
+
+class Unreadable(sqlite3.DatabaseError):
+    """A row does not hold what was written into it."""
+
+
+def damaged(problem: Exception) -> bool:
+    """Say whether a database will not get well by itself, as a locked one or a full disk may."""
+    code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    return (
+        isinstance(problem, Unreadable)
+        or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        or (code == sqlite3.SQLITE_ERROR and str(problem).startswith("no such table"))
+    )
+
+
+def set_aside(folder: str) -> str:
+    """Move the database of a history folder out of the way; return its new name."""
+    path = os.path.join(folder, "history.db")
+    aside = f"{path}.broken-{time.time_ns()}"
+    os.rename(path, aside)
+    for extra in ("-wal", "-shm"):
+        if os.path.exists(path + extra):
+            os.rename(path + extra, aside + extra)
+    return aside
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=15, isolation_level=None, check_same_thread=False)
+    try:
+        return _prepared(database)
+    except BaseException:
+        database.close()
+        raise
+
+
+def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
+    database.execute("PRAGMA auto_vacuum=INCREMENTAL")  # heard only by a new database
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=NORMAL")
+    database.execute("PRAGMA wal_autocheckpoint=4000")
+    if _version(database) != VERSION:
+        _bring_up_to_date(database)
+    return database
+
+
+def _version(database: sqlite3.Connection) -> int:
+    return database.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _bring_up_to_date(database: sqlite3.Connection) -> None:
+    """Make the tables of a new database, or change those of an older one, in one step; another process may be at it."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(database)
+        if version > VERSION:
+            raise sqlite3.OperationalError(f"the history was written by a newer version (format {version})")
+        scripts = [SCHEMA + contents.SCHEMA] if version == 0 else [_UPGRADES[n] for n in range(version, VERSION)]
+        for statement in filter(str.strip, "".join(scripts).split(";")):  # `executescript` would commit before it
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version={VERSION}")
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+class Log:
+    """Rows of changes. The caller holds the database's lock and transaction."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def add(self, change: Change) -> str:
+        """Add a change and return the id it was given; its own id is not looked at."""
+        description = change.description.encode("utf-8", "backslashreplace").decode()
+        row = (change.at, change.session_id, change.call_id, change.tool, description, change.kind, change.state)
+        cursor = self._database.execute(
+            "INSERT INTO change(at, session, call, tool, description, kind, state, about, temporary, files,"
+            " main_session, turn, note, compensation, parts) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                *row,
+                json.dumps(change.about) if change.about else "[]",
+                change.temporary,
+                _packed(change.files),
+                change.main_session_id or change.session_id,
+                change.turn or change.call_id,
+                change.note,
+                json.dumps(change.compensation.to_dict()) if change.compensation else "",
+                json.dumps(dict(change.parts)) if change.parts else "",
+            ),
+        )
+        return str(cursor.lastrowid)
+
+    def finish(self, id: str, files: Sequence[FileChange]) -> None:
+        """Confirm a change that was begun."""
+        self._database.execute(
+            "UPDATE change SET state='done', temporary='', files=? WHERE number=?", (_packed(files), int(id))
+        )
+
+    def confirm(self, ids: Sequence[str]) -> None:
+        """Confirm changes that happened as they were written down, unless somebody else has settled them by now."""
+        self._database.executemany(
+            "UPDATE change SET state='done', temporary='' WHERE number=? AND state='intent'", [(int(id),) for id in ids]
+        )
+
+    def set_state(self, ids: Sequence[str], state: str) -> None:
+        """Set the state of changes."""
+        self._database.executemany("UPDATE change SET state=? WHERE number=?", [(state, int(id)) for id in ids])
+
+    def settle_reversal(self, change: Change) -> None:
+        """Set the states of what an undo took back, or of what a redo brought back."""
+        if change.kind == "redo":
+            self.set_state(change.about, "undone")
+            for undo in filter(None, map(self.get, change.about)):
+                self.set_state(undo.about, "done")
+            return
+        self.set_state([id for id in change.about if id not in change.parts], "undone")
+        for original in filter(None, map(self.get, change.parts)):
+            left = self.files_left(original, self.partial_undos())
+            self.set_state([original.id], "done" if left else "undone")
+
+    def partial_undos(self) -> dict[str, set[str]]:
+        """Return, by change, the paths of it that undos have taken back without the rest of it."""
+        taken: dict[str, set[str]] = {}
+        for undo in self.select("kind = 'undo' AND state = 'done' AND parts != ''", ()):
+            for id, paths in undo.parts.items():
+                taken.setdefault(id, set()).update(paths)
+        return taken
+
+    @staticmethod
+    def files_left(change: Change, taken: Mapping[str, set[str]]) -> tuple[FileChange, ...]:
+        """Return what of a change is not taken back."""
+        gone = taken.get(change.id)
+        return change.files if not gone else tuple(each for each in change.files if each.path not in gone)
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Take changes out of the log."""
+        self._database.executemany("DELETE FROM change WHERE number=?", [(int(id),) for id in ids])
+
+    def get(self, id: str) -> Change | None:
+        """Return a change by its id."""
+        if not (id.isascii() and id.isdecimal() and len(id) < 18):
+            return None
+        row = self._database.execute(f"SELECT {_COLUMNS} FROM change WHERE number=?", (int(id),)).fetchone()
+        return _change(row) if row else None
+
+    def intents(self) -> list[Change]:
+        """Return what was begun and not confirmed, oldest first."""
+        return self.select("state = 'intent'", (), oldest_first=True)
+
+    def select(
+        self, condition: str, values: Sequence[Any], *, limit: int = -1, oldest_first: bool = False
+    ) -> list[Change]:
+        """Return the changes that meet a condition, newest first unless said otherwise."""
+        order = "ASC" if oldest_first else "DESC"
+        query = f"SELECT {_COLUMNS} FROM change WHERE {condition} ORDER BY number {order} LIMIT ?"
+        return [_change(row) for row in self._database.execute(query, (*values, limit))]
+
+    def count(self) -> int:
+        """Return how many changes there are."""
+        return self._database.execute("SELECT COUNT(*) FROM change").fetchone()[0]
+
+    def digests(self) -> set[str]:
+        """Return every content a change refers to."""
+        found: set[str] = set()
+        for number, files in self._database.execute("SELECT number, files FROM change"):
+            for each in _unpacked(number, files):
+                found.update(state.digest for state in (each.before, each.after) if state)
+        return found
+
+    def fact(self, name: str, default: str = "") -> str:
+        """Return a fact kept beside the changes."""
+        row = self._database.execute("SELECT value FROM fact WHERE name=?", (name,)).fetchone()
+        return row[0] if row else default
+
+    def set_fact(self, name: str, value: str) -> None:
+        """Keep a fact beside the changes."""
+        self._database.execute("INSERT OR REPLACE INTO fact(name, value) VALUES(?,?)", (name, value))
+
+
+def _packed(files: Sequence[FileChange]) -> str:
+    # Names that are no text keep their odd bytes as surrogates; ASCII-only JSON carries them through SQLite.
+    return json.dumps([[each.path, _state(each.before), each.after and _state(each.after)] for each in files])
+
+
+def _unpacked(number: int, files: str) -> tuple[FileChange, ...]:
+    try:
+        return tuple(
+            FileChange(path, FileState(*before), FileState(*after) if after else None)
+            for path, before, after in json.loads(files)
+        )
+    except (ValueError, TypeError) as problem:
+        raise Unreadable(f"change {number} is unreadable") from problem
+
+
+def _state(state: FileState) -> list[Any]:
+    return [state.kind, state.digest, state.mode, state.size]
+
+
+def _change(row: tuple[Any, ...]) -> Change:
+    number, at, session, call, tool, description, kind, state, about, temporary, files, *more = row
+    main_session, turn, note, compensation, parts = more
+    return Change(
+        id=str(number),
+        tool=tool,
+        files=_unpacked(number, files),
+        kind=kind,
+        state=state,
+        about=tuple(json.loads(about)),
+        session_id=session,
+        main_session_id=main_session,
+        turn=turn,
+        call_id=call,
+        description=description,
+        note=note,
+        compensation=Compensation.from_dict(json.loads(compensation)) if compensation else None,
+        parts={id: tuple(paths) for id, paths in json.loads(parts).items()} if parts else {},
+        at=at,
+        temporary=temporary,
+    )

@@ -1,0 +1,161 @@
+"""What a killed process left behind: changes begun and not confirmed, and their temporary files.
+
+A live process holds the lock of the folder it writes in; a dead one holds nothing. So a change whose folder can be
+locked has nobody left who would finish it. Old content at its path: it did not happen, and is struck from the log.
+Anything else: it happened, and is confirmed with what is there now. An undo that was cut off half way is finished.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from surehand.core.errors import ToolFailure
+from surehand.files.locks import try_lock
+from surehand.history.disk import put, state_in
+from surehand.history.history import History
+from surehand.history.words import ABSENT, Change, FileChange, FileState
+
+
+def recover(history: History) -> list[str]:
+    """Settle every change whose process is gone; return the ids of those that turned out to have happened."""
+    settled = _recover_commands(history)
+    abandoned = False
+    for change in history.begun():
+        with ExitStack() as stack:
+            folders = open_folders(change, stack)
+            if all(try_lock(fd) for fd in folders.values() if fd is not None):
+                abandoned = True
+                settled += settle_change(history, change, folders)
+    if abandoned:
+        history.remove_strays()
+    return settled
+
+
+def _recover_commands(history: History) -> list[str]:
+    """Bring in what commands had changed whose program was killed."""
+    base = os.path.join(os.path.dirname(history.folder), "journals") if history.folder else ""
+    if not base or not _has_entries(base):
+        return []
+    from surehand.history.command_changes import recover_commands
+
+    return recover_commands(history, base)
+
+
+def _has_entries(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as found:
+            return next(found, None) is not None
+    except OSError:
+        return False
+
+
+def recovered(history: History) -> History:
+    """Return a history just opened, settled. A damaged one has given way to a new one, which has nothing to settle."""
+    try:
+        recover(history)
+    except ToolFailure:
+        recover(history)
+    return history
+
+
+def open_folders(change: Change, stack: ExitStack) -> dict[str, int | None]:
+    """Open the folder of every path of a change, each once; None for one that is gone."""
+    opened: dict[str, int | None] = {}
+    for each in change.files:
+        folder = os.path.dirname(each.path)
+        if folder not in opened:
+            try:
+                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError:
+                opened[folder] = None
+            else:
+                stack.callback(os.close, fd)
+                opened[folder] = fd
+    return opened
+
+
+def settle_change(history: History, change: Change, folders: Mapping[str, int | None]) -> list[str]:
+    """Strike a change that was only begun, or confirm it, by what its paths hold; the caller has their folders' locks.
+
+    Returns its id when it turned out to have happened.
+    """
+    _remove_temporary(change, folders)
+    found = [_now(each, folders) for each in change.files]
+    if not any(_happened(each, now) for each, now, _ in _zip(change, found)):
+        strike(history, change, folders)
+        return []
+    files: list[FileChange] = []
+    for each, now, data in _zip(change, found):
+        if each.after is not None and now.same_content(each.before) and not now.same_content(each.after):
+            now = _finish(history, each, now, folders)
+        elif each.after is None and data is not None:
+            history.keep_bytes(data)
+        files.append(FileChange(each.path, each.before, each.after if each.after is not None else now))
+    with history.transaction():
+        history.log.finish(change.id, files)
+        if change.about:
+            history.log.settle_reversal(change)
+    return [change.id]
+
+
+def _zip(
+    change: Change, found: list[tuple[FileState, bytes | None]]
+) -> list[tuple[FileChange, FileState, bytes | None]]:
+    return [(each, now, data) for each, (now, data) in zip(change.files, found, strict=True)]
+
+
+def _now(each: FileChange, folders: Mapping[str, int | None]) -> tuple[FileState, bytes | None]:
+    fd = folders[os.path.dirname(each.path)]
+    return (ABSENT, None) if fd is None else state_in(fd, os.path.basename(each.path))
+
+
+def _happened(each: FileChange, now: FileState) -> bool:
+    """Say whether a path shows that its change was made; folders made on the way to a file prove nothing."""
+    after = each.after
+    if after is not None and after.kind == "directory":
+        return False
+    only_mode = after is not None and now.same_content(after) and now.mode == after.mode != each.before.mode
+    return only_mode or not now.same_content(each.before)
+
+
+def _finish(history: History, each: FileChange, now: FileState, folders: Mapping[str, int | None]) -> FileState:
+    fd, after = folders[os.path.dirname(each.path)], each.after
+    if fd is None or after is None:
+        return now
+    data = history.content(after.digest) if after.digest else None
+    try:
+        put(fd, os.path.basename(each.path), now, after, data, f".surehand-{os.urandom(6).hex()}.tmp")
+    except (OSError, ToolFailure):
+        return now
+    return after
+
+
+def strike(history: History, change: Change, folders: Mapping[str, int | None]) -> None:
+    """Take a change that did not happen out of the log, with what was kept and made for it."""
+    with history.transaction():
+        history.log.remove([change.id])
+        for each in reversed(change.files):
+            fd, name = folders[os.path.dirname(each.path)], os.path.basename(each.path)
+            if fd is not None and each.before.digest:
+                history.contents.withdraw(each.before.digest, fd, name)
+            elif fd is not None and each.after is not None and each.after.kind == "directory":
+                _remove_folder(fd, name)
+
+
+def _remove_folder(fd: int, name: str) -> None:
+    try:
+        os.rmdir(name, dir_fd=fd)
+    except OSError:  # somebody uses it by now
+        pass
+
+
+def _remove_temporary(change: Change, folders: Mapping[str, int | None]) -> None:
+    for fd in folders.values():
+        if fd is None or not change.temporary:
+            continue
+        try:
+            os.unlink(change.temporary, dir_fd=fd)
+        except OSError:
+            pass

@@ -1,0 +1,373 @@
+"""A change of many paths made whole or not at all: per path, what stands there and what shall.
+
+Undo, redo and what was tried on a copy are all such changes. They are written down first, made under the locks of
+their folders, taken back when one step fails, and confirmed at the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.files.atomic import temporary_name
+from surehand.files.diff import creation_diff, narrow_diff, one_line, text_diff
+from surehand.files.locks import locked_now
+from surehand.files.paths import open_folder, os_failure
+from surehand.files.text import UTF8, detect
+from surehand.history.disk import Data, put, state_in
+from surehand.history.history import History, Pending, Who
+from surehand.history.words import ABSENT, ChangeKind, FileChange, FileState
+
+_DIFF_LINES: Final = 200
+_NAMED: Final = 10
+FLUSHED_EACH: Final = 100
+HELD_FOLDERS: Final = 200
+"""Folders whose locks are held during a change; a process may have only so many files open."""
+
+RootsOf: TypeAlias = Callable[[str], Sequence[str]]
+"""Says beneath which roots a path may be opened."""
+Content: TypeAlias = Callable[[str], Data | None]
+"""Finds a content by its digest."""
+
+
+def _carry_on() -> None:
+    """Stand for the way back, which nobody can give up."""
+
+
+def _every(step: FileChange) -> bool:
+    return True
+
+
+@frozen
+class Standing:
+    """A step, and what stands at its path now."""
+
+    step: FileChange
+    now: FileState
+    data: bytes | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether somebody changed it since: it holds neither what must stand there nor what shall."""
+        before, wanted = self.step.before, self.step.after or ABSENT
+        if "directory" in (before.kind, wanted.kind) and self.now.kind in ("absent", "directory"):
+            return False
+        return not self.now.same_content(before) and not self.now.same_content(wanted)
+
+    def diff(self, content: Content) -> str:
+        """Return what somebody changed since, from what must stand there to what does."""
+        known = content(self.step.before.digest) if self.step.before.digest else None
+        return data_diff(self.step.path, None if known is None else bytes(known), self.data)
+
+
+@frozen
+class CarriedOut:
+    """What was done: the change's id ("" when none is recorded), its steps, and what the history still owes."""
+
+    change_id: str
+    steps: list[FileChange]
+    already: list[FileChange]
+    """Steps with nothing to do: somebody had made them by hand."""
+    trouble: str = ""
+
+
+@frozen
+class Steps:
+    """What to change, and where contents come from."""
+
+    history: History
+    steps: Sequence[FileChange]
+    roots_of: RootsOf
+    content: Content
+    recorded: Callable[[FileChange], bool] = _every
+    """Whether a step goes into the history; one that does not is made and taken back all the same."""
+    durable: bool = True
+    """Whether everything is to be on the disk at the end."""
+
+    def standing(self) -> Iterator[Standing]:
+        """Yield every step with what stands at its path now."""
+        links = self._links()
+        for step in self.steps:
+            yield Standing(step, *_standing(step.path, self.roots_of, links))
+
+    @property
+    def _flush_each(self) -> bool:
+        """Whether each file is flushed before it takes its name; where they are many, all at once costs far less."""
+        return self.durable and len(self.steps) <= FLUSHED_EACH
+
+    def _links(self) -> tuple[str, ...]:
+        """Return the links that folders are to take the place of: nothing stands below them yet."""
+        return tuple(f"{step.path}/" for step in self.steps if step.before.kind == "symlink")
+
+    def carry_out(
+        self,
+        who: Who,
+        check: Callable[[], None],
+        *,
+        kind: ChangeKind = "change",
+        about: Sequence[str] = (),
+        parts: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> CarriedOut:
+        """Make the change after a last `check` under the locks."""
+        with ExitStack() as stack:
+            folders = _Folders((step.path for step in self.steps), self.roots_of, self._links(), stack)
+            check()
+            others: dict[str, bytes] = {}
+            steps, already = self._actual(folders, others)
+            recorded = [step for step in (*steps, *already) if self.recorded(step)]
+            pending = None
+            if recorded:
+                pending = self.history.begin(who, recorded, kind=kind, about=about, parts=parts)
+            self._do_all(steps, folders, pending, others, who.check_wanted)
+            if self.durable and not self._flush_each:
+                os.sync()
+            if pending is None:
+                return CarriedOut("", steps, already)
+            return CarriedOut(pending.id, steps, already, self.history.commit_reversal(pending))
+
+    def _actual(self, folders: _Folders, others: dict[str, bytes]) -> tuple[list[FileChange], list[FileChange]]:
+        """Return the steps as they will really happen, from what stands there now, which is kept first.
+
+        Apart from them those that somebody has made already: they keep what the plan says stood there, so that what
+        reverses this change brings that, and not once more what is there.
+        """
+        found: list[FileChange] = []
+        already: list[FileChange] = []
+        with self.history.transaction():
+            for step in in_order(self.steps):
+                wanted = step.after or ABSENT
+                with folders.of(step.path) as folder:
+                    now, data = (ABSENT, None) if folder is None else state_in(folder, os.path.basename(step.path))
+                if step.before.mode == wanted.mode and now.kind == wanted.kind:
+                    wanted = replace(wanted, mode=now.mode)  # the change leaves the mode alone
+                if now == wanted and not step.before.same_content(wanted):
+                    already.append(FileChange(step.path, step.before, wanted))
+                    continue
+                found.append(actual := FileChange(step.path, now, wanted))
+                if data is not None and self.recorded(actual):
+                    self.history.contents.keep(now.digest, [data])
+                elif data is not None:
+                    others[now.digest] = data
+        return found, already
+
+    def _do_all(
+        self,
+        steps: list[FileChange],
+        folders: _Folders,
+        pending: Pending | None,
+        others: dict[str, bytes],
+        check_wanted: Callable[[], None],
+    ) -> None:
+        """Do every step; when one fails or the call is given up, take back those before it: all or nothing."""
+        temporary = pending.temporary if pending else temporary_name(os.urandom(6).hex())
+        done: list[FileChange] = []
+        try:
+            self._do_each(steps, folders, temporary, self.content, done, check_wanted)
+        except BaseException as problem:
+
+            def kept(digest: str) -> Data | None:
+                return others[digest] if digest in others else self.history.content(digest)
+
+            stuck = self._take_back(steps, len(done), folders, temporary, kept)
+            if stuck:
+                raise _half_done(problem, stuck, len(steps)) from problem
+            self._strike(pending)
+            raise
+
+    def _take_back(
+        self, steps: list[FileChange], done: int, folders: _Folders, temporary: str, content: Content
+    ) -> list[str]:
+        """Take back the first steps, the one that failed included; return the paths that stay changed."""
+        # The step that failed may have been made all the same: an error can follow the replacing.
+        back = [step.reversed() for step in reversed(steps[: done + 1])]
+        left = (step for step in steps[done:] if step.before.kind == "directory")
+        shut = [FileChange(step.path, _enterable(step.before), step.before) for step in left]
+        stuck: list[str] = []
+        for step in (*back, *shut):
+            try:
+                with folders.of(step.path) as folder:
+                    now = ABSENT if folder is None else state_in(folder, os.path.basename(step.path))[0]
+                if now != step.after:
+                    self._do_each([FileChange(step.path, now, step.after)], folders, temporary, content, [], _carry_on)
+            except (OSError, ToolFailure):
+                stuck.append(step.path)
+        return stuck
+
+    def _strike(self, pending: Pending | None) -> None:
+        """Strike a change that was taken back from the log; where that cannot be, the next look at it does."""
+        if pending is not None:
+            try:
+                with self.history.transaction():
+                    self.history.log.remove([pending.id])
+            except ToolFailure:
+                pass
+
+    def _do_each(
+        self,
+        steps: list[FileChange],
+        folders: _Folders,
+        temporary: str,
+        content: Content,
+        done: list[FileChange],
+        check_wanted: Callable[[], None],
+    ) -> None:
+        """Do the steps, in folders their owner can write for as long as that takes; `done` grows as they are made."""
+        check_wanted()
+        for step in steps:
+            if (entered := _enterable(step.before)) is not step.before:
+                self._do(FileChange(step.path, step.before, entered), folders, temporary, content)
+        for step in steps:
+            check_wanted()
+            before, after = _enterable(step.before), _enterable(step.after or ABSENT)
+            self._do(FileChange(step.path, before, after), folders, temporary, content)
+            done.append(step)
+        for step in reversed(steps):
+            after = step.after or ABSENT
+            if (entered := _enterable(after)) is not after:
+                self._do(FileChange(step.path, entered, after), folders, temporary, content)
+
+    def _do(self, step: FileChange, folders: _Folders, temporary: str, content: Content) -> None:
+        wanted = step.after or ABSENT
+        try:
+            with folders.of(step.path, make=wanted.kind != "absent") as folder:
+                if folder is not None:
+                    data = content(wanted.digest) if wanted.digest else None
+                    put(
+                        folder,
+                        os.path.basename(step.path),
+                        step.before,
+                        wanted,
+                        data,
+                        temporary,
+                        flush=self._flush_each,
+                    )
+        except OSError as problem:
+            raise os_failure(problem, step.path, "change") from None
+
+
+class _Folders:
+    """The folders of all paths: held open and locked from the start, opened for a moment where they are very many."""
+
+    def __init__(self, paths: Iterable[str], roots_of: RootsOf, links: tuple[str, ...], stack: ExitStack) -> None:
+        self._roots_of = roots_of
+        self._links = links
+        self._held: dict[str, int] = {}
+        for path in paths:
+            if len(self._held) < HELD_FOLDERS and os.path.dirname(path) not in self._held:
+                descriptor = self._open(path, make=False)
+                if descriptor is not None:
+                    self._held[os.path.dirname(path)] = descriptor
+                    stack.callback(os.close, descriptor)
+        stack.enter_context(locked_now(list(self._held.values())))
+
+    @contextmanager
+    def of(self, path: str, *, make: bool = False) -> Generator[int | None]:
+        """Give the folder a path stands in, made where it is wanted and missing; None where there is none."""
+        held = self._held.get(os.path.dirname(path))
+        if held is not None:
+            yield held
+            return
+        descriptor = self._open(path, make=make)
+        try:
+            yield descriptor
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _open(self, path: str, *, make: bool) -> int | None:
+        folder = os.path.dirname(path)
+        try:
+            return open_folder(folder, self._roots_of(path), make=make)[0]
+        except OSError as problem:
+            if not make and _no_folder(problem, path, self._links):
+                return None  # a step is to make it, or nothing stands there and nothing shall
+            raise _unreached(problem, path) from None
+
+
+def in_order(steps: Sequence[FileChange]) -> list[FileChange]:
+    """Folders are made before what stands in them and removed after it."""
+    made = [step for step in steps if (step.after or ABSENT).kind == "directory"]
+    kept = {step.path for step in made}
+    removed = [step for step in steps if step.before.kind == "directory" and step.path not in kept]
+    gone = {step.path for step in removed}
+    others = [step for step in steps if step.path not in kept and step.path not in gone]
+    return [
+        *sorted(made, key=lambda step: step.path),
+        *others,
+        *sorted(removed, key=lambda step: step.path, reverse=True),
+    ]
+
+
+def _enterable(state: FileState) -> FileState:
+    """Return a folder's state in which its owner can write in it; any other state as it is."""
+    if state.kind != "directory" or state.mode & 0o700 == 0o700:
+        return state
+    return replace(state, mode=state.mode | 0o700)
+
+
+def _no_folder(problem: OSError, path: str, links: tuple[str, ...]) -> bool:
+    """Tell whether a folder could not be opened because it is not there, or a known link is in its place."""
+    return problem.errno in (errno.ENOENT, errno.ENOTDIR) or (problem.errno == errno.ELOOP and path.startswith(links))
+
+
+def _unreached(problem: OSError, path: str) -> ToolFailure:
+    if problem.errno != errno.ELOOP:
+        return os_failure(problem, path, "reach")
+    return ToolFailure(
+        f"a folder on the way to {one_line(path)} is a link by now, and none is followed here",
+        hint="Nothing was changed. Put the folder back, then try again.",
+        details={"path": path, "errno": "ELOOP"},
+    )
+
+
+def _half_done(problem: BaseException, stuck: list[str], total: int) -> ToolFailure:
+    """Tell that a change stopped on its way and that some of it could not be taken back."""
+    shown = ", ".join(map(one_line, stuck[:_NAMED])) + (f" and {len(stuck) - _NAMED:,} more" if stuck[_NAMED:] else "")
+    return ToolFailure(
+        f"stopped half way: {problem}. {len(stuck):,} of {total:,} paths stay changed: {shown}",
+        hint="The history knows of it: once what stood in the way is gone, the next undo or `surehand log` ends it.",
+        details={"paths": stuck},
+    )
+
+
+def _standing(path: str, roots_of: RootsOf, links: tuple[str, ...]) -> tuple[FileState, bytes | None]:
+    """Return what stands at a path, reached without following any link."""
+    try:
+        folder, _ = open_folder(os.path.dirname(path), roots_of(path))
+    except OSError as problem:
+        if _no_folder(problem, path, links):
+            return ABSENT, None
+        raise _unreached(problem, path) from None
+    try:
+        return state_in(folder, os.path.basename(path))
+    finally:
+        os.close(folder)
+
+
+def data_diff(path: str, before: bytes | None, after: bytes | None) -> str:
+    """Return the difference of two contents as a diff; None is a file that is not there."""
+    if before == after:
+        return ""
+    encodings = [UTF8 if data is None else detect(data) for data in (before, after)]
+    if None in encodings:
+        return f"Binary file {one_line(path)} differs ({len(before or b'')} → {len(after or b'')} bytes)\n"
+    if before and after and encodings[0] == encodings[1] and (encoding := encodings[0]):
+        shown = narrow_diff(before, after, encoding, path)
+        if shown is not None:
+            return shown
+    old, new = (
+        encoding.decode(data, "replace") if data is not None and encoding else ""
+        for data, encoding in zip((before, after), encodings, strict=True)
+    )
+    if before is None:
+        return creation_diff(new, path, limit_lines=_DIFF_LINES)
+    if not before and after is None:
+        return f"removes {one_line(path)}, which is empty\n"
+    shown = text_diff(old, new, path, limit_lines=_DIFF_LINES)
+    return shown if shown else f"{one_line(path)}: only its encoding or BOM differs\n"

@@ -1,0 +1,109 @@
+"""Taking changes back, and bringing them back again.
+
+The disk is held against the plan: a path that holds neither what must stand there nor what shall was changed by
+somebody since, and the whole plan is refused with a diff unless it is forced. The undo is a change like any other:
+written down first, confirmed afterwards, and what it overwrites is kept, so that `redo` reverses it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from surehand.core.errors import ToolFailure
+from surehand.files.diff import one_line
+from surehand.history.history import History, Who
+from surehand.history.plan import Plan
+from surehand.history.steps import CarriedOut, RootsOf, Standing, Steps, data_diff
+from surehand.history.words import ABSENT, Change, FileChange
+
+__all__ = ["RootsOf", "apply", "change_diff", "check", "preview"]
+
+_NAMED: Final = 10
+"""A file may have been edited a thousand times since; a person reads the first few numbers."""
+
+
+def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> None:
+    """Raise ToolFailure, with a diff, when a path of the plan was changed by somebody else since."""
+    conflicts = [
+        each
+        for each in _steps(history, plan, roots_of).standing()
+        if each.changed or (each.step.path in plan.broken and not each.now.same_content(each.step.after or ABSENT))
+    ]
+    if conflicts and not force:
+        raise _changed_since(history, plan, conflicts)
+    missing = [step.path for step in plan.steps if not _available(history, step)]
+    if missing:
+        raise ToolFailure(
+            f"the content to put back is no longer in the history: {', '.join(map(one_line, missing))}",
+            code="precondition_failed",
+            hint=history.dropped() or "The store was damaged or changed by hand; the files stay as they are.",
+            details={"paths": missing},
+        )
+
+
+def _available(history: History, step: FileChange) -> bool:
+    wanted = step.after or ABSENT
+    return wanted.kind in ("absent", "directory") or history.content(wanted.digest) is not None
+
+
+def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> ToolFailure:
+    paths = [conflict.step.path for conflict in conflicts]
+    word = "Undo" if plan.kind == "undo" else "Redo"
+    diff = "".join(conflict.diff(history.content) for conflict in conflicts)
+    what = "is gone (moved or deleted)" if all(each.now.kind == "absent" for each in conflicts) else "changed"
+    lost = "What would be lost" if what == "changed" else "What stood there"
+    later = _later(history, plan, paths)
+    many, more = len(later) > 1, f" and {len(later) - _NAMED:,} more" if len(later) > _NAMED else ""
+    named = f"{'Changes' if many else 'Change'} {', '.join(later[:_NAMED])}{more} came later in the same place"
+    way = f"those first (`--to {max(map(int, plan.originals))}` takes back all after it)" if many else "that first"
+    first = f"{named}; undo {way}. " if later else ""
+    return ToolFailure(
+        f"{word} refused: {', '.join(map(one_line, paths))} {what} since. {lost}:\n{diff}",
+        code="precondition_failed",
+        hint=f"{first}Use force (`--force`) to go on all the same; what is there now is kept and can be brought back.",
+        details={"paths": paths, "diff": diff, "changes": list(plan.about), "later": later},
+    )
+
+
+def _later(history: History, plan: Plan, paths: list[str]) -> list[str]:
+    """Return the changes still standing, newest first, that were made to the paths after those of the plan."""
+    newest, wanted = max(map(int, plan.originals), default=0), set(paths)
+    return [each.id for each in history.standing(after=newest) if any(changed.path in wanted for changed in each.files)]
+
+
+def preview(history: History, plan: Plan, roots_of: RootsOf) -> str:
+    """Return the diff from what is on the disk now to what the plan would leave there."""
+    shown: list[str] = []
+    for each in _steps(history, plan, roots_of).standing():
+        wanted = each.step.after or ABSENT
+        shown.append(data_diff(each.step.path, each.data, history.content(wanted.digest) if wanted.digest else None))
+    return "".join(shown)
+
+
+def change_diff(history: History, change: Change) -> str:
+    """Return what a change of the log did, as a diff."""
+    parts: list[str] = []
+    for each in change.files:
+        after, name = each.after or ABSENT, one_line(each.path)
+        if "directory" in (each.before.kind, after.kind):
+            parts.append(f"{'made' if after.kind == 'directory' else 'removed'} the folder {name}\n")
+            continue
+        if each.before.mode != after.mode and "absent" not in (each.before.kind, after.kind):
+            parts.append(f"mode of {name}: {each.before.mode:o} → {after.mode:o}\n")
+        before_data, after_data = (history.content(s.digest) if s.digest else None for s in (each.before, after))
+        lost = [s for s, data in ((each.before, before_data), (after, after_data)) if s.digest and data is None]
+        parts.append(f"{name}: content no longer kept\n" if lost else data_diff(each.path, before_data, after_data))
+    return "".join(parts)
+
+
+def apply(history: History, plan: Plan, who: Who, roots_of: RootsOf, *, force: bool) -> CarriedOut:
+    """Do what the plan says, under the locks of all its folders."""
+
+    def last_look() -> None:
+        check(history, plan, roots_of, force=force)
+
+    return _steps(history, plan, roots_of).carry_out(who, last_look, kind=plan.kind, about=plan.about, parts=plan.parts)
+
+
+def _steps(history: History, plan: Plan, roots_of: RootsOf) -> Steps:
+    return Steps(history, plan.steps, roots_of, history.content)

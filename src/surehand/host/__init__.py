@@ -1,1 +1,0 @@
-"""Floor 1, the machine: files, processes, sandbox, web, git. Knows the words of floor 0 and nothing above."""

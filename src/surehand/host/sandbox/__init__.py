@@ -1,5 +1,0 @@
-"""What contains a command: Landlock, namespaces, seccomp and limits, by system call alone, with no package needed.
-
-`plan` says what is to be enforced and `probe` what this system can; both serve the program. The others run inside
-the launcher (`surehand.host.launcher`), which starts often and must start fast: they import almost nothing.
-"""

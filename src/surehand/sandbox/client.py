@@ -1,0 +1,350 @@
+"""Running commands: the program's end of the talk with the launcher.
+
+    launcher = await Launcher.start(plan)
+    run = launcher.run(Command(("/bin/bash", "-c", text), cwd, environment), stdout.feed, stderr.feed)
+    ended = await run.finish(timeout_s=120)
+
+A run ends when its command ends: whatever the command left behind is ended with it, and a child that keeps the pipe
+open holds nobody up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from surehand.core import interpreter
+from surehand.core.errors import ToolFailure
+from surehand.sandbox.command_run import KILL_S, TERM_S, Command, Ended, Feed, LauncherFailure, Run, in_memory
+from surehand.sandbox.launcher import wire
+from surehand.sandbox.plan import Plan
+
+__all__ = [
+    "IDLE_SEATS",
+    "LONG_ARGUMENT",
+    "NO_LAYER",
+    "Command",
+    "Ended",
+    "Feed",
+    "Launcher",
+    "LauncherFailure",
+    "Run",
+    "Seat",
+    "bash",
+]
+
+_KILL = 9
+_MAIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher", "main.py")
+NO_LAYER: Final = "the system could not lay a copy over the workspace: "
+"""How the reason begins for which a trial never ran."""
+IDLE_SEATS: Final = 3
+"""Seats that are kept though no command uses them."""
+LONG_ARGUMENT: Final = 100_000
+"""Bytes above which a script is handed over in a file: the kernel takes no argument over 128 KiB."""
+
+
+def bash() -> str:
+    """Return the path of bash; raise ToolFailure where there is none."""
+    for path in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
+        if os.access(path, os.X_OK):
+            return path
+    import shutil
+
+    if found := shutil.which("bash"):
+        return found
+    raise ToolFailure("there is no bash on this machine", code="tool_unavailable", hint="Install bash.")
+
+
+class Launcher:
+    """A launcher process, its seats and the runs they carry. `facts` says what is in force."""
+
+    def __init__(self, pid: int, control: Any, plan: Plan) -> None:
+        self.pid = pid
+        self.plan = plan
+        self.facts: Mapping[str, Any] = {}
+        self.closed = False
+        self._control = control
+        self._seats: set[Seat] = set()
+        self._idle: list[Seat] = []
+        self._waiting: deque[Run] = deque()
+        self._coming = 1
+        self._trials: deque[Run] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
+
+    @classmethod
+    async def start(cls, plan: Plan) -> Launcher:
+        """Start a launcher that enforces `plan`; raise LauncherFailure when this system cannot."""
+        if sys.platform != "linux" or not sys.executable:
+            raise LauncherFailure(f"commands need Linux and a Python of their own, not {sys.platform}")
+        try:
+            ours, theirs = wire.pair()
+            pid = _spawn(theirs.fileno())
+        except OSError as problem:
+            raise LauncherFailure(f"the launcher could not start: {problem.strerror}") from problem
+        theirs.close()
+        launcher = cls(pid, ours, plan)
+        await launcher._introduce()
+        return launcher
+
+    async def _introduce(self) -> None:
+        os.makedirs(os.path.join(self.plan.private_dir, ".scratch"), mode=0o700, exist_ok=True)
+        content = in_memory(marshal.dumps(self.plan.to_wire()))
+        owner = os.pidfd_open(os.getpid())
+        try:
+            wire.send(self._control, ("plan",), [content, owner])
+        except BrokenPipeError:
+            pass  # it ended as soon as it began: the line says so below
+        os.close(content)
+        os.close(owner)
+        self._control.setblocking(False)
+        self._loop.add_reader(self._control.fileno(), self._hear)
+        try:
+            self.facts = await self._ready
+        except BaseException:
+            await self.close()
+            raise
+
+    @property
+    def busy(self) -> bool:
+        """Whether commands are under way."""
+        return bool(self._waiting or self._trials) or any(seat.run or seat.meant for seat in self._seats)
+
+    def run(
+        self,
+        command: Command,
+        stdout: Feed,
+        stderr: Feed,
+        *,
+        journal: str | None = None,
+        overlay: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Start a command; its output goes to the two feeds as it comes."""
+        if self.closed:
+            raise LauncherFailure("the launcher has ended")
+        run = Run(self.plan, command, stdout, stderr, journal)
+        if overlay is not None:
+            self._trials.append(run)
+            self._order(("seat", dict(overlay)))
+        elif self._idle:
+            self._assign(self._idle.pop(), run)
+        else:
+            self._waiting.append(run)
+            self._ask_for_seats()
+        return run
+
+    def _ask_for_seats(self) -> None:
+        """Ask for as many seats as runs wait for; a seat that is about to be free again does not count."""
+        while self._coming < len(self._waiting):
+            self._coming += 1
+            self._order(("seat", None))
+
+    def _assign(self, seat: Seat, run: Run) -> None:
+        try:
+            seat.give(run)
+        except OSError:  # its command-to-be was killed while it waited
+            seat.close()
+            self._seats.discard(seat)
+            self._waiting.appendleft(run)
+            self._ask_for_seats()
+
+    def offer(self, seat: Seat) -> None:
+        """A seat is ready: give it the run that waits longest, or let it wait."""
+        if seat.once:
+            if seat.meant is None:
+                self.lose(seat)
+            else:
+                seat.give(seat.meant)
+        elif self._waiting:
+            self._assign(seat, self._waiting.popleft())
+        elif len(self._idle) < IDLE_SEATS:
+            self._idle.append(seat)
+        else:
+            self.lose(seat)
+
+    def lose(self, seat: Seat) -> None:
+        """A seat is gone, or not needed any more."""
+        self._seats.discard(seat)
+        if seat in self._idle:
+            self._idle.remove(seat)
+        seat.close()
+
+    def kill(self, seat: Seat) -> None:
+        """End a keeper, and with it every process of its call."""
+        self._order(("kill", seat.pid))
+
+    def _order(self, message: object) -> None:
+        if self.closed:
+            return
+        try:
+            wire.send(self._control, message)
+        except OSError:
+            self._lost()
+
+    def _hear(self) -> None:
+        """Take one message of the launcher."""
+        try:
+            received = wire.receive(self._control)
+        except BlockingIOError:
+            return
+        match received:
+            case None:
+                self._lost()
+            case ("ready", facts), _:
+                self._ready.set_result(facts)
+            case ("failed", str(why)), _:
+                self._ready.set_exception(LauncherFailure(why))
+            case ("seat", int(pid), bool(once)), [line]:
+                self._coming -= not once
+                # Seats come in the order they were asked for, so that each trial gets the one with its own layers.
+                meant = self._trials.popleft() if once and self._trials else None
+                self._seats.add(Seat(self, pid, line, once, meant))
+            case ("no seat", int(code)), _:
+                self._coming = max(self._coming - 1, 0)
+                self._refuse(f"the system could not start it: {os.strerror(code)}")
+            case _:
+                pass
+
+    def _refuse(self, why: str) -> None:
+        for queue in (self._waiting, self._trials):
+            while queue:
+                queue.popleft().fail(why)
+
+    def _lost(self) -> None:
+        """The launcher is gone, and with it all it ran."""
+        if self.closed:
+            return
+        self._let_go("the process that ran it was killed")
+        _reap(self.pid)
+        if not self._ready.done():
+            self._ready.set_exception(LauncherFailure(f"the launcher ended while it started ({sys.executable})"))
+
+    def _let_go(self, why: str) -> None:
+        self.closed = True
+        self._loop.remove_reader(self._control.fileno())
+        self._control.close()
+        self._refuse(why)
+        for seat in list(self._seats):
+            if (run := seat.run or seat.meant) is not None:
+                run.fail(why)
+            seat.close()
+        self._seats.clear()
+        self._idle.clear()
+
+    async def close(self) -> None:
+        """End the launcher and everything it runs."""
+        if self.closed:
+            return
+        self._order(("bye",))  # what follows is no death of ours
+        if self.closed:
+            return
+        self._let_go("the session was closed")
+        deadline = time.monotonic() + KILL_S + TERM_S
+        while not _reap(self.pid):
+            if time.monotonic() > deadline:
+                os.kill(self.pid, _KILL)
+            await asyncio.sleep(0.002)
+
+
+class Seat:
+    """A place for one command at a time: the line to its keeper, and the way to its command-to-be."""
+
+    def __init__(self, launcher: Launcher, pid: int, line: int, once: bool, meant: Run | None = None) -> None:
+        self.pid = pid
+        self.once = once
+        self.run: Run | None = None
+        self.meant = meant
+        """The trial it was made for, until that is handed over."""
+        self._launcher = launcher
+        self._line = wire.end(line)
+        self._command: Any = None
+        self._closed = False
+        self._line.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(line, self._hear)
+
+    def give(self, run: Run) -> None:
+        """Hand a run over: the journal to the keeper, everything else to the command-to-be."""
+        self.run, self.meant = run, None
+        run.seat = self
+        if self._command is None:  # the keeper starts it itself
+            wire.send(self._line, ("run", run.order), [*run.for_keeper, *run.for_command])
+        else:
+            wire.send(self._line, ("run", run.order), run.for_keeper)
+            wire.send(self._command, run.order, run.for_command)
+            self._command.close()
+            self._command = None
+        run.handed_over()
+
+    def tell(self, message: object, descriptors: Sequence[int] = ()) -> None:
+        """Send the keeper a message about the run under way."""
+        wire.send(self._line, message, list(descriptors))
+
+    def kill(self) -> None:
+        """End the command and everything it started."""
+        self._launcher.kill(self)
+
+    def _hear(self) -> None:
+        try:
+            received = wire.receive(self._line)
+        except BlockingIOError:
+            return
+        run = self.run or self.meant
+        match received:
+            case ("ready",), commands:
+                self._command = wire.end(commands[0]) if commands else None
+                self._launcher.offer(self)
+            case ("ended", report), _:
+                self.run = None
+                if run is not None:
+                    run.close(report)
+            case ("answer", answer), _:
+                if run is not None:
+                    run.answered(answer)
+            case ("waiting", str(name)), _:
+                if run is not None:
+                    run.waits(name)
+            case ("no layer", int(code)), _:
+                self.meant = None
+                if run is not None:
+                    run.fail(NO_LAYER + os.strerror(code))
+            case _:
+                self.run = self.meant = None
+                self._launcher.lose(self)
+                if run is not None:
+                    run.fail("the process that watched over it was killed")
+
+    def close(self) -> None:
+        """Let go of it; its keeper ends when it notices."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._line.fileno())
+        self._line.close()
+        if self._command is not None:
+            self._command.close()
+
+
+def _spawn(control: int) -> int:
+    """Start the launcher; asyncio's way would start a thread to watch it, and need three times as long."""
+    os.set_inheritable(control, True)
+    actions: list[Any] = [
+        (os.POSIX_SPAWN_OPEN, number, "/dev/null", flags, 0)
+        for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY))
+    ]
+    argv = [sys.executable, "-I", "-S", _MAIN, str(control)]
+    environment = {"PATH": "/usr/bin:/bin", **interpreter.needed()}
+    return os.posix_spawn(sys.executable, argv, environment, file_actions=actions, setsid=True)
+
+
+def _reap(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True

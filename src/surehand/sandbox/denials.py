@@ -1,0 +1,198 @@
+"""Recognising in what a failed command printed that the sandbox said no, and saying what would allow it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Final
+
+from surehand.files.protected_paths import inside
+from surehand.sandbox.plan import Plan
+
+_QUOTED: Final = re.compile(r"['\"‘“`]([^'\"’”`]+)['\"’”`]")
+_READ_ONLY: Final = re.compile(r"Read-only file system|EROFS")
+_IN_PLACE: Final = re.compile(r"Invalid cross-device link|EXDEV|Device or resource busy|EBUSY")
+_DENIED: Final = re.compile(r"Permission denied|EACCES")
+_MISSING: Final = re.compile(r"No such file or directory|ENOENT|can't open file|cannot access")
+_NETWORK: Final = re.compile(
+    r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve|EAI_AGAIN"
+    r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
+    r"|unable to resolve host|Failed to resolve|NameResolutionError|ENOTFOUND|EHOSTUNREACH|no such host"
+    r"|Failed to connect to|Unable to connect|Connection (?:timed out|error)|ConnectTimeout|error sending request"
+    r"|No route to host|dial (?:tcp|udp)[^\n]*(?:unreachable|misbehaving|no such host|refused)",
+    re.IGNORECASE,
+)
+_PRIVILEGES: Final = re.compile(r"no new privileges|effective uid is not 0|must be setuid|setuid: Operation not perm")
+_DAEMON: Final = re.compile(r"Cannot connect to the Docker daemon|docker\.sock|Failed to connect to bus")
+_FORBIDDEN: Final = re.compile(
+    r"(?<![\w/.-])(?:u?mount|unshare|chroot|setns|bpf|ptrace|perf_event\w*|user namespaces?)(?![\w/.-])"
+    r"[^\n]*(?:not permitted|denied)"
+)
+_MEMORY: Final = re.compile(r"Cannot allocate memory|MemoryError|std::bad_alloc|out of memory|ENOMEM", re.IGNORECASE)
+_PROCESSES: Final = re.compile(r"fork: (?:retry: )?Resource temporarily unavailable|Cannot fork|can't start new thread")
+_SIZE: Final = re.compile(r"File (?:size limit exceeded|too large)|EFBIG")
+
+
+_GIT: Final = (
+    "The sandbox keeps .git/hooks, .git/config and .git/info as they are: what is in them runs as you. A setting for "
+    "one command goes on its line (git -c user.name=... commit); the rest you change yourself, outside Surehand."
+)
+
+
+def explain(text: str, plan: Plan, exit_code: int) -> str:
+    """Return which rule of the sandbox the command seems to have met and the setting that would lift it, or nothing."""
+    if not plan.contained:
+        return ""
+    for pattern, say in _TABLE:
+        if (found := pattern.search(text)) and (said := say(found, plan)):
+            return said
+    return _too_large(None, plan) if exit_code == 128 + 25 else ""
+
+
+def _path(found: re.Match[str]) -> str:
+    """Return the path a message is about: the last one quoted in its line, otherwise what stands before the fault."""
+    text = found.string
+    begin = text.rfind("\n", 0, found.start()) + 1
+    end = text.find("\n", found.end())
+    if quoted := _QUOTED.findall(text[begin : end if end >= 0 else None]):
+        return quoted[-1].strip()
+    words = text[begin : found.start()].rstrip(": ").rpartition(": ")[2].split()
+    return words[-1] if words else ""
+
+
+def _read_only(found: re.Match[str], plan: Plan) -> str:
+    path = _path(found)
+    if "/.git/" in f"/{path}" and _lies_in(path, plan):
+        return _GIT
+    if "/.git/" in path:
+        repository = path.partition("/.git/")[0]
+        return (
+            f"The repository {repository} lies around the workspace, where commands cannot write, git's own included. "
+            "Start Surehand there, or ask the user to run it."
+        )
+    if kept := _kept(path, plan):
+        return (
+            f"{kept} stays as it is: a rule denies writing it, or it is of Surehand's own. "
+            "Leave it, or ask the user to change it or the rule."
+        )
+    return _outside(path, plan)
+
+
+def _outside(path: str, plan: Plan) -> str:
+    where = f"{path} is outside" if path else "that path is outside"
+    return (
+        f"The sandbox lets commands write only in {plan.workspace} and in $TMPDIR; {where}. "
+        "A rule such as Edit(/that/folder/**) opens a folder to commands, and so does [sandbox] writable in the "
+        "settings."
+    )
+
+
+def _lies_in(path: str, plan: Plan) -> bool:
+    """Tell whether a path of a message lies where commands write; a relative one is taken to."""
+    return not os.path.isabs(path) or inside(path, plan.writable)
+
+
+def _kept(path: str, plan: Plan) -> str:
+    """Return the read-only place inside the writable ones that a path of a message lies in, or nothing."""
+    name = os.path.normpath(path) if path else ""
+    full = os.path.join(plan.workspace, name)
+    return next((kept for kept in plan.read_only if inside(full, [kept]) or (name and kept.endswith("/" + name))), "")
+
+
+def _in_place(found: re.Match[str], plan: Plan) -> str:
+    if "/.git/" in f"/{_path(found)}":
+        return _GIT
+    held = [each for each in plan.pinned if not each.endswith("/.git")] + list(plan.read_only)
+    if not held:
+        return ""
+    return (
+        f"The sandbox holds folders in place that a rule keeps something in, such as {held[0]}: they cannot be renamed "
+        "or removed, and a file moves in or out of them by a copy (mv, or cp and rm), not by a rename."
+    )
+
+
+def _denied(found: re.Match[str], plan: Plan) -> str:
+    return _masked(found, plan) or _confined(found, plan)
+
+
+def _confined(found: re.Match[str], plan: Plan) -> str:
+    """Explain what Landlock denied where there are no mounts: a path outside that we ourselves could write."""
+    path = os.path.normpath(os.path.join(plan.workspace, _path(found)))
+    if plan.namespaces or inside(path, plan.writable):
+        return ""
+    place = path if os.path.exists(path) else os.path.dirname(path)
+    said = [_outside(path, plan)] if os.access(place, os.W_OK) else []
+    return " ".join([*said, *filter(None, [_unseen(found, plan)])])
+
+
+def _masked(found: re.Match[str], plan: Plan) -> str:
+    path = _path(found).rstrip("/")
+    name = path.rpartition("/")[2]
+    covered = [each for each in plan.masked if each.endswith("/" + name) or path.startswith(each)]
+    if not name or not covered:
+        return ""
+    return (
+        f"{covered[0]} holds secrets: the sandbox keeps commands from reading it. "
+        f"Ask the user for what you need, or for a rule that allows Read({name})."
+    )
+
+
+def _unseen(found: re.Match[str], plan: Plan) -> str:
+    """Explain what is there and was not found, because commands do not see it."""
+    path = os.path.normpath(os.path.join(plan.workspace, os.path.expanduser(_path(found))))
+    if inside(path, (*plan.shown, *plan.writable)) or not inside(path, plan.closed) or not os.path.lexists(path):
+        return ""
+    return (
+        f"Commands see the system, toolchains and the workspace; {path} is none of these. A rule such as "
+        f"Read({path}) shows it to them, and so does [sandbox] readable in the settings."
+    )
+
+
+def _no_network(found: re.Match[str], plan: Plan) -> str:
+    if plan.network:
+        return ""
+    return (
+        "The sandbox has no network (its own loopback apart). WebFetch reaches public pages; "
+        "to let commands use the network set [sandbox] network = true in the settings."
+    )
+
+
+def _not_permitted(found: re.Match[str], plan: Plan) -> str:
+    return "The sandbox takes mounts, namespaces and kernel interfaces away from commands; no setting gives them back."
+
+
+def _no_privileges(found: re.Match[str], plan: Plan) -> str:
+    return "Nothing in the sandbox can gain privileges: sudo and its kin do not work. Ask the user to run it."
+
+
+def _no_daemon(found: re.Match[str], plan: Plan) -> str:
+    return "The sandbox keeps commands from the sockets of the machine, such as docker's. Ask the user to run it."
+
+
+def _out_of_memory(found: re.Match[str], plan: Plan) -> str:
+    return f"The sandbox allows {plan.limits['memory'] >> 20} MB of memory; raise [sandbox] memory_mb if it needs more."
+
+
+def _too_many(found: re.Match[str], plan: Plan) -> str:
+    return f"The sandbox allows {plan.limits['processes']} processes; raise [sandbox] processes if it needs more."
+
+
+def _too_large(found: re.Match[str] | None, plan: Plan) -> str:
+    limit = plan.limits["file_size"] >> 20
+    return f"The sandbox allows files of {limit} MB; raise [sandbox] file_size_mb if it needs more."
+
+
+_TABLE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Plan], str]], ...]] = (
+    (_READ_ONLY, _read_only),
+    (_IN_PLACE, _in_place),
+    (_DENIED, _denied),
+    (_MISSING, _unseen),
+    (_NETWORK, _no_network),
+    (_PRIVILEGES, _no_privileges),
+    (_DAEMON, _no_daemon),
+    (_FORBIDDEN, _not_permitted),
+    (_PROCESSES, _too_many),
+    (_MEMORY, _out_of_memory),
+    (_SIZE, _too_large),
+)

@@ -1,0 +1,341 @@
+"""The keeper of a seat: starts one command at a time, waits for it, ends what is left of it, reports.
+
+It is PID 1 of the seat's namespace (or a subreaper where there are none), so that whoever is orphaned becomes its
+child. Before each call it forks the command-to-be, which gives everything up and waits; the program then speaks to
+both directly, and the launcher has no part in a call.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+
+from surehand.sandbox import landlock, limits, namespaces, system
+from surehand.sandbox.launcher import asking, command, tree, wire
+from surehand.sandbox.launcher.journal import Journal
+
+TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
+if TYPE_CHECKING:
+    import signal as _signal
+    from typing import Any
+else:
+    import _signal
+
+_KILL = 9
+_WATCH_MS = 250
+_LOOKS_A_SECOND = 4
+
+
+def make(plan: dict[str, Any], overlay: dict[str, Any] | None = None) -> tuple[int, _socket.socket]:
+    """Fork a keeper; return its process id and the program's end of the line to it."""
+    line, end = wire.pair()
+    flags = system.CLONE_NEWPID | system.CLONE_NEWNS if plan["namespaces"] else 0
+    pid = system.clone(flags) if flags else os.fork()
+    if pid == 0:
+        try:
+            close_all_but(end.fileno(), *plan["root_folders"].values())
+            Keeper(plan, end, overlay).serve()
+        finally:
+            os._exit(70)
+    end.close()
+    return pid, line
+
+
+def close_all_but(*kept: int) -> None:
+    """Let go of inherited descriptors: held here, they would keep the lines and pipes of others open."""
+    below = 3
+    for number in sorted(kept):
+        os.closerange(below, number)
+        below = number + 1
+    os.closerange(below, os.sysconf("SC_OPEN_MAX"))
+
+
+def nothing(number: int, frame: object) -> None:
+    """A signal handler that only wakes the poll."""
+
+
+class Keeper:
+    """One seat. With an overlay it serves a single call, because the layer belongs to that call."""
+
+    def __init__(self, plan: dict[str, Any], line: _socket.socket, overlay: dict[str, Any] | None) -> None:
+        self.plan = plan
+        self.line = line
+        self.once = overlay is not None
+        self.namespaced = bool(plan["namespaces"])
+        self.limits: dict[str, int] = plan["limits"]
+        self.temps: list[str] = [*plan["empty"], "/dev/shm"] if self.namespaced else []
+        self.wake, wake_end = os.pipe()
+        for end in (self.wake, wake_end):
+            os.set_blocking(end, False)
+        _signal.set_wakeup_fd(wake_end)
+        _signal.signal(_signal.SIGCHLD, nothing)
+        if self.namespaced:
+            system.prctl(system.PR_SET_PDEATHSIG, _KILL)
+            self._furnish(overlay)
+        else:
+            system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+            os.setsid()
+        self.ruleset = landlock.ruleset(
+            plan["landlock"], plan["landlock_reads"], tcp_off=not self.namespaced and not plan["network"]
+        )
+
+    def _furnish(self, overlay: dict[str, Any] | None) -> None:
+        if overlay:
+            try:
+                namespaces.lay_over(overlay, self.plan)
+            except OSError as problem:
+                self._tell(("no layer", problem.errno or 0))
+                raise
+        if namespaces.mount_processes():
+            limits.cap_process_ids(self.limits["processes"])
+            system.set_read_only("/proc", True)
+
+    def serve(self) -> None:
+        """Serve calls until the program closes its end."""
+        while self._one_call() and not self.once:
+            pass
+
+    def _one_call(self) -> bool:
+        self.journal: Journal | None = None
+        self.listener = -1
+        self.ended: int | None = None
+        self.used = [0.0, 0.0, 0]
+        self.reason = ""
+        self.error: tuple[str, int] | None = None
+        self.looks = 0
+        self.in_temps = limits.in_temps(self.temps)
+        self.asking: dict[int, tuple[str, int]] = {}
+        self.told = ""
+        words = self._get_ready()
+        received = self._wait_for_order()
+        if received is None:
+            self._end_all()
+            return False
+        order, descriptors = received
+        if order["journal"]:
+            self.journal = Journal(self.plan["root_folders"], descriptors.pop(0), self.plan["forbidden"])
+        if words is None:
+            words = self._start(order, descriptors)
+        self._watch(words)
+        while self._hear(words, None):
+            pass  # it may have ended before we looked
+        words.close()
+        if self.listener >= 0:
+            os.close(self.listener)
+        return self._report(self._end_all())
+
+    def _get_ready(self) -> _socket.socket | None:
+        """Fork the command-to-be and tell the program where to reach it; return our own line to it.
+
+        Where nothing is to be given up there is none: a spawn on demand costs less than a fork ahead of time.
+        """
+        if not self.plan["contained"]:
+            self._tell(("ready",))
+            return None
+        orders, order_end = wire.pair()
+        words, word_end = wire.pair()
+        self.child = os.fork()
+        if self.child == 0:
+            try:
+                ruleset = () if self.ruleset < 0 else (self.ruleset,)
+                close_all_but(order_end.fileno(), word_end.fileno(), *ruleset)
+                command.become(self.plan, order_end, word_end, self.ruleset)
+            finally:
+                os._exit(71)
+        order_end.close()
+        word_end.close()
+        self._tell(("ready",), [orders.fileno()])
+        orders.close()
+        return words
+
+    def _tell(self, message: Any, descriptors: list[int] | tuple[int, ...] = ()) -> bool:
+        try:
+            wire.send(self.line, message, descriptors)
+            return True
+        except OSError:
+            return False  # the program is gone; waiting for its order will tell
+
+    def _wait_for_order(self) -> tuple[dict[str, Any], list[int]] | None:
+        """Return the order of the next call and its descriptors; None when no call will come."""
+        while (received := wire.receive(self.line)) is not None:
+            match received:
+                case ("run", order), descriptors:
+                    return order, descriptors
+                case _:
+                    pass  # meant for a call that has ended in the meantime
+        return None
+
+    def _start(self, order: dict[str, Any], descriptors: list[int]) -> _socket.socket:
+        """Start the command right now; return our line to it."""
+        words, word_end = wire.pair()
+        payload, *outlets = descriptors
+        try:
+            if order["journal"]:
+                self.child = os.fork()
+                if self.child == 0:
+                    command.become_now(self.plan, order, payload, tuple(outlets), word_end)
+            else:
+                self.child = command.spawn(payload, outlets)
+        except OSError as problem:
+            self.child, self.ended, self.error = 0, 127 << 8, (str(problem.filename or ""), problem.errno or 0)
+        word_end.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return words
+
+    def _watch(self, words: _socket.socket) -> None:
+        """Wait for the command's end, doing what the program and the journal ask meanwhile."""
+        poll = select.poll()
+        for end in (self.line.fileno(), words.fileno(), self.wake):
+            poll.register(end, select.POLLIN)
+        self._collect()
+        while self.ended is None:
+            events = poll.poll(_WATCH_MS)
+            if not events:
+                self._look()
+            for descriptor, _ in events:
+                if descriptor == self.listener:
+                    self._answer(poll)
+                elif descriptor == self.wake:
+                    os.read(self.wake, 512)
+                elif descriptor == words.fileno():
+                    self._hear(words, poll)
+                else:
+                    self._obey(poll)
+            self._collect()
+
+    def _answer(self, poll: select.poll) -> None:
+        assert self.journal is not None
+        if not self.journal.answer(self.listener):
+            poll.unregister(self.listener)
+
+    def _obey(self, poll: select.poll) -> None:
+        """Do what the program asks."""
+        match wire.receive(self.line):
+            case None:
+                poll.unregister(self.line.fileno())
+                self.reason = "the program let go of it"
+                self._signal(_KILL)
+            case ("signal", int(number)), _:
+                self._signal(number)
+            case ("journal",), [folder]:
+                if self.journal:
+                    self.journal.begin(folder)
+                wire.send(self.line, ("answer", None))
+            case ("journalled",), _:
+                wire.send(self.line, ("answer", self.journal.finish() if self.journal else None))
+            case _:
+                pass
+
+    def _hear(self, words: _socket.socket, poll: select.poll | None) -> bool:
+        """The child sends the descriptor of its journal, or why it could not become the command."""
+        match wire.receive(words):
+            case None:
+                if poll:
+                    poll.unregister(words.fileno())
+                return False
+            case ("listen",), [listener]:
+                self.listener = listener
+                if poll:
+                    poll.register(listener, select.POLLIN)
+            case ("failed", str(what), int(number)), _:
+                self.error = (what, number)
+            case _:
+                pass
+        return True
+
+    def _look(self) -> None:
+        """In a quiet moment, look at the limits, and once a second at who waits for input."""
+        self.looks += 1
+        asks = self.looks % _LOOKS_A_SECOND == 0
+        if not self.plan["limited"] and not asks:
+            return
+        pids = _all_but_us() if self.namespaced else tree.descendants(os.getpid())
+        grown = limits.in_temps(self.temps) - self.in_temps
+        if self.plan["limited"] and (broken := limits.overrun(pids, self.limits, grown)):
+            self.reason = f"ended because {broken}"
+            self._signal(_KILL)
+        if asks:
+            self._look_for_input(pids)
+
+    def _look_for_input(self, pids: list[int]) -> None:
+        """Tell the program who waits for somebody to type: whoever has not moved since the last look."""
+        before, self.asking = self.asking, asking.who_waits(pids)
+        names = [name for pid, (name, used) in self.asking.items() if before.get(pid) == (name, used)]
+        said = names[-1] if names else ""
+        if said != self.told:
+            self.told = said
+            self._tell(("waiting", said))
+
+    def _signal(self, number: int) -> None:
+        if not self.namespaced:
+            tree.terminate(os.getpid(), number)
+            return
+        for each in (number, _signal.SIGCONT):
+            try:
+                os.kill(-1, each)
+            except ProcessLookupError:
+                return
+
+    def _collect(self) -> None:
+        try:
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                self.used[0] += usage.ru_utime
+                self.used[1] += usage.ru_stime
+                self.used[2] = max(self.used[2], usage.ru_maxrss)
+                if pid == self.child:
+                    self.ended = status
+        except ChildProcessError:
+            return
+
+    def _end_all(self) -> int:
+        """End every process left of the call; return how many there were."""
+        if not _has_children():
+            return 0  # whoever is orphaned becomes our child, so nobody is left
+        left = len(_all_but_us() if self.namespaced else tree.descendants(os.getpid()))
+        if not self.namespaced:
+            tree.end(os.getpid())
+            return left
+        try:
+            os.kill(-1, _KILL)
+            while True:
+                os.waitpid(-1, 0)
+        except (ProcessLookupError, ChildProcessError):
+            return left
+
+    def _report(self, left: int) -> bool:
+        report = {
+            "status": self.ended,
+            "cpu_s": self.used[0] + self.used[1],
+            "max_rss": self.used[2] * 1024,
+            "left": left,
+            "reason": self.reason,
+            "error": self.error,
+            "journal": self.journal.finish() if self.journal else None,
+        }
+        return self._tell(("ended", report))
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return True
+    except ChildProcessError:
+        return False
+
+
+def _all_but_us() -> list[int]:
+    own = os.getpid()
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own and _alive(name)]
+
+
+def _alive(name: str) -> bool:
+    try:
+        with open(f"/proc/{name}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False

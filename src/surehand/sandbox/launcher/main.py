@@ -1,0 +1,182 @@
+"""The launcher's own loop: `python -I -S main.py CONTROL`, where CONTROL is the descriptor it talks through."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+
+import _socket
+
+from surehand.sandbox import landlock, namespaces, seccomp, system
+from surehand.sandbox.launcher import keeper, tree, wire
+
+TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
+if TYPE_CHECKING:
+    import signal as _signal
+    from typing import Any
+else:
+    import _signal
+
+_KILL = 9
+
+
+class Launcher:
+    """Holds the session's namespaces, and makes seats when the program asks for them."""
+
+    def __init__(self, control: _socket.socket, plan: dict[str, Any], owner: int) -> None:
+        self.control = control
+        self.plan = plan
+        self.owner = owner
+        self.keepers: set[int] = set()
+        self.dismissed = False
+        self.private: str = os.path.dirname(plan["scratch"])
+
+    def prepare(self) -> dict[str, Any]:
+        """Enter the namespaces of the plan; return what is in force."""
+        plan = self.plan
+        facts: dict[str, Any] = {"namespaces": False, "problems": []}
+        # Held from before the namespaces: these lead to the folders as the program sees them.
+        plan["root_folders"] = {root: os.open(root, os.O_PATH | os.O_CLOEXEC) for root in plan["roots"]}
+        self.temp = os.open(os.path.dirname(self.private), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if plan["namespaces"]:
+            plan["capabilities"] = namespaces.kept_capabilities(plan["workspace"])
+            namespaces.enter(network=bool(plan["network"]))
+            facts["problems"] = namespaces.furnish(plan, plan["scratch"])
+            facts["namespaces"] = True
+        else:
+            plan["capabilities"] = namespaces.needed_capabilities(plan["workspace"])
+            system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+        facts["landlock"] = landlock.version() if plan["landlock"] else 0
+        facts["seccomp"] = bool(plan["seccomp"])
+        self._assemble()
+        return facts
+
+    def _assemble(self) -> None:
+        """Make the filters once; every command-to-be inherits them ready."""
+        plan = self.plan
+        if plan["seccomp"]:
+            alone = not plan["namespaces"]
+            plan["seccomp"] = seccomp.containing(network=bool(plan["network"]), alone=alone)
+        plan["reporting"] = seccomp.reporting() if seccomp.supported() else b""
+
+    def serve(self) -> None:
+        """Make seats until the program closes its end or is gone."""
+        wake, wake_end = os.pipe()
+        for end in (wake, wake_end):
+            os.set_blocking(end, False)
+        _signal.set_wakeup_fd(wake_end)
+        _signal.signal(_signal.SIGCHLD, keeper.nothing)
+        poll = select.poll()
+        for end in (self.control.fileno(), self.owner, wake):
+            poll.register(end, select.POLLIN)
+        self._seat(None)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == wake:
+                    os.read(wake, 512)
+                    self._collect()
+                elif descriptor == self.owner or not self._take_order():
+                    self._close()
+                    if not self.dismissed and _has_ended(self.owner):
+                        self._clear()
+                    return
+
+    def _take_order(self) -> bool:
+        match wire.receive(self.control):
+            case None:
+                return False
+            case ("seat", overlay), _:
+                self._seat(overlay)
+            case ("bye",), _:
+                self.dismissed = True
+            case ("kill", int(pid)), _ if pid in self.keepers:
+                os.kill(pid, _KILL)
+            case _:
+                pass
+        return True
+
+    def _seat(self, overlay: dict[str, Any] | None) -> None:
+        try:
+            pid, line = keeper.make(self.plan, overlay)
+        except OSError as problem:
+            wire.send(self.control, ("no seat", problem.errno or 0))
+            return
+        self.keepers.add(pid)
+        wire.send(self.control, ("seat", pid, overlay is not None), [line.fileno()])
+        line.close()
+
+    def _collect(self) -> None:
+        try:
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self.keepers.discard(pid)
+        except ChildProcessError:
+            pass
+        self._end_strays()
+
+    def _end_strays(self) -> None:
+        """Without namespaces, what a killed keeper leaves behind becomes ours: end it."""
+        if self.plan["namespaces"]:
+            return
+        for pid in tree.children(os.getpid()):
+            if pid not in self.keepers:
+                tree.end(pid)
+                tree.signal_all([pid], _KILL)
+
+    def _close(self) -> None:
+        """End every seat."""
+        if self.plan["namespaces"]:
+            tree.signal_all(list(self.keepers), _KILL)
+        else:
+            tree.end(os.getpid(), 4.0)
+
+    def _clear(self) -> None:
+        """The program was killed, so nobody else removes the session's private temp."""
+        name = os.path.basename(self.private)
+        if not name.startswith("surehand-"):
+            return
+        try:
+            system.unmount(self.private)  # no folder goes on which something is mounted
+        except OSError:
+            pass
+        from surehand.files.trees import remove_tree
+
+        remove_tree(f"/proc/self/fd/{self.temp}/{name}")
+
+
+def _has_ended(owner: int) -> bool:
+    """Tell whether the program is gone; a process that dies lets go of its lines a moment before."""
+    poll = select.poll()
+    poll.register(owner, select.POLLIN)
+    return bool(poll.poll(2000))
+
+
+def main() -> None:
+    """Serve the commands of one session until its owner goes."""
+    number = int(sys.argv[1])
+    os.closerange(3, number)  # whatever the program left open is no business of a command
+    os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))
+    control = _socket.socket(fileno=number)
+    os.set_inheritable(number, False)
+    first = wire.receive(control)
+    if first is None:
+        return
+    import marshal
+
+    (content, owner) = first[1]
+    plan = marshal.loads(os.pread(content, os.fstat(content).st_size, 0))
+    os.close(content)
+    launcher = Launcher(control, plan, owner)
+    try:
+        facts = launcher.prepare()
+    except OSError as problem:
+        wire.send(control, ("failed", f"{problem.strerror or problem}"))
+        return
+    wire.send(control, ("ready", facts))
+    launcher.serve()
+
+
+if __name__ == "__main__":
+    main()

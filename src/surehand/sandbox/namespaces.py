@@ -1,0 +1,274 @@
+"""The view of the machine a command gets: users, mounts, network and IPC of its own, made once for a session.
+
+The system and toolchains are there, read-only; the workspace and a private temp are writable on top; what holds secrets
+is covered, and the rest of the disk is not there. Runs in the launcher.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+from surehand.sandbox import system
+from surehand.sandbox.system import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_REC, bind, mount, set_read_only
+
+TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
+if TYPE_CHECKING:
+    from typing import Any
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
+
+_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID = 0, 1, 3, 4, 5, 6, 7
+
+
+def kept_capabilities(workspace: str) -> int:
+    """Return the capabilities a command keeps: none, or for root those that work on files as root is used to."""
+    if os.geteuid() != 0:
+        return 0
+    kept = [_CHOWN, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID]
+    return sum(1 << number for number in kept) | needed_capabilities(workspace)
+
+
+def needed_capabilities(workspace: str) -> int:
+    """Return what root cannot do without: to write another user's files, in whose workspace it works.
+
+    All that is kept where there is no user namespace: the others would count on the whole machine there.
+    """
+    if os.geteuid() != 0 or os.stat(workspace).st_uid == 0:
+        return 0
+    return 1 << _DAC_OVERRIDE  # a covered secret opens with it (and is empty)
+
+
+def enter(*, network: bool) -> None:
+    """Move this process into namespaces of its own, with its user and group ids as they were."""
+    flags = system.CLONE_NEWUSER | system.CLONE_NEWNS | system.CLONE_NEWIPC | system.CLONE_NEWUTS
+    if not network:
+        flags |= system.CLONE_NEWNET
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        _enter_as_root(flags)
+    else:
+        system.unshare(flags)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    if not network:
+        _loopback_up()
+
+
+def _enter_as_root(flags: int) -> None:
+    """Map every id onto itself, which only a process outside the new namespace may write."""
+    ready, go = os.pipe()
+    target = os.getpid()
+    if (pid := os.fork()) == 0:
+        status = 1
+        try:
+            os.read(ready, 1)
+            _copy_map(target, "uid_map")
+            _copy_map(target, "gid_map")
+            status = 0
+        finally:
+            os._exit(status)
+    try:
+        system.unshare(flags)
+    finally:
+        os.write(go, b"x")
+        _, status = os.waitpid(pid, 0)
+        os.close(ready)
+        os.close(go)
+    if status:
+        raise PermissionError(errno.EPERM, "the user namespace could not be given its ids")
+
+
+def _copy_map(target: int, name: str) -> None:
+    with open(f"/proc/self/{name}") as mine:
+        ranges = [line.split() for line in mine]
+    _write(f"/proc/{target}/{name}", "\n".join(f"{inside} {inside} {count}" for inside, _, count in ranges))
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _loopback_up() -> None:
+    """Switch `lo` on, so that a command's own servers and clients still meet."""
+    import _socket
+
+    link = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    request = bytearray(b"lo".ljust(16, b"\0") + (0x41).to_bytes(2, "little") + bytes(22))  # up, running
+    try:
+        fcntl.ioctl(link.fileno(), 0x8914, request)
+    except OSError:
+        pass
+    finally:
+        link.close()
+
+
+def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
+    """Lay out the mounts of the session; `scratch` is an empty folder to build in. Return what could not be done."""
+    problems: list[str] = []
+    mount("", "/", flags=MS_REC | MS_PRIVATE)
+    shown = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (*plan["shown"], *plan["writable"])}
+    mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=700,size={plan['limits']['memory']}")
+    # By descriptor from here on: the folder may lie below one that is covered next.
+    held = os.open(scratch, os.O_PATH | os.O_CLOEXEC)
+    scratch = f"/proc/self/fd/{held}"
+    os.close(os.open(f"{scratch}/nothing", os.O_CREAT | os.O_WRONLY, 0))
+    os.mkdir(f"{scratch}/nobody", 0)
+    for path in plan["private"]:
+        _make_private(path, scratch, problems)
+    # Bounded, because what lies there is memory.
+    size = f"size={plan['limits']['memory']}"
+    for path in plan["empty"]:
+        mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,{size}")
+    for path in plan["closed"]:
+        mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m")
+    for path in plan["homes"]:
+        os.makedirs(path, exist_ok=True)
+        bind(path, path)  # so that a home below a private temp is read-only like any other
+    _make_devices(scratch, size)
+    for path, descriptor in sorted(shown.items(), key=_depth):
+        _make_place(path, descriptor)
+        bind(f"/proc/self/fd/{descriptor}", path)
+        os.close(descriptor)
+    set_read_only("/", True)
+    for path in (*plan["private"], *plan["empty"]):
+        set_read_only(path, False, recursive=False)
+    for path in (*plan["writable"], "/dev/shm", "/dev/pts"):
+        _make_writable(path)
+    for path in plan["pinned"]:
+        bind(path, path)
+    for path in plan["read_only"]:
+        _freeze(path)
+    for path, shown_instead in plan["instead"].items():
+        bind(shown_instead, path)
+        set_read_only(path, True)
+    cover(plan["masked"], scratch)
+    system.unmount(scratch)
+    os.close(held)
+    return problems
+
+
+def _depth(item: tuple[str, int]) -> int:
+    """Sort a folder before what is shown inside it."""
+    return item[0].count("/")
+
+
+def _make_private(path: str, scratch: str, problems: list[str]) -> None:
+    """Let writes below `path` go to a private layer; what lies there on the machine stays readable.
+
+    Sockets below it cannot be connected to through the layer: tmux, docker and agents of keys are out of reach.
+    """
+    name = path.strip("/").replace("/", "-")
+    upper, work = f"{scratch}/{name}-upper", f"{scratch}/{name}-work"
+    os.mkdir(upper)
+    os.mkdir(work)
+    os.chmod(upper, stat.S_IMODE(os.stat(path).st_mode))
+    try:
+        mount(
+            "overlay",
+            path,
+            "overlay",
+            MS_NOSUID | MS_NODEV,
+            f"lowerdir={path},upperdir={upper},workdir={work},userxattr",
+        )
+    except OSError as problem:
+        problems.append(f"{path} of the machine is hidden: {problem.strerror}")
+        bind(upper, path)
+
+
+def _make_place(path: str, descriptor: int) -> None:
+    """Make something to mount a file or folder on, where its surroundings are hidden."""
+    if os.path.exists(path):
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.mkdir(path)
+    else:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+
+
+def _make_devices(scratch: str, size: str) -> None:
+    """Put a small /dev in place of the machine's: no disks, no memory, no consoles."""
+    devices = f"{scratch}/dev"
+    os.mkdir(devices, 0o755)
+    mount("tmpfs", devices, "tmpfs", MS_NOSUID, "mode=755")
+    for name in _DEVICES:
+        if os.path.exists(f"/dev/{name}"):
+            os.close(os.open(f"{devices}/{name}", os.O_CREAT | os.O_WRONLY, 0o644))
+            bind(f"/dev/{name}", f"{devices}/{name}")
+    for name, target in _DEVICE_LINKS.items():
+        os.symlink(target, f"{devices}/{name}")
+    os.mkdir(f"{devices}/pts", 0o755)
+    os.mkdir(f"{devices}/shm", 0o1777)
+    mount("devpts", f"{devices}/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=620")
+    mount("tmpfs", f"{devices}/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,{size}")
+    bind(devices, "/dev")
+
+
+def _make_writable(path: str) -> None:
+    try:
+        set_read_only(path, False)
+    except OSError:
+        set_read_only(path, False, recursive=False)  # something below is read-only on the machine itself
+
+
+def _freeze(path: str) -> None:
+    bind(path, path)
+    set_read_only(path, True)
+
+
+def cover(paths: list[str], scratch: str) -> None:
+    """Put something empty and unreadable over each path."""
+    for path in paths:
+        try:
+            mount(f"{scratch}/nobody" if os.path.isdir(path) else f"{scratch}/nothing", path, flags=MS_BIND)
+            set_read_only(path, True)
+        except FileNotFoundError:
+            continue  # it went away since the plan was made
+
+
+def lay_over(overlay: dict[str, Any], plan: dict[str, Any]) -> None:
+    """Put a copy in the place of every folder a command may write, for this call alone: a layer, or a whole copy."""
+    system.unmount(overlay["hidden"])  # where the copies are; out of reach again at the end
+    for path in overlay["frozen"]:
+        set_read_only(path, True)
+    if overlay["frozen"]:
+        _make_writable(os.path.dirname(plan["scratch"]))
+    for each in overlay["folders"]:
+        if "copy" in each:
+            bind(each["copy"], each["lower"])
+            continue
+        options = (("lowerdir", each["lower"]), ("upperdir", each["upper"]), ("workdir", each["work"]))
+        text = ",".join(f"{name}={_escaped(path)}" for name, path in options)
+        mount("overlay", each["lower"], "overlay", MS_NOSUID | MS_NODEV, f"{text},userxattr")
+    copied = tuple(each["lower"].rstrip("/") + "/" for each in overlay["folders"])
+    for path in plan["pinned"]:
+        if path.startswith(copied):
+            bind(path, path)
+    for path in plan["read_only"]:
+        if path.startswith(copied):
+            _freeze(path)
+    cover([path for path in plan["masked"] if path.startswith(copied)], overlay["covers"])
+    cover([overlay["hidden"]], overlay["covers"])
+
+
+def _escaped(path: str) -> str:
+    """Write a path as an option of a mount: colons and commas end things there."""
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+
+
+def mount_processes() -> bool:
+    """Show the processes of this PID namespace alone under /proc; False when the machine does not let us."""
+    try:
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | system.MS_NOEXEC)
+        return True
+    except OSError:
+        return False

@@ -1,0 +1,89 @@
+"""What this system can enforce, found out without starting anything; the launcher finds out the rest by doing it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import lru_cache
+
+from surehand.core.frozen import frozen
+
+
+@frozen
+class Abilities:
+    """What the kernel offers; `why_not` says why namespaces are not to be had."""
+
+    landlock: int = 0
+    seccomp: bool = False
+    namespaces: bool = False
+    overlay: bool = False
+    why_not: str = ""
+
+    @property
+    def enough(self) -> bool:
+        """Whether writes can be confined and the network cut, the least a sandbox must do."""
+        return self.namespaces or (self.landlock > 0 and self.seccomp)
+
+
+_failed: list[str] = []
+
+
+def note_failure(reason: str) -> None:
+    """Remember that namespaces could not be made here after all; later answers say so."""
+    _failed[:] = [reason]
+    abilities.cache_clear()
+
+
+def forget_failures() -> None:
+    """Expect namespaces again, as the kernel offers them."""
+    _failed.clear()
+    abilities.cache_clear()
+
+
+@lru_cache(maxsize=1)
+def abilities() -> Abilities:
+    """Return what can be expected here."""
+    if sys.platform != "linux":
+        return Abilities(why_not=f"{sys.platform} has no Landlock and no namespaces")
+    from surehand.sandbox import landlock, seccomp
+
+    why_not = _failed[0] if _failed else _forbidden()
+    return Abilities(
+        landlock=landlock.version(),
+        seccomp=seccomp.supported() and _has_seccomp(),
+        namespaces=not why_not,
+        overlay=not why_not and "overlay" in _text("/proc/filesystems"),
+        why_not=why_not,
+    )
+
+
+def available() -> bool:
+    """Tell whether commands can be contained on this system."""
+    return abilities().enough
+
+
+def _forbidden() -> str:
+    """Return the setting that forbids user namespaces, or an empty text."""
+    if not os.path.exists("/proc/self/ns/user"):
+        return "the kernel has no user namespaces"
+    if _text("/proc/sys/user/max_user_namespaces").strip() == "0":
+        return "user.max_user_namespaces is 0"
+    if os.geteuid() == 0:
+        return ""
+    if _text("/proc/sys/kernel/unprivileged_userns_clone").strip() == "0":
+        return "kernel.unprivileged_userns_clone is 0"
+    if _text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip() == "1":
+        return "kernel.apparmor_restrict_unprivileged_userns is 1"
+    return ""
+
+
+def _has_seccomp() -> bool:
+    return "Seccomp:" in _text("/proc/self/status")
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""

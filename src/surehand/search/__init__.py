@@ -1,0 +1,1 @@
+"""Search: ripgrep, walks and globs, by git's own ignore rules."""

@@ -1,0 +1,407 @@
+"""Searching the files of a tree: the results of `rg`, in one stable order, stopped as soon as there are enough.
+
+How a search goes depends on how large the tree turns out to be:
+
+- A small one is walked here to its end, and its files are searched in this process or named to `rg`.
+- Of a large one the first files are tried: a common pattern fills its result from them. Otherwise one `rg` counts the
+  lines of every file on all cores, which is as much work as finding them; sorted by path the counts say which few
+  files hold the lines asked for, and only those are searched again for their text.
+
+So a cut result is always the beginning of the same list. What `rg` finds is judged again by our own ignore rules,
+which are git's; where a rule means something else to `rg`, the tree is walked here and the files are named to it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from surehand.core.frozen import frozen
+from surehand.search import failures, ripgrep
+from surehand.search.open_files import HELD, Held, Root, begins_binary, has_monstrous_line, is_binary, is_utf16
+from surehand.search.plain_search import Plain, compile_plain
+from surehand.search.ripgrep_rules import Judge, rg_may_walk, walk_options
+from surehand.search.walk import Walk, order
+
+T = TypeVar("T")
+
+SMALL: Final = 600
+"""Files up to which a tree is walked here."""
+BYTES_HERE: Final = 4 << 20
+LINES_HERE: Final = 5000
+"""How much is searched in this process before `rg` takes over: enough to be worth it, too little to be felt."""
+PROBE: Final = 24
+"""Files of a large tree that are tried first."""
+MANY: Final = 100
+"""Files from which on they are counted before their lines are read: each might have as many as are needed of all."""
+DEADLINE_S: Final = 20.0
+COUNTING: Final = ("--count", "--null", "--with-filename")
+COUNTING_MATCHES: Final = ("--count-matches", "--null", "--with-filename")
+MATCHES_LISTED: Final = 100_000
+"""Matches in a file with lines of megabytes up to which their places are asked for; each costs `rg` memory."""
+
+
+@frozen
+class Line:
+    """One line of a result: a match with its places (byte offsets into the text), or a line of context."""
+
+    path: bytes
+    number: int
+    text: bytes
+    places: tuple[tuple[int, int], ...] = ()
+    is_match: bool = True
+
+
+def everything(path: bytes) -> bool:
+    """Keep every file."""
+    del path
+    return True
+
+
+@dataclass(slots=True)
+class Search:
+    """One search below `walk.root`; its methods block, and end early when `stop` is set."""
+
+    walk: Walk
+    pattern: ripgrep.Pattern
+    keeps: Callable[[bytes], bool] = everything
+    """Which files (paths from the root) are wanted at all."""
+    narrow: Sequence[str] = ()
+    """Options that tell `rg` to leave out early what `keeps` would refuse."""
+    stop: ripgrep.Stop = field(default_factory=ripgrep.Stop)
+    hides: Callable[[os.stat_result, bytes], bool] | None = None
+    """Says of a file with several names whether one of them keeps it from being searched."""
+    pcre2: bool = False
+    asked: bool = False
+    """Whether `rg` was run: it has read the pattern then, and would have refused a bad one."""
+    wanted: int = 0
+    """Files that are wanted, as far as they were looked for: all of them in a small tree."""
+    deadline: float = field(default_factory=lambda: time.monotonic() + DEADLINE_S)
+    _root: Root = field(init=False, repr=False)
+    """The root, while a search runs."""
+
+    def lines(self, need: int) -> list[Line]:
+        """Return the first `need` lines in order (all of them when there are fewer)."""
+        return self._from_root(lambda: self._lines(need))
+
+    def counts(self, need: int) -> list[tuple[bytes, int]]:
+        """Return the first `need` files with a match and their numbers of matching lines, in order."""
+        return self._from_root(lambda: self._counts(need))
+
+    def _from_root(self, find: Callable[[], list[T]]) -> list[T]:
+        try:
+            self._root = Root(self.walk.open_root(), self.hides)
+        except OSError:
+            self.walk.tally.unreadable += 1
+            return []
+        try:
+            return find()
+        finally:
+            self._root.close()
+
+    def _lines(self, need: int) -> list[Line]:
+        walker = self._wanted()
+        first = list(islice(walker, SMALL + 1))
+        if len(first) <= SMALL:
+            return self._lines_here(first, need)
+        found = self._probe(first, walker, need, self._lines_here)
+        if found is not None:
+            return found
+        counted = self._counted_by_rg()
+        if counted is None:
+            return self._lines_of([*first, *walker], need)
+        return self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
+
+    def _counts(self, need: int) -> list[tuple[bytes, int]]:
+        walker = self._wanted()
+        first = list(islice(walker, SMALL + 1))
+        if len(first) <= SMALL:
+            return self._counts_here(first)[:need]
+        found = self._probe(first, walker, need, lambda files, _: self._counts_here(files))
+        if found is not None:
+            return found[:need]
+        counted = self._counted_by_rg()
+        if counted is None:
+            return self._counted([*first, *walker])[:need]
+        return list(islice(filter(self._is_there, counted), need))
+
+    def _is_there(self, counted: tuple[bytes, int]) -> bool:
+        """Return whether what `rg` counted lies in the tree, and not behind a link put there meanwhile."""
+        opened = self._root.open(counted[0])
+        if opened:
+            os.close(opened[0])
+        return opened is not None
+
+    def _wanted(self) -> Iterator[bytes]:
+        for path, is_file in self.walk.files():
+            if self.stop.wanted:
+                return
+            if is_file and self.keeps(path):
+                self.wanted += 1
+                yield path
+
+    def _probe(
+        self,
+        first: list[bytes],
+        walker: Iterator[bytes],
+        need: int,
+        find: Callable[[list[bytes], int], list[T]],
+    ) -> list[T] | None:
+        """Try the first files of a large tree; None unless they fill the result."""
+        found = find(first[:PROBE], need)
+        tried = PROBE
+        # A pattern found in every few files is worth a second and a third try.
+        while len(found) < need and len(found) * 8 >= tried and tried < 4 * SMALL:
+            more = min(max(tried, tried * need // len(found)), 4 * SMALL) * 5 // 4
+            first += islice(walker, max(0, tried + more - len(first)))
+            found += find(first[tried : tried + more], need - len(found))
+            tried += more
+        return found if len(found) >= need else None
+
+    def _lines_here(self, files: list[bytes], need: int) -> list[Line]:
+        plain = self._plain()
+        if plain is None:
+            return self._lines_of(files, need)
+        found: dict[bytes, list[Line]] = {}
+        left, enough = self._search_here(plain, files, need, found)
+        for line in self._lines_of(left, need):
+            found.setdefault(line.path, []).append(line)
+        return [line for path in files[:enough] for line in found.get(path, ())][:need]
+
+    def _search_here(
+        self, plain: Plain, files: list[bytes], need: int, found: dict[bytes, list[Line]]
+    ) -> tuple[list[bytes], int]:
+        """Search files in this process until there is enough; return those left to `rg`, and how many were taken."""
+        left: list[bytes] = []
+        lines = size = 0
+        for taken, path in enumerate(files):
+            if lines >= need or self.stop.wanted:
+                return left, taken
+            if lines > LINES_HERE or size > BYTES_HERE:
+                return left + files[taken:], len(files)
+            data = self._root.read(path, plain.size_limit)
+            hits = None if data is None else [] if b"\0" in data and not is_utf16(data) else plain.search(data)
+            size += len(data or b"")
+            if hits is None:
+                left.append(path)
+            elif hits:
+                lines += len(hits)
+                found[path] = [Line(path, number, text.removesuffix(b"\r"), tuple(at)) for number, text, at in hits]
+        return left, len(files)
+
+    def _counts_here(self, files: list[bytes]) -> list[tuple[bytes, int]]:
+        plain = self._plain()
+        if plain is None:
+            return self._counted(files)
+        found: dict[bytes, list[Line]] = {}
+        left, _ = self._search_here(plain, files, 1 << 60, found)
+        counted = {path: len(lines) for path, lines in found.items()} | dict(self._counted(left))
+        return [(path, counted[path]) for path in files if path in counted]
+
+    def _plain(self) -> Plain | None:
+        if self.pattern.multiline or self.pattern.context or self.pcre2:
+            return None
+        return compile_plain(self.pattern.text, ignore_case=self.pattern.ignore_case)
+
+    def _lines_of(self, files: Sequence[bytes], need: int, expected: Sequence[int] = ()) -> list[Line]:
+        """Return the first `need` lines of files given in order, searched in parts that grow."""
+        found: list[Line] = []
+        at, size = 0, max(PROBE, _files_for(expected, need))
+        while at < len(files) and len(found) < need:
+            part = files[at : at + size]
+            if len(part) > MANY and not expected:
+                counted = self._counted(part)
+                found += self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
+            else:
+                for begin in range(0, len(part), HELD):
+                    found += self._lines_of_batch(part[begin : begin + HELD], need)
+            at, size = at + size, size * 4
+        return found[:need]
+
+    def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
+        with Held(self._root, files) as held:
+            long = self._with_too_many_matches(held)
+            others = [name for name in held.files if name not in long]
+            try:
+                by_file = _by_file(held, ripgrep.messages(self._run_on(others, held, self.line_options(need))), need)
+                # A file left before its end may turn out to be binary.
+                unsure = [path for path, lines in by_file.items() if len(lines) >= need]
+            except ripgrep.BrokeOffError:
+                if not self.pattern.multiline:
+                    raise
+                run = self._run_on(others, held, self.line_options(need, ripgrep.PRINTING))
+                by_file = _by_file(held, ripgrep.printed(run), need)
+                unsure = list(by_file)
+            if long:
+                run = self._run_on(long, held, self.line_options(need, ripgrep.SHORTENED))
+                shortened = _by_file(held, ripgrep.printed(run), need)
+                by_file, unsure = by_file | shortened, [*unsure, *shortened]
+            for path in filter(held.is_binary, unsure):
+                del by_file[path]
+        return [line for path in files for line in by_file.get(path, ())]
+
+    def _with_too_many_matches(self, held: Held) -> list[bytes]:
+        """Return the names of files with lines of megabytes that hold more matches than `rg` can list."""
+        long = held.monstrous()
+        matches = dict(ripgrep.counts(self._run_on(long, held, COUNTING_MATCHES))) if long else {}
+        return [name for name in long if matches.get(name, 0) > MATCHES_LISTED]
+
+    def _counted(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
+        found: dict[bytes, int] = {}
+        for begin in range(0, len(files), HELD):
+            with Held(self._root, files[begin : begin + HELD]) as held:
+                run = self._run_on(held.files, held, COUNTING)
+                counted = ((held.files[name], number) for name, number in ripgrep.counts(run))
+                found |= {path: number for path, number in counted if not held.is_binary(path)}
+        return [(path, found[path]) for path in files if path in found]
+
+    def _run_on(self, names: Collection[bytes], held: Held, options: Sequence[str]) -> Iterator[bytes]:
+        return self.run([*options, "--", *names], held=tuple(held.fds.values())) if names else iter(())
+
+    def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
+        """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much."""
+        if not rg_may_walk(self.walk, self.stop):
+            return None
+        options = [*walk_options(self.walk), *self.narrow, *COUNTING]
+        run = self.run([*options, "--", b"."])
+        judge = Judge(self.walk)
+        found = ((path.removeprefix(b"./"), number) for path, number in ripgrep.counts(run))
+        kept = [each for each in found if self.keeps(each[0]) and judge.keeps(each[0])]
+        return sorted(kept, key=lambda each: order(each[0]))
+
+    def line_options(self, need: int, form: Sequence[str] = ("--json",)) -> list[str]:
+        """Return the options for lines, no more of each file than are needed."""
+        context = [f"--context={self.pattern.context}"] if self.pattern.context else []
+        # Across lines `rg` counts matches, and any number of them may lie in one line. Some matches that end with a
+        # line make it break off when it writes JSON, and several threads then wait for each other.
+        return [*form, *context, "--threads=1" if self.pattern.multiline else f"--max-count={need}"]
+
+    def run(
+        self, arguments: Sequence[str | bytes], stdin: int | None = None, held: tuple[int, ...] = ()
+    ) -> Iterator[bytes]:
+        """Run `rg`; a pattern only the other engine understands is given to that, a bad one explained."""
+        self.asked = True
+        try:
+            yield from self._in_time(arguments, stdin, held)
+        except ripgrep.BadPatternError as problem:
+            if self.pcre2 and "PCRE2" not in str(problem):
+                return  # a file that could not be read; the other engine must not be silent about the pattern
+            if "match limit" in str(problem) or "recursion" in str(problem):
+                raise failures.too_costly(self.pattern.text) from None
+            if self.pcre2 or not ripgrep.NEEDS_PCRE2.search(self.pattern.text):
+                raise failures.bad_pattern(self.pattern.text, str(problem)) from None
+            if stdin is not None:
+                os.lseek(stdin, 0, os.SEEK_SET)
+            self.pcre2 = True
+            yield from self.run(arguments, stdin, held)
+
+    def _in_time(self, arguments: Sequence[str | bytes], stdin: int | None, held: tuple[int, ...]) -> Iterator[bytes]:
+        arguments = [*self.pattern.options(pcre2=self.pcre2), *arguments]
+        root, stop, deadline = self.walk.root, self.stop, self.deadline
+        try:
+            yield from ripgrep.output(arguments, root, stop, stdin=stdin, held=held, deadline=deadline)
+        except ripgrep.TooSlowError:
+            raise failures.too_slow(DEADLINE_S) from None
+
+
+def _files_for(expected: Sequence[int], need: int) -> int:
+    """Return how many of the first files hold `need` lines, when their numbers are known."""
+    total = 0
+    for at, number in enumerate(expected, 1):
+        total += number
+        if total >= need:
+            return at
+    return len(expected)
+
+
+def _by_file(held: Held, messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> dict[bytes, list[Line]]:
+    """Return the lines of each file; files that turn out to be binary are left out."""
+    by_file: dict[bytes, list[Line]] = {}
+    path = b""
+    for kind, data in messages:
+        if kind == "begin":
+            path = held.files[ripgrep.text_bytes(data["path"])]
+            by_file[path] = []
+        elif kind in ("match", "context") and len(by_file[path]) < need:
+            by_file[path] += _lines_in(path, kind, data)
+        elif kind == "end" and data["binary_offset"] is not None:
+            del by_file[path]
+    return by_file
+
+
+def _lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterable[Line]:
+    """Yield the lines of one message; a match over several lines is marked on each of them."""
+    places = [(each["start"], each["end"]) for each in data.get("submatches", ())]
+    begin, number = 0, data["line_number"]
+    for text in ripgrep.text_bytes(data["lines"]).removesuffix(b"\n").split(b"\n"):
+        shown = text.removesuffix(b"\r")
+        yield Line(path, number, shown, _places_in(places, begin, len(text), len(shown)), kind == "match")
+        begin, number = begin + len(text) + 1, number + 1
+
+
+def _places_in(places: Sequence[tuple[int, int]], begin: int, length: int, shown: int) -> tuple[tuple[int, int], ...]:
+    """Return where matches lie in the shown part of a line; of a matched line end nothing is seen but its place."""
+    end = begin + length
+    here = ((low, high) for low, high in places if low <= end and (high > begin or low == begin))
+    return tuple(dict.fromkeys((min(max(low - begin, 0), shown), min(high - begin, shown)) for low, high in here))
+
+
+def search_open_file(fd: int, pattern: ripgrep.Pattern, need: int, stop: ripgrep.Stop) -> list[Line] | None:
+    """Return the first lines with matches of one open file, or None when it is binary."""
+    if begins_binary(fd):
+        return None
+    search = Search(Walk(b"/"), pattern, stop=stop)
+    if has_monstrous_line(fd, os.fstat(fd).st_size) and _count_matches(search, fd) > MATCHES_LISTED:
+        run = search.run([*search.line_options(need, ripgrep.SHORTENED), "--", "-"], stdin=fd)
+        shortened = _lines_read(ripgrep.printed(run), need)
+        return None if is_binary(fd) or shortened is None else shortened[:need]
+    try:
+        lines = _lines_read(ripgrep.messages(search.run([*search.line_options(need), "--", "-"], stdin=fd)), need)
+        unsure = lines is not None and len(lines) >= need  # left before its end it may turn out to be binary
+    except ripgrep.BrokeOffError:
+        if not pattern.multiline:
+            raise
+        os.lseek(fd, 0, os.SEEK_SET)
+        lines = _lines_read(
+            ripgrep.printed(search.run([*search.line_options(need, ripgrep.PRINTING), "--", "-"], stdin=fd)), need
+        )
+        unsure = True
+    return None if lines is None or (unsure and is_binary(fd)) else lines[:need]
+
+
+def _count_matches(search: Search, fd: int) -> int:
+    number = sum(number for _, number in ripgrep.counts(search.run([*COUNTING_MATCHES, "--", "-"], stdin=fd)))
+    os.lseek(fd, 0, os.SEEK_SET)
+    return number
+
+
+def _lines_read(messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> list[Line] | None:
+    lines: list[Line] = []
+    for kind, data in messages:
+        if kind in ("match", "context"):
+            lines += _lines_in(b"", kind, data)
+            if len(lines) >= need:
+                break
+        elif kind == "end" and data["binary_offset"] is not None:
+            return None
+    return lines
+
+
+def count_open_file(fd: int, pattern: ripgrep.Pattern, stop: ripgrep.Stop) -> int | None:
+    """Return what `rg --count` says of one open file, or None when it is binary."""
+    if begins_binary(fd):
+        return None
+    run = Search(Walk(b"/"), pattern, stop=stop).run([*COUNTING, "--", "-"], stdin=fd)
+    number = sum(number for _, number in ripgrep.counts(run))
+    return None if number and is_binary(fd) else number
+
+
+def refuse_bad(pattern: ripgrep.Pattern, stop: ripgrep.Stop) -> None:
+    """Raise for a pattern that cannot be read, which nobody has noticed where there was no file to search."""
+    if pattern.multiline or compile_plain(pattern.text, ignore_case=pattern.ignore_case) is None:
+        with open(os.devnull, "rb") as nothing:
+            count_open_file(nothing.fileno(), pattern, stop)

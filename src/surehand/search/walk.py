@@ -1,0 +1,242 @@
+"""Walking a tree: in one stable order, by git's ignore rules, without following links, secrets left out.
+
+The order is that of `rg --sort path`: names of one folder by their bytes, a folder's content in its place. Walks are
+generators, so whoever has enough simply stops. A folder is opened from the one it was found in, never by its path, so
+that no link put in its place meanwhile leads out of the tree.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from dataclasses import field as kept
+from typing import Final
+
+from surehand.core.counted import counted
+from surehand.core.frozen import field, frozen
+from surehand.core.secrets import is_secret, may_be_secret
+from surehand.search.ignore_files import GITIGNORE, Chain, Folder, folder_at
+
+_EXCLUDED: Final = frozenset({b"node_modules", b"__pycache__", b"vendor", b"dist", b"build", b".DS_Store"})
+"""What listings leave out beside ignored files: folders, and one file of the Finder's."""
+_EXCLUDED_ENDINGS: Final = (b".pyc",)
+_KEPT: Final = dict[tuple[Chain, bool], set[bytes]]()
+"""By the rules in force (and whether listings' excludes are): names of files that are neither left out nor secret."""
+_KEPT_RULES: Final = 16
+_KEPT_LIMIT: Final = 1 << 15
+DEPTH_LIMIT: Final = 200
+"""Folders inside each other that are held open at once."""
+_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+_FILE, _FOLDER, _LINK = 1, 2, 3
+"""What an entry is; 0 for devices, sockets and the like."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a walk met and left out."""
+
+    folders: int = 0
+    files: int = 0
+    ignored: int = 0
+    secret: int = 0
+    unreadable: int = 0
+    with_rules: list[bytes] = kept(default_factory=list[bytes])
+    """Folders that have a `.gitignore` or begin a repository."""
+
+    def notes(self, done: str) -> list[str]:
+        """Return what a caller should know of what was not searched or listed (`done`)."""
+        secret = counted(self.secret, "secret file is", "secret files or folders are")
+        unreadable = counted(self.unreadable, "folder that cannot be read is", "folders that cannot be read are")
+        found = ((self.secret, secret), (self.unreadable, unreadable))
+        return [f"({text} not {done})" for number, text in found if number]
+
+
+@frozen
+class Walk:
+    """How to walk: from `root` (absolute, no link), with or without ignore rules and default excludes."""
+
+    root: bytes
+    stop: bytes | None = None
+    """Where ignore rules begin outside a repository."""
+    ignore: bool = True
+    excludes: bool = False
+    keeps_out: Callable[[str], bool] = is_secret
+    enters: Callable[[bytes], bool] | None = None
+    tally: Tally = field(default_factory=Tally)
+    fd: int | None = None
+    """The root, held open by the caller; without it the root is opened by its name."""
+
+    def files(self) -> Iterator[tuple[bytes, bool]]:
+        """Yield the path (from the root) of every file and link, in order, and whether it is a file."""
+        levels: list[_Level] = []
+        try:
+            levels += self._root()
+            while levels:
+                level = levels[-1]
+                for name, kind in level.in_order():
+                    if kind != _FOLDER:
+                        yield level.prefix + name, kind == _FILE
+                    elif below := self._below(level, name, len(levels)):
+                        levels.append(below)
+                        break
+                else:
+                    os.close(levels.pop().fd)
+        finally:
+            for level in levels:
+                os.close(level.fd)
+
+    def folders(self) -> Iterator[tuple[bytes, list[bytes], int]]:
+        """Yield every folder: its path from the root with a slash, the names of its files and links, it itself open.
+
+        In no order and in larger steps: faster for who has to look at everything.
+        """
+        levels: list[_Level] = []
+        try:
+            levels += self._root()
+            if levels:
+                yield b"", levels[0].names(), levels[0].fd
+            while levels:
+                level = levels[-1]
+                if not level.folders:
+                    os.close(levels.pop().fd)
+                elif below := self._below(level, level.folders.pop(), len(levels)):
+                    levels.append(below)
+                    yield below.prefix, below.names(), below.fd
+        finally:
+            for level in levels:
+                os.close(level.fd)
+
+    def open_root(self) -> int:
+        """Return a descriptor of the root, for the caller to close."""
+        return os.dup(self.fd) if self.fd is not None else os.open(self.root, _OPEN_FOLDER)
+
+    def _root(self) -> list[_Level]:
+        folder = folder_at(self.root, self.stop) if self.ignore else Folder(self.root, b"", (), False)
+        try:
+            return [self._level(self.open_root(), folder, b"")]
+        except OSError:
+            self.tally.unreadable += 1
+            return []
+
+    def _below(self, level: _Level, name: bytes, depth: int) -> _Level | None:
+        """Open a folder from the one it was found in: a link put in its place meanwhile is not followed."""
+        try:
+            if depth >= DEPTH_LIMIT:
+                raise OSError(errno.ELOOP, "too deep")
+            fd = os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=level.fd)
+            return self._level(fd, level.folder.below(name), level.prefix + name + b"/")
+        except OSError:
+            self.tally.unreadable += 1
+            return None
+
+    def _level(self, fd: int, folder: Folder, prefix: bytes) -> _Level:
+        """Read an open folder: what is kept in it, and the rules in force inside; it is closed if it cannot be read."""
+        try:
+            with os.scandir(fd) as found:
+                entries = {
+                    entry.name.encode(_ENCODING, _ERRORS): entry.is_file(follow_symlinks=False) or _kind(entry)
+                    for entry in found
+                }
+        except BaseException:
+            os.close(fd)
+            raise
+        self.tally.folders += 1
+        if self.ignore and (GITIGNORE in entries or b".git" in entries):
+            self.tally.with_rules.append(folder.path)
+            folder = folder.with_own_rules() if prefix else folder
+        level = _Level(fd, folder, prefix)
+        drops, enters, kept = self._drops(folder), self.enters, self._kept_before(folder)
+        # Every entry of a tree comes through here.
+        for name, kind in entries.items():
+            if kind == _FILE and name in kept:
+                level.files.append((name, _FILE))
+            elif not kind or drops(name, kind):
+                continue
+            elif kind == _FOLDER:
+                if enters is None or enters(prefix + name):
+                    level.folders.append(name)
+            else:
+                level.files.append((name, kind))
+                if kind == _FILE and folder.looks_at_the_name_alone(name):
+                    kept.add(name)
+        self.tally.files += len(level.files)
+        return level
+
+    def _kept_before(self, folder: Folder) -> set[bytes]:
+        """Return the names of files kept under the same rules before: the same ones come again and again."""
+        if self.keeps_out is not is_secret:
+            return set()
+        rules = folder.chain, self.excludes
+        names = _KEPT.get(rules)
+        if names is None or len(names) > _KEPT_LIMIT:
+            if len(_KEPT) > _KEPT_RULES:
+                _KEPT.clear()
+            names = _KEPT[rules] = set()
+        return names
+
+    def _drops(self, folder: Folder) -> Callable[[bytes, int], bool]:
+        """Return what tells of the entries of a folder whether they are left out."""
+        tally, ruled = self.tally, bool(folder.chain)
+        names, endings = (_EXCLUDED, _EXCLUDED_ENDINGS) if self.excludes else (frozenset[bytes](), ())
+
+        def drops(name: bytes, kind: int) -> bool:
+            is_dir = kind == _FOLDER
+            if name == b".git":
+                return True
+            if (name in names and (is_dir or name == b".DS_Store")) or (not is_dir and name.endswith(endings)):
+                tally.ignored += 1
+                return True
+            if ruled and (rule := folder.decide(name, is_dir)) is not None and not rule.negated:
+                tally.ignored += 1
+                return True
+            if self._is_kept_out(folder, name, is_dir):
+                tally.secret += 1
+                return True
+            return False
+
+        return drops
+
+    def _is_kept_out(self, folder: Folder, name: bytes, is_dir: bool) -> bool:
+        if self.keeps_out is is_secret and not may_be_secret(name):
+            return False
+        return self.keeps_out(os.fsdecode(os.path.join(folder.path, name)) + ("/" if is_dir else ""))
+
+
+class _Level:
+    """A folder on the way down, held open until everything in it was seen."""
+
+    __slots__ = ("_left", "fd", "files", "folder", "folders", "prefix")
+
+    def __init__(self, fd: int, folder: Folder, prefix: bytes) -> None:
+        self.fd = fd
+        self.folder = folder
+        self.prefix = prefix
+        """The path from the root, with a slash at its end; empty at the root."""
+        self.files: list[tuple[bytes, int]] = []
+        self.folders: list[bytes] = []
+        self._left: Iterator[tuple[bytes, int]] | None = None
+
+    def names(self) -> list[bytes]:
+        return [name for name, _ in self.files]
+
+    def in_order(self) -> Iterator[tuple[bytes, int]]:
+        """Return what has not been seen of files and folders, by name."""
+        if self._left is None:
+            self._left = iter(sorted([*self.files, *((name, _FOLDER) for name in self.folders)]))
+        return self._left
+
+
+def _kind(entry: os.DirEntry[str]) -> int:
+    """Return what an entry is that is no file."""
+    if entry.is_dir(follow_symlinks=False):
+        return _FOLDER
+    return _LINK if entry.is_symlink() else 0
+
+
+def order(path: bytes) -> bytes:
+    """Return the key that sorts paths the way a walk meets them: part by part."""
+    return path.replace(b"/", b"\0")

@@ -1,0 +1,142 @@
+"""The value of `$((...))` where every operand is a number.
+
+A name in arithmetic is evaluated as an expression of its own, whose subscripts may run commands: a name counts only
+where its value is certain, and a number.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+
+from surehand.shell.plain import Node
+from surehand.shell.tree import child, children, text
+from surehand.shell.word import Word
+
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
+_WORD_SIZE = 1 << 64
+_CHANGES_A_COUNT = ("Excl", "Width", "IsSet", "Flags", "NestedParam", "Modifiers", "Exp", "Repl", "Slice", "Names")
+
+_BINARY: dict[str, Callable[[int, int], int | None]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "&": lambda left, right: left & right,
+    "|": lambda left, right: left | right,
+    "^": lambda left, right: left ^ right,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "&&": lambda left, right: int(bool(left and right)),
+    "||": lambda left, right: int(bool(left or right)),
+    ",": lambda _left, right: right,
+    "<<": lambda left, right: left << right if 0 <= right < 64 else None,
+    ">>": lambda left, right: left >> right if 0 <= right < 64 else None,
+    "**": lambda left, right: pow(left, right, _WORD_SIZE) if right >= 0 else None,
+    "/": lambda left, right: _quotient(left, right) if right else None,
+    "%": lambda left, right: left - right * _quotient(left, right) if right else None,
+}
+_UNARY: dict[str, Callable[[int], int]] = {
+    "+": lambda value: value,
+    "-": lambda value: -value,
+    "~": lambda value: ~value,
+    "!": lambda value: int(not value),
+}
+
+
+Names = Mapping[str, Word | None]
+
+
+def value_of(node: Node | None, names: Names) -> int | None:
+    """Return the number an expression of certain numbers yields, `None` for every other expression."""
+    if node is None:
+        return 0
+    kind = node.get("Type")
+    if kind == "Word":
+        return _number(node, names)
+    if kind == "ParenArithm":
+        return value_of(node["X"], names)
+    if kind == "UnaryArithm":
+        return _unary(node, names)
+    return _binary(node, names) if kind == "BinaryArithm" else None
+
+
+def is_number(node: Node | None) -> bool:
+    """Return whether an expression is made of numbers alone: literal ones, and those the shell counts by itself."""
+    if node is None:
+        return True
+    kind = node.get("Type")
+    if kind == "Word":
+        return _number(node, {}) is not None or _is_count(node["Parts"])
+    if kind == "ParenArithm":
+        return is_number(node["X"])
+    if kind == "UnaryArithm":
+        return not node.get("Post") and node["Op"] in _UNARY and is_number(node["X"])
+    return kind == "BinaryArithm" and node["Op"] in _BINARY and is_number(node["X"]) and is_number(node["Y"])
+
+
+def _is_count(parts: list[Node]) -> bool:
+    if len(parts) != 1:
+        return False
+    part = parts[0]
+    return _is_count(part.get("Parts", [])) if part["Type"] == "DblQuoted" else counts(part)
+
+
+def counts(part: Node) -> bool:
+    """Return whether an expansion is a number whatever happens: `$?`, `$#`, `$$`, `${#name}`, `${#list[@]}`."""
+    if part["Type"] != "ParamExp" or any(part.get(key) for key in _CHANGES_A_COUNT):
+        return False
+    name = text(part, "Param")
+    if not part.get("Length"):
+        return name in ("?", "#", "$") and part.get("Index") is None
+    index = [each.get("Value") for each in children(child(part, "Index"), "Parts")]
+    return index in ([], ["@"], ["*"]) and re.fullmatch(r"\w+", name, re.ASCII) is not None
+
+
+def _unary(node: Node, names: Names) -> int | None:
+    apply = None if node.get("Post") else _UNARY.get(node["Op"])
+    inner = value_of(node["X"], names)
+    return None if apply is None or inner is None else _wrapped(int(apply(inner)))
+
+
+def _binary(node: Node, names: Names) -> int | None:
+    apply = _BINARY.get(node["Op"])
+    if apply is None:
+        return None
+    left, right = value_of(node["X"], names), value_of(node["Y"], names)
+    if left is None or right is None:
+        return None
+    result = apply(left, right)
+    return None if result is None else _wrapped(int(result))
+
+
+def _number(node: Node, names: Names) -> int | None:
+    parts = node["Parts"]
+    if len(parts) != 1 or parts[0].get("Type") not in ("Lit", "ParamExp"):
+        return None
+    text = _named(parts[0], names)
+    if not _NUMBER.fullmatch(text) or len(text) > 18:
+        return None
+    return int(text, 16) if text[:2] in ("0x", "0X") else int(text, 8 if text[0] == "0" else 10)
+
+
+def _named(part: Node, names: Names) -> str:
+    """Return the text of an operand: the value of a name where it is certain."""
+    name: str = part.get("Value", "") if part["Type"] == "Lit" else part.get("Param", {}).get("Value", "")
+    if part["Type"] == "ParamExp" and part.keys() & {*_CHANGES_A_COUNT, "Length", "Index"}:
+        return ""
+    known = names.get(name)
+    return known.text if known is not None and known.literal else name if part["Type"] == "Lit" else ""
+
+
+def _quotient(left: int, right: int) -> int:
+    size = abs(left) // abs(right)
+    return size if (left < 0) == (right < 0) else -size
+
+
+def _wrapped(value: int) -> int:
+    return (value + (_WORD_SIZE >> 1)) % _WORD_SIZE - (_WORD_SIZE >> 1)

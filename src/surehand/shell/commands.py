@@ -1,0 +1,257 @@
+"""All simple commands of a script, nested ones too, each with its decoded words and the directory it runs in.
+
+The walk follows the shell: lists, pipelines, subshells, loops over literal words, functions, `cd`. What a construct
+hides from reading (text run as code, names made at run time) is kept as a fault; a fault is never forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from surehand.shell import arithmetic, globs, simple
+from surehand.shell.constructs import CONSTRUCTS
+from surehand.shell.found import Found, FoundRedirect, Place
+from surehand.shell.listed import listed
+from surehand.shell.plain import Node
+from surehand.shell.scope import Flow, Places, Scope, staying
+from surehand.shell.syntax import SyntaxFault, parse
+from surehand.shell.tree import (
+    child,
+    children,
+    count_commands,
+    doubtful_comment,
+    hidden_expansion,
+    is_plain,
+    outermost,
+    pipeline_parts,
+    text,
+)
+from surehand.shell.word import Word
+from surehand.shell.words import Decoder, odd_parameter
+from surehand.shell.wrappers import Wrapper
+
+MAX_DEPTH = 50
+MAX_COMMANDS = 200
+_MAX_FOUND = 2000
+_MAX_NESTED = 400_000
+"""Characters of scripts within scripts: a long one that is wrapped many times is read once for each."""
+# To bash a comment ends with its line, whatever stands before the newline; the parser joins the next line to it.
+_CONTINUED_COMMENT = re.compile(r"""(?:^|[\s;&|()<>`{}'"])#[^\n]*\\\n""")
+_TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
+
+
+class Walk:
+    """One walk over one script. Read `found`, `redirects`, `faults` (never readable) and `notes` (no read) after it."""
+
+    def __init__(self, home: str | None) -> None:
+        self.found: list[Found] = []
+        self.redirects: list[FoundRedirect] = []
+        self.assigned: list[tuple[str, Word]] = []
+        self.listed: list[tuple[Word, Places]] = []  # patterns in lists of values, which no command is given
+        self.faults: list[str] = []
+        self.notes: list[str] = []
+        self.functions: dict[str, Node] = {}
+        self.calling: set[str] = set()
+        self._home = home
+        self.decoder = Decoder("", home, self.fault)
+        self.seen: set[int] = set()
+        self._nested = 0
+
+    def fault(self, reason: str) -> None:
+        """Keep a reason why the script can never be read with certainty."""
+        if reason not in self.faults:
+            self.faults.append(reason)
+
+    def note(self, reason: str) -> None:
+        """Keep a reason why the script is no plain read, though its effects are known."""
+        if reason not in self.notes:
+            self.notes.append(reason)
+
+    def keep(
+        self, words: tuple[Word, ...], scope: Scope, place: Place, wraps: Wrapper | None = None, function: bool = False
+    ) -> None:
+        """Keep a simple command."""
+        self.found.append(Found(words, scope.places, place, wraps, function))
+
+    def too_deep(self, place: Place) -> bool:
+        """Whether to stop here, which is a fault; so is a script that grows without end when it is unrolled."""
+        if len(self.found) > _MAX_FOUND:
+            self.fault("too many commands once loops and functions are unrolled")
+            return True
+        if place.depth > MAX_DEPTH:
+            self.fault(_TOO_DEEP)
+        return place.depth > MAX_DEPTH
+
+    def script(self, tree: Node, source: str, scope: Scope, place: Place) -> Flow:
+        """Walk a whole tree, and make sure that no command in it was passed over."""
+        if "#" in source and (_CONTINUED_COMMENT.search(source) or doubtful_comment(tree, source)):
+            self.fault("a comment that bash may read as a command")
+        if ("(" in source or "`" in source) and hidden_expansion(tree):
+            self.fault("an expansion inside a pattern cannot be read")
+        outer, outer_seen = self.decoder, self.seen
+        self.decoder, self.seen = Decoder(source, self._home, self.fault), set()
+        flow = self.statements(children(tree, "Stmts"), scope, place)
+        total = count_commands(tree)
+        if len(self.seen) < total:
+            self.fault("a command of the script was not understood")
+        if total > MAX_COMMANDS:
+            self.fault(f"more than {MAX_COMMANDS} commands")
+        self.decoder, self.seen = outer, outer_seen
+        return flow
+
+    def text(self, source: str, scope: Scope, place: Place) -> None:
+        """Walk text that another command runs as a script."""
+        self._nested += len(source)
+        if self._nested > _MAX_NESTED:
+            self.fault("the scripts within the script are too long")
+        if self.too_deep(place) or self._nested > _MAX_NESTED:
+            return
+        try:
+            tree = parse(source)
+        except SyntaxFault as error:
+            self.fault(f"a nested script cannot be read: {error}")
+        else:
+            self.script(tree, source, scope, place)
+
+    # Statements
+
+    def statements(self, nodes: Sequence[Node], scope: Scope, place: Place) -> Flow:
+        """Walk statements one after the other."""
+        flow = staying(scope.places)
+        for node in nodes:
+            flow = self.statement(node, scope, place)
+            scope.places = flow.either or scope.places
+        return flow
+
+    def statement(self, node: Node, scope: Scope, place: Place) -> Flow:
+        """Walk one statement: its redirections, then its command."""
+        if self.too_deep(place):
+            return staying(scope.places)
+        if "Redirs" in node:
+            place = self._redirections(node["Redirs"], scope, place)
+        command = child(node, "Cmd")
+        if not command:
+            return staying(scope.places)
+        if node.get("Background") or node.get("Coprocess"):
+            self.note("runs in the background")
+            self._command(command, scope.copy(), place)
+            return staying(scope.places)
+        flow = self._command(command, scope, place)
+        return Flow(flow.failure, flow.success) if node.get("Negated") else flow
+
+    def _command(self, node: Node, scope: Scope, place: Place) -> Flow:
+        walk = CONSTRUCTS.get(node["Type"])
+        if walk is not None:
+            return walk(self, node, scope, place)
+        self.fault(f"a construct of kind {node['Type']} is not understood")
+        self.substitutions(node, scope, place)
+        return staying((None,))
+
+    def call(self, node: Node, scope: Scope, place: Place) -> Flow:
+        """Walk a simple command, or assignments that stand alone."""
+        self.seen.add(id(node))
+        assigns: tuple[tuple[str, Word], ...] = ()
+        if "Assigns" in node:
+            assigns = tuple(self._assignment(each, scope, place) for each in children(node, "Assigns"))
+        words: list[Word] = []
+        for arg in children(node, "Args"):
+            self.substitutions(arg, scope, place)
+            words += self.argument(arg, scope, place)
+        if words:
+            there = replace(place, assigns=place.assigns + assigns) if assigns else place
+            return simple.run(self, tuple(words), scope, there)
+        for name, value in assigns:
+            self.assign(name, value, scope)
+            self.assigned.append((name, value))
+        return staying(scope.places)
+
+    def argument(self, node: Node, scope: Scope, place: Place) -> list[Word]:
+        """Return the words an argument becomes; `$(git ls-files)` is the files that lists, where it can be known."""
+        words = self.decoder.words(node, scope.variables)
+        if len(words) == 1 and words[0].kind == "opaque" and words[0].many == "split":
+            words = list(self._listing(node, scope, place)) or words
+        return [globs.looked_at(word, scope.places) for word in words]
+
+    def _listing(self, node: Node, scope: Scope, place: Place) -> tuple[Word, ...]:
+        """Return patterns of the paths that a substitution, alone in its word, prints; each is a word of its own."""
+        parts = children(node, "Parts")
+        statements = children(parts[0], "Stmts") if len(parts) == 1 and parts[0]["Type"] == "CmdSubst" else []
+        if len(statements) != 1 or not self.decoder.splits_as_usual:
+            return ()
+        command = child(statements[0], "Cmd")
+        piped = pipeline_parts(command) if command.get("Op") == "|" else statements
+        names: tuple[Word, ...] = ()
+        for position, part in enumerate(piped):
+            if not is_plain(part) or child(part, "Cmd").get("Assigns") or part.get("Background") or part.get("Negated"):
+                return ()
+            probe = Walk(self._home)
+            probe.decoder, probe.functions = self.decoder, self.functions
+            probe.statement(part, scope.copy(), Place(position=position, depth=place.depth + 1, listed=names))
+            names = listed(probe.found[0]) if len(probe.found) == 1 and not probe.faults else ()
+        return () if any(each.many == "split" for each in names) else names
+
+    # Variables, redirections, substitutions
+
+    def _assignment(self, node: Node, scope: Scope, place: Place) -> tuple[str, Word]:
+        self.substitutions(node, scope, place)
+        name = text(node, "Name")
+        array = child(node, "Array")
+        subscripts = [node.get("Index"), *(element.get("Index") for element in children(array, "Elems"))]
+        if any(index is not None and not arithmetic.is_number(index) for index in subscripts):
+            self.fault("a subscript is evaluated as code")
+        for element in children(array, "Elems"):
+            words = self.decoder.words(element["Value"], scope.variables) if element.get("Value") else []
+            self.listed += [(word, scope.places) for word in words if word.kind == "glob"]
+        if array or node.get("Append") or node.get("Index") is not None:
+            return name, Word(name, "opaque")
+        return name, self.decoder.value(node.get("Value"), scope.variables)
+
+    def assign(self, name: str, value: Word | None, scope: Scope) -> None:
+        """Set a variable to a certain value, or forget what it was."""
+        if name == "IFS":
+            self.decoder.splits_as_usual = False
+        scope.variables[name] = value if value is not None and value.kind != "opaque" else None
+
+    def _redirections(self, nodes: Sequence[Node], scope: Scope, place: Place) -> Place:
+        for node in nodes:
+            self.substitutions(node, scope, place)
+            op: str = node["Op"]
+            if op in ("<<", "<<-"):
+                parts = children(child(node, "Word"), "Parts")
+                quoted = any(part["Type"] != "Lit" or "\\" in part.get("Value", "") for part in parts)
+                place = replace(place, fed=self.decoder.heredoc(node.get("Hdoc"), quoted, scope.variables))
+                self._keep_redirect(node, op, self.decoder.value(node["Word"], {}), scope)
+            elif op == "<<<":
+                place = replace(place, fed=self.decoder.value(node["Word"], scope.variables))
+                self._keep_redirect(node, op, place.fed or Word(""), scope)
+            else:
+                self._redirection(node, op, scope)
+        return place
+
+    def _redirection(self, node: Node, op: str, scope: Scope) -> None:
+        words = self.decoder.words(node["Word"], scope.variables)
+        target = words[0]
+        if len(words) > 1:  # braces whose other words are empty leave one that names a file: `< {.env,}`
+            target = Word(" ".join(word.text for word in words), "opaque")
+        if text(node, "N").startswith("{"):
+            self.note("a redirection assigns a variable")
+            name = text(node, "N").strip("{}")
+            self.assign(name, None, scope)
+            self.assigned.append((name, Word(name, "opaque")))  # `{PATH}<file` sets the variable to a number
+        self._keep_redirect(node, op, target, scope)
+
+    def _keep_redirect(self, node: Node, op: str, target: Word, scope: Scope) -> None:
+        self.redirects.append(FoundRedirect(op, text(node, "N"), target, scope.places))
+
+    def substitutions(self, node: object, scope: Scope, place: Place) -> None:
+        """Walk every command and process substitution below a node, wherever expansions may stand."""
+        for inner in outermost(node, ("CmdSubst", "ProcSubst", "ParamExp")):
+            if inner["Type"] == "ParamExp":
+                if reason := odd_parameter(inner):
+                    self.fault(reason)
+                continue
+            if inner.get("TempFile") or inner.get("ReplyVar"):
+                self.fault("`${ command; }` runs in the shell itself")
+            self.statements(children(inner, "Stmts"), scope.copy(), place.substituted())

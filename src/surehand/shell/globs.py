@@ -1,0 +1,137 @@
+"""The existing files a pattern stands for, listed as the shell would when the command runs."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from surehand.core.secrets import is_secret
+from surehand.shell.word import Word
+
+MAX_MATCHES = 64
+_MOST_MATCHES = 100_000
+_MAX_LOOKED_AT = 256
+_MEANT_OTHERWISE = "-+@!("  # what begins no name of a file to some program: an option, a command, a file of options
+_BRACKET = re.compile(r"\[[!^]?[^\[\]/]+\]")
+_ODD_BRACKETS = re.compile(r"\[[^/]*\]")
+
+
+def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str, bool]]:
+    """Yield each path the pattern matches in `place`, and whether all below it is meant.
+
+    Brackets match any character, so that no file is missed for a matter of locale. Many matches stand for the whole
+    directory, with those that are more than plain files beside it: links, hidden names and secrets. A bare `*` stands
+    for it where `everything` asks for that (`rm -rf dir/*` empties `dir`). Without any match the shell passes the
+    pattern on as it is written.
+    """
+    whole = os.path.join(place, pattern).rstrip("/")
+    head, _, last = whole.rpartition("/")
+    if everything and last == "*" and not _magic(head):
+        yield head or "/", True
+        return
+    found = _expand(whole)
+    if found and pattern.endswith("/"):  # a pattern of folders
+        found = [path for path in found if os.path.isdir(path)]
+    if found is None:
+        yield _fixed_directory(whole), True
+    elif not found:
+        yield whole, False
+    elif len(found) > MAX_MATCHES:
+        yield _fixed_directory(whole), True
+        found = [path for path in found if _is_remarkable(path)]
+    for path in found or ():
+        yield path, False
+
+
+def _is_remarkable(path: str) -> bool:
+    """Whether a match has to be judged by itself, however many others there are."""
+    name = path.rpartition("/")[2]
+    return name[:1] == "." or is_secret(name) or name == "surehand.toml" or os.path.islink(path)
+
+
+def folder_of(word: Word) -> Word:
+    """Return the folder whose names the shell itself lists to expand a pattern: `echo ~/.ssh/*` shows what is there."""
+    folder = _fixed_directory(word.text)
+    return Word(folder if folder != "/" or word.text.startswith("/") else ".")
+
+
+def finds_option(word: Word, places: Sequence[str | None]) -> bool:
+    """Return whether a pattern finds a name that the command takes for an option: `git log *` beside `--output=x`."""
+    if word.kind != "glob" or word.path or not word.may_be_flag:
+        return False
+    folders = [place for place in places if place is not None]
+    return any(name[0] == "-" and _fits(name, _without_brackets(word.text)) for at in folders for name in _names(at))
+
+
+def looked_at(word: Word, places: Sequence[str | None]) -> Word:
+    """Return a pattern marked as one that finds no option, where no name in the folder it is matched in could be one.
+
+    A bare `*` is left as it is: whoever writes that takes what comes.
+    """
+    if word.kind != "glob" or word.path or not word.may_be_flag or word.text[:1] == "-" or word.text == "*":
+        return word
+    if any(place is None or any(name[0] in _MEANT_OTHERWISE for name in _names(place)) for place in places):
+        return word
+    return replace(word, no_flag=True)
+
+
+def _expand(pattern: str) -> list[str] | None:
+    paths = ["/"]
+    for part in [_without_brackets(part) for part in pattern.split("/") if part]:
+        if not _magic(part):
+            paths = [os.path.join(path, part) for path in paths]
+            continue
+        paths = [os.path.join(path, name) for path in paths for name in _names(path) if _fits(name, part)]
+        if len(paths) > _MOST_MATCHES:
+            return None
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def _without_brackets(part: str) -> str:
+    """Return a pattern that finds at least as much; with a class or a quoted bracket inside, where one ends is open."""
+    plain = _BRACKET.sub("?", part)
+    return _ODD_BRACKETS.sub("*", part) if "[" in plain or "]" in plain else plain
+
+
+def links_out_of(folder: str) -> Iterator[str]:
+    """Yield the links in a folder, and right below it, that lead out of it: where a search that follows them goes."""
+    home = os.path.realpath(folder)
+    for name in _names(folder)[:_MAX_LOOKED_AT]:
+        path = os.path.join(folder, name)
+        if os.path.islink(path):
+            inner = [path]
+        elif os.path.isdir(path) and name not in (".git", "node_modules", ".venv", "venv"):
+            below = [os.path.join(path, each) for each in _names(path)[:_MAX_LOOKED_AT]]
+            inner = [each for each in below if os.path.islink(each)]
+        else:
+            continue
+        yield from (each for each in inner if not os.path.realpath(each).startswith(home.rstrip("/") + "/"))
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _fits(name: str, part: str) -> bool:
+    if name.startswith(".") and not part.startswith("."):
+        return False
+    return fnmatch.fnmatchcase(name, part)
+
+
+def _magic(text: str) -> bool:
+    return any(character in text for character in "*?[")
+
+
+def _fixed_directory(pattern: str) -> str:
+    fixed: list[str] = []
+    for part in pattern.split("/"):
+        if _magic(part):
+            break
+        fixed.append(part)
+    return "/".join(fixed) or "/"

@@ -1,0 +1,153 @@
+"""File names that one command prints for another: `find . -name '*.py' | xargs wc -l`, `wc -l $(git ls-files)`.
+
+What lies below known folders may be read as `grep -r` may, so that such a line is as plain as the recursive read it
+stands for. Only listings whose every line is a path below the folders in their words count. A name with a blank in it
+would be split, and its second half be another path (`a /etc/passwd`): the names are looked at for that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from surehand.shell import find, options, readonly
+from surehand.shell.found import Found
+from surehand.shell.readonly_checks import CHECKS
+from surehand.shell.readonly_table import READ_ONLY
+from surehand.shell.word import Word
+
+_FILES = ("-l", "-L", "--files-with-matches", "--files-without-match")
+
+
+def _has(found: Found, *wanted: str) -> bool:
+    return options.parse(found.words[1:], options.flags(READ_ONLY[found.name])).has(*wanted)
+
+
+_LISTERS: dict[str, Callable[[Found], bool]] = {
+    "find": lambda found: not any(word.text in ("-printf", "-ls", "-exec") for word in found.words),
+    "fd": lambda found: True,
+    "fdfind": lambda found: True,
+    "rg": lambda found: _has(found, "-l", "--files", *_FILES[2:]) and not _has(found, "--path-separator", "--json"),
+    "grep": lambda found: _has(found, *_FILES) and not _has(found, "--label"),
+    "git": lambda found: (
+        found.words[1:2] == (Word("ls-files"),) and not any(word.text.startswith("--f") for word in found.words)
+    ),
+}
+# Filters that leave a line out or as it is.
+_FILTERS: dict[str, Callable[[Found], bool]] = {
+    "head": lambda found: not _has(found, "-c", "--bytes"),
+    "tail": lambda found: not _has(found, "-c", "--bytes"),
+    "sort": lambda found: True,
+    "uniq": lambda found: not _has(found, "-c", "--count"),
+    "grep": lambda found: not _has(found, "-o", "--only-matching", "--label"),
+}
+
+
+def listed(found: Found) -> tuple[Word, ...]:
+    """Return patterns of the paths a command prints, nothing when it may print anything else."""
+    verdict = readonly.judge(found)
+    if verdict.problem or found.place.nested or found.wraps is not None or found.function:
+        return ()
+    if found.name in _LISTERS and _LISTERS[found.name](found):
+        words = [*verdict.reads, *(find.named(found.words[1:]) if found.name == "find" else ())]
+        if any(word.kind == "opaque" for word in words):
+            return ()
+        splits = _holds_blanks(found, [word.text for word in words if word.literal])
+        return tuple(replace(_below(word), many="split" if splits else "names") for word in words)
+    passes = found.name in _FILTERS and not verdict.reads and _FILTERS[found.name](found)
+    return found.place.listed if passes else ()
+
+
+def _below(word: Word) -> Word:
+    if not word.literal:
+        return word
+    return Word(word.text, "glob", "", word.text.rstrip("/") + "/**")
+
+
+_MOST_NAMES = 50_000
+_WITHIN_INDEX = 62  # bytes of an entry before its name
+
+
+def _holds_blanks(found: Found, folders: list[str]) -> bool:
+    """Tell whether a name that the command may print holds a blank, or nobody can say."""
+    if found.place.wrappers or any(place is None for place in found.places):
+        return True
+    places = [place for place in found.places if place is not None]
+    if found.name == "git" and not any(re.match(r"-\w*o|--o", word.text) for word in found.words[2:]):
+        names = [_index_names(place) for place in places]
+        if all(each is not None for each in names):
+            return any(re.search(rb"[\s\x0b\x0c]", name) for each in names for name in each or ())
+    starts = [os.path.join(place, folder) for place in places for folder in folders]
+    for count, name in enumerate(name for start in starts for name in _names_below(start)):
+        if count > _MOST_NAMES or _BLANK.search(name):
+            return True
+    return any(_BLANK.search(folder) for folder in folders)
+
+
+_BLANK = re.compile(r"\s")
+
+
+def _names_below(folder: str) -> Iterator[str]:
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    yield entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
+
+
+def _index_names(folder: str) -> list[bytes] | None:
+    """Return the names git keeps in the index of the repository around a folder; None where they cannot be read."""
+    while not os.path.isdir(os.path.join(folder, ".git")):
+        if os.path.dirname(folder) == folder:
+            return None
+        folder = os.path.dirname(folder)
+    try:
+        with open(os.path.join(folder, ".git", "index"), "rb") as file:
+            data = file.read(64 * 1024 * 1024)
+    except FileNotFoundError:
+        return []
+    except OSError:
+        return None
+    if data[:4] != b"DIRC" or int.from_bytes(data[4:8], "big") not in (2, 3):
+        return None
+    names: list[bytes] = []
+    at = 12
+    for _ in range(int.from_bytes(data[8:12], "big")):
+        extended = 2 if data[at + 60 : at + 61] and data[at + 60] & 0x40 else 0
+        start = at + _WITHIN_INDEX + extended
+        end = data.find(b"\0", start)
+        if end < 0:
+            return None
+        names.append(data[start:end])
+        at += (end - at + 8) // 8 * 8
+    return names
+
+
+def completed(words: tuple[Word, ...], before: Sequence[Word], names: tuple[Word, ...]) -> tuple[Word, ...] | None:
+    """Return the words of a read with the names `xargs` adds to them, None where what it adds must stay unknown.
+
+    A name may hold blanks, and begin with a dash after one: only a command that no option makes dangerous will do.
+    """
+    name = words[0].text.rpartition("/")[2]
+    line = options.flags(READ_ONLY.get(name, ""))
+    if not names or name in CHECKS or not line.all_harmless or line.operands not in ("read", "pattern", "list", "walk"):
+        return None
+    options_of_xargs = [word.text for word in before[: len(before) - len(words)]]
+    whole_lines = any(re.match(r"-[a-zA-Z]*0|--null", text) for text in options_of_xargs)
+    if not whole_lines and any(each.many == "split" for each in names):
+        return None
+    marks = [text for text in options_of_xargs if re.match(r"-[iI]|--replace", text)]
+    if not marks:
+        return (*words, *names)
+    if marks not in (["-I{}"], ["-i"], ["-I"]) or (marks == ["-I"] and "{}" not in options_of_xargs):
+        return None
+    if any("{}" in word.text and word.text != "{}" for word in words):
+        return None
+    return tuple(each for word in words for each in (names if word.text == "{}" else (word,)))

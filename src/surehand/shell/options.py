@@ -1,0 +1,158 @@
+"""Command-line options, described in a line of text per command and read as the commands read them.
+
+The description (see `readonly_table.py`) is a list of tokens:
+
+    -abc            letters without a value; a mark after them belongs to the last letter
+    -n:  --lines:   takes a value, glued or as the next word; `:r` names a file that is read, `::` two values
+    -c?  --color?   takes a value only when glued to it
+    -#              a number, as in `head -5`
+    @read           what the operands are (`readonly.py` lists the kinds)
+    *               no option of this command changes anything, so that a glob that finds `-x` is no danger
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from surehand.core.frozen import frozen
+from surehand.shell.word import Word
+
+
+def names(text: str) -> frozenset[str]:
+    """Return the set of the words of a text: the shape most tables here have."""
+    return frozenset(text.split())
+
+
+@frozen
+class Flags:
+    """The options a command is known to have; the value of each entry is "", ":", ":r" or "?"."""
+
+    short: dict[str, str]
+    long: dict[str, str]
+    numbers: bool
+    operands: str
+    all_harmless: bool
+
+
+@dataclass(slots=True)
+class Parsed:
+    """The words of a command told apart. `unknown` holds the words that no known option explains."""
+
+    options: list[tuple[str, Word | None]] = field(default_factory=list[tuple[str, Word | None]])
+    operands: list[Word] = field(default_factory=list[Word])
+    unknown: list[Word] = field(default_factory=list[Word])
+    read: list[Word] = field(default_factory=list[Word])
+    used: int = 0
+
+    def has(self, *wanted: str) -> bool:
+        """Whether one of the named options was given (`"-n"`, `"--lines"`)."""
+        return any(name in wanted for name, _ in self.options)
+
+    def values(self, *wanted: str) -> list[Word]:
+        """Return the values given to the named options."""
+        return [value for name, value in self.options if name in wanted and value is not None]
+
+
+@lru_cache(maxsize=512)
+def flags(description: str) -> Flags:
+    """Compile a description."""
+    short: dict[str, str] = {}
+    long: dict[str, str] = {}
+    numbers, operands, harmless = False, "", False
+    for token in description.split():
+        if token == "*":
+            harmless = True
+        elif token == "-#":
+            numbers = True
+        elif token[0] == "@":
+            operands = token[1:]
+        else:
+            name, takes = _split_token(token)
+            if name.startswith("--"):
+                long[name] = takes
+            else:
+                short |= dict.fromkeys(name[1:-1], "") | {name[-1]: takes}
+    return Flags(short, long, numbers, operands, harmless)
+
+
+def _split_token(token: str) -> tuple[str, str]:
+    for mark in (":", "?"):
+        name, found, kind = token.partition(mark)
+        if found:
+            return name, mark + kind
+    return token, ""
+
+
+def parse(words: Sequence[Word], known: Flags, *, permute: bool = True) -> Parsed:
+    """Tell options and operands apart; without `permute` the first operand ends the options."""
+    found = Parsed()
+    rest = iter(enumerate(words))
+    for index, word in rest:
+        found.used = index + 1
+        if word.literal and word.text == "--":
+            found.operands += words[index + 1 :]
+            break
+        if not word.may_be_flag or (word.literal and word.text == "-"):
+            if not permute:
+                found.used = index
+                break
+            found.operands.append(word)
+        elif word.text.startswith("--") and (word.literal or "=" in word.fixed):
+            _long(word, known, rest, found)
+        elif word.literal:
+            _cluster(word, known, rest, found)
+        else:  # an option, or an operand: only the running shell knows
+            found.unknown.append(word)
+            found.operands.append(word)
+    return found
+
+
+def _long(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> None:
+    name, glued, text = word.text.partition("=")
+    takes = known.long.get(name)
+    if takes is None or (glued and not takes):
+        found.unknown.append(word)
+        return
+    value: Word | None = _part(word, text) if glued else None
+    if takes[:1] == ":" and not glued:
+        value = _next(rest, found)
+    _keep(name, takes, value, found)
+    if takes == "::":
+        _next(rest, found)
+
+
+def _cluster(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> None:
+    text = word.text[1:]
+    if known.numbers and text.isdigit():
+        found.options.append(("-#", _part(word, text)))
+        return
+    for index, letter in enumerate(text):
+        takes = known.short.get(letter)
+        if takes is None:
+            found.unknown.append(word)
+            return
+        if not takes:
+            found.options.append(("-" + letter, None))
+            continue
+        glued = text[index + 1 :]
+        value = _part(word, glued) if glued else (_next(rest, found) if takes[0] == ":" else None)
+        _keep("-" + letter, takes, value, found)
+        return
+
+
+def _keep(name: str, takes: str, value: Word | None, found: Parsed) -> None:
+    found.options.append((name, value))
+    if takes == ":r" and value is not None:
+        found.read.append(value)
+
+
+def _next(rest: Iterator[tuple[int, Word]], found: Parsed) -> Word | None:
+    index, value = next(rest, (found.used - 1, None))
+    found.used = index + 1
+    return value
+
+
+def _part(word: Word, text: str) -> Word:
+    return Word(text, word.kind, text if word.literal else "")

@@ -1,0 +1,254 @@
+"""The front door: a command in, everything that can be known about it before it runs out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from surehand.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
+from surehand.core.frozen import changed, frozen
+from surehand.shell import classes, effects, globs, readonly
+from surehand.shell.characters import unseen_character
+from surehand.shell.classes import Class
+from surehand.shell.commands import Walk
+from surehand.shell.effects import STREAMS
+from surehand.shell.found import Found, FoundRedirect, Place
+from surehand.shell.scope import Scope
+from surehand.shell.syntax import SyntaxFault, parse
+from surehand.shell.touches import Touch
+from surehand.shell.verdict import Verdict
+from surehand.shell.word import Word
+
+_DESCRIPTOR = re.compile(r"\d+-?", re.ASCII)
+_READS = frozenset(("<", "<>"))
+_TEXTS = frozenset(("<<", "<<-", "<<<"))
+_WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>", ">&", ">!", ">>!"))
+
+
+@frozen
+class SimpleCommand:
+    """One simple command. `name` is the last part of its first word; `cwd` is `None` where it cannot be known."""
+
+    name: str
+    words: tuple[str, ...]
+    literal: bool
+    position: int
+    nested: bool
+    cwd: str | None
+    wrappers: tuple[str, ...] = ()
+    assignments: tuple[tuple[str, str], ...] = ()
+
+
+@frozen
+class Redirect:
+    """One redirection; `static` when its target is certain."""
+
+    op: str
+    fd: str
+    target: str
+    static: bool
+
+
+@frozen
+class ShellReport:
+    """What a command is: its parts, its class, whether it only reads and why not, and its effects."""
+
+    ok: bool
+    error: str
+    commands: tuple[SimpleCommand, ...]
+    redirects: tuple[Redirect, ...]
+    class_: Class
+    read_only: bool
+    reasons: tuple[str, ...]
+    effects: tuple[Effect, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the report as plain data, the form `surehand shell parse` prints."""
+        return {
+            "ok": self.ok,
+            "error": self.error or None,
+            "class": self.class_,
+            "read_only": self.read_only,
+            "commands": [_command_dict(command) for command in self.commands],
+            "redirects": [
+                {"op": each.op, "fd": each.fd, "target": each.target, "static": each.static} for each in self.redirects
+            ],
+            "reasons": list(self.reasons),
+        }
+
+
+def understand(command: str, cwd: str, *, home: str | None = None) -> ShellReport:
+    """Read a shell command without running it. Never raises: what cannot be read is an effect of its own."""
+    home = home if home is not None else os.environ.get("HOME")
+    walk = Walk(home)
+    variables: dict[str, Word | None] = {"PWD": Word(cwd), "HOME": Word(home) if home else None}
+    try:
+        tree = parse(command)
+        walk.script(tree, command, Scope((cwd,), variables), Place())
+    except SyntaxFault as error:
+        return _unreadable(str(error))
+    except RecursionError:
+        return _unreadable("the command is nested too deeply to be read")
+    except (KeyError, IndexError, TypeError) as error:  # the tree is another program's data
+        return _unreadable(f"the parser's tree has a shape that is not understood ({error!r})")
+    if problem := unseen_character(command):
+        walk.fault(problem)
+    return _report(walk, cwd)
+
+
+def _unreadable(error: str) -> ShellReport:
+    reason = f"the command cannot be read: {error}"
+    return ShellReport(False, error, (), (), "general", False, (reason,), (Unreadable(reason),))
+
+
+def _report(walk: Walk, cwd: str) -> ShellReport:
+    reasons = [*walk.notes, *walk.faults]
+    found: list[Effect] = []
+    kinds: list[Class] = []
+    faults = list(walk.faults)
+    shell_alone = all(each.name in readonly.HEEDLESS for each in walk.found)
+    for each in walk.found:
+        run, unreadable = _run(each, cwd, shell_alone)
+        writes = any(not isinstance(effect, (ReadPath, Connect)) for effect in run.implies)
+        kind = None if each.wraps or each.function else classes.class_of(each.name, run.read_only, writes)
+        if kind:
+            kinds.append(kind)
+            run = changed(run, kind=kind)
+        found.append(run)
+        if not run.read_only:
+            reasons.append(run.reason)
+        if unreadable:
+            faults.append(run.reason)
+    for name, value, problem in _variables(walk):
+        # Judged as a part of its own: a rule that allows the command does not mean what a variable makes of it.
+        found.append(RunCommand((f"{name}={value.text}",), False, problem))
+        reasons.append(problem)
+    for redirect in walk.redirects:
+        for effect in _redirect_effects(redirect):
+            found.append(effect)
+            if not isinstance(effect, ReadPath):
+                reasons.append(f"`{redirect.op} {redirect.target.text}` writes")
+                kinds.append("write")
+            if isinstance(effect, Connect):  # what a program would do with its words, and judged as one
+                found.append(RunCommand((redirect.op + redirect.target.text,), False, "it opens a connection"))
+    for word, places in walk.listed:
+        found += effects.located(Touch("read", globs.folder_of(word)), places)
+    found += [Unreadable(reason) for reason in dict.fromkeys(faults)]
+    reasons = list(dict.fromkeys(reasons))
+    return ShellReport(
+        True,
+        "",
+        tuple(_simple(each) for each in walk.found),
+        tuple(Redirect(each.op, each.fd, each.target.text, each.static) for each in walk.redirects),
+        classes.least_safe(kinds),
+        not reasons,
+        tuple(reasons),
+        tuple(found),
+    )
+
+
+def _variables(walk: Walk) -> Iterator[tuple[str, Word, str]]:
+    """Yield each variable that should not be set as it is, and why."""
+    set_for_commands = [pair for each in walk.found for pair in readonly.heeded(each)]
+    for pairs, problem_of in ((walk.assigned, readonly.variable_problem), (set_for_commands, readonly.setting_problem)):
+        for name, value in dict.fromkeys(pairs):
+            if problem := problem_of(name, value):
+                yield name, value, problem
+
+
+def _run(found: Found, cwd: str, shell_alone: bool) -> tuple[RunCommand, bool]:
+    verdict = readonly.judge(found, shell_alone=shell_alone)
+    implied: dict[Effect, None] = {}
+    elsewhere = bool(verdict.problem) and any(place != cwd for place in found.places)
+    # What an unknown program does depends on the folder it runs in: a rule that allows it does not mean any folder.
+    for touch in (*_touches(found, verdict), *([Touch("read", Word("."))] if elsewhere else ())):
+        implied.update(dict.fromkeys(effects.located(touch, found.places)))
+    problem = verdict.problem
+    unknown = next((effect.reason for effect in implied if isinstance(effect, Unreadable)), "")
+    if unknown and not problem:
+        problem = unknown
+    words = tuple(word.text for word in found.words)
+    opaque = "" if not verdict.problem else _opaque_problem(found)
+    fed = found.place.fed.text if problem and found.place.fed is not None else ""
+    run = RunCommand(words, not problem, problem, tuple(implied), fed)
+    return run, verdict.unreadable or bool(unknown) or bool(opaque)
+
+
+def _opaque_problem(found: Found) -> str:
+    """Say which word of a command that is no known read cannot be known."""
+    return next(
+        (word.text for word in found.words if word.kind == "opaque" or globs.finds_option(word, found.places)), ""
+    )
+
+
+def _touches(found: Found, verdict: Verdict) -> list[Touch]:
+    if found.wraps is not None or found.function:
+        return []
+    touches = list(_own_touches(found, verdict))
+    judged = {touch.word.text for touch in touches}
+    patterns = [word for word in found.words if word.kind == "glob" and not word.path and word.text not in judged]
+    return [*touches, *(Touch("read", globs.folder_of(word)) for word in patterns)]
+
+
+def _own_touches(found: Found, verdict: Verdict) -> Iterator[Touch]:
+    if not verdict.problem:
+        for word in verdict.reads:
+            yield Touch("read", word, verdict.recursive, follows=verdict.follows)
+        return
+    rest = found.words[1:]
+    known = list(effects.touches(found.name, rest)) or list(effects.guessed(rest))
+    yield from known
+    yield from effects.secrets_named(rest, known)
+
+
+def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
+    target, op = redirect.target, redirect.op
+    text = target.text
+    if op in _TEXTS:
+        return
+    if op in (">&", "<&") and target.literal and (_DESCRIPTOR.fullmatch(text) or text == "-"):
+        return
+    if op == "<" and target.kind == "glob":  # one file of those the pattern finds
+        yield from effects.located(Touch("read", target), redirect.places)
+        return
+    if not target.literal or op == "<&":
+        yield Unreadable(f"the target of `{op}` is not literal: {text}")
+        return
+    if text.startswith(("/dev/tcp/", "/dev/udp/")):
+        host, _, port = text[9:].partition("/")
+        yield Connect(host.lower(), int(port) if port.isdigit() else None)
+        return
+    if STREAMS.fullmatch(text):
+        return
+    if op in _READS:
+        yield from effects.located(Touch("read", target), redirect.places)
+    if op in _WRITES:
+        yield from effects.located(Touch("write", target), redirect.places)
+    elif op not in _READS:
+        yield Unreadable(f"the redirection `{op}` is not understood")
+
+
+def _simple(found: Found) -> SimpleCommand:
+    return SimpleCommand(
+        name=found.name,
+        words=tuple(word.text for word in found.words),
+        literal=all(word.kind != "opaque" for word in found.words) and found.words[0].literal,
+        position=found.place.position,
+        nested=found.place.nested,
+        cwd=found.places[0] if found.places else None,
+        wrappers=found.place.wrappers,
+        assignments=tuple((name, value.text) for name, value in found.place.assigns),
+    )
+
+
+def _command_dict(command: SimpleCommand) -> dict[str, object]:
+    return {
+        "name": command.name,
+        "words": list(command.words),
+        "literal": command.literal,
+        "position": command.position,
+        "nested": command.nested,
+        "wrappers": list(command.wrappers),
+        "assignments": [f"{name}={value}" for name, value in command.assignments],
+    }

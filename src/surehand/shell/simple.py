@@ -1,0 +1,239 @@
+"""One simple command: what it wraps, starts or feeds to another shell, and how it changes the state of this one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from surehand.shell.builtins import CHANGES_NAMES, NEVER_READABLE, names_changed, runs_text
+from surehand.shell.effects_table import PLANS
+from surehand.shell.found import Found, Place
+from surehand.shell.listed import completed
+from surehand.shell.options import names
+from surehand.shell.plain import Node, parse_plain
+from surehand.shell.programs import STARTERS, Started, started_by
+from surehand.shell.readonly_checks import CHECKS
+from surehand.shell.readonly_table import READ_ONLY, VERSION_FLAGS
+from surehand.shell.scope import Flow, Places, Scope, moved, staying
+from surehand.shell.touches_special import SPECIAL
+from surehand.shell.word import Word
+from surehand.shell.wrappers import SHELLS, WRAPPERS, Wrapper, unwrap, wrapper_of
+
+if TYPE_CHECKING:
+    from surehand.shell.commands import Walk
+
+# `return` outside a function is an error after which the script goes on, and inside one its caller does. So does
+# `exit --help`, and whatever follows a program of that name.
+_ENDS = re.compile(r"exit(?: (?:\d+|\$\?|\"\$\?\"))?", re.ASCII)
+_MOVES = names("cd pushd popd chdir")
+_STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
+_RUNS_INPUT_LATER = names("at batch")
+_SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
+_READ_OTHERWISE = re.compile(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
+
+
+def run(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> Flow:
+    """Keep a simple command and everything it leads to; return where the shell may be after it."""
+    if walk.too_deep(place):
+        return staying(scope.places)
+    first = words[0]
+    if not first.literal:
+        walk.fault(f"the command word is not literal: {first.text}")
+        walk.keep(words, scope, place)
+        return staying((None,))
+    name = first.text.rpartition("/")[2]
+    if first.text in walk.functions and not place.wrappers:
+        return _call(walk, words, scope, place)
+    wrapper = wrapper_of(name)
+    if wrapper is not None and not _looks_up(name, words):
+        return _wrapped(walk, words, wrapper, scope, place)
+    walk.keep(words, scope, place)
+    if name in SHELLS:
+        _shell(walk, words, scope, place)
+    elif name in _RUNS_INPUT_LATER:
+        _run_input(walk, name, scope, place)
+    elif name in NEVER_READABLE:
+        _never_readable(walk, words, scope, place)
+    elif name in STARTERS:
+        for started in started_by(name, words[1:]):
+            _start(walk, name, started, scope, place)
+    return _after(walk, name, words, scope)
+
+
+def define(walk: Walk, name: str, body: Node) -> None:
+    """Keep a function; one that takes the name of a known command hides that command."""
+    walk.functions[name] = body
+    walk.note("defines a function")
+    if any(name in known for known in (READ_ONLY, CHECKS, NEVER_READABLE, WRAPPERS, STARTERS, SHELLS, PLANS, SPECIAL)):
+        walk.fault(f"the function {name} takes the name of a command")
+
+
+def _call(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> Flow:
+    name = words[0].text
+    walk.keep(words, scope, place, function=True)
+    if name in walk.calling:
+        walk.fault(f"the function {name} calls itself")
+        return staying(scope.places)
+    walk.calling.add(name)
+    flow = walk.statement(walk.functions[name], scope, replace(place.inside(), fed=None))
+    walk.calling.discard(name)
+    return flow
+
+
+def _wrapped(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope, place: Place) -> Flow:
+    name = words[0].text.rpartition("/")[2]
+    inner = unwrap(name, wrapper, words[1:])
+    walk.keep(words, scope, place, wraps=wrapper)
+    if inner.problem:
+        walk.fault(inner.problem)
+        return staying((None,))
+    there = replace(
+        place,
+        depth=place.depth + 1,
+        wrappers=(*place.wrappers, name),
+        assigns=place.assigns + inner.assigns,
+        open_ended=place.open_ended or wrapper.adds_words,
+    )
+    if name == "xargs" and inner.words and (complete := completed(inner.words, words[1:], place.listed)):
+        inner.words, there = complete, replace(there, open_ended=place.open_ended, listed=())
+    if inner.script is not None:
+        _run_text(walk, inner.script, scope, there, name)
+    if not inner.words:
+        if place.open_ended:  # `xargs nice`
+            walk.fault(f"the command that `{name}` runs comes from its input")
+        if name == "exec":
+            walk.fault("`exec` with redirections changes the shell's own files")
+        return staying(scope.places)
+    if name in _SHELL_KEEPS:
+        return run(walk, inner.words, scope, there)
+    child = scope.copy()
+    if inner.directory is not None:
+        child.places = moved(scope.places, inner.directory, physical=True)
+    run(walk, inner.words, child, there)
+    return staying(()) if name == "exec" else staying(scope.places)
+
+
+def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> None:
+    name = words[0].text.rpartition("/")[2]
+    if len(words) == 2 and words[1].text in VERSION_FLAGS:
+        return
+    script, file = _shell_script(words[1:])
+    if script is not None:
+        _run_text(walk, script, scope, place, name)
+    elif file is not None and re.fullmatch(r"/dev/fd/[1-9]\d*", file.text):
+        walk.fault(f"`{name}` runs the output of a command as code")
+    elif file is None or file.text in _STANDARD_INPUT:
+        _run_input(walk, name, scope, place)
+
+
+def _run_input(walk: Walk, name: str, scope: Scope, place: Place) -> None:
+    walk.fault(f"`{name}` runs its standard input as code")
+    if place.fed is not None:
+        _run_text(walk, place.fed, scope, place, name)
+
+
+def _run_text(walk: Walk, script: Word, scope: Scope, place: Place, name: str) -> None:
+    """Walk a script that another process runs: it shares the directory, and no variable of this shell for certain."""
+    if not script.literal:
+        walk.fault(f"the script given to `{name}` is not literal: {script.text}")
+        return
+    if name != "bash" and (parse_plain(script.text) is None or _READ_OTHERWISE.search(script.text)):
+        walk.note(f"`{name}` may read the script otherwise than bash")
+    child = Scope(scope.places, {key: scope.variables.get(key) for key in ("HOME", "PWD")})
+    outer, walk.functions = walk.functions, {}
+    walk.text(script.text, child, place.started())
+    walk.functions = outer
+
+
+def _never_readable(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> None:
+    name = words[0].text.rpartition("/")[2]
+    walk.fault(f"`{name}` {NEVER_READABLE[name]}")
+    script = runs_text(name, words[1:])
+    if script is not None and script.literal and script.text:
+        walk.text(script.text, scope if name == "eval" else scope.copy(), place.started())
+
+
+def _start(walk: Walk, name: str, started: Started, scope: Scope, place: Place) -> None:
+    there = place.started(name)
+    if started.script is not None:
+        _run_text(walk, started.script, scope, there, name)
+    elif started.words:
+        run(walk, tuple(_placed(word, started.below) for word in started.words), scope.copy(), there)
+
+
+def _placed(word: Word, below: tuple[str, ...]) -> Word:
+    """Return the word with the `{}` of `find` standing for any path below the starting points."""
+    if "{}" not in word.text or not word.literal:
+        return word
+    if len(below) != 1:
+        return Word(word.text, "opaque")
+    root = below[0].rstrip("/")
+    path = word.text.replace("{}", root + "/**")
+    return Word(word.text, "glob", path.partition("*")[0], path)
+
+
+def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope) -> Flow:
+    if _ENDS.fullmatch(" ".join(word.text for word in words)):
+        return staying(())
+    if name in _MOVES:
+        there = _directory_after(name, words[1:], scope)
+        scope.variables["PWD"] = scope.variables["OLDPWD"] = None
+        return Flow(there, scope.places)
+    if name in CHANGES_NAMES:
+        for changed in names_changed(name, words[1:]):
+            walk.assign(changed, None, scope)
+    return staying(scope.places)
+
+
+def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Places:
+    physical = any(word.text == "-P" for word in words)
+    operands = [word for word in words if not word.literal or word.text == "-" or not word.text.startswith("-")]
+    if name == "popd" or "CDPATH" in scope.variables or len(operands) > 1:
+        return (None,)
+    if not operands:
+        return moved(scope.places, scope.variables.get("HOME") if name != "pushd" else None)
+    if operands[0].text == "-" or operands[0].text.startswith("+"):
+        return (None,)
+    return moved(scope.places, operands[0], physical=physical)
+
+
+def _looks_up(name: str, words: tuple[Word, ...]) -> bool:
+    """Whether `command -v name` only asks where a program is, or `xargs --version` for a version."""
+    if len(words) == 2 and words[1].literal and words[1].text in VERSION_FLAGS:
+        return True
+    return name == "command" and len(words) > 1 and re.fullmatch(r"-p?[vV]", words[1].text) is not None
+
+
+def printed(found: Found) -> Word | None:
+    """Return what a literal `echo` or `cat <<EOF` puts into the pipe, so that `| sh` can be read."""
+    if found.name == "cat" and len(found.words) == 1:
+        return found.place.fed
+    if found.name not in ("echo", "printf") or any(not word.literal for word in found.words):
+        return None
+    words = [word.text for word in found.words[1:] if word.text not in ("-n", "-e", "-ne", "--", "%s", "%s\\n")]
+    return Word(" ".join(words).replace("\\n", "\n"))
+
+
+def _shell_script(words: Sequence[Word]) -> tuple[Word | None, Word | None]:
+    """Return the script of `bash -c SCRIPT`, or the file it runs."""
+    takes_script = False
+    rest = iter(words)
+    for word in rest:
+        if not word.literal:
+            return (word, None) if takes_script else (None, word)
+        given = re.fullmatch(r"--(?:command|init-command)=(.*)", word.text, re.DOTALL)
+        if given:  # of `fish`
+            return Word(given[1]), None
+        if word.text in ("--rcfile", "--init-file", "--emulate"):
+            next(rest, None)
+        elif re.fullmatch(r"[-+][A-Za-z]*[cCoO][A-Za-z]*", word.text):
+            takes_script = takes_script or (word.text[0] == "-" and re.search("[cC]", word.text) is not None)
+            for _ in re.findall("[oO]", word.text):  # each takes a word of its own, also in a cluster: `-co pipefail`
+                next(rest, None)
+        elif re.fullmatch(r"-[A-Za-z]*s[A-Za-z]*", word.text) and not takes_script:
+            return None, None
+        elif word.text[:1] not in ("-", "+"):
+            return (word, None) if takes_script else (None, word)
+    return (Word("", "opaque"), None) if takes_script else (None, None)

@@ -1,0 +1,187 @@
+"""Walking the syntax tree: typed access to its nodes, which are dictionaries as `shfmt` prints them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from surehand.shell.plain import Node
+
+COMMAND_KINDS = frozenset(("CallExpr", "DeclClause", "LetClause"))
+_BEFORE_A_COMMENT = re.compile(rb"(?:^|[^\\])[ \t\n;&|(]\Z|\A\Z")
+_EXPANDS = re.compile(r"[$`]|[<>]\(")
+_SUBSTITUTES = re.compile(r"`|\$[({]")
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_COUNTERS = frozenset(("wc -l", "wc -c", "wc -w", "wc -m", "nproc", "id -u", "id -g", "date +%s"))
+_SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
+
+
+def child(node: Node | None, key: str) -> Node:
+    """Return the node under `key`, an empty one when there is none."""
+    found: Any = node.get(key) if node else None
+    return cast(Node, found) if found else {}
+
+
+def children(node: Node | None, key: str) -> list[Node]:
+    """Return the list of nodes under `key`, empty when there is none."""
+    found: Any = node.get(key) if node else None
+    return cast("list[Node]", found) if found else []
+
+
+def text(node: Node | None, key: str) -> str:
+    """Return the value of the literal under `key` (a name, a descriptor), empty when there is none."""
+    return str(child(node, key).get("Value", ""))
+
+
+def _inner(values: Iterable[object]) -> list[object]:
+    """Return those of a node's values that hold nodes; most are texts and positions in the source."""
+    return [
+        each
+        for each in values
+        if each.__class__ is list or (each.__class__ is dict and "Offset" not in cast(Node, each))
+    ]
+
+
+def below(root: object) -> Iterator[Node]:
+    """Yield every node of a tree, the root first."""
+    waiting: list[object] = [root]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            mapping = cast(Node, each)
+            yield mapping
+            waiting += _inner(mapping.values())
+        elif isinstance(each, list):
+            waiting += cast("list[object]", each)
+
+
+def outermost(root: object, kinds: tuple[str, ...]) -> Iterator[Node]:
+    """Yield the nodes of the given kinds in the order of the source, not looking inside substitutions."""
+    waiting: list[object] = [root]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting.extend(reversed(cast("list[object]", each)))
+            continue
+        if not isinstance(each, dict):
+            continue
+        mapping = cast(Node, each)
+        kind = mapping.get("Type")
+        if kind in kinds:
+            yield mapping
+        if kind not in _SUBSTITUTIONS:
+            waiting += reversed(_inner(mapping.values()))
+
+
+def count_commands(tree: Node) -> int:
+    """Return how many simple commands a tree holds, at any depth."""
+    return sum(1 for node in below(tree) if node.get("Type") in COMMAND_KINDS)
+
+
+def doubtful_comment(tree: Node, source: str) -> bool:
+    """Whether something was read as a comment that is none to bash.
+
+    To bash a `#` opens a comment only where a word may begin, and a comment ends with its line whatever stands before
+    the newline. The parser joins the next line after a backslash, and inside a substitution takes a `#` glued to an
+    expansion or a quote for a comment; either would hide a command.
+    """
+    encoded = source.encode(errors="surrogatepass")
+    for node in below(tree):
+        if "Hash" in node:
+            at = int(child(node, "Hash").get("Offset", 0))
+            if "\n" in str(node.get("Text", "")) or not _BEFORE_A_COMMENT.search(encoded[max(at - 2, 0) : at]):
+                return True
+    return False
+
+
+def hidden_expansion(tree: Node) -> bool:
+    """Whether text that the parser took as plain holds an expansion to bash, as in `[[ x == @(a|$(command)) ]]`."""
+    waiting: list[object] = [tree]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting.extend(cast("list[object]", each))
+        if not isinstance(each, dict):
+            continue
+        node = cast(Node, each)
+        kind = node.get("Type")
+        if kind == "ExtGlob" and _EXPANDS.search(text(node, "Pattern")):
+            return True
+        if kind == "Lit" and _SUBSTITUTES.search(_ESCAPED.sub("", node.get("Value", ""))):
+            return True
+        waiting += _inner(value for key, value in node.items() if key != "Hdoc")  # its text may be quoted as a whole
+    return False
+
+
+def with_own_body(function: Node) -> Node:
+    """Return a definition with what follows it beside it, as bash reads `f() { a; } && b`.
+
+    The parser takes the whole list for the body, which bash knows to be one group.
+    """
+    lists: list[Node] = []
+    body = child(function, "Body")
+    while child(body, "Cmd").get("Type") == "BinaryCmd":
+        lists.append(body)
+        body = child(body["Cmd"], "X")
+    found: Node = {"Cmd": {**function, "Body": body}}
+    for each in reversed(lists):
+        found = {**each, "Cmd": {**each["Cmd"], "X": found}}
+    return found
+
+
+def and_or_parts(node: Node) -> list[tuple[str, Node]]:
+    """Flatten `a && b || c`, which nests to the left, into operators and statements."""
+    parts: list[tuple[str, Node]] = []
+    while True:
+        parts.append((node["Op"], node["Y"]))
+        left = child(node, "X")
+        inner = child(left, "Cmd")
+        if inner.get("Type") != "BinaryCmd" or inner["Op"] not in ("&&", "||") or _dressed(left):
+            parts.append(("", left))
+            return parts[::-1]
+        node = inner
+
+
+def pipeline_parts(node: Node) -> list[Node]:
+    """Flatten `a | b | c` into its statements."""
+    parts: list[Node] = []
+    waiting: list[Node] = [node["Y"], node["X"]]
+    while waiting:
+        part = waiting.pop()
+        inner = child(part, "Cmd")
+        if inner.get("Type") == "BinaryCmd" and inner["Op"] in ("|", "|&") and not _dressed(part):
+            waiting += [inner["Y"], inner["X"]]
+        else:
+            parts.append(part)
+    return parts
+
+
+def _dressed(statement: Node) -> bool:
+    return any(statement.get(key) for key in ("Redirs", "Negated", "Background", "Coprocess"))
+
+
+def first_word(node: Node) -> str:
+    """Return the first word of a simple command where it is plain text."""
+    parts = [part for word in children(child(node, "Cmd"), "Args")[:1] for part in children(word, "Parts")]
+    return str(parts[0].get("Value", "")) if parts else ""
+
+
+def is_plain(node: Node) -> bool:
+    """Whether a part of a pipeline is one simple command whose standard output is the pipe."""
+    redirected = any(text(each, "N") != "2" for each in children(node, "Redirs"))
+    return child(node, "Cmd").get("Type") == "CallExpr" and not redirected
+
+
+def prints_a_number(substitution: Node) -> bool:
+    """Whether a substitution ends in a command that prints one number and nothing else: `$(ls | wc -l)`."""
+    statements = children(substitution, "Stmts")
+    if len(statements) != 1:
+        return False
+    command = child(statements[0], "Cmd")
+    last = pipeline_parts(command)[-1] if command.get("Op") in ("|", "|&") else statements[0]
+    if any(each["Op"] not in ("<", "<<", "<<<") for each in children(last, "Redirs")):
+        return False  # with its errors it would print names of files
+    parts = [children(word, "Parts") for word in children(child(last, "Cmd"), "Args")]
+    words = [str(each[0].get("Value", "")) if len(each) == 1 else "" for each in parts]
+    return " ".join(words) in _COUNTERS and not child(last, "Cmd").get("Assigns")

@@ -1,0 +1,309 @@
+"""Words as the shell will hand them to a program: quotes undone, braces and `~` expanded, known variables filled in.
+
+A word is *literal* (its text is certain), a *glob* (names of existing files, found when it runs), or *opaque* (only
+the running shell knows it; its text is then the source as written).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from surehand.core.frozen import frozen
+from surehand.shell import arithmetic, braces
+from surehand.shell.plain import Node
+from surehand.shell.quoting import undo_ansi, undo_double, undo_heredoc
+from surehand.shell.tree import below, child, children, prints_a_number
+from surehand.shell.word import Kind, Many, Word
+
+_SPECIAL = re.compile(r"[\\*?\[{~]")
+_SPLITS = re.compile(r"[ \t\n\\]")
+_MATCHES = re.compile(r"[*?\[]")
+_EXTENDED = re.compile(r"[@!+*?]\(")
+_ASSIGNMENT_TILDE = re.compile(r"[A-Za-z_]\w*\+?=(?:[^~]*:)?~", re.ASCII)
+_SUBSTITUTE = "/dev/fd/63"  # what a process substitution looks like to the program
+
+
+@frozen
+class Piece:
+    """A part of a word that braces, tildes and globbing leave alone."""
+
+    text: str
+    kind: Kind = "literal"
+    many: Many = ""
+    no_flag: bool = False
+    path: str = ""  # the paths it may be, where its text does not say
+
+
+Atom: TypeAlias = Piece | str
+Fault: TypeAlias = Callable[[str], None]
+
+
+class Decoder:
+    """Decodes the words of one script; `names` holds the variables whose values are certain at this point."""
+
+    def __init__(self, source: str, home: str | None, fault: Fault) -> None:
+        self._source = source.encode(errors="surrogatepass")
+        self._home = home
+        self._fault = fault
+        self.splits_as_usual = True  # false once IFS was assigned
+
+    def words(self, node: Node, names: Mapping[str, Word | None]) -> list[Word]:
+        """Return the words one word of the source becomes (several after brace expansion)."""
+        parts: list[Node] = node["Parts"]
+        if len(parts) == 1 and parts[0]["Type"] == "Lit":
+            text: str = parts[0].get("Value", "")
+            if _SPECIAL.search(text) is None:
+                return [Word(text)]
+        elif len(parts) > 1 and any(part["Type"] == "ProcSubst" for part in parts):
+            self._fault("a process substitution glued to other text")
+        atoms = list(self._atoms(parts, names))
+        expanded = braces.expand(atoms) if "{" in atoms else [atoms]
+        if expanded is None:
+            self._fault("a brace expression is odd or too long to be read")
+            return [self._opaque(node, many="split")]
+        return [self._finish(each, node, names) for each in expanded]
+
+    def value(self, node: Node | None, names: Mapping[str, Word | None]) -> Word:
+        """Return the word on the right of an assignment, or a redirect's: no splitting, no braces."""
+        if node is None:
+            return Word("")
+        atoms = list(self._atoms(node["Parts"], names, splits=False))
+        return self._finish(atoms, node, names, in_assignment=True)
+
+    def heredoc(self, node: Node | None, quoted: bool, names: Mapping[str, Word | None]) -> Word:
+        """Return the text of a heredoc; `quoted` when its delimiter is, so that nothing in it expands."""
+        if node is None:
+            return Word("")
+        pieces: list[Atom] = []
+        for part in node["Parts"]:
+            if part["Type"] == "Lit":
+                pieces.append(Piece(part.get("Value", "") if quoted else undo_heredoc(part.get("Value", ""))))
+            else:
+                pieces += self._part(part, names, in_quotes=True, splits=False)
+        return self._finish(pieces, node, names)
+
+    def _finish(
+        self, atoms: list[Atom], node: Node, names: Mapping[str, Word | None], in_assignment: bool = False
+    ) -> Word:
+        atoms = self._tilde(atoms, names, in_assignment)
+        if any(isinstance(atom, Piece) and atom.kind == "opaque" for atom in atoms):
+            return self._opaque(node, _certain(atoms), _many(atoms))
+        text = "".join(atom if isinstance(atom, str) else atom.text for atom in atoms)
+        if _globs(atoms) and not in_assignment:
+            return Word(text, "glob", _certain(atoms), many=_many(atoms) or "names")
+        if any(isinstance(atom, Piece) and atom.kind == "glob" for atom in atoms):
+            first = next(atom for atom in atoms if not isinstance(atom, Piece) or atom.text)
+            no_flag = isinstance(first, Piece) and first.no_flag
+            if any(isinstance(atom, Piece) and atom.path for atom in atoms):
+                if any(atom is not first and not (isinstance(atom, Piece) and not atom.text) for atom in atoms):
+                    return self._opaque(node, "", _many(atoms))
+                return Word(text, "glob", path=first.path if isinstance(first, Piece) else "", many=_many(atoms))
+            return Word(text, "glob", _certain(atoms), many=_many(atoms), no_flag=no_flag)
+        return Word(text)
+
+    def _opaque(self, node: Node, fixed: str = "", many: Many = "") -> Word:
+        if "Pos" not in node:  # a tree of plain words has no positions
+            return Word("".join(piece.get("Value", "") for piece in below(node)), "opaque", fixed, many=many)
+        raw = self._source[node["Pos"]["Offset"] : node["End"]["Offset"]]
+        return Word(raw.decode(errors="replace"), "opaque", fixed, many=many)
+
+    def _tilde(self, atoms: list[Atom], names: Mapping[str, Word | None], in_assignment: bool) -> list[Atom]:
+        if "~" not in atoms:
+            return atoms
+        text = "".join(atom if isinstance(atom, str) else "\0" * max(len(atom.text), 1) for atom in atoms)
+        if atoms[0] == "~":
+            return self._leading_tilde(atoms, names, in_assignment)
+        if in_assignment and ":~" in text:
+            return [*atoms, Piece("", "opaque")]
+        hit = None if in_assignment else _ASSIGNMENT_TILDE.match(text)
+        if hit is None:
+            return atoms
+        if text.count("~") > 1 or hit.end() - 1 > text.index("=") + 1:
+            return [*atoms, Piece("", "opaque")]
+        start = text.index("=") + 1
+        return atoms[:start] + self._leading_tilde(atoms[start:], names, True)
+
+    def _leading_tilde(self, atoms: list[Atom], names: Mapping[str, Word | None], ends_at_colon: bool) -> list[Atom]:
+        ends = "/:" if ends_at_colon else "/"
+        length = next((index for index, atom in enumerate(atoms) if isinstance(atom, str) and atom in ends), len(atoms))
+        prefix = atoms[1:length]
+        if any(isinstance(atom, Piece) for atom in prefix):
+            return atoms
+        place = {"": names.get("HOME"), "+": names.get("PWD")}.get("".join(str(atom) for atom in prefix))
+        if place is None or not place.literal or ":~" in "".join(atom for atom in atoms if isinstance(atom, str)):
+            return [Piece("", "opaque"), *atoms[1:]]
+        return [Piece(place.text), *atoms[length:]]
+
+    def _atoms(self, parts: list[Node], names: Mapping[str, Word | None], splits: bool = True) -> Iterator[Atom]:
+        for part in parts:
+            yield from self._part(part, names, in_quotes=False, splits=splits)
+
+    def _part(self, part: Node, names: Mapping[str, Word | None], in_quotes: bool, splits: bool) -> Iterator[Atom]:
+        kind = part["Type"]
+        if kind == "Lit":
+            yield from [Piece(undo_double(part.get("Value", "")))] if in_quotes else _bare(part.get("Value", ""))
+        elif kind == "SglQuoted":
+            yield self._single(part)
+        elif kind == "DblQuoted":
+            yield Piece("")
+            for inner in children(part, "Parts"):
+                yield from self._part(inner, names, in_quotes=True, splits=False)
+        elif kind == "ParamExp":
+            yield self._parameter(part, names, splits)
+        elif kind == "ArithmExp":
+            yield self._arithmetic(part, names)
+        elif kind == "ProcSubst":
+            yield Piece(_SUBSTITUTE)
+        else:
+            yield self._known_output(part, names, splits) or self._running(part, splits)
+
+    def _known_output(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
+        """Return what `$(pwd)` and `"$(cat <<'EOF' ...)"` print, the substitutions whose output is certain."""
+        statements = children(part, "Stmts")
+        if part["Type"] != "CmdSubst" or part.get("TempFile") or len(statements) != 1:
+            return None
+        call = child(statements[0], "Cmd")
+        if call.get("Type") != "CallExpr":
+            return None
+        words = [word.text for arg in children(call, "Args") for word in self.words(arg, {})]
+        if call.get("Assigns") or statements[0].get("Background"):
+            return None
+        if words == ["pwd"] and not statements[0].get("Redirs"):
+            return self._value_of("PWD", names, splits)
+        text = self._copied(children(statements[0], "Redirs"), names) if words == ["cat"] and not splits else None
+        return None if text is None else Piece(text)
+
+    def _copied(self, redirects: list[Node], names: Mapping[str, Word | None]) -> str | None:
+        """Return the heredoc that is the one redirection of a `cat`: the usual way to write a text of several lines."""
+        if len(redirects) != 1 or redirects[0]["Op"] != "<<":
+            return None
+        delimiter = children(child(redirects[0], "Word"), "Parts")
+        quoted = any(piece["Type"] != "Lit" or "\\" in piece.get("Value", "") for piece in delimiter)
+        body = self.heredoc(redirects[0].get("Hdoc"), quoted, names)
+        return body.text.rstrip("\n") if body.literal else None
+
+    def _single(self, part: Node) -> Piece:
+        if not part.get("Dollar"):
+            return Piece(part.get("Value", ""))
+        text = undo_ansi(part.get("Value", ""))
+        return Piece("", "opaque") if text is None else Piece(text)
+
+    def _running(self, part: Node, splits: bool) -> Piece:
+        kind = part["Type"]
+        if kind == "CmdSubst" and (part.get("TempFile") or part.get("ReplyVar")):
+            self._fault("`${ command; }` runs in the shell itself")
+        elif kind != "CmdSubst":
+            self._fault(f"an expansion of kind {kind} cannot be read")
+        return Piece("", "opaque", "split" if splits and not prints_a_number(part) else "")
+
+    def _arithmetic(self, part: Node, names: Mapping[str, Word | None]) -> Piece:
+        value = arithmetic.value_of(part.get("X"), names)
+        if value is not None:
+            return Piece(str(value))
+        if not arithmetic.is_number(part.get("X")):
+            self._fault("arithmetic on names evaluates their values as code")
+        return Piece("", "opaque")
+
+    def _parameter(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece:
+        reason = odd_parameter(part)
+        if reason:
+            self._fault(reason)
+            return Piece("", "opaque", "split")
+        name: str = part["Param"]["Value"]
+        known = None if _modified(part) else self._value_of(name, names, splits)
+        several = (splits and not arithmetic.counts(part)) or _is_list(part)
+        return known or Piece("", "opaque", "split" if several else "")
+
+    def _value_of(self, name: str, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
+        known = names.get(name)
+        if known is None or known.kind == "opaque":
+            return None
+        if splits and (not self.splits_as_usual or not known.text or (known.literal and _SPLITS.search(known.text))):
+            return None
+        if splits and known.literal and _EXTENDED.search(known.text):
+            return None  # a pattern of its own, where `extglob` is set
+        if splits and known.literal and _MATCHES.search(known.text):
+            return Piece(known.text, "glob", "split")
+        many: Many = "split" if splits and not known.literal else ""
+        return Piece(known.text, known.kind, many, known.no_flag, known.path)
+
+
+def odd_parameter(part: Node) -> str:
+    """Say why a parameter expansion may run code or change something; empty when it only reads a value."""
+    if part.get("Excl"):
+        return "`${!name}` reads a variable whose name is data"
+    if part.get("Width") or part.get("IsSet") or part.get("Flags") or part.get("NestedParam") or not part.get("Param"):
+        return "an expansion that bash does not know"
+    op = child(part, "Exp").get("Op", "")
+    if op == "@":
+        return "`${name@...}` may evaluate the value of a variable"
+    if op in ("=", ":="):
+        return "`${name=value}` assigns while it expands"
+    if not _plain_index(part.get("Index")):
+        return "a subscript is evaluated as code"
+    cut = child(part, "Slice")
+    if not all(_plain_index(cut.get(side)) for side in ("Offset", "Length")):
+        return "the offset of a slice is evaluated as code"
+    return ""
+
+
+def _plain_index(node: Node | None) -> bool:
+    if node is None:
+        return True
+    if node.get("Type") == "Word" and [part.get("Value") for part in node["Parts"]] in (["@"], ["*"]):
+        return True
+    return arithmetic.is_number(node)
+
+
+def _is_list(part: Node) -> bool:
+    """Whether an expansion is several words also between quotes: `"$@"`, `"${list[@]}"`."""
+    index = [each.get("Value") for each in child(part, "Index").get("Parts", ())]
+    return not part.get("Length") and (index == ["@"] or part["Param"]["Value"] == "@")
+
+
+def _modified(part: Node) -> bool:
+    return any(part.get(key) for key in ("Length", "Exp", "Repl", "Slice", "Index", "Names", "Modifiers"))
+
+
+def _bare(text: str) -> Iterator[Atom]:
+    if "\\" not in text:
+        yield from text
+        return
+    escaped = False
+    for character in text:
+        if escaped:
+            yield Piece(character)
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        else:
+            yield character
+    if escaped:  # nothing follows the last backslash: it stands for itself
+        yield Piece("\\")
+
+
+def _globs(atoms: list[Atom]) -> bool:
+    if "*" in atoms or "?" in atoms:
+        return True
+    return "[" in atoms and "]" in atoms[atoms.index("[") + 1 :]
+
+
+def _many(atoms: list[Atom]) -> Many:
+    return "split" if any(isinstance(atom, Piece) and atom.many for atom in atoms) else ""
+
+
+def _certain(atoms: list[Atom]) -> str:
+    """Return the beginning of the text up to the first part that is not certain."""
+    fixed: list[str] = []
+    for atom in atoms:
+        if isinstance(atom, Piece):
+            if atom.kind != "literal":
+                break
+            fixed.append(atom.text)
+        elif atom in "*?[":
+            break
+        else:
+            fixed.append(atom)
+    return "".join(fixed)

@@ -1,0 +1,1 @@
+"""State: where things are kept, private directories and sockets, keys."""

@@ -1,0 +1,104 @@
+"""Keys of model providers: from the environment, the system's keyring, or a file only the user can read.
+
+A key is never part of settings, logs, events or child processes' environments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from surehand.core.errors import StateError
+from surehand.state import locations
+
+VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "openai": ("OPENAI_API_KEY",),
+    "brave": ("BRAVE_API_KEY",),
+    "google": ("GOOGLE_API_KEY",),
+}
+"""Providers that take a key, and the variables it may stand in."""
+_SERVICE: Final = "surehand"
+
+
+def get(provider: str) -> tuple[str, str] | None:
+    """Return (key, where it came from), or None when there is none."""
+    for variable in VARIABLES.get(provider, ()):
+        if key := os.environ.get(variable, "").strip():
+            return key, variable
+    if (ring := _keyring()) is not None and (key := ring.get_password(_SERVICE, provider)):
+        return key, "keyring"
+    if key := _file().get(provider):
+        return key, "private file"
+    return None
+
+
+def put(provider: str, key: str) -> str:
+    """Keep a key and return where: the keyring where there is one, otherwise the private file."""
+    if provider not in VARIABLES:
+        raise StateError(f"{provider!r} takes no key; those that do are {', '.join(VARIABLES)}")
+    key = key.strip()
+    if not key or any(character.isspace() or not character.isprintable() for character in key):
+        raise StateError("a key is one word of printable characters; nothing was kept")
+    if (ring := _keyring()) is not None:
+        ring.set_password(_SERVICE, provider, key)
+        return "keyring"
+    _write({**_file(), provider: key})
+    return path()
+
+
+def remove(provider: str) -> list[str]:
+    """Forget a key everywhere it is kept, and return where it was; variables are the user's to unset."""
+    gone: list[str] = []
+    if (ring := _keyring()) is not None and ring.get_password(_SERVICE, provider):
+        ring.delete_password(_SERVICE, provider)
+        gone.append("keyring")
+    kept = _file()
+    if kept.pop(provider, None):
+        _write(kept)
+        gone.append(path())
+    return gone
+
+
+def path() -> str:
+    """Return where keys are kept when there is no keyring."""
+    return os.path.join(locations.home(), "keys.json")
+
+
+def _file() -> dict[str, str]:
+    try:
+        descriptor = os.open(path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as problem:
+        raise StateError(f"{path()} cannot be read: {problem.strerror}") from None
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        if os.fstat(file.fileno()).st_mode & 0o077:
+            raise StateError(f"{path()} can be read by others; run: chmod 600 {path()}")
+        try:
+            kept = json.load(file)
+        except ValueError:
+            raise StateError(f"{path()} is damaged; remove it and set your keys again") from None
+    return cast("dict[str, str]", kept) if isinstance(kept, dict) else {}
+
+
+def _write(kept: dict[str, str]) -> None:
+    locations.private_dir(os.path.dirname(path()))
+    temporary = f"{path()}.{os.getpid()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(kept, file)
+    os.replace(temporary, path())
+
+
+def _keyring() -> Any:
+    """Return the keyring module when it is installed and has a real back end."""
+    try:
+        import keyring  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+        from keyring.backends import fail, null  # pyright: ignore
+    except ImportError:
+        return None
+    backend: Any = keyring.get_keyring()  # pyright: ignore
+    return None if isinstance(backend, fail.Keyring | null.Keyring) else keyring  # pyright: ignore

@@ -1,0 +1,113 @@
+"""A session's private temp, and what is left of those whose process was killed.
+
+Whoever uses one holds a lock on a folder in it; the kernel lets go of that when the process dies, however it dies. So
+a private temp that can be locked is nobody's any more, whichever session, state folder or container it belonged to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from surehand.core.errors import ToolFailure
+from surehand.files.locks import try_lock
+from surehand.files.trees import remove_tree
+
+SCRATCH: Final = ".scratch"
+"""Where the launcher builds the mounts of a session; the folder that is locked."""
+TRIALS: Final = "trials"
+"""Where copies lie that commands are tried on; there from the start, so that no command makes it."""
+_NAME: Final = re.compile(r"surehand-[0-9a-f]{12}")
+_UNLOCKED: Final = ".new"
+_OLD_S: Final = 3600.0
+_AT_ONCE: Final = 5
+
+
+class PrivateFolder:
+    """A folder of this process alone, until it is closed."""
+
+    def __init__(self, path: str, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def make(cls) -> PrivateFolder:
+        """Make one, of a short name: sockets in it must fit their 108 bytes."""
+        base = _base()
+        for _ in range(100):
+            path = os.path.join(base, f"surehand-{os.urandom(6).hex()}")
+            try:
+                os.mkdir(path, 0o700)
+                os.mkdir(os.path.join(path, TRIALS), 0o700)
+                return cls(path, _locked(path))
+            except FileExistsError:
+                continue
+            except OSError as problem:
+                raise ToolFailure(
+                    f"no private temp can be made in {base}: {problem.strerror}",
+                    hint="Commands need a folder for temporary files: name one that can be written in TMPDIR.",
+                ) from problem
+        raise ToolFailure(f"no private temp can be made in {base}: every name is taken")
+
+    def remove(self) -> None:
+        """Take it away with all in it."""
+        remove_tree(self.path)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _base() -> str:
+    """Return where temporary files go; a `TMPDIR` that is not there, or that we cannot write in, is left alone."""
+    wanted = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
+    return wanted if os.path.isdir(wanted) and os.access(wanted, os.W_OK | os.X_OK) else os.path.realpath("/tmp")
+
+
+def _locked(path: str) -> int:
+    """Make the folder that is locked; it has its name only once it is, so that nobody takes it for abandoned."""
+    made, place = os.path.join(path, _UNLOCKED), os.path.join(path, SCRATCH)
+    os.mkdir(made, 0o700)
+    lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try_lock(lock)
+    os.rename(made, place)
+    return lock
+
+
+def abandoned() -> Iterator[str]:
+    """Yield the private folders of ours that no process uses any more."""
+    base, user = _base(), os.geteuid()
+    try:
+        names = [name for name in os.listdir(base) if _NAME.fullmatch(name)]
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(base, name)
+        try:
+            status = os.lstat(path)
+            if status.st_uid == user and os.path.isdir(path) and not os.path.islink(path) and _is_free(path, status):
+                yield path
+        except OSError:
+            continue  # it went away meanwhile
+
+
+def _is_free(path: str, status: os.stat_result) -> bool:
+    try:
+        lock = os.open(os.path.join(path, SCRATCH), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return time.time() - status.st_mtime > _OLD_S  # killed while it was made, or a command took it away
+    try:
+        return try_lock(lock)
+    finally:
+        os.close(lock)
+
+
+def clear_abandoned() -> None:
+    """Remove a few abandoned folders, beside whatever goes on: they may hold much."""
+    found = [path for path, _ in zip(abandoned(), range(_AT_ONCE), strict=False)]
+    if found:
+        import threading
+
+        threading.Thread(target=lambda: [remove_tree(path) for path in found], daemon=True).start()

@@ -1,0 +1,155 @@
+"""Where texts of the web are made readable: small ones here, all others in a child process with hard limits.
+
+Converting HTML holds the interpreter's lock, a tenth of a second on a large page, and markup made to hurt takes
+hundreds of megabytes. So a child does it: the loop stays free, the child is stopped when it takes too long, and then a
+second try keeps the words alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any, Final
+
+from surehand.core import interpreter
+from surehand.web.html import Page
+from surehand.web.pages import Kind, is_quick, make
+
+CHILD_CPU_S: Final = 0.8
+"""Time of the processor, not of the clock: on a busy machine an honest page must not lose its structure."""
+PATIENCE_S: Final = 15.0
+PIPE_BYTES: Final = 1024 * 1024
+FAREWELL_S: Final = 0.2
+CHILD_MEMORY_BYTES: Final = 512 * 1024 * 1024
+WORN_OUT_KIB: Final = 160 * 1024
+_BEGIN: Final = "import sys; sys.path[:0] = sys.argv[1:]; from surehand.web.convert import serve; serve()"
+
+
+class Converter:
+    """Converts pages; keeps its child for the next one, because starting it takes longer than most pages do."""
+
+    def __init__(self) -> None:
+        self._child: asyncio.subprocess.Process | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def page(self, kind: Kind, text: str, base_url: str = "") -> Page:
+        """Return the readable form of a text."""
+        if await asyncio.to_thread(is_quick, kind, text):
+            return await asyncio.to_thread(make, kind, text, base_url)
+        data = text.encode("utf-8", "replace")
+        simpler: Kind = "words" if kind == "html" else "text"
+        async with self._one_at_a_time:
+            found = await self._tried(kind, data, base_url) or await self._tried(simpler, data, base_url)
+        return found or Page("", "", rough=True)
+
+    async def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        if child is None or child.returncode is not None or self._loop is not asyncio.get_running_loop():
+            return
+        if child.stdin is not None:
+            child.stdin.close()
+        try:  # an idle child ends by itself; killing one that just did would reap it behind the loop's back
+            async with asyncio.timeout(FAREWELL_S):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
+            await child.wait()
+
+    async def _tried(self, kind: Kind, data: bytes, base_url: str) -> Page | None:
+        """Return what the child makes of the text, or None when it died of it or took too long."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                child = await self._ready()
+                page, last = await _asked(child, {"kind": kind, "base_url": base_url, "bytes": len(data)}, data)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
+            await self.close()
+            return None
+        except asyncio.CancelledError:
+            await self.close()  # it would still be busy with a page that nobody wants
+            raise
+        if last:
+            await self.close()
+        return page
+
+    async def _ready(self) -> asyncio.subprocess.Process:
+        loop = asyncio.get_running_loop()
+        if self._child is None or self._child.returncode is not None or self._loop is not loop:
+            self._loop = loop
+            self._child = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-I", "-S", "-c", _BEGIN, *_import_places()),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=interpreter.needed(),
+                limit=PIPE_BYTES,
+            )
+        return self._child
+
+
+async def _asked(child: asyncio.subprocess.Process, head: dict[str, Any], data: bytes) -> tuple[Page, bool]:
+    """Return the child's answer, and whether it was its last."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(json.dumps(head).encode() + b"\n" + data)
+    await child.stdin.drain()
+    answer = json.loads(await child.stdout.readline())
+    text = await child.stdout.readexactly(answer["bytes"])
+    return Page(answer["title"], text.decode(), answer["rough"]), answer["last"]
+
+
+def _import_places() -> list[str]:
+    """Return where a child that knows no site packages finds this package and the converter."""
+    import importlib.util
+
+    found = (importlib.util.find_spec(name) for name in ("surehand", "html_to_markdown"))
+    return [os.path.dirname(os.path.dirname(str(spec.origin))) for spec in found if spec is not None]
+
+
+def serve() -> None:
+    """Convert page after page from standard input to standard output; runs in the child process."""
+    import resource
+    import signal
+
+    resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY_BYTES, CHILD_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _widen(0)
+    _widen(1)
+    last = False
+    while not last and (line := sys.stdin.buffer.readline()):
+        head = json.loads(line)
+        data = sys.stdin.buffer.read(head["bytes"])
+        signal.setitimer(signal.ITIMER_PROF, CHILD_CPU_S)  # nobody handles its signal: it ends the process
+        page = make(head["kind"], data.decode(), head["base_url"])
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        text = page.text.encode("utf-8", "replace")
+        last = _peak_kib() > WORN_OUT_KIB  # only an end gives that back
+        answer = {"title": page.title, "bytes": len(text), "rough": page.rough, "last": last}
+        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + text)
+        sys.stdout.buffer.flush()
+
+
+def _peak_kib() -> int:
+    """Return the most memory this program has held. The kernel's own count begins with that of the process it was
+    forked from, which may be large."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _widen(pipe: int) -> None:
+    """Make a pipe as wide as a page where the system can (Linux): a page then passes at once, not in 16 turns."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (AttributeError, OSError):
+        pass

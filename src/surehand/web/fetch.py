@@ -1,0 +1,312 @@
+"""GET over HTTP with everything bounded: where it connects, how long it takes, how much it reads.
+
+A name is resolved once, every address is judged, and the connection goes to a judged address: there is no second
+look-up between the check and the use. Each redirect is a new address and is judged again. Nothing of the user goes
+along: no cookies, no log-in, no proxy of the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import urljoin
+
+from surehand.core.errors import ToolFailure
+from surehand.web.addresses import WebAddress, address_problem, is_allowed, literal_problem, read_url
+from surehand.web.body import Body
+from surehand.web.inflate import ACCEPTED
+from surehand.web.resolve import Resolve, system_resolve
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+BODY_BYTES: Final = 1024 * 1024
+ERROR_BODY_BYTES: Final = 64 * 1024
+HEADER_BYTES: Final = 64 * 1024
+MAX_REDIRECTS: Final = 5
+CONNECT_S: Final = 10.0
+TRY_S: Final = 3.0
+"""How long a place may take to answer a connection while there is another to try."""
+MAX_PLACES: Final = 4
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_HEADERS: Final = {
+    "User-Agent": "Mozilla/5.0 (compatible; Surehand)",
+    "Accept": "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.9,application/json;q=0.9,*/*;q=0.5",
+    "Accept-Language": "en,*;q=0.5",
+    "Accept-Encoding": ACCEPTED,
+}
+_OPEN_IT: Final = (
+    "Only public addresses are opened. If the user needs this one, they can add it to web.allowed_hosts in their own"
+    " settings (not the project's)."
+)
+
+Follow: TypeAlias = Callable[[WebAddress], bool]
+Report: TypeAlias = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server answered in the end, and how it was reached."""
+
+    address: WebAddress
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+    hops: tuple[str, ...] = ()
+    """The redirects followed, the last one being `address`."""
+    size: int | None = None
+    """Bytes of the whole body, where that is known."""
+    cut: bool = False
+    """The body is longer than the limit; this is its beginning."""
+    trouble: str = ""
+    """Why the body ended too soon, if it did."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is one of success."""
+        return 200 <= self.status < 300
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What may be reached, and by which way; all of it is the user's own choice, never the project's."""
+
+    allowed_hosts: tuple[str, ...] = ()
+    proxy: str | None = None
+    resolve: Resolve = system_resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One GET: how long it may take, how much is read, which redirects are followed, what is sent along."""
+
+    timeout_s: float = 30.0
+    limit_bytes: int = BODY_BYTES
+    follow: Follow = field(default=lambda address: False)
+    report: Report = field(default=lambda done, total: None)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    whole: Callable[[str], bool] = field(default=lambda content_type: True)
+    """Whether a body of this content type is worth reading to its end; of others only the beginning is read."""
+    most: Callable[[bytes], int] = field(default=lambda body: 0)
+    """How many bytes are read of a body that goes over the limit, given what was read of it; less changes nothing."""
+
+
+async def get(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
+    """Return the answer to a GET of `address`, redirects followed; raise ToolFailure when there is none."""
+    await asyncio.to_thread(_load)  # the imports take longer than the loop may stand still
+    import httpx2
+
+    try:
+        async with asyncio.timeout(wish.timeout_s):
+            return await _followed(address, reach, wish)
+    except TimeoutError:
+        raise ToolFailure(
+            f"{address.url} did not answer completely within {wish.timeout_s:g} s",
+            code="timeout",
+            hint="Try again with a longer timeout (at most 120 s), or use another source.",
+        ) from None
+    except httpx2.HTTPError as problem:
+        raise _failed(address, problem) from problem
+
+
+async def _followed(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
+    hops: list[str] = []
+    first = address
+    while True:
+        reply = await _one(address, reach, wish)
+        target = reply.headers.get("location", "")
+        if reply.status not in _REDIRECTS or not target:
+            return _with_hops(reply, hops)
+        if len(hops) == MAX_REDIRECTS:
+            raise ToolFailure(
+                f"{first.url} redirects more than {MAX_REDIRECTS} times", hint=f"The last address was {address.url}."
+            )
+        address = _next(address, target, reach, wish)
+        hops.append(address.url)
+
+
+def _next(address: WebAddress, target: str, reach: Reach, wish: Wish) -> WebAddress:
+    """Return where a redirect leads, if it may be followed."""
+    try:
+        following = read_url(urljoin(address.url, target.strip()))
+    except (ToolFailure, ValueError) as problem:
+        raise ToolFailure(f"{address.url} redirects to an address that cannot be opened: {problem}") from None
+    _judge_text(following, reach)
+    if address.same_site(following) or wish.follow(following):
+        return following
+    raise ToolFailure(
+        f"{address.url} redirects to another host: {following.url}",
+        code="permission_denied",
+        hint=f"It was not followed. To open it, call the tool again with {following.url}.",
+        details={"redirect": following.url},
+    )
+
+
+async def _one(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
+    import httpx2
+
+    places = await _places(address, reach)
+    tls = await asyncio.to_thread(_tls) if address.scheme == "https" else _no_tls()
+    headers = {**_HEADERS, **wish.headers, "Host": httpx2.URL(address.url).netloc.decode("ascii")}
+    async with httpx2.AsyncClient(trust_env=False, proxy=reach.proxy, verify=tls, timeout=wish.timeout_s) as client:
+        response = await _opened(client, address, places, headers)
+        async with aclosing(response):
+            return await _read(response, address, wish)
+
+
+async def _opened(
+    client: httpx2.AsyncClient, address: WebAddress, places: Sequence[str], headers: Mapping[str, str]
+) -> httpx2.Response:
+    """Return the response of the first place that takes the connection."""
+    import httpx2
+
+    url = httpx2.URL(address.url)
+
+    async def sent_to(place: str, patience_s: float) -> httpx2.Response:
+        request = client.build_request("GET", url.copy_with(host=place), headers=dict(headers))
+        request.extensions["sni_hostname"] = address.host  # the certificate must be that of the name
+        request.extensions["timeout"]["connect"] = patience_s
+        return await client.send(request, stream=True)
+
+    *others, last = places[:MAX_PLACES]
+    for place in others:
+        try:
+            return await sent_to(place, TRY_S)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            continue
+    return await sent_to(last, CONNECT_S)
+
+
+async def _places(address: WebAddress, reach: Reach) -> list[str]:
+    """Return where to connect: the addresses behind the host, each judged. A proxy looks names up itself."""
+    _judge_text(address, reach)
+    if address.ip is not None:
+        return [address.host]
+    try:
+        found = await reach.resolve(address.host, address.port)
+    except OSError:
+        found = ()
+    if not found and reach.proxy is None:
+        raise ToolFailure(f"no address was found for {address.host}", hint="Check the spelling of the host.")
+    judged = _judged(address, [each.partition("%")[0] for each in found], reach)
+    return judged if reach.proxy is None else [address.host]
+
+
+def _judged(address: WebAddress, found: list[str], reach: Reach) -> list[str]:
+    """Return `found` if all of it is public, or what of it the user has opened; otherwise refuse."""
+    problems = {each: problem for each in found if (problem := address_problem(ip_address(each)))}
+    if not problems or is_allowed(address, (), reach.allowed_hosts):
+        return found
+    opened = [each for each in problems if is_allowed(address, [ip_address(each)], reach.allowed_hosts)]
+    if not opened:
+        place, problem = next(iter(problems.items()))
+        raise _refused(f"{address.host} leads to {place}, which is not a public address ({problem})")
+    return opened
+
+
+def _judge_text(address: WebAddress, reach: Reach) -> None:
+    if problem := literal_problem(address.url, reach.allowed_hosts):
+        raise _refused(problem)
+
+
+async def _read(response: httpx2.Response, address: WebAddress, wish: Wish) -> Reply:
+    """Return the response with as much of its body as is wanted."""
+    if sum(len(name) + len(value) for name, value in response.headers.raw) > HEADER_BYTES:
+        raise ToolFailure(f"{address.url} answered with more than {HEADER_BYTES // 1024} KiB of headers")
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    body = _body(200 <= response.status_code < 300, headers.get("content-type", ""), wish)
+    announced = _length(headers)
+    if response.status_code not in _REDIRECTS:
+        await body.fill(response, headers, lambda done: wish.report(done, announced))
+    packed = headers.get("content-encoding", "") != ""
+    data = body.data()
+    size = len(data) if body.complete else None if packed else announced
+    return Reply(
+        address,
+        response.status_code,
+        response.reason_phrase,
+        headers,
+        data,
+        size=size,
+        cut=body.cut,
+        trouble=body.trouble,
+    )
+
+
+def _body(ok: bool, content_type: str, wish: Wish) -> Body:
+    """Return room for as much of a body as is wanted."""
+    if not wish.whole(content_type):
+        return Body(min(4096, wish.limit_bytes))
+    return Body(wish.limit_bytes, wish.most) if ok else Body(min(ERROR_BODY_BYTES, wish.limit_bytes))
+
+
+def _length(headers: Mapping[str, str]) -> int | None:
+    text = headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _with_hops(reply: Reply, hops: list[str]) -> Reply:
+    from dataclasses import replace
+
+    return replace(reply, hops=tuple(hops))
+
+
+def _load() -> None:
+    import httpcore2  # httpx2 imports it when the first client is made
+    import httpx2
+
+    del httpx2, httpcore2
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    import httpx2
+
+    return httpx2.create_ssl_context(trust_env=False)
+
+
+@functools.cache
+def _no_tls() -> ssl.SSLContext:
+    """Return a context that trusts nobody, for connections that use none; making the real one takes 20 ms."""
+    import ssl
+
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _refused(problem: str) -> ToolFailure:
+    return ToolFailure(problem, code="permission_denied", hint=_OPEN_IT)
+
+
+def _failed(address: WebAddress, problem: Any) -> ToolFailure:
+    import httpx2
+
+    where = f"{address.host}:{address.port}"
+    if isinstance(problem, httpx2.TimeoutException):
+        return ToolFailure(f"{where} did not take the connection in time", code="timeout", hint="Try again later.")
+    if isinstance(problem, httpx2.ProxyError):
+        return ToolFailure(f"the proxy of web.proxy refused: {problem}")
+    if isinstance(problem, httpx2.ConnectError):
+        return ToolFailure(f"cannot connect to {where}: {_cause(problem)}")
+    if isinstance(problem, httpx2.RemoteProtocolError):
+        return ToolFailure(f"{where} did not answer with valid HTTP: {problem}")
+    return ToolFailure(f"the connection to {where} failed: {_cause(problem)}")
+
+
+def _cause(problem: BaseException) -> str:
+    """Return what the system said, which the wrappers round it often leave out."""
+    deepest = problem
+    while (inner := deepest.__cause__ or deepest.__context__) is not None:
+        deepest = inner
+    if isinstance(deepest, ConnectionError) and deepest.errno:
+        return os.strerror(deepest.errno)
+    return str(deepest) or str(problem) or type(problem).__name__

@@ -1,0 +1,62 @@
+"""Layers that cannot be laid: the trial ends with the reason, and the next is made on a copy."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from surehand.commands.dry_run import dry_run as trials
+from surehand.commands.dry_run.overlay import Layers
+from surehand.commands.session import SHELLS
+from surehand.core.session import Session
+from surehand.core.settings import Settings
+from surehand.sandbox import probe
+from surehand.sandbox.client import Command
+from surehand.testing import scratch_app
+
+pytestmark = pytest.mark.skipif(
+    not probe.abilities().overlay, reason=f"no overlay in namespaces here: {probe.abilities().why_not}"
+)
+
+
+async def test_layers_the_kernel_refuses_end_the_trial_at_once_with_the_reason(tmp_path: Path) -> None:
+    session = Session(str(tmp_path / "ws"), settings=Settings())
+    (tmp_path / "ws").mkdir()
+    shells = session.keep(SHELLS)
+    launcher = await shells.trial_launcher()
+    assert launcher is not None
+    layers = Layers.make(shells.trial_folder("t"), launcher.plan.workspace)
+    order = layers.wire
+    order["folders"][0]["work"] = "/dev/shm"  # another file system than the layer's
+    command = Command(("/bin/true",), session.cwd, {})
+    ended = await asyncio.wait_for(launcher.run(command, print, print, overlay=order).finish(), 20)
+    assert "Invalid argument" in trials.never_ran(ended)
+    plain = await asyncio.wait_for(launcher.run(command, print, print).finish(), 20)
+    assert plain.exit_code == 0
+    await session.close()
+
+
+async def test_where_layers_cannot_be_laid_a_copy_takes_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Layers.wire.fget
+    assert real is not None
+
+    def broken(layers: Layers) -> object:
+        order = real(layers)
+        order["folders"][0]["work"] = "/dev/shm"
+        return order
+
+    monkeypatch.setattr(Layers, "wire", property(broken))
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    async with scratch_app(workspace) as app:
+        shown = await app.dry_run("Bash", {"command": f"echo x > {workspace}/made; pwd"})
+        again = await app.dry_run("Bash", {"command": "echo y > other"})
+    for each, path in ((shown, "made"), (again, "other")):
+        assert each.data["trial"]["on"] == "copy"
+        assert [change["path"] for change in each.data["changes"]] == [path]
+    assert shown.data["stdout"] == f"{workspace}\n"
+    assert list(workspace.iterdir()) == []

@@ -1,0 +1,43 @@
+"""What is said of a command that met the sandbox where there are no mounts, only Landlock."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from surehand.core.settings import SandboxSettings
+from surehand.sandbox.denials import explain
+from surehand.sandbox.plan import Plan, closed_plan
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    for name in ("ws", "private", "outside"):
+        (tmp_path / name).mkdir()
+    return closed_plan(str(tmp_path / "ws"), [], SandboxSettings(), str(tmp_path / "private"), namespaces=False)
+
+
+@pytest.mark.parametrize("path", ["{outside}/new", "../outside/new", "{outside}"])
+def test_a_write_that_only_the_sandbox_denies_is_put_down_to_it(plan: Plan, tmp_path: Path, path: str) -> None:
+    said = f"touch: cannot touch '{path.format(outside=tmp_path / 'outside')}': Permission denied"
+    assert "lets commands write only in" in explain(said, plan, 1)
+
+
+def test_what_everybody_is_denied_is_not(plan: Plan) -> None:
+    assert explain("bash: ./no.sh: Permission denied", plan, 126) == ""
+    assert explain("cat: '/nonexistent/folder/x': Permission denied", plan, 1) == ""
+    if os.geteuid() != 0:
+        assert explain("touch: cannot touch '/etc/x': Permission denied", plan, 1) == ""
+
+
+def test_with_mounts_a_write_is_denied_in_other_words(plan: Plan, tmp_path: Path) -> None:
+    said = f"touch: cannot touch '{tmp_path}/outside/new': Permission denied"
+    assert explain(said, replace(plan, namespaces=True), 1) == ""
+
+
+def test_a_name_that_holds_the_name_of_a_program_is_none(plan: Plan) -> None:
+    assert explain("cat: /srv/mounted/x: Permission denied", plan, 1) == ""
+    assert "mounts" in explain("mount: /mnt: permission denied.", plan, 32)
