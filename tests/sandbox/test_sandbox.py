@@ -411,7 +411,9 @@ def test_what_is_covered_or_kept_stays_so_when_its_owner_saves_it_meanwhile(box:
     assert "evil" not in (box.workspace / ".git/config").read_text()
 
 
-def test_settings_of_surehand_and_the_file_of_a_worktree_stay_as_they_are(box: Box) -> None:
+@pytest.mark.parametrize("backend", ["namespaces", "landlock"])
+def test_settings_of_surehand_and_the_file_of_a_worktree_stay_as_they_are(box: Box, backend: str) -> None:
+    box.without_namespaces = backend == "landlock"
     (box.workspace / "surehand.toml").write_text("[sandbox]\n")
     main = box.base / "main"
     (box.workspace / ".git").rename(main)
@@ -419,8 +421,18 @@ def test_settings_of_surehand_and_the_file_of_a_worktree_stay_as_they_are(box: B
     box.user.give()
     result = box.one(writes("surehand.toml", ".git") + "; rm -f .git surehand.toml")
     assert not result["ok"]
+    assert ("namespaces" in result["data"]["sandbox"]["by"]) == (backend == "namespaces")
     assert (box.workspace / "surehand.toml").read_text() == "[sandbox]\n"
     assert (box.workspace / ".git").read_text() == f"gitdir: {main}\n"
+
+
+@pytest.mark.parametrize("backend", ["namespaces", "landlock"])
+def test_a_repository_is_not_moved_away_to_change_its_settings_elsewhere(box: Box, backend: str) -> None:
+    box.without_namespaces = backend == "landlock"
+    before = (box.workspace / ".git/config").read_text()
+    moves = "mv .git away; git config -f away/config core.pager evil; mv away .git"
+    box.run(moves, "mkdir d; mv -T --exchange .git d; echo evil >> d/config; mv -T --exchange .git d")
+    assert (box.workspace / ".git/config").read_text() == before
 
 
 def test_a_worktree_of_git_can_commit(box: Box) -> None:

@@ -194,6 +194,7 @@ def closed_plan(
     covered = [path for path in (*found.hidden, *beyond) if path not in uncovered]
     masked = [path for path in covered if not _readable(path, real[0], readable)]
     sockets = sockets_outside(closed, (*shown, *writable), found.sockets)
+    seen = (*writable, *git_dirs, *shown)
     by_rule = [path for path in found.kept if inside(path, writable)]
     read_only = [path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)]
     read_only += [path for path in by_rule if not inside(path, read_only)]
@@ -215,14 +216,17 @@ def closed_plan(
         closed=closed,
         shown=shown,
         limits=_limits(settings),
-        instead=_shown_info(real[0], repositories, private_dir) if namespaces else {},
+        instead=_shown_info(real[0], repositories, private_dir, seen) if namespaces else {},
     )
 
 
-def _shown_info(workspace: str, repositories: Iterable[str], private_dir: str) -> dict[str, str]:
-    """Make what commands see as `info` of each repository: with it, git prints no change of a secret."""
+def _shown_info(workspace: str, repositories: Iterable[str], private_dir: str, seen: Sequence[str]) -> dict[str, str]:
+    """Make what commands see as `info` of each repository: with it, git prints no change of a secret.
+
+    One that lies outside what commands see (a `.git` file that nothing names back) has no place to lay it over.
+    """
     base = os.path.join(private_dir, GIT_INFO)
-    around = (place.common for place in places_around(workspace))
+    around = (place.common for place in places_around(workspace) if inside(place.common, seen))
     shown: dict[str, str] = {}
     for at, folder in enumerate(dict.fromkeys((*repositories, *around))):
         own = os.path.join(folder, "info")

@@ -30,6 +30,7 @@ _FILES, _BYTES = 100_000, 1 << 30
 _NAMED = 5
 _UNKEPT = ""
 _FICLONE = 0x40049409
+_EBUSY = 16
 
 # Which arguments of a call name files: (folder's descriptor or None, path, whether the last link is followed).
 _FOLLOW, _SELF = True, False
@@ -71,7 +72,7 @@ class Journal:
         self.roots = tuple(root.rstrip("/") + "/" for root in roots)
         self._roots = roots
         # What git keeps for itself is git's to take back, but not what no command may make there.
-        self._forbidden = tuple(path + "/" for path in forbidden if "/.git/" in path)
+        self._forbidden = tuple(path + "/" for path in forbidden if "/.git/" in path + "/")
         self._folders: dict[str, str] = {}
         self._git: set[str] = set()
         self.begin(folder)
@@ -134,20 +135,25 @@ class Journal:
             fcntl.ioctl(listener, _RECEIVE, request)
         except OSError as problem:
             return problem.errno == 2  # the process was killed while it waited
+        refused = 0
         try:
-            if self.folder >= 0 and not self.lost:
-                self._keep(request)
+            if self.folder >= 0:
+                refused = self._keep(request)
         except OSError as problem:
             self._unkept.setdefault(str(problem.filename or "a file"), f"{problem.strerror} while it was being kept")
         finally:
-            reply = request[0:8] + bytes(12) + _CONTINUE.to_bytes(4, "little")
+            flags = 0 if refused else _CONTINUE
+            reply = (
+                request[0:8] + bytes(8) + (-refused).to_bytes(4, "little", signed=True) + flags.to_bytes(4, "little")
+            )
             try:
                 fcntl.ioctl(listener, _ANSWER, reply)
             except OSError:
                 pass  # it was interrupted or killed; it will report again if it still wants to
         return True
 
-    def _keep(self, request: bytearray) -> None:
+    def _keep(self, request: bytearray) -> int:
+        """Keep what a call endangers; return the error it is refused with, 0 when it may go on."""
         pid = int.from_bytes(request[8:12], "little")
         name = _BY_NUMBER.get(int.from_bytes(request[16:20], "little"), "")
         # Another thread can change the text of the path after we have read it and before the kernel does.
@@ -155,11 +161,14 @@ class Journal:
         arguments = [int.from_bytes(request[32 + 8 * index : 40 + 8 * index], "little") for index in range(6)]
         if name == "fchmod":
             self._note(os.readlink(f"/proc/{pid}/fd/{arguments[0] & 0xFFFFFFFF}"), content=False)
-            return
+            return 0
         found_paths: list[str] = []
         for position, (folder, path, follow) in enumerate(_NAMES.get(name, ())):
             at = _AT_CWD if folder is None else arguments[folder] & 0xFFFFFFFF
-            if not (found := self._resolve(pid, at, _text(pid, arguments[path]), follow)):
+            place = self._place(pid, at, _text(pid, arguments[path]), follow)
+            if name in _RENAMES and self._holds_forbidden(place):
+                return _EBUSY
+            if not (found := self._own(place)):
                 continue
             found_paths.append(found)
             moved = name in _RENAMES and position == 0
@@ -170,9 +179,14 @@ class Journal:
             self._note_below(found_paths[0], found_paths[-1])
         if name in _MOVES_FOLDERS:
             self._folders.clear()
+        return 0
 
-    def _resolve(self, pid: int, at: int, path: str, follow: bool) -> str:
-        """Return the real path below one of the roots, or an empty text for any other place."""
+    def _holds_forbidden(self, path: str) -> bool:
+        """Tell whether a repository's folder would be moved with what stays as it is in it; mounts refuse that too."""
+        return any(each.startswith(path + "/") and each != path + "/" for each in self._forbidden) if path else False
+
+    def _place(self, pid: int, at: int, path: str, follow: bool) -> str:
+        """Return the real path that a call names, below one of the roots; an empty text for any other."""
         if not path:
             return ""
         if not path.startswith("/"):
@@ -188,8 +202,10 @@ class Journal:
             found = f"{real.rstrip('/')}/{name}"
             if follow and os.path.islink(found):
                 found = os.path.realpath(found)
-        if not found.startswith(self.roots):
-            return ""
+        return found if found.startswith(self.roots) else ""
+
+    def _own(self, found: str) -> str:
+        """Return a path whose change is kept here: none of git's own, but what no command may change there."""
         if "/.git/" in found + "/":
             self._git.add(f"{found}/"[: f"{found}/".index("/.git/") + 5])
             return found if self._forbidden and f"{found}/".startswith(self._forbidden) else ""
@@ -201,7 +217,7 @@ class Journal:
             return
         entry = self.entries.get(path)
         if entry is None:
-            if len(self.entries) >= _FILES:
+            if len(self.entries) >= _FILES and not f"{path}/".startswith(self._forbidden):
                 self.lost = f"it changed more than {_FILES} files"
                 return
             entry = self.entries[path] = _look(path)
