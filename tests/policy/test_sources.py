@@ -11,7 +11,7 @@ from surehand import config
 from surehand.core.effects import RunCommand
 from surehand.core.errors import RuleError
 from surehand.core.settings import PermissionSettings, RuleSettings, Settings
-from surehand.policy.examples import example_matches
+from surehand.policy.files import example_matches
 from surehand.policy.policy import Policy
 from surehand.policy.remembering import remember
 from surehand.policy.rules import parse_line

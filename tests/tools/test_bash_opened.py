@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from surehand import Settings
-from surehand.policy.opened import opened
 from surehand.policy.paths import Roots
+from surehand.policy.policy import opened
 from surehand.policy.rules import Origin, parse_rule
 from surehand.sandbox import probe
 from surehand.testing import scratch_app

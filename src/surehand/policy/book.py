@@ -1,15 +1,18 @@
-"""`RuleBook`: rules sorted by what they are about, so that an effect meets only the rules of its kind."""
+"""The rule book: rules sorted by what they are about, and which of them are about one request, effect or path."""
 
 from __future__ import annotations
 
 import os
+import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from surehand.core.frozen import changed
-from surehand.policy.paths import folded
-from surehand.policy.rules import Kind, Origin, Rule, Verdict
+from surehand.policy.decision import Request
+from surehand.policy.files import read_rules
+from surehand.policy.paths import PathPattern, Place, Roots, compile_pattern, folded, has_wildcard, pattern_key
+from surehand.policy.rules import Kind, Origin, Rule, Verdict, grant
 
 _OPEN = re.compile(r"[*?\[\]{}\\]")
 DEFAULT_RULES = os.path.join(os.path.dirname(__file__), "default_rules.toml")
@@ -79,7 +82,91 @@ def last_name(spec: str) -> str:
 @lru_cache(maxsize=1)
 def default_rules() -> tuple[Rule, ...]:
     """Return the built-in rules. Their examples are checked by the tests, not at every start."""
-    from surehand.policy.files import read_rules
-
     rules = read_rules(DEFAULT_RULES, "built-in", check=False)
     return tuple(changed(rule, origin=Origin("built-in", "default_rules.toml", rule.origin.line)) for rule in rules)
+
+
+class Matching:
+    """The rules in force for one request, found by what they are about."""
+
+    def __init__(self, book: RuleBook, roots: Roots, request: Request) -> None:
+        self.request = request
+        self.book = book
+        self.roots = roots
+        given = [grant(line) for text in request.grants for line in text.splitlines()]
+        self._grants = [rule for rule in given if rule is not None]
+        self._untrusted = any(origin != "workspace" for origin in request.origins)
+
+    def naming(self, verdict: Verdict) -> tuple[Rule, ...]:
+        """Return the rules about the tool as a whole."""
+        names = self.request.names
+        found = [rule for rule in self.book.named(verdict) if rule.names_tool(names) and self.counts(rule)]
+        if verdict == "allow":
+            found += [rule for rule in self._grants if rule.names_tool(names)]
+        elif verdict == "deny" and self.request.tool.startswith("mcp__"):
+            # A rule on a server whose name holds `__` must not be missed: forbidding goes by the start of the name.
+            found += [rule for rule in self.book.of("name", "deny") if self.request.tool.startswith(rule.name + "__")]
+        return tuple(dict.fromkeys(found))
+
+    def counts(self, rule: Rule) -> bool:
+        """Return whether a rule counts at this point of the session."""
+        return self._untrusted or not rule.untrusted_only
+
+    def matching(self, kind: Kind, verdict: Verdict, about: Callable[[Rule], bool]) -> tuple[Rule, ...]:
+        """Return the rules of one kind and verdict that `about` picks."""
+        found = [rule for rule in self.book.of(kind, verdict) if self.counts(rule) and about(rule)]
+        if verdict == "allow":
+            found += [rule for rule in self._grants if rule.kind == kind and about(rule)]
+        if kind in ("read", "write"):
+            found += [rule for rule in self._of_this_tool(verdict) if about(rule)]
+        return tuple(found)
+
+    def _of_this_tool(self, verdict: Verdict) -> list[Rule]:
+        """Return the rules such as `Grep(secrets/**)`, which bind the paths of that tool alone."""
+        rules = self.book.of("name", verdict)
+        return [rule for rule in rules if rule.spec and self.counts(rule) and rule.names_caller(self.request.names)]
+
+    # -- paths ---------------------------------------------------------------------------------------------------
+
+    def forbidding(self, kind: Kind, verdict: Verdict, place: Place, deep: bool) -> tuple[Rule, ...]:
+        """Return the deny or ask rules a place meets; `deep` when all below it changes as well."""
+        # What a recursive change takes along is not in the path's own name: every rule is asked.
+        rules = self.book.of(kind, verdict) if deep else self.book.about_path(kind, verdict, place.components)
+        known = [rule for rule in rules if self.counts(rule)] + self._of_this_tool(verdict)
+        return tuple(rule for rule in known if self.forbids(rule, place, deep))
+
+    def forbids(self, rule: Rule, place: Place, deep: bool) -> bool:
+        """Return whether one rule is about a place, read generously."""
+        if rule.whole:
+            return True
+        pattern = self.pattern(rule.spec, generous=True)
+        return any(pattern.matches(name) or (deep and pattern.touches_below(name)) for name in place.names)
+
+    def allowing(self, kind: Kind, place: Place) -> tuple[Rule, ...]:
+        """Return the rules that allow a place: each of its names must be covered, the one given and where it leads."""
+        rules = self.matching(kind, "allow", lambda rule: any(self._allows(rule, name, place) for name in place.names))
+        covered = all(any(self._allows(rule, name, place) for rule in rules) for name in place.names)
+        return rules if covered else ()
+
+    def _allows(self, rule: Rule, name: str, place: Place) -> bool:
+        return place.inside if rule.whole else self.pattern(rule.spec, generous=False).matches(name)
+
+    def spelled_out(self, rule: Rule, place: Place) -> bool:
+        """Return whether a rule of the user's names this very file, so that whoever wrote it meant it."""
+        if rule.whole or rule.origin.source == "project":
+            return False
+        pattern = self.pattern(rule.spec, generous=False)
+        return any(pattern.names(part) for name in place.names for part in name.split("/")[-1:])
+
+    def points_at(self, rule: Rule, name: str) -> bool:
+        """Return whether a rule of the user's is one whole path, from the workspace, the home or the root."""
+        spec = rule.spec
+        anchored = spec.startswith(("./", "/", "~/")) and not spec.endswith("/") and not has_wildcard(spec)
+        if rule.whole or not anchored or rule.origin.source == "project":
+            return False
+        same_name = posixpath.basename(spec) == posixpath.basename(name)
+        return same_name and self.pattern(spec, generous=False).matches(name)
+
+    def pattern(self, spec: str, generous: bool) -> PathPattern:
+        """Return the compiled pattern of a path rule."""
+        return compile_pattern(spec, pattern_key(self.roots), generous)

@@ -1,4 +1,4 @@
-"""Rules kept in TOML: read with their line, reason and examples, and written back one at a time.
+"""Rules in TOML files: read with their line, reason and examples, and written back one at a time.
 
 [permissions]
 deny = ["Bash(curl:*)"]
@@ -12,16 +12,24 @@ not_match = ["git push"]
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import shlex
 import stat
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from surehand.core.effects import Effect, RunCommand
 from surehand.core.errors import RuleError
+from surehand.policy.hosts import plain_host
+from surehand.policy.paths import Roots, compile_pattern, pattern_key
 from surehand.policy.rules import VERDICTS, Origin, Rule, RuleSource, parse_rule
 
 _KEYS = frozenset({"allow", "ask", "deny", "reason", "match", "not_match", "after_untrusted"})
 LIMIT_BYTES = 1024 * 1024
+_ANYWHERE = "/workspace"
+"""Where relative paths of examples are meant from."""
 
 
 def read_rules(path: str, source: RuleSource, *, check: bool = True) -> list[Rule]:
@@ -29,8 +37,6 @@ def read_rules(path: str, source: RuleSource, *, check: bool = True) -> list[Rul
     text = read_text(path)
     if text is None:
         return []
-    import tomllib
-
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
@@ -127,8 +133,6 @@ def _row(row: Any, lines: _Lines, check: bool) -> Iterator[Rule]:
 
 def check_examples(rules: Sequence[Rule], examples: Sequence[str], *, wanted: bool) -> None:
     """Raise RuleError when the rules of one table do not treat one of its examples as it says."""
-    from surehand.policy.examples import example_matches
-
     for example in examples:
         hit = next((rule for rule in rules if example_matches(rule, example)), None)
         if (hit is not None) is wanted:
@@ -137,3 +141,48 @@ def check_examples(rules: Sequence[Rule], examples: Sequence[str], *, wanted: bo
         where = f"{rule.origin.file}:{rule.origin.line}" if rule.origin.line else rule.origin.file or "the rule"
         does, key = ("does not match", "match") if wanted else ("matches", "not_match")
         raise RuleError(f"{where}: {rule.text} {does} its own example {example!r} ({key})")
+
+
+def example_matches(rule: Rule, example: str) -> bool:
+    """Return whether the rule is about `example`. Relative paths are meant from the workspace."""
+    match rule.kind:
+        case "command":
+            return _command_matches(rule, example)
+        case "read" | "write":
+            return _path_matches(rule, example)
+        case "host":
+            host = example.split("//")[-1].split("/")[0]
+            return rule.whole or rule.names_host(plain_host(host.rsplit(":", 1)[0] if host.count(":") == 1 else host))
+        case "agent":
+            return rule.whole or fnmatch.fnmatchcase(example, rule.spec)
+        case "name":
+            return _path_matches(rule, example) if rule.spec else rule.names_tool((example,))
+
+
+def _command_matches(rule: Rule, example: str) -> bool:
+    """A command line matches when one of its simple commands does, as in a call."""
+    commands = _simple_commands(example)
+    pattern = rule.command
+    if pattern is None:
+        return False
+    about = pattern.allows if rule.verdict == "allow" else pattern.forbids
+    return any(about(words) for words in commands)
+
+
+def _simple_commands(line: str) -> list[tuple[str, ...]]:
+    from surehand.shell import understand  # lazy: the shell's parser and tables, 60 ms
+
+    def inner(effects: tuple[Effect, ...]) -> list[tuple[str, ...]]:
+        found: list[tuple[str, ...]] = []
+        for effect in effects:
+            if isinstance(effect, RunCommand):
+                found += [effect.words, *inner(effect.implies)]
+        return found
+
+    return inner(tuple(understand(line, _ANYWHERE).effects)) or [tuple(shlex.split(line))]
+
+
+def _path_matches(rule: Rule, example: str) -> bool:
+    roots = Roots(_ANYWHERE)
+    path = os.path.normpath(os.path.join(_ANYWHERE, os.path.expanduser(example)))
+    return rule.whole or compile_pattern(rule.spec, pattern_key(roots), rule.verdict != "allow").matches(path)

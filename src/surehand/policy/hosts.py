@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from surehand.core.errors import ToolFailure
+
 
 def plain_host(host: str) -> str:
     """Return the host in the one form rules are compared in; what is no host at all stays as it is."""
-    from surehand.core.errors import ToolFailure
-    from surehand.web.addresses import normal_host
+    from surehand.web.addresses import normal_host  # lazy: ipaddress and the address tables, 8 ms
 
     try:
         return normal_host(host)
@@ -25,7 +26,7 @@ def host_guard(
     The web tools never reach private addresses. A command is asked about one (`curl localhost:3000` is everyday
     work), but never reaches the address that hands out a machine's credentials.
     """
-    from surehand.web.addresses import literal_problem
+    from surehand.web.addresses import literal_problem  # lazy: as above
 
     shown = f"[{host}]" if ":" in host else host
     problem = literal_problem(f"http://{shown}:{port}/" if port else f"http://{shown}/", allowed)

@@ -6,107 +6,32 @@ ask); the strictest verdict over all effects is the call's. Nothing here runs, r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import os
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from surehand.core.effects import Effect, describe
+from surehand.core.effects import DeletePath, Effect, RunCommand, WritePath
 from surehand.core.frozen import changed, frozen
-from surehand.policy.paths import Roots, compile_pattern, pattern_key
-from surehand.policy.rules import Kind, Rule, Verdict
+from surehand.core.secrets import is_secret
+from surehand.policy.book import RuleBook
+from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
+from surehand.policy.floor import path_floor
+from surehand.policy.judge import Judgement
+from surehand.policy.paths import Roots, compile_pattern, folded, has_wildcard, pattern_key
+from surehand.policy.rules import Kind, Rule, Verdict, grant
+from surehand.policy.sources import rules_in_force
+from surehand.policy.trust import trusted_files
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
-    from surehand.core.settings import Mode, Settings, ToolPermissionSettings
+    from surehand.core.settings import Mode, Settings
 
 __all__ = ["Both", "Decision", "JudgedEffect", "MatchedRule", "Policy", "Request", "Verdict", "narrower_mode"]
 
-STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 _FREEDOM: tuple[str, ...] = ("plan", "default", "accept-edits", "bypass")
-
-
-@frozen
-class Request:
-    """One call, as facts: which tool, what it touches, and where it stands."""
-
-    tool: str
-    aliases: tuple[str, ...]
-    module: str
-    read_only: bool
-    needs_permission: bool
-    level: int
-    effects: Sequence[Effect] | None
-    """None when nobody thought about it; never the same as an empty list."""
-    workspace: str
-    roots: tuple[str, ...]
-    cwd: str
-    mode: Mode
-    grants: Sequence[str] = ()
-    """Allow rules an approver gave for this session."""
-    origins: frozenset[str] = frozenset()
-    source: str = "user"
-    tool_settings: ToolPermissionSettings | None = None
-    confined: bool = False
-    """Whether nothing outside the roots may be changed, whatever rules allow."""
-    always_asks: bool = False
-    """Whether the tool says of itself that it asks although it only reads."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every name a rule may use for this tool."""
-        if not self.module:
-            return (self.tool, *self.aliases)
-        full = self.tool if self.tool.startswith("mcp__") else f"mcp__{self.module}__{self.tool}"
-        return (self.tool, *self.aliases, full, f"mcp__{self.module}")
-
-
-@frozen
-class MatchedRule:
-    """A rule that matched some effect; `decided` when it is the reason for the verdict."""
-
-    rule: Rule
-    decided: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return self.rule.to_dict() | {"decided": self.decided}
-
-
-@frozen
-class JudgedEffect:
-    """The verdict on one effect; `effect` is None for the tool as a whole."""
-
-    effect: Effect | None
-    verdict: Verdict
-    reason: str
-    rules: tuple[Rule, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        shown = describe(self.effect) if self.effect is not None else {"kind": "tool"}
-        shown.pop("implies", None)  # judged one by one, beside their command
-        return shown | {"verdict": self.verdict, "why": self.reason}
-
-
-@frozen
-class Decision:
-    """The verdict on a call, why, and every rule that had a say."""
-
-    verdict: Verdict
-    reason: str
-    rules: tuple[MatchedRule, ...] = ()
-    judged: tuple[JudgedEffect, ...] = ()
-    suggestion: str | None = None
-    """The narrowest sensible allow rules that would answer the question for good, one a line; None: there are none."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "decision": self.verdict,
-            "reason": self.reason,
-            "rules": [rule.to_dict() for rule in self.rules],
-            "effects": [each.to_dict() for each in self.judged if each.effect is not None],
-            "suggestion": self.suggestion,
-        }
+_NEUTRAL: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+_ELSEWHERE: Final = ("-C", "--git-dir", "--work-tree")
 
 
 @frozen
@@ -149,8 +74,6 @@ class Policy:
         capable: Callable[[int], Sequence[str]] | None = None,
     ) -> Policy:
         """Return the policy of a workspace: the user's settings, the project's narrowing rules, the command line's."""
-        from surehand.policy.sources import rules_in_force
-
         rules = rules_in_force(settings, workspace, command_line)
         return cls(rules, public_hosts=settings.web.opened_hosts, capable=capable)
 
@@ -163,8 +86,6 @@ class Policy:
     def book(self) -> RuleBook:
         """The rules, laid out for judging; made on first use."""
         if self._book is None:
-            from surehand.policy.book import RuleBook
-
             self._book = RuleBook(self.own_rules, defaults=self.defaults)
         return self._book
 
@@ -198,13 +119,8 @@ class Policy:
         return decision
 
     def _judged(self, request: Request) -> Decision:
-        if request.confined and request.effects:
-            from surehand.policy.confinement import leaves
-
-            if left := leaves(request.effects, request.cwd, self.roots(request)):
-                return Decision("deny", left)
-        from surehand.policy.judgement import Judgement
-
+        if request.confined and request.effects and (left := leaves(request.effects, request.cwd, self.roots(request))):
+            return Decision("deny", left)
         return Judgement(self, request).decision()
 
     def bind(self, session: Session) -> None:
@@ -217,16 +133,11 @@ class Policy:
         """Return the folders outside the roots that rules, or grants of the session, let commands write in."""
         if not any(rule.kind == "write" and rule.verdict == "allow" for rule in self.own_rules) and not grants:
             return ()
-        from surehand.policy.opened import opened
-        from surehand.policy.rules import grant
-
         given = [rule for text in grants for line in text.splitlines() if (rule := grant(line))]
         return opened(self.own_rules, given, Roots(workspace, roots))
 
     def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
         """Return what searches leave out: secrets, and what a rule denies to read. A folder's path ends in `/`."""
-        from surehand.core.secrets import is_secret
-
         denied = self._denied("read", Roots(workspace, roots))
         if denied is None:
             return is_secret
@@ -298,8 +209,6 @@ class Both(Policy):
 
 def _with_trusted(denied: Callable[[str], bool] | None, workspace: str) -> Callable[[str], bool] | None:
     """Add what a trusted folder runs to what no command may change."""
-    from surehand.policy.trust import trusted_files
-
     files = trusted_files(workspace)
     if not files:
         return denied
@@ -320,5 +229,79 @@ def bypass_problem(*, sandboxed: bool, confirmed: bool) -> str:
     )
 
 
-if TYPE_CHECKING:
-    from surehand.policy.book import RuleBook
+# -- confined sessions -----------------------------------------------------------------------------------------------
+
+# An agent in a worktree of its own is confined: nothing outside its folder may be changed, whatever rules allow. Its
+# folder is a repository's second one, so that git's way into the first is closed as well.
+
+
+def leaves(effects: Iterable[Effect], cwd: str, roots: Roots) -> str:
+    """Return what would change something outside the roots, in words; nothing where all stays inside."""
+    every = list(_with_implied(effects))
+    for effect in every:
+        if isinstance(effect, WritePath | DeletePath) and _outside(effect.path, roots):
+            return f"{effect.path} is outside the folder this agent is confined to"
+    runs = [effect for effect in every if isinstance(effect, RunCommand) and effect.words]
+    if all(run.read_only for run in runs):
+        return ""
+    for place in (place for run in runs for place in _places(run)):
+        path = posixpath.join(cwd, os.path.expanduser(place))
+        if _outside(path, roots):
+            return f"{path} is outside the folder this agent is confined to, and the command is not known to only read"
+    return ""
+
+
+def _with_implied(effects: Iterable[Effect]) -> Iterator[Effect]:
+    for effect in effects:
+        yield effect
+        if isinstance(effect, RunCommand):
+            yield from _with_implied(effect.implies)
+
+
+def _outside(path: str, roots: Roots) -> bool:
+    return path not in _NEUTRAL and not roots.place(path).inside
+
+
+def _places(run: RunCommand) -> Iterator[str]:
+    """Yield the folders a command goes to: `cd X`, `git -C X`, `git --git-dir=X`."""
+    program, words = posixpath.basename(run.words[0]), run.words[1:]
+    if program in ("cd", "pushd"):
+        yield from (word for word in words if not word.startswith("-"))
+    elif program == "git":
+        for word, following in zip(words, (*words[1:], ""), strict=True):
+            name, equals, value = word.partition("=")
+            if name in _ELSEWHERE:
+                yield value if equals else following
+
+
+# -- folders that rules open -----------------------------------------------------------------------------------------
+
+# Allow rules open folders to commands as well: `Edit(~/.cache/uv/**)` is meant for every program alike. Only whole
+# folders that are there, outside the session's roots, named from the root or the home folder. Never a folder of the
+# system, the home folder or one with Surehand's own state, nor one in which another rule denies something: the commands
+# that are written out are judged word by word, but the programs they start are held by the sandbox alone.
+
+
+def opened(rules: Iterable[Rule], grants: Iterable[Rule], roots: Roots) -> tuple[str, ...]:
+    """Return the folders that these rules, and those an approver gave, open for writing."""
+    known = tuple(rules)
+    denied = [rule for rule in known if rule.kind == "write" and rule.verdict != "allow"]
+    if any(rule.whole for rule in denied):
+        return ()
+    patterns = [compile_pattern(rule.spec, pattern_key(roots), True) for rule in denied]
+    allowed = (rule for rule in (*known, *grants) if rule.kind == "write" and rule.verdict == "allow")
+    folders = dict.fromkeys(folder for rule in allowed if (folder := _folder(rule, roots)))
+    return tuple(each for each in folders if not any(pattern.touches_below(each) for pattern in patterns))
+
+
+def _folder(rule: Rule, roots: Roots) -> str:
+    """Return the folder a rule opens as a whole, or nothing."""
+    name = rule.spec.removesuffix("/**")
+    if name == rule.spec or not name.startswith(("/", "~/")) or has_wildcard(name) or rule.untrusted_only:
+        return ""
+    if rule.origin.source == "project":
+        return ""
+    place = roots.place(os.path.expanduser(name))
+    if place.inside or not os.path.isdir(place.real) or any(is_secret(folded(each)) for each in place.names):
+        return ""
+    return "" if path_floor(DeletePath(place.real, recursive=True), place, roots) else place.real

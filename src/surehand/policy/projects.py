@@ -1,4 +1,4 @@
-"""Files of a folder that steer the tools which only look there: pinned versions, settings, links to elsewhere.
+"""Files of projects that steer the tools which only look there: git's settings, pinned versions, links to elsewhere.
 
 A pinned tool chain makes `cargo --version` run a program of the folder, `fix = true` makes `ruff check` write, and a
 manifest that is a link has its tool print the first line of another file in a complaint. A tool states the folders it
@@ -8,10 +8,11 @@ about.
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from surehand.core.effects import ReadPath, RunCommand
@@ -209,3 +210,59 @@ def _read(path: str) -> str:
         return ""
     finally:
         os.close(descriptor)
+
+
+# -- git's own settings, and secrets in its history ------------------------------------------------------------------
+
+
+def repository_problem(effect: RunCommand, request: Request) -> str:
+    """Return why a command that looks must be asked about here, or nothing."""
+    if not effect.words:
+        return ""
+    if posixpath.basename(effect.words[0]) != "git":
+        return ""
+    from surehand.git.model import what_asks
+
+    if any("{}" in word for option, word in itertools.pairwise(effect.words) if option == "-C"):
+        return "git is run in folders that cannot be known before"
+    named = [os.path.join(request.cwd, folder) for folder in _git_folders(effect, request)]
+    folders = dict.fromkeys(os.path.realpath(each) for folder in named for each in (folder, os.path.normpath(folder)))
+    found = dict.fromkeys(name for folder in folders for name in what_asks(folder, request.roots))
+    if found:
+        return f"this repository's own files say what git runs or reads ({', '.join(found)})"
+    return _committed_secret(effect, folders, request)
+
+
+def _committed_secret(effect: RunCommand, folders: Iterable[str], request: Request) -> str:
+    """Say which secret in the history a command may print."""
+    from surehand.git.printed import prints, taken_apart
+
+    call = taken_apart(effect.words)
+    if call is None or prints(call) is None:
+        return ""
+    from surehand.core.secrets import is_secret
+    from surehand.git.committed import secret_reached
+
+    for folder in folders:
+        found = secret_reached(call, folder, is_secret)
+        if found == "?":
+            return "whether it prints a secret out of the history could not be found out"
+        if found:
+            return f"it may print {found} as it was committed, which holds secrets"
+    return ""
+
+
+def _git_folders(effect: RunCommand, request: Request) -> Iterator[str]:
+    """Yield the folders git may be in: those it reads, wherever the line moved to, and those named by `-C` and `cd`."""
+    yield request.cwd
+    yield from (each.path for each in effect.implies if isinstance(each, ReadPath))
+    named = [word for option, word in itertools.pairwise(effect.words) if option == "-C"]
+    for folder in (*named, *_cd_targets(request)):
+        yield os.path.join(request.cwd, folder)
+
+
+def _cd_targets(request: Request) -> list[str]:
+    """Return where each `cd` of the line leads: from the folder of the call, and from where the one before it led."""
+    words = [each.words for each in request.effects or () if isinstance(each, RunCommand)]
+    named = [each[-1] for each in words if len(each) > 1 and each[0] in ("cd", "pushd")]
+    return [*named, *itertools.accumulate(named, os.path.join)]

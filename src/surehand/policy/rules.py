@@ -19,6 +19,7 @@ from typing import Any, Literal
 from surehand.core.errors import RuleError
 from surehand.core.frozen import frozen
 from surehand.policy.commands import CommandPattern, parse_command
+from surehand.policy.paths import translate
 
 Verdict = Literal["allow", "ask", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
@@ -185,8 +186,6 @@ def _host_problem(host: str, spec: str) -> str:
 def _path_problem(spec: str) -> str:
     if "[" not in spec:
         return ""
-    from surehand.policy.paths import translate
-
     try:
         re.compile(translate(spec))
     except re.error as problem:

@@ -1,0 +1,560 @@
+"""The judge: one request is judged top to bottom, the tool as a whole, then each of its effects, the strictest wins.
+
+Who has the first say on an effect stands in `weigh`: the hard floor, rules, what is protected by default, the mode.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from surehand.core.effects import (
+    Connect,
+    DeletePath,
+    Effect,
+    ReadPath,
+    RemoteCall,
+    RunCommand,
+    StartAgent,
+    Unreadable,
+    WritePath,
+)
+from surehand.core.frozen import frozen
+from surehand.core.secrets import is_secret, may_be_secret
+from surehand.policy.book import Matching
+from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
+from surehand.policy.floor import command_floor, kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
+from surehand.policy.hosts import host_guard, plain_host
+from surehand.policy.paths import PathPattern, Place, Roots, below, folded
+from surehand.policy.projects import project_problem, repository_problem
+from surehand.policy.rules import Kind, Origin, Rule, Verdict
+from surehand.policy.suggest import suggestion
+from surehand.policy.trust import trusted_files
+
+if TYPE_CHECKING:
+    from surehand.core.settings import Mode
+    from surehand.policy.policy import Policy
+
+# Effects that speak for the call; a call with reads alone, or none, is judged by what the tool says of itself as well.
+_SPEAKING = (WritePath, DeletePath, Connect, RemoteCall, Unreadable, RunCommand, StartAgent)
+_PATH_PARTS = re.compile(r"[^\s'\"`;|&<>(){}=,@:]+")  # what may be a path inside a text
+_HOST_PARTS = re.compile(r"[\w.-]+")  # what may be a host inside a text
+_LISTERS = frozenset({"ls", "dir", "vdir", "stat", "du", "readlink", "realpath"})
+# Of git those that name files, and the options with which they tell more: what changed, or the object it is kept as.
+_GIT_LISTERS = {
+    "check-attr": "--source",
+    "check-ignore": "--stdin",
+    "ls-files": r"-\w*[sX]|--(?:stage|format|debug|exclude-from)",
+    "status": r"-\w*v|--verb|--porcelain=v?2",
+}
+# Files of the system that tell what machine this is, and nothing of anybody.
+_PUBLIC = re.compile(
+    r"/proc/(?:cpuinfo|meminfo|version|loadavg|uptime|filesystems|swaps|partitions|stat|vmstat|diskstats|devices|modules|"
+    r"interrupts|(?:self/)?(?:mounts|cgroup)|self/(?:status|limits|mountinfo)|sys/(?:kernel/(?:ostype|osrelease|version|"
+    r"pid_max|threads-max|random/uuid)|fs/(?:file-max|file-nr|inotify/\w+)|vm/(?:swappiness|overcommit_memory|"
+    r"max_map_count)))"
+    r"|/etc/(?:os-release|lsb-release|\w+[-_](?:release|version)|issue(?:\.net)?|timezone|localtime|shells|services|"
+    r"protocols|mime\.types|nsswitch\.conf|ld\.so\.conf)"
+    r"|/usr/lib/os-release|/usr/share/(?:zoneinfo|dict)/[\w./+-]+"
+    r"|/sys/fs/cgroup/(?:memory\.max|memory\.current|cpu\.max|pids\.max|cgroup\.controllers)"
+    r"|/sys/devices/system/cpu/(?:online|present|possible)"
+)
+_OWN_PROCESS = re.compile(r"/proc/\d+/(mounts|cgroup|status|limits|mountinfo)")
+_NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+_LEVEL_OF: Final = {"undo": 1, "dry_run": 2}
+_MOST_NAMES = 50_000
+_OTHERS_CODE = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__"})
+
+PathEffect = ReadPath | WritePath | DeletePath
+
+
+class Judgement:
+    """The judgement of one request; made, asked for its `decision`, and dropped."""
+
+    def __init__(self, policy: Policy, request: Request) -> None:
+        self.policy = policy
+        self.request = request
+        self.rules = Matching(policy.book, policy.roots(request), request)
+        self.cover: Rule | None = None
+        """The allow rule for the tool as a whole, if there is one: it covers effects inside the roots."""
+
+    # -- the whole call ------------------------------------------------------------------------------------------
+
+    def decision(self) -> Decision:
+        """Return the verdict on the whole call."""
+        missing = missing_capability(self.request, self.policy.capable)
+        if missing:
+            return Decision("deny", missing)
+        judged = [*self._tool()]
+        for effect in self.request.effects or ():
+            judged += self._effect(effect, None)
+        return self._strictest(judged)
+
+    def _strictest(self, judged: Sequence[JudgedEffect]) -> Decision:
+        if not judged:
+            return Decision("allow", "it touches nothing")
+        worst = max(judged, key=lambda each: STRICTNESS[each.verdict])
+        deciding = {
+            each.rules[0]
+            for each in judged
+            if each.verdict == worst.verdict and each.rules and each.rules[0].verdict == worst.verdict
+        }
+        every = dict.fromkeys(rule for each in judged for rule in each.rules)
+        return Decision(
+            worst.verdict,
+            worst.reason,
+            tuple(MatchedRule(rule, rule in deciding) for rule in every),
+            tuple(judged),
+            self._suggestion(judged) if worst.verdict == "ask" else None,
+        )
+
+    def _suggestion(self, judged: Sequence[JudgedEffect]) -> str | None:
+        return suggestion(self.request, judged, self.rules.roots)
+
+    def _tool(self) -> Iterable[JudgedEffect]:
+        """Judge the tool as a whole: rules by its name, and what it says of itself when it states no effects."""
+        request = self.request
+        deny, ask, allow = (self.rules.naming(verdict) for verdict in ("deny", "ask", "allow"))
+        if deny:
+            return [JudgedEffect(None, "deny", by(deny[0]), deny)]
+        if ask:
+            return [JudgedEffect(None, "ask", by(ask[0]), ask)]
+        if allow:
+            self.cover = allow[0]
+        effects = request.effects or ()
+        if any(isinstance(each, _SPEAKING) for each in effects):
+            return [JudgedEffect(None, "allow", by(allow[0]), allow)] if allow else []
+        verdict, reason = self._unseen(allow)
+        return [JudgedEffect(None, verdict, reason, allow)]
+
+    def _unseen(self, allow: tuple[Rule, ...]) -> tuple[Verdict, str]:
+        request = self.request
+        if request.read_only and not request.always_asks:
+            return "allow", "it is read-only"
+        if request.mode == "plan" and not request.read_only:
+            return "deny", f"{request.tool} is not read-only, and mode plan runs read-only tools alone"
+        if request.mode == "bypass":
+            return "allow", "mode bypass"
+        if allow:
+            return "allow", by(allow[0])
+        if request.effects is not None and not request.needs_permission:
+            return "allow", "it needs no permission"
+        return "ask", f"{request.tool} asks before it runs"
+
+    # -- one effect ----------------------------------------------------------------------------------------------
+
+    def _effect(self, effect: Effect, command: RunCommand | None, cover: Rule | None = None) -> list[JudgedEffect]:
+        """Judge an effect; `command` is the command whose words imply it, `cover` an allow rule that matched that."""
+        match effect:
+            case ReadPath() | WritePath() | DeletePath():
+                return [judge_path(self.rules, effect, command, cover or self.cover)]
+            case RunCommand():
+                return self._command(effect)
+            case Connect():
+                return [self._connect(effect, command, cover)]
+            case RemoteCall(server, tool):
+                return [self._remote(effect, (f"mcp__{server}__{tool}", f"mcp__{server}"))]
+            case StartAgent(profile):
+                return [self._agent(effect, profile)]
+            case Unreadable(reason):
+                return [weigh(self.request.mode, effect, changes=True, guard=Guard("ask", reason), firm=True)]
+
+    def _command(self, effect: RunCommand) -> list[JudgedEffect]:
+        own, allowed = judge_command(self.rules, effect, self.cover)
+        return [own, *(each for implied in effect.implies for each in self._effect(implied, effect, allowed))]
+
+    def _connect(self, effect: Connect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
+        host = plain_host(effect.host)
+        guarded = command is not None
+        reason, verdict = host_guard(host, self.policy.allowed_hosts, by_command=guarded, port=effect.port)
+        return weigh(
+            self.request.mode,
+            effect,
+            deny=self.rules.matching("host", "deny", lambda rule: bool(rule.spec) and rule.names_host(host)),
+            ask=self.rules.matching("host", "ask", lambda rule: bool(rule.spec) and rule.names_host(host)),
+            guard=Guard(verdict, reason) if reason else None,
+            changes=False,
+            allow=self.rules.matching("host", "allow", lambda rule: bool(rule.spec) and rule.names_host(host)),
+            covered=cover or self.cover,
+            default=("ask", f"it connects to {host}"),
+        )
+
+    def _remote(self, effect: RemoteCall, names: tuple[str, ...]) -> JudgedEffect:
+        def about(rule: Rule) -> bool:
+            return rule.names_tool(names)
+
+        allow = self.rules.matching("name", "allow", about)
+        return weigh(
+            self.request.mode,
+            effect,
+            deny=self.rules.matching("name", "deny", about),
+            ask=self.rules.matching("name", "ask", about),
+            # What a server says of its own tools is no proof: only a rule of the user's lets it run in mode plan.
+            changes=not (self.request.read_only and (allow or self.cover)),
+            allow=allow,
+            covered=self.cover,
+            default=("ask", f"what {effect.tool} of server {effect.server} does cannot be seen from here"),
+        )
+
+    def _agent(self, effect: StartAgent, profile: str) -> JudgedEffect:
+        def about(rule: Rule) -> bool:
+            return rule.whole or fnmatch.fnmatchcase(profile, rule.spec)
+
+        return weigh(
+            self.request.mode,
+            effect,
+            deny=self.rules.matching("agent", "deny", about),
+            ask=self.rules.matching("agent", "ask", about),
+            changes=False,
+            allow=self.rules.matching("agent", "allow", about),
+            default=("allow", "each call of the sub-agent is judged by itself"),
+        )
+
+
+# -- commands --------------------------------------------------------------------------------------------------------
+
+
+def judge_command(rules: Matching, effect: RunCommand, covered: Rule | None) -> tuple[JudgedEffect, Rule | None]:
+    """Judge a command by its words; return the judgement and the allow rule that matched it, if one did."""
+    words = effect.words
+    allow = rules.matching("command", "allow", lambda rule: rule.command is not None and rule.command.allows(words))
+    shown = " ".join(words[:2])
+    default: tuple[Verdict, str] = ("ask", effect.reason or f"{shown} is not known to change nothing")
+    judged = weigh(
+        rules.request.mode,
+        effect,
+        floor=command_floor(effect, rules.request.cwd, rules.roots),
+        deny=_forbidding(rules, "deny", words),
+        ask=_forbidding(rules, "ask", words),
+        guard=_guard(rules, effect, allow),
+        firm=not effect.read_only,
+        changes=not effect.read_only,
+        allow=allow,
+        covered=covered,
+        default=("allow", f"{shown} is read-only") if effect.read_only else default,
+    )
+    return judged, allow[0] if allow else None
+
+
+def _forbidding(rules: Matching, verdict: Verdict, words: tuple[str, ...]) -> tuple[Rule, ...]:
+    return rules.matching("command", verdict, lambda rule: rule.command is not None and rule.command.forbids(words))
+
+
+def _guard(rules: Matching, effect: RunCommand, allow: tuple[Rule, ...]) -> Guard | None:
+    if effect.read_only:
+        reason = "" if allow else repository_problem(effect, rules.request) or project_problem(effect, rules.request)
+        return Guard("ask", reason) if reason else None
+    words = (*effect.words, effect.fed) if effect.fed else effect.words
+    return next((guard for check in _CHECKS for guard in check(rules, words)), None)
+
+
+def _denied_command(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
+    """Yield a question for a program that is no known reader and is handed the words of a denied command."""
+    for rule in rules.book.of("command", "deny"):
+        if rule.command is not None and rules.counts(rule) and rule.command.hidden_in(words):
+            yield Guard("ask", f"{words[0]} may run what rule {rule.text} ({rule.origin}) denies", (rule,))
+
+
+def _denied_host(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
+    """Yield a question for a program that is handed a host which a rule denies, wherever in its words."""
+    denied = [rule for rule in rules.book.of("host", "deny") if not rule.whole and rules.counts(rule)]
+    if not denied:
+        return
+    for part in dict.fromkeys(part for word in words for part in _HOST_PARTS.findall(word)[:64]):
+        for rule in denied:
+            if rule.names_host(part.lower().strip(".-")):
+                yield _given(words, part, rule)
+
+
+def _denied_path(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
+    """Yield a question for a program nobody knows that is handed a path which a rule denies."""
+    denied = [rule for rule in rules.book.own if rule.verdict == "deny" and rule.kind in ("read", "write")]
+    if not denied:
+        return
+    from surehand.shell.effects import known_words  # lazy: the shell's tables, about 30 ms, for few rules
+
+    if known_words(words[0]):
+        return
+    given = words if "=" in words[0] else words[1:]  # a variable's value is text as well
+    for part in dict.fromkeys(part for word in given for part in _PATH_PARTS.findall(word)[:64]):
+        place = rules.roots.place(os.path.join(rules.request.cwd, part))
+        for rule in denied:
+            if rules.counts(rule) and rules.forbids(rule, place, deep=False):
+                yield _given(words, part, rule)
+
+
+def _given(words: tuple[str, ...], part: str, rule: Rule) -> Guard:
+    return Guard("ask", f"{words[0]} is given {part}, which rule {rule.text} ({rule.origin}) denies", (rule,))
+
+
+_CHECKS = (_denied_command, _denied_host, _denied_path)
+
+
+# -- paths -----------------------------------------------------------------------------------------------------------
+
+
+def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
+    """Judge a read, write or removal; `command` implies it, `cover` is an allow rule that covers what lies inside."""
+    request = rules.request
+    place = rules.roots.place(effect.path)
+    reads = isinstance(effect, ReadPath)
+    if reason := _of_no_matter(effect, place, request):
+        return JudgedEffect(effect, "allow", reason)
+    kind: Kind = "read" if reads else "write"
+    deep = effect.recursive and not reads
+    deny = rules.forbidding(kind, "deny", place, deep)
+    ask = rules.forbidding(kind, "ask", place, deep)
+    allow = rules.allowing(kind, place)
+    deletes = isinstance(effect, DeletePath)
+    chosen = (
+        command is not None
+        and deep
+        and (
+            removes_by_choice(command, request.effects or (), deletes=deletes) or picks_by_pattern(command, effect.path)
+        )
+    )
+    inside: tuple[Verdict, str] = ("allow", "inside the workspace")
+    if not reads and request.mode != "accept-edits":
+        inside = ("ask", f"it changes {place.given}")
+    guard = _protection(
+        rules, effect, place, lists=_lists(command), deny=_built_in(deny), ask=_built_in(ask), allow=allow
+    )
+    return weigh(
+        request.mode,
+        effect,
+        floor=path_floor(effect, place, rules.roots, picked=chosen),
+        deny=(*denied_by_settings(request, place, rules.pattern), *_own(deny)),
+        ask=_own(ask),
+        guard=guard,
+        changes=not reads,
+        allow=allow,
+        covered=cover if place.inside else None,
+        default=inside,
+    )
+
+
+def _of_no_matter(effect: PathEffect, place: Place, request: Request) -> str:
+    """Say why a path needs no judgement: it is no file, or output that was kept to be read."""
+    reads = isinstance(effect, ReadPath)
+    neutral = place.given == "/dev/null" or (place.given in _NEUTRAL and not reads)
+    if neutral and not isinstance(effect, DeletePath):
+        return f"{place.given} is no file"
+    if reads and not place.inside and below(place.real, kept_output(request.workspace)):
+        return "it is the kept output of a command of this workspace"
+    return ""
+
+
+def _protection(
+    rules: Matching,
+    effect: PathEffect,
+    place: Place,
+    *,
+    lists: bool,
+    deny: tuple[Rule, ...],
+    ask: tuple[Rule, ...],
+    allow: tuple[Rule, ...],
+) -> Guard | None:
+    """Return what protects this path by default. A rule of the user's that spells the name out lifts a question.
+
+    `lists` says that names and sizes are all that is read: a secret file may be seen to be there, like any other.
+    `deny` and `ask` are the built-in rules.
+    """
+    if "\0" in place.given:
+        return Guard("deny", "no path holds a NUL character")
+    reads = isinstance(effect, ReadPath)
+    meant = any(rules.spelled_out(rule, place) for rule in allow)
+    exact = all(any(rules.points_at(rule, name) for rule in allow) for name in place.names)
+    unread = lists and reads and place.inside
+    if any(is_secret(folded(name)) for name in place.names) and not (unread and os.path.isfile(place.real)):
+        if exact:
+            return None
+        if isinstance(effect, DeletePath):  # tells and changes nothing of what is in it
+            return None if meant else Guard("ask", f"{place.given} holds secrets")
+        rule = f"{'Read' if reads else 'Edit'}({rules.roots.spelled(place.given)})"
+        reason = f"{place.given} holds secrets, going by its name; where it holds none, a user's rule {rule} allows it"
+        return Guard("ask" if meant else "deny", reason)
+    if reads and not unread and (other := secret_beside(place.real, rules.roots)):
+        meant_otherwise = other == "?"
+        reason = "has another name, which may be that of a secret" if meant_otherwise else f"is {other} by another name"
+        return Guard("ask" if meant or meant_otherwise else "deny", f"{place.given} {reason}")
+    if reads and any(own_state(name, rules.roots) for name in place.names):
+        return Guard("deny", "Surehand's own state is out of reach")
+    if reads and ".git" in place.components and not unread:
+        return Guard("ask" if meant else "deny", "git's own files are read through git")
+    if deny:
+        return Guard("ask" if meant else "deny", by(deny[0]), deny)
+    if ask and not meant:
+        return Guard("ask", by(ask[0]), ask)
+    if not reads and not meant and (ran := _trusted_with(rules, effect, place)):
+        return Guard("ask", f"{ran} is part of what this folder was trusted with: it runs as the user")
+    if place.inside or allow or (reads and public_file(place)):
+        return None
+    return Guard("ask", f"{place.real} is outside the workspace")
+
+
+def public_file(place: Place) -> bool:
+    """Tell whether a file is one of the system's that anybody may read; a link to it is no other file."""
+    real = (
+        _OWN_PROCESS.sub(r"/proc/self/\1", place.real)
+        if place.given.startswith(("/proc/self/", "/proc/mounts"))
+        else place.real
+    )
+    return _PUBLIC.fullmatch(real) is not None
+
+
+def _trusted_with(rules: Matching, effect: PathEffect, place: Place) -> str:
+    """Return what would be changed of the files that a trusted folder runs, or nothing."""
+    files = trusted_files(rules.request.workspace)
+    if place.real in files:
+        return place.given
+    return next((path for path in sorted(files) if below(path, place.real)), "") if effect.recursive else ""
+
+
+def _lists(command: RunCommand | None) -> bool:
+    """Tell whether a command shows names and sizes of files alone, and never what is in them."""
+    if command is None or not command.read_only:
+        return False
+    program, *words = command.words
+    if posixpath.basename(program) == "git":
+        more = _GIT_LISTERS.get(words[0]) if words else None
+        return more is not None and not any(re.match(more, word) for word in words)
+    reads_a_list = any(word.startswith(("-X", "--exclude-from")) for word in words)  # `du -X` reads a file
+    return posixpath.basename(program) in _LISTERS and not reads_a_list
+
+
+def _own(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in rules if rule.origin.source != "built-in")
+
+
+def _built_in(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in rules if rule.origin.source == "built-in")
+
+
+def secret_beside(path: str, roots: Roots) -> str:
+    """Return the secret that a file with several names is too, "?" where nobody can say, nothing for other files."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return ""
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink < 2:
+        return ""
+    starts = dict.fromkeys((*roots.real, *(os.path.join(roots.home, name) for name in (".ssh", ".aws", ".gnupg"))))
+    for count, entry in enumerate(entry for start in starts for entry in _entries(start)):
+        if count > _MOST_NAMES:
+            return "?"
+        if may_be_secret(os.fsencode(entry.name)) and entry.inode() == status.st_ino and is_secret(entry.path):
+            return entry.path
+    return ""
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    yield entry
+                    if entry.name not in _OTHERS_CODE and entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
+
+
+# -- settings of one tool --------------------------------------------------------------------------------------------
+
+
+def missing_capability(request: Request, capable: Callable[[int], Sequence[str]] | None) -> str:
+    """Return what the settings require of a tool and it lacks, and which tools would do; or nothing."""
+    settings = request.tool_settings
+    if settings is None:
+        return ""
+    level = max([settings.security_level, *(_LEVEL_OF[each] for each in settings.required_capabilities)])
+    if request.level >= level:
+        return ""
+    wanted = ", ".join(settings.required_capabilities) or f"level {level}"
+    others = [name for name in (capable(level) if capable else ()) if name not in request.names]
+    would_do = f"; these would do: {', '.join(others)}" if others else ""
+    return f"the settings require {wanted} of {request.tool}, which has level {request.level}{would_do}"
+
+
+def denied_by_settings(
+    request: Request, place: Place, compiled: Callable[[str, bool], PathPattern]
+) -> tuple[Rule, ...]:
+    """Return the path settings of this tool that forbid a place, as the rule they amount to."""
+    settings = request.tool_settings
+    if settings is None or not (settings.allowed_paths or settings.forbidden_paths):
+        return ()
+    for text in settings.forbidden_paths:
+        pattern = compiled(text, True)
+        if any(pattern.matches(name) for name in place.names):
+            return (_as_rule(request.tool, "forbidden_paths", text),)
+    allowed = [compiled(text, False) for text in settings.allowed_paths]
+    if allowed and not all(any(pattern.matches(name) for pattern in allowed) for name in place.names):
+        return (_as_rule(request.tool, "allowed_paths", ", ".join(settings.allowed_paths)),)
+    return ()
+
+
+def _as_rule(tool: str, key: str, text: str) -> Rule:
+    where = f"tools.{tool}.permissions.{key}"
+    return Rule("deny", f"{where} = {text}", "name", tool, text, Origin("user", where), reason=f"{key} of {tool}")
+
+
+# -- who has the first say -------------------------------------------------------------------------------------------
+
+
+@frozen
+class Guard:
+    """A protection that holds by default: what it says, and why."""
+
+    verdict: Verdict
+    reason: str
+    rules: tuple[Rule, ...] = ()
+
+
+def weigh(
+    mode: Mode,
+    effect: Effect,
+    *,
+    changes: bool,
+    floor: str = "",
+    deny: tuple[Rule, ...] = (),
+    ask: tuple[Rule, ...] = (),
+    guard: Guard | None = None,
+    allow: tuple[Rule, ...] = (),
+    covered: Rule | None = None,
+    default: tuple[Verdict, str] = ("ask", "no rule allows it"),
+    firm: bool = False,
+) -> JudgedEffect:
+    """Return the verdict of the first that has a say; `firm` guards ask even in mode bypass."""
+    every = tuple(dict.fromkeys((*deny, *ask, *(guard.rules if guard else ()), *allow)))
+    if floor:
+        return JudgedEffect(effect, "deny", f"hard floor: {floor}", every)
+    if deny:
+        return JudgedEffect(effect, "deny", by(deny[0]), every)
+    if guard is not None and guard.verdict == "deny":
+        return JudgedEffect(effect, "deny", guard.reason, every)
+    if mode == "plan" and changes:
+        return JudgedEffect(effect, "deny", "mode plan changes nothing", every)
+    if ask:
+        return JudgedEffect(effect, "ask", by(ask[0]), every)
+    if guard is not None and (firm or mode != "bypass"):
+        return JudgedEffect(effect, "ask", guard.reason, every)
+    if mode == "bypass":
+        return JudgedEffect(effect, "allow", "mode bypass", every)
+    if allow:
+        return JudgedEffect(effect, "allow", by(allow[0]), every)
+    if covered is not None:
+        return JudgedEffect(effect, "allow", by(covered), (*every, covered))
+    return JudgedEffect(effect, *default, every)
+
+
+def by(rule: Rule) -> str:
+    """Say that a rule decided, where it stands and why it is there."""
+    verb = {"allow": "allows", "ask": "asks about", "deny": "denies"}[rule.verdict]
+    why = f": {rule.reason}" if rule.reason else ""
+    return f"rule {rule.text} ({rule.origin}) {verb} it{why}"
