@@ -31,9 +31,6 @@ SUGGESTS = frozenset(
 JUDGED = frozenset({"repo-config-exec", "repo-config-read", "secret-read", "trust"})
 """Kinds of cases in which the verdict is what counts: a command that only happens to fail was run all the same."""
 
-UNHELD = frozenset({"undo-path-race"})
-"""Cases that are no single call and that no test holds yet."""
-
 EARLIER: dict[str, tuple[str, ...]] = {"persistent-integer": ("declare -i n",)}
 """Commands that the same session ran before."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.attacks.cases import SLOW, Case, load
-from tests.attacks.special import EARLIER, HARM, JUDGED, SESSIONS, SUGGESTS, UNHELD
+from tests.attacks.special import EARLIER, HARM, JUDGED, SESSIONS, SUGGESTS
 
 from surehand import Surehand
 from surehand.core.call import ToolResult
@@ -50,6 +50,7 @@ ELSEWHERE: dict[str, str] = {
     "registry-dup": "tests/attacks/test_door.py",
     "log-secret": "tests/attacks/test_door.py",
     "edit-stale": "the Edit tool's own tests: it needs a read before",
+    "undo-path-race": "tests/faults/test_command_journals.py: a path swapped meanwhile is undone or named",
     "args-dup-keys": "tests/attacks/test_door.py: the text of the arguments itself",
     "args-nan-int": "tests/attacks/test_door.py: the text of the arguments itself",
 }
@@ -63,14 +64,6 @@ def asked(case: Case) -> tuple[str, dict[str, Any]]:
     return case.tool, {"args": case.input}
 
 
-# Cases that do not hold yet. One that does fails here until its name is taken out: the list can only shrink.
-NOT_YET: frozenset[str] = frozenset(
-    {
-        "undo-path-race",
-    }
-)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where fixtures with a repository are kept for the cases that have the same one."""
@@ -79,17 +72,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.id not in ELSEWHERE], ids=lambda case: case.id)
 async def test_a_case_of_the_corpus(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Path) -> None:
-    if case.id in NOT_YET:
-        with pytest.raises((AssertionError, NotImplementedError)):
-            await hold(case, tmp_path, monkeypatch, made)
-        return
-    await hold(case, tmp_path, monkeypatch, made)
-
-
-async def hold(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Path) -> None:
-    """Judge a case, and run it where that is what it is about."""
-    if case.id in UNHELD:
-        raise NotImplementedError("name the test that holds it in ELSEWHERE, and take it out of UNHELD")
     workspace = tmp_path / "ws"
     workspace.mkdir()
     name, box = asked(case)
@@ -141,4 +123,4 @@ def _fields(case: Case) -> dict[str, Any]:
 def test_every_case_is_judged_here_or_named_elsewhere() -> None:
     ids = {case.id for case in CASES}
     assert len(ids) == len(CASES) == 431 + 262
-    assert ids >= ELSEWHERE.keys() | NOT_YET
+    assert ids >= ELSEWHERE.keys()

@@ -193,3 +193,40 @@ async def test_a_thread_that_changes_the_path_meanwhile_makes_no_silent_gap(tmp_
     left = sorted(path.name for path in tmp_path.iterdir() if path.name != "race.py")
     assert not left or "past the recorder" in result.output, left
     assert all(name in result.output for name in left[:1])
+
+
+PATH_RACE = """
+import ctypes, os, threading
+libc = ctypes.CDLL(None)
+for number in range(12):
+    path = ctypes.create_string_buffer(b"large", 16)
+    opening = threading.Event()
+    def swap():
+        opening.wait()
+        for _ in range(200 * number):
+            pass
+        path.value = b"precious%02d" % number
+    thread = threading.Thread(target=swap)
+    thread.start()
+    opening.set()
+    fd = libc.open(path, os.O_WRONLY | os.O_TRUNC)
+    if fd >= 0:
+        os.write(fd, b"x" * (4 << 20))
+        os.close(fd)
+    thread.join()
+"""
+
+
+async def test_a_path_that_is_swapped_while_its_file_is_kept_is_undone_or_named(tmp_path: Path) -> None:
+    (tmp_path / "race.py").write_text(PATH_RACE)
+    (tmp_path / "large").write_bytes(b"x" * (4 << 20))
+    precious = [tmp_path / f"precious{number:02}" for number in range(12)]
+    for path in precious:
+        path.write_text("precious\n")
+    async with scratch_app(tmp_path) as app:
+        result = await app.call("Bash", {"command": f"{sys.executable} race.py"})
+        assert result.ok, result.output
+        await app.undo(all=True)
+    changed = [path.name for path in precious if path.read_text() != "precious\n"]
+    assert not changed or "past the recorder" in result.output
+    assert all(name in result.output for name in changed[:5]), result.output

@@ -136,7 +136,8 @@ def changed_unrecorded(folder: str, roots: Sequence[str]) -> str:
     """
     known = change_logs.entries(folder)
     began = os.stat(os.path.join(folder, change_logs.ABOUT)).st_mtime_ns
-    found = [path for path in islice(_files_below(roots), LOOKED_AT) if path not in known and _changed_at(path) > began]
+    files = islice(_files_below(roots), LOOKED_AT)
+    found = sorted(path for path in files if path not in known and _changed_at(path) > began)
     if not found:
         return ""
     named = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
