@@ -208,7 +208,7 @@ async def test_without_tools_the_model_sees_none_and_calls_fail() -> None:
 
 
 async def test_an_overloaded_model_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr("surehand.agent.loop.RETRY_WAITS_S", (0.0, 0.0))
     model = ScriptedModel(ModelError("overloaded", retryable=True), "here")
     async with scratch_app() as app:
         assert (await app.conversation(model).ask("go")).text == "here"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from surehand import Settings, Surehand
-from surehand.agent.foreign import marked
+from surehand.agent.loop import mark_foreign_text
 from surehand.core.settings import McpServerSettings, PermissionSettings
 from surehand.core.shapes import result_to_anthropic
 from surehand.policy.trust import give as trust
@@ -179,7 +179,7 @@ async def test_what_a_server_says_in_an_error_cannot_steer_a_terminal(tmp_path: 
 @pytest.mark.spec("ENG-11")
 async def test_text_that_forges_the_end_of_a_result_stays_inside_the_marks(tmp_path: Path) -> None:
     async with opened(tmp_path, rough=rough()) as app:
-        result = marked(await app.call("rough:end"))
+        result = mark_foreign_text(await app.call("rough:end"))
     blocks = result_to_anthropic("call", result)["content"]
     text = "\n".join(block["text"] for block in blocks)
     assert "(end deadbeef]" in text

@@ -154,7 +154,7 @@ async def test_a_picture_reaches_the_model(model: Model, stub: Stub) -> None:
 
 
 async def test_an_overloaded_server_is_tried_again(model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr("surehand.agent.loop.RETRY_WAITS_S", (0.0, 0.0))
     stub.script = [{"status": 529 if model.provider == "anthropic" else 503}, {"status": 429}, {"text": "here"}]
     async with scratch_app() as app:
         assert (await app.conversation(model).ask("go")).text == "here"
@@ -163,7 +163,7 @@ async def test_an_overloaded_server_is_tried_again(model: Model, stub: Stub, mon
 async def test_a_server_that_says_how_long_to_wait_is_left_alone_so_long(
     model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0,))
+    monkeypatch.setattr("surehand.agent.loop.RETRY_WAITS_S", (0.0,))
     notes: list[str] = []
     stub.script = [{"status": 429, "after": "0.2"}, {"text": "here"}, {"status": 429, "after": "3600"}]
     async with scratch_app() as app:
@@ -178,7 +178,7 @@ async def test_a_server_that_says_how_long_to_wait_is_left_alone_so_long(
 async def test_every_refusal_in_a_row_is_heeded_also_one_that_names_a_date(
     model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("surehand.agent.loop.RETRY_WAITS_S", (0.0, 0.0, 0.0))
     notes: list[str] = []
     until = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
     stub.script = [{"status": 429, "after": after} for after in ("0.2", "0.3", until)] + [{"text": "here"}]
@@ -224,7 +224,7 @@ async def test_a_connection_that_dies_within_an_answer_is_an_error_and_what_was_
 async def test_a_connection_that_dies_before_an_answer_is_tried_again(
     model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0,))
+    monkeypatch.setattr("surehand.agent.loop.RETRY_WAITS_S", (0.0,))
     stub.script = [{"torn": True}, {"text": "here"}]
     async with scratch_app() as app:
         assert (await app.conversation(model).ask("go")).text == "here"
@@ -233,7 +233,7 @@ async def test_a_connection_that_dies_before_an_answer_is_tried_again(
 async def test_an_overload_told_within_the_stream_is_tried_again(
     model: Model, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", (0.0,))
+    monkeypatch.setattr("surehand.agent.loop.RETRY_WAITS_S", (0.0,))
     told = '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
     stub.script = [{"raw": [f"event: error\ndata: {told}\n\n"]}, {"text": "here"}]
     async with scratch_app() as app:
@@ -364,7 +364,7 @@ async def test_an_interrupted_conversation_goes_on_and_is_taken_up_again(
 
 
 async def test_a_server_that_is_not_there_is_named(stub: Stub, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surehand.agent.speaking.RETRY_WAITS_S", ())
+    monkeypatch.setattr("surehand.agent.loop.RETRY_WAITS_S", ())
     stub.close()
     async with scratch_app() as app:
         with pytest.raises(ModelError, match="cannot be reached"):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from time import time
 from typing import Any, Final
 
-from surehand.agent.attended import Agent, attended
-from surehand.agent.loop import Limits, Loop, Outcome
-from surehand.agent.outcome import Spent
+from surehand.agent.loop import Limits, Loop, Outcome, Spent
 from surehand.agent.prompt import system_prompt
 from surehand.commands.own_git import OwnGit
 from surehand.core.agents import AgentOrder, Profile
@@ -32,6 +32,79 @@ from surehand.git import worktrees
 from surehand.git.worktrees import Worktree
 
 OpenModel = Callable[[str | None], Model]
+HEARD_LIMIT: Final = 500
+"""Lines that are held of what an agent does and says; older ones are dropped."""
+_LINE: Final = 2000
+
+
+@dataclass(slots=True)
+class Agent:
+    """One running (or ended) sub-agent."""
+
+    id: str
+    profile: str
+    description: str
+    depth: int
+    state: Status = "in_progress"
+    tool_calls: int = 0
+    tokens: int = 0
+    last_activity: float = field(default_factory=time)
+    task: asyncio.Task[ToolResult] | None = None
+    _heard: deque[str] = field(default_factory=lambda: deque[str](maxlen=HEARD_LIMIT))
+    _untold: int = 0
+
+    def take(self, event: Event) -> None:
+        """Count an event of its session, and hear what it does and says."""
+        self.last_activity = event.at
+        if event.kind == "call_started":
+            self.tool_calls += 1
+            self.hear(f"[{event.tool}] {_subject(event.data['call'].args)}".rstrip())
+        elif event.kind == "message" and event.data.get("usage") is not None:
+            self.tokens += event.data["usage"].total
+            self.hear(event.data["message"].text)
+
+    def hear(self, text: str) -> None:
+        """Hold a piece of what it does and says."""
+        if text.strip():
+            self._heard.append(text.strip()[:_LINE])
+            self._untold = min(self._untold + 1, HEARD_LIMIT)
+
+    def output(self) -> str:
+        """Return what the agent has said since the last look."""
+        told = list(self._heard)[len(self._heard) - self._untold :]
+        self._untold = 0
+        return "\n".join(told)
+
+    def shown(self) -> str:
+        """Return all that is kept of what the agent said."""
+        return "\n".join(self._heard)
+
+    async def stop(self) -> None:
+        """End the agent and wait until it has stopped."""
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+            await asyncio.wait({self.task})
+
+    def facts(self) -> dict[str, Any]:
+        """Return its figures as plain data."""
+        names = ("id", "profile", "description", "depth", "state", "tool_calls", "tokens", "last_activity")
+        return {name: getattr(self, name) for name in names}
+
+
+async def wait_for_agent(agent: Agent) -> ToolResult:
+    """Wait for an agent's answer; whoever waits and is stopped stops it too."""
+    assert agent.task is not None
+    try:
+        return await agent.task
+    except asyncio.CancelledError:
+        waiting = asyncio.current_task()
+        if waiting is None or waiting.cancelling():
+            raise
+        raise ToolFailure(f"{agent.id} was stopped", code="cancelled", hint="What it did so far stays.") from None
+
+
+def _subject(args: Any) -> str:
+    return next((str(value).split("\n", 1)[0][:200] for value in args.values() if isinstance(value, str)), "")
 
 
 class AgentRegistry:
@@ -119,7 +192,7 @@ class Subagents:
         agent.task = asyncio.get_running_loop().create_task(work(agent, profile, order))
         agent.task.add_done_callback(lambda _: self._refresh(agent))
         self.session.keep(self.board).join(agent.id, agent.description, "agent", agent)
-        return self._in_background(agent) if order.mode == "background" else await attended(agent)
+        return self._in_background(agent) if order.mode == "background" else await wait_for_agent(agent)
 
     async def _here(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
         return await self._converse(agent, profile, order, self._child(agent, self.session.workspace))

@@ -10,13 +10,14 @@ the turns that were rewound, and can bring them back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
-from surehand.agent.unmade import interrupted
-from surehand.core.call import ToolResult
+from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.frozen import field, frozen
 from surehand.core.model import Message, Role
 from surehand.core.session import Checkpoint
+
+LOOK_FIRST: Final = "Look at the state of things before doing it again."
 
 
 @frozen
@@ -125,11 +126,22 @@ class _Reader:
         settled = None
         if messages and messages[-1].calls:
             settled = {
-                position: self.results.get(call.id) or interrupted(call)
+                position: self.results.get(call.id) or interrupted_result(call)
                 for position, call in enumerate(messages[-1].calls)
                 if call.id in self.results or call.id in self.calls
             }
         return Transcript(tuple(messages), settled, tuple(self.checkpoints), tuple(self.rewound), self.begun)
+
+
+def interrupted_result(call: ToolCall) -> ToolResult:
+    """Answer a call that had begun when its process died."""
+    message = f"{call.name} had begun when the session was interrupted; whether it took effect is not known"
+    return unanswered_result(call, ToolError("execution_error", message, LOOK_FIRST, {"interrupted": True}))
+
+
+def unanswered_result(call: ToolCall, problem: ToolError) -> ToolResult:
+    """Answer a call that no tool has answered: providers refuse a call without a result."""
+    return ToolResult.failed(problem).with_meta(tool=call.name, call_id=call.id)
 
 
 def _check_message(message: Message) -> Message:

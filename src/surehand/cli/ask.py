@@ -11,8 +11,7 @@ from surehand.cli.parser import approvals_option
 from surehand.core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from surehand.agent.loop import Loop
-    from surehand.agent.outcome import Outcome
+    from surehand.agent.loop import Loop, Outcome
     from surehand.app import Surehand
     from surehand.cli.screen import Screen
     from surehand.core.model import Model, ModelError
@@ -78,7 +77,7 @@ def run(options: Namespace) -> int:
 
 
 async def _ask(options: Namespace, question: str) -> int:
-    from surehand.agent.outcome import Outcome
+    from surehand.agent.loop import Outcome
     from surehand.cli import door
     from surehand.cli.tools import csv
     from surehand.core.call import new_id
