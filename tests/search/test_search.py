@@ -15,8 +15,8 @@ import pytest
 from tests.git.repositories import put, random_pattern, random_tree, repository
 
 from surehand.core.errors import ToolFailure
-from surehand.search import plain_search, search
 from surehand.search import ripgrep as rg
+from surehand.search import search
 from surehand.search.file_filter import file_filter
 from surehand.search.gitignore import rg_agrees
 from surehand.search.open_files import Held, Root
@@ -463,13 +463,6 @@ def test_neither_configuration_nor_names_become_options(tmp_path: Path, monkeypa
     assert lines(tmp_path, "--pre=./p.s[h]") == [(b"rc", 1)]
     assert [path for path, _ in lines(tmp_path, "[x]$")] == [b"--files", b"--pre=."]
     assert not (tmp_path / "pwn").exists()
-
-
-@pytest.mark.parametrize(
-    "pattern", ["(a+)+b", ".*.*=.*", "x*", "a|", "(?i)a", "[[:alpha:]]", "a[", r"\p{L}", "a{1,1000}", "^$"]
-)
-def test_patterns_whose_cost_is_not_known_are_left_to_rg(pattern: str) -> None:
-    assert plain_search.compile_plain(pattern, ignore_case=False) is None
 
 
 EVERYDAY = [

@@ -57,19 +57,6 @@ class Root:
         os.close(fd)
         return None
 
-    def read(self, path: bytes, limit: int) -> bytes | None:
-        """Return the content of a regular file; nothing for what is no such file, None if it is too large."""
-        opened = self.open(path)
-        if opened is None:
-            return b""
-        fd, size = opened
-        try:
-            return os.read(fd, size) if size <= limit else None
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)
-
     def _enter(self, folder: bytes) -> None:
         self._leave()
         if folder:

@@ -2,7 +2,7 @@
 
 How a search goes depends on how large the tree turns out to be:
 
-- A small one is walked here to its end, and its files are searched in this process or named to `rg`.
+- A small one is walked here to its end, and its files are named to `rg`.
 - Of a large one the first files are tried: a common pattern fills its result from them. Otherwise one `rg` counts the
   lines of every file on all cores, which is as much work as finding them; sorted by path the counts say which few
   files hold the lines asked for, and only those are searched again for their text.
@@ -22,8 +22,7 @@ from typing import Any, Final, TypeVar
 
 from surehand.core.frozen import frozen
 from surehand.search import failures, ripgrep
-from surehand.search.open_files import HELD, Held, Root, begins_binary, has_monstrous_line, is_binary, is_utf16
-from surehand.search.plain_search import Plain, compile_plain
+from surehand.search.open_files import HELD, Held, Root, begins_binary, has_monstrous_line, is_binary
 from surehand.search.ripgrep_rules import Judge, rg_may_walk, walk_options
 from surehand.search.walk import Walk, order
 
@@ -31,13 +30,9 @@ T = TypeVar("T")
 
 SMALL: Final = 600
 """Files up to which a tree is walked here."""
-BYTES_HERE: Final = 4 << 20
-LINES_HERE: Final = 5000
-"""How much is searched in this process before `rg` takes over: enough to be worth it, too little to be felt."""
 PROBE: Final = 24
-"""Files of a large tree that are tried first."""
-MANY: Final = 100
-"""Files from which on they are counted before their lines are read: each might have as many as are needed of all."""
+"""Files whose lines are read at once, and of a large tree those tried first. More are counted before: most have no
+match, and each might have as many as are needed of all."""
 DEADLINE_S: Final = 20.0
 COUNTING: Final = ("--count", "--null", "--with-filename")
 COUNTING_MATCHES: Final = ("--count-matches", "--null", "--with-filename")
@@ -107,8 +102,8 @@ class Search:
         walker = self._wanted()
         first = list(islice(walker, SMALL + 1))
         if len(first) <= SMALL:
-            return self._lines_here(first, need)
-        found = self._probe(first, walker, need, self._lines_here)
+            return self._lines_of(first, need)
+        found = self._probe(first, walker, need, self._lines_of)
         if found is not None:
             return found
         counted = self._counted_by_rg()
@@ -120,8 +115,8 @@ class Search:
         walker = self._wanted()
         first = list(islice(walker, SMALL + 1))
         if len(first) <= SMALL:
-            return self._counts_here(first)[:need]
-        found = self._probe(first, walker, need, lambda files, _: self._counts_here(files))
+            return self._counted(first)[:need]
+        found = self._probe(first, walker, need, lambda files, _: self._counted(files))
         if found is not None:
             return found[:need]
         counted = self._counted_by_rg()
@@ -162,58 +157,13 @@ class Search:
             tried += more
         return found if len(found) >= need else None
 
-    def _lines_here(self, files: list[bytes], need: int) -> list[Line]:
-        plain = self._plain()
-        if plain is None:
-            return self._lines_of(files, need)
-        found: dict[bytes, list[Line]] = {}
-        left, enough = self._search_here(plain, files, need, found)
-        for line in self._lines_of(left, need):
-            found.setdefault(line.path, []).append(line)
-        return [line for path in files[:enough] for line in found.get(path, ())][:need]
-
-    def _search_here(
-        self, plain: Plain, files: list[bytes], need: int, found: dict[bytes, list[Line]]
-    ) -> tuple[list[bytes], int]:
-        """Search files in this process until there is enough; return those left to `rg`, and how many were taken."""
-        left: list[bytes] = []
-        lines = size = 0
-        for taken, path in enumerate(files):
-            if lines >= need or self.stop.wanted:
-                return left, taken
-            if lines > LINES_HERE or size > BYTES_HERE:
-                return left + files[taken:], len(files)
-            data = self._root.read(path, plain.size_limit)
-            hits = None if data is None else [] if b"\0" in data and not is_utf16(data) else plain.search(data)
-            size += len(data or b"")
-            if hits is None:
-                left.append(path)
-            elif hits:
-                lines += len(hits)
-                found[path] = [Line(path, number, text.removesuffix(b"\r"), tuple(at)) for number, text, at in hits]
-        return left, len(files)
-
-    def _counts_here(self, files: list[bytes]) -> list[tuple[bytes, int]]:
-        plain = self._plain()
-        if plain is None:
-            return self._counted(files)
-        found: dict[bytes, list[Line]] = {}
-        left, _ = self._search_here(plain, files, 1 << 60, found)
-        counted = {path: len(lines) for path, lines in found.items()} | dict(self._counted(left))
-        return [(path, counted[path]) for path in files if path in counted]
-
-    def _plain(self) -> Plain | None:
-        if self.pattern.multiline or self.pattern.context or self.pcre2:
-            return None
-        return compile_plain(self.pattern.text, ignore_case=self.pattern.ignore_case)
-
     def _lines_of(self, files: Sequence[bytes], need: int, expected: Sequence[int] = ()) -> list[Line]:
         """Return the first `need` lines of files given in order, searched in parts that grow."""
         found: list[Line] = []
-        at, size = 0, max(PROBE, _files_for(expected, need))
+        at, size = 0, max(PROBE, _files_for(expected, need)) if expected else HELD
         while at < len(files) and len(found) < need:
             part = files[at : at + size]
-            if len(part) > MANY and not expected:
+            if len(part) > PROBE and not expected:
                 counted = self._counted(part)
                 found += self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
             else:
@@ -402,6 +352,5 @@ def count_open_file(fd: int, pattern: ripgrep.Pattern, stop: ripgrep.Stop) -> in
 
 def refuse_bad(pattern: ripgrep.Pattern, stop: ripgrep.Stop) -> None:
     """Raise for a pattern that cannot be read, which nobody has noticed where there was no file to search."""
-    if pattern.multiline or compile_plain(pattern.text, ignore_case=pattern.ignore_case) is None:
-        with open(os.devnull, "rb") as nothing:
-            count_open_file(nothing.fileno(), pattern, stop)
+    with open(os.devnull, "rb") as nothing:
+        count_open_file(nothing.fileno(), pattern, stop)
