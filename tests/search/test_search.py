@@ -19,10 +19,8 @@ from surehand.search import ripgrep as rg
 from surehand.search import search
 from surehand.search.file_filter import file_filter
 from surehand.search.gitignore import rg_agrees
-from surehand.search.open_files import Held, Root
-from surehand.search.ripgrep_rules import walk_options
-from surehand.search.search import Search
-from surehand.search.walk import Walk
+from surehand.search.search import Held, Root, Search
+from surehand.search.walk import Walk, walk_options
 
 PATTERNS = [
     "import",
