@@ -153,3 +153,133 @@ async def test_a_tool_whose_stated_changes_are_recorded_counts_as_reversible(tmp
     async with scratch_app(tmp_path, tools=tools, settings=settings) as app:
         assert (await app.call("files")).ok
         assert not (await app.call("more")).ok
+
+
+async def test_redo_makes_the_call_again_and_its_new_undo_takes_that_back() -> None:
+    post = Post()
+    async with scratch_app(tools=post.tools()) as app:
+        await app.call("send", {"text": "hello"})
+        await app.call("send", {"text": "other"})
+        undone = await app.call("Undo", {"last": 2})
+        assert undone.ok, undone.output
+        assert post.out == {}
+        shown = await app.dry_run("Redo")
+        assert shown.output.index('send({"text": "hello"})') < shown.output.index('send({"text": "other"})')
+        redone = await app.call("Redo")
+        assert redone.ok, redone.output
+        assert 'called send({"text": "hello"})' in redone.output
+        assert post.out == {1: "hello", 2: "other"}
+        assert (await app.call("Redo")).error is not None  # once is enough
+        assert redone.undo is not None
+        back = await app.call("Undo")  # the redo, whole
+        assert back.ok, back.output
+    assert post.out == {}
+
+
+async def test_a_redo_whose_call_fails_says_so_and_can_be_made_again(tmp_path: Path) -> None:
+    post = Post()
+    closed = Settings(permissions=PermissionSettings(deny=("send",)))
+    async with scratch_app(tmp_path, tools=post.tools(), keep_state=True) as app:
+        turn = app.session.begin_turn()
+        await app.call("Write", {"file_path": "a.txt", "content": "a"})
+        await app.call("send", {"text": "hello"})
+        app.session.end_turn()
+        undone = await app.call("Undo", {"turns": [turn]})
+        assert undone.ok, undone.output
+        undo_id = undone.data["change_id"]
+    async with scratch_app(tmp_path, tools=post.tools(), keep_state=True, settings=closed) as app:
+        failed = await app.call("Redo", {"change_id": undo_id})
+        assert failed.error is not None
+        assert failed.error.code == "permission_denied"
+        assert "was not made again" in failed.error.message
+        assert "brought back" in failed.error.hint
+        assert (tmp_path / "a.txt").read_text() == "a"
+        assert post.out == {}
+    async with scratch_app(tmp_path, tools=post.tools(), keep_state=True) as app:
+        redone = await app.call("Redo", {"all_sessions": True})
+        assert redone.ok, redone.output
+        assert post.out == {1: "hello"}
+        back = await app.call("Undo", {"change_id": redone.undo.change_id if redone.undo else ""})
+        assert back.ok, back.output
+    assert post.out == {}
+
+
+async def test_files_and_calls_come_back_with_one_redo(tmp_path: Path) -> None:
+    post = Post()
+    async with scratch_app(tmp_path, tools=post.tools()) as app:
+        turn = app.session.begin_turn()
+        await app.call("Write", {"file_path": "a.txt", "content": "a"})
+        await app.call("send", {"text": "hello"})
+        app.session.end_turn()
+        assert (await app.call("Undo", {"turns": [turn]})).ok
+        assert (await app.call("Redo")).ok
+        assert (post.out, (tmp_path / "a.txt").read_text()) == ({1: "hello"}, "a")
+        assert (await app.call("Undo")).ok
+        assert post.out == {}
+        assert not (tmp_path / "a.txt").exists()
+        assert (await app.call("Redo")).ok
+    assert (post.out, (tmp_path / "a.txt").read_text()) == ({1: "hello"}, "a")
+
+
+async def test_one_undo_takes_back_the_files_and_the_call_of_one_call(tmp_path: Path) -> None:
+    post, place = Post(), tmp_path / "copy.txt"
+
+    def send_and_copy(args: Any, ctx: Any) -> ToolResult:
+        number = len(post.out) + 1
+        post.out[number] = args["text"]
+        place.write_text(args["text"])
+        return ToolResult(output="sent", undo=Undo(call=ToolCall("unsend", {"number": number})))
+
+    both = Tool(
+        name="send_and_copy",
+        description="Sends a letter and keeps a copy.",
+        args={"type": "object", "properties": {"text": {"type": "string"}}},
+        run=send_and_copy,
+        effects=lambda args, ctx: [WritePath(str(place))],
+    )
+    async with scratch_app(tmp_path, tools=[both, *post.tools()]) as app:
+        sent = await app.call("send_and_copy", {"text": "hello"})
+        assert sent.undo is not None
+        assert len((await app.changes()).data["changes"]) == 1
+        undone = await app.call("Undo", {"change_id": sent.undo.change_id})
+        assert undone.ok, undone.output
+        assert (post.out, place.exists()) == ({}, False)
+        redone = await app.call("Redo")
+        assert redone.ok, redone.output
+        assert (post.out, place.read_text()) == ({1: "hello"}, "hello")
+        assert (await app.call("Undo")).ok
+        assert (post.out, place.exists()) == ({}, False)
+
+
+async def test_what_was_taken_back_by_a_call_that_failed_half_way_is_not_taken_back_twice(tmp_path: Path) -> None:
+    post, place = Post(), tmp_path / "copy.txt"
+
+    def send_and_copy(args: Any, ctx: Any) -> ToolResult:
+        post.out[1] = "hello"
+        place.write_text("hello")
+        return ToolResult(output="sent", undo=Undo(call=ToolCall("unsend", {"number": 1})))
+
+    both = Tool(
+        name="send_and_copy",
+        description="Sends a letter and keeps a copy.",
+        args={"type": "object"},
+        run=send_and_copy,
+        effects=lambda args, ctx: [WritePath(str(place))],
+    )
+
+    @tool
+    def unsend(number: int) -> str:
+        "Fetch a letter back; meanwhile somebody changes the copy."
+        place.write_text("changed meanwhile")
+        return f"fetched {post.out.pop(number)}"
+
+    async with scratch_app(tmp_path, tools=[both, unsend]) as app:
+        await app.call("send_and_copy")
+        refused = await app.call("Undo")
+        assert refused.error is not None
+        assert post.out == {}
+        assert "changed since" in refused.error.message
+        assert "fetched hello" in refused.error.hint  # the call was made, and that is said
+        undone = await app.call("Undo", {"force": True})
+        assert undone.ok, undone.output
+        assert not place.exists()

@@ -92,6 +92,10 @@ class SessionRewinder:
             paths += [each.path for each in change.files if each.path not in paths]
         return found
 
+    def _is_changed_by(self, turns: Sequence[Checkpoint]) -> bool:
+        """Say whether something that turns did stands, in files or elsewhere."""
+        return bool(self.session.keep(HISTORY).standing(turns=[each.turn for each in turns]))
+
     async def rewind(
         self,
         to: int | str,
@@ -127,7 +131,7 @@ class SessionRewinder:
     ) -> ToolResult:
         turns = self._turns_from(to)
         undo = {"turns": [each.turn for each in turns], "force": force}
-        by = ("Undo", undo) if files and any(self.changes(turns).values()) else None
+        by = ("Undo", undo) if files and self._is_changed_by(turns) else None
         truncates = transcript and branch is None
         with self._hold_alone() as alone:
             self._refuse_while_busy(truncates and not alone)

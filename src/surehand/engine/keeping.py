@@ -7,11 +7,12 @@ their changes themselves say so (`reversible`) and are left alone.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from surehand.core.call import ToolCall, ToolResult, Undo
 from surehand.core.effects import DeletePath, WritePath
@@ -51,6 +52,7 @@ class Keeping:
             await asyncio.to_thread(_kept, prepared, stated, before)
             raise
         change_id = await asyncio.to_thread(_kept, prepared, stated, before)
+        prepared.change_id = change_id or ""
         if change_id is None or result.undo is not None:
             return result
         return replace(result, undo=Undo(change_id, f"take back what {prepared.tool.name} changed"))
@@ -62,6 +64,7 @@ def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
     from surehand.history.words import Compensation
 
     tool, ctx = prepared.tool, prepared.ctx
+    files = result.undo.change_id if result.undo is not None and result.undo.change_id else prepared.change_id
     try:
         undo = result.undo if result.undo is not None and result.undo.call is not None else _own_undo(prepared, result)
         if undo is None or undo.call is None:
@@ -71,12 +74,22 @@ def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
             raise ToolFailure(f"the tool that takes it back, {undo.call.name}, is not registered")
         said = undo.description or f"take back what {tool.name} did"
         who = Who.of(ctx, tool.name, f"{tool.name}: {said}")
-        taken_back = Compensation(undo.call.name, undo.call.args, undo.description)
-        return replace(result, undo=Undo(ctx.session.keep(HISTORY).record_compensation(who, taken_back), said))
+        taken_back = Compensation(undo.call.name, undo.call.args, undo.description, _plain(prepared.call.args))
+        change_id = ctx.session.keep(HISTORY).record_compensation(who, taken_back, files)
+        return replace(result, undo=Undo(change_id, said))
     except Exception as problem:  # what a call did is done; that it cannot be taken back is said, not made its failure
         why = str(problem) if isinstance(problem, ToolFailure) else f"{type(problem).__name__}: {problem}"
         _tell(prepared, ToolFailure(why))
-        return replace(result, undo=None).with_meta(not_undoable=why)
+        left = Undo(files, f"take back what {tool.name} did to files, and only that") if files else None
+        return replace(result, undo=left).with_meta(not_undoable=why)
+
+
+def _plain(args: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the arguments of a call for the history; None where they are no plain data."""
+    try:
+        return json.loads(json.dumps(dict(args), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _own_undo(prepared: Prepared, result: ToolResult) -> Undo | None:

@@ -78,6 +78,7 @@ class Prepared:
     __slots__ = (
         "args",
         "call",
+        "change_id",
         "ctx",
         "decision",
         "outcome",
@@ -112,6 +113,8 @@ class Prepared:
         self.trial = trial
         """What is made real in place of a run: the call was made on a copy, and that was approved as it was shown."""
         self.queue_s = 0.0
+        self.change_id = ""
+        """The change of files that was recorded for the call."""
         self.outcome: ToolResult | None = None
         """What a change came to that had begun when the call's caller was cancelled."""
 

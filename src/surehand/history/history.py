@@ -39,7 +39,7 @@ from surehand.files.text import Splice
 from surehand.history.contents import LINK_BYTES, Contents
 from surehand.history.limit import FULL, drop_oldest, drop_seen
 from surehand.history.log import Log, connect, damaged, set_aside
-from surehand.history.words import Change, ChangeKind, Compensation, FileChange, FileState
+from surehand.history.words import CALL_MADE, Change, ChangeKind, Compensation, FileChange, FileState
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -316,18 +316,39 @@ class History:
         self._bound()
         return id
 
-    def record_compensation(self, who: Who, compensation: Compensation) -> str:
-        """Write down the call that takes back what a call has done elsewhere than in files; return the change's id."""
+    def record_compensation(self, who: Who, compensation: Compensation, change_id: str = "") -> str:
+        """Write down the call that takes back what a call has done elsewhere than in files; return the change's id.
+
+        `change_id` is the change of files that the call has made too: one undo takes back both.
+        """
         with self.transaction():
+            if change_id and self.log.get(change_id) is not None:
+                self.log.set_compensation(change_id, compensation)
+                return change_id
             return self.log.add(replace(_entry(who, (), "change", (), ""), state="done", compensation=compensation))
 
     def record_taken_back(self, who: Who, change_id: str) -> str:
         """Write down that the call which takes a change back was made; return the id of that undo."""
+        entry = replace(_entry(who, (), "undo", (change_id,), ""), state="done", parts={change_id: (CALL_MADE,)})
         with self.transaction():
-            id = self.log.add(replace(_entry(who, (), "undo", (change_id,), ""), state="done"))
-            if (undone := self.log.get(id)) is not None:
-                self.log.settle_reversal(undone)
+            id = self.log.add(entry)
+            self.log.settle_reversal(replace(entry, id=id))
         return id
+
+    def record_made_again(self, who: Who, change_id: str, made: str, *, redo: str, undos: Sequence[str]) -> str:
+        """Write down that the call of a change was made again, as the change `made` ("" when it recorded none).
+
+        `redo` is the redo that this is part of, "" for a new one, and `undos` are the undos that it completes. Returns
+        the redo's id.
+        """
+        with self.transaction():
+            taken_back = self.log.select("kind = 'undo' AND state = 'done' AND parts != ''", ())
+            done = [each.id for each in taken_back if CALL_MADE in each.parts.get(change_id, ())] + [*undos]
+            self.log.set_state(done, "undone")
+            redo = redo or self.log.add(replace(_entry(who, (), "redo", (), ""), state="done"))
+            before = self.log.get(redo)
+            self.log.set_about(redo, (*(before.about if before else ()), *done, *([made] if made else [])))
+        return redo
 
     def keep_bytes(self, data: bytes) -> str:
         """Keep a content and return its digest."""

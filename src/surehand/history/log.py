@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from surehand.history import contents
-from surehand.history.words import Change, Compensation, FileChange, FileState
+from surehand.history.words import CALL_MADE, Change, Compensation, FileChange, FileState
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS change(
@@ -145,7 +145,7 @@ class Log:
                 change.main_session_id or change.session_id,
                 change.turn or change.call_id,
                 change.note,
-                json.dumps(change.compensation.to_dict()) if change.compensation else "",
+                _packed_compensation(change.compensation) if change.compensation else "",
                 json.dumps(dict(change.parts)) if change.parts else "",
             ),
         )
@@ -167,16 +167,27 @@ class Log:
         """Set the state of changes."""
         self._database.executemany("UPDATE change SET state=? WHERE number=?", [(state, int(id)) for id in ids])
 
+    def set_compensation(self, id: str, compensation: Compensation) -> None:
+        """Add the call that takes a change back to what is known of it."""
+        row = (_packed_compensation(compensation), int(id))
+        self._database.execute("UPDATE change SET compensation=? WHERE number=?", row)
+
+    def set_about(self, id: str, about: Sequence[str]) -> None:
+        """Set what an undo or redo is about."""
+        self._database.execute("UPDATE change SET about=? WHERE number=?", (json.dumps(about), int(id)))
+
     def settle_reversal(self, change: Change) -> None:
         """Set the states of what an undo took back, or of what a redo brought back."""
+        taken = self.partial_undos()
         if change.kind == "redo":
             self.set_state(change.about, "undone")
             for undo in filter(None, map(self.get, change.about)):
-                self.set_state(undo.about, "done")
+                # What a call took back comes back by making the original call again, as a change of its own.
+                self.set_state([id for id in undo.about if CALL_MADE not in taken.get(id, ())], "done")
             return
         self.set_state([id for id in change.about if id not in change.parts], "undone")
         for original in filter(None, map(self.get, change.parts)):
-            left = self.files_left(original, self.partial_undos())
+            left = self.files_left(original, taken) or self.call_left(original, taken)
             self.set_state([original.id], "done" if left else "undone")
 
     def partial_undos(self) -> dict[str, set[str]]:
@@ -192,6 +203,11 @@ class Log:
         """Return what of a change is not taken back."""
         gone = taken.get(change.id)
         return change.files if not gone else tuple(each for each in change.files if each.path not in gone)
+
+    @staticmethod
+    def call_left(change: Change, taken: Mapping[str, set[str]]) -> bool:
+        """Say whether a change is to be taken back by a call that was not made yet."""
+        return change.compensation is not None and CALL_MADE not in taken.get(change.id, ())
 
     def remove(self, ids: Sequence[str]) -> None:
         """Take changes out of the log."""
@@ -241,6 +257,10 @@ class Log:
 def _packed(files: Sequence[FileChange]) -> str:
     # Names that are no text keep their odd bytes as surrogates; ASCII-only JSON carries them through SQLite.
     return json.dumps([[each.path, _state(each.before), each.after and _state(each.after)] for each in files])
+
+
+def _packed_compensation(compensation: Compensation) -> str:
+    return json.dumps({**compensation.to_dict(), "original_args": compensation.original_args})
 
 
 def _unpacked(number: int, files: str) -> tuple[FileChange, ...]:

@@ -9,15 +9,15 @@ back counts as made when that redo was.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
 from surehand.history.history import History
 from surehand.history.recovery import recover
-from surehand.history.words import ABSENT, Change, Compensation, FileChange
+from surehand.history.words import ABSENT, CALL_MADE, Change, FileChange
 
 LAST_TURN: Final = "last"
 _LISTED: Final = "`surehand log` lists the changes there are, and which are undone."
@@ -28,6 +28,20 @@ Wants: TypeAlias = Callable[[FileChange], bool]
 
 def _everything(each: FileChange) -> bool:
     return True
+
+
+@frozen
+class PlannedCall:
+    """A call that takes back what a change did elsewhere than in files, or that made the change and is made again."""
+
+    change_id: str
+    tool: str
+    args: Mapping[str, Any]
+    description: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"tool": self.tool, "args": dict(self.args), "description": self.description}
 
 
 @frozen
@@ -43,8 +57,8 @@ class Plan:
     """The changes of tools that are taken back or brought back in the end."""
     parts: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """The paths that are taken back of those changes that are not taken back whole."""
-    calls: tuple[Compensation, ...] = ()
-    """The calls that take back what the changes did elsewhere than in files, newest first."""
+    calls: tuple[PlannedCall, ...] = ()
+    """The calls to make, in this order: those that take changes back, or those that made them, once more."""
     sessions: tuple[str, ...] = ()
     """Whose changes they are."""
     left_alone: int = 0
@@ -69,6 +83,8 @@ class Wish:
     session_id: str | None = None
     """Only changes of this session and its sub-agents; None: of all."""
     wants: Wants = _everything
+    calls: bool = True
+    """Whether changes made elsewhere than in files are meant too."""
 
 
 def plan_undo(history: History, wish: Wish | None = None) -> Plan:
@@ -80,14 +96,14 @@ def plan_undo(history: History, wish: Wish | None = None) -> Plan:
     changes = _chosen(history, wish)
     if not changes:
         raise _nothing(history, wish)
-    return _fold(history, changes, wish.wants)
+    return _fold(history, changes, wish.wants, calls=wish.calls)
 
 
 def recent_session(history: History, wants: Wants) -> str | None:
     """Return the session that made the most recent change of files wanted, taken back or not; None: nobody did."""
     recover(history)
     for change in history.latest_first("kind = 'change' AND state != 'intent'"):
-        if _is_wanted(change, change.files, wants):
+        if change.compensation is not None or any(map(wants, change.files)):
             return change.main_session_id
     return None
 
@@ -112,7 +128,7 @@ def _chosen(history: History, wish: Wish) -> list[Change]:
     if wish.turns is not None:
         return _of_turns(history, wish, wish.turns)
     if wish.whole_session:
-        return _in_order(history, history.standing(session_id=wish.session_id), wish.wants)
+        return _in_order(history, history.standing(session_id=wish.session_id), wish)
     groups = _groups(history, wish)
     if wish.to is not None:
         number = _known(history, wish.to).number
@@ -128,23 +144,26 @@ def _of_turns(history: History, wish: Wish, turns: Sequence[str]) -> list[Change
     if LAST_TURN in turns:
         latest = next((changes[0].turn for _, changes in _groups(history, wish)), None)
         turns = [latest if each == LAST_TURN else each for each in turns if each != LAST_TURN or latest is not None]  # pyright: ignore[reportAssignmentType]
-    return _in_order(history, history.standing(turns=turns, session_id=wish.session_id), wish.wants)
+    return _in_order(history, history.standing(turns=turns, session_id=wish.session_id), wish)
 
 
 def _groups(history: History, wish: Wish) -> Iterator[tuple[Change, list[Change]]]:
     """Yield what stands, the latest first: an entry of the log, and the changes it made or brought back."""
     known: set[str] = set()
     taken = history.partial_undos()
+    made_again = {id for redo in history.standing("redo") for id in redo.about}
     for entry in history.latest_first("state = 'done' AND kind != 'undo'"):
+        if entry.id in made_again:  # it comes with the redo that made its call again
+            continue
         changes = [entry] if entry.kind == "change" else _brought_back(history, entry)
         fresh = [each for each in changes if each.id not in known and _is_of(each, wish.session_id)]
         known.update(each.id for each in fresh)
-        wanted = [each for each in fresh if _is_wanted(each, history.log.files_left(each, taken), wish.wants)]
+        wanted = [each for each in fresh if _is_wanted(history, each, taken, wish)]
         if wanted:
             yield entry, wanted
 
 
-def _in_order(history: History, changes: Iterable[Change], wants: Wants) -> list[Change]:
+def _in_order(history: History, changes: Iterable[Change], wish: Wish) -> list[Change]:
     """Return changes in the order in which they came about at last, the latest first."""
     at = {
         original.id: redo.number
@@ -152,14 +171,15 @@ def _in_order(history: History, changes: Iterable[Change], wants: Wants) -> list
         for original in _brought_back(history, redo)
     }
     taken = history.partial_undos()
-    wanted = [each for each in changes if _is_wanted(each, history.log.files_left(each, taken), wants)]
+    wanted = [each for each in changes if _is_wanted(history, each, taken, wish)]
     return sorted(wanted, key=lambda each: (at.get(each.id, each.number), each.number), reverse=True)
 
 
 def _brought_back(history: History, redo: Change) -> list[Change]:
     """Return the changes that a redo brought back and that still stand, the latest first."""
-    undos = filter(None, map(history.change, redo.about))
-    found = filter(None, (history.change(id) for undo in undos for id in undo.about))
+    entries = list(filter(None, map(history.change, redo.about)))
+    ids = dict.fromkeys(id for each in entries for id in (each.about if each.kind == "undo" else (each.id,)))
+    found = filter(None, map(history.change, ids))
     return sorted((each for each in found if each.state == "done"), key=lambda each: -each.number)
 
 
@@ -167,8 +187,9 @@ def _is_of(change: Change, session_id: str | None) -> bool:
     return session_id is None or session_id in (change.session_id, change.main_session_id)
 
 
-def _is_wanted(change: Change, files: Sequence[FileChange], wants: Wants) -> bool:
-    return change.compensation is not None or any(map(wants, files))
+def _is_wanted(history: History, change: Change, taken: Mapping[str, set[str]], wish: Wish) -> bool:
+    call = wish.calls and history.log.call_left(change, taken)
+    return call or any(map(wish.wants, history.log.files_left(change, taken)))
 
 
 def _plan_one(history: History, change: Change) -> Plan:
@@ -186,13 +207,53 @@ def _plan_one(history: History, change: Change) -> Plan:
 def _plan_redo(history: History, undo: Change) -> Plan:
     if undo.state != "done":
         raise ToolFailure(f"undo {undo.id} is brought back already", code="precondition_failed", hint=_LISTED)
-    originals = filter(None, map(history.change, undo.about))
+    entries = _made_by_one_call(history, undo)
+    standing = [each for each in entries if each.state == "done"]
+    # The files of a call that is made again are that call's business; its new change has them.
+    made = {id for each in entries for id, parts in each.parts.items() if CALL_MADE in parts}
+    again = {path for id in made if (change := history.change(id)) for path in change.paths}
+    ids = sorted({id for each in standing for id in each.about}, key=int)
+    originals = [change for id in ids if (change := history.change(id))]
+    if both := [path for each in originals if each.id not in made for path in each.paths if path in again]:
+        raise ToolFailure(
+            f"{both[0]} was changed by a call that would be made again, and by others: their order cannot be kept",
+            code="precondition_failed",
+            hint="Make the calls again one by one, or bring back single changes by hand from `surehand log --diff`.",
+        )
+    steps = tuple(each.reversed() for entry in standing for each in entry.files if each.path not in again)
+    to_make = {id for each in standing for id, parts in each.parts.items() if CALL_MADE in parts}
+    calls = tuple(_original_call(each) for each in originals if each.id in to_make)
+    if not steps and not calls:
+        raise ToolFailure(f"undo {undo.id} left nothing to bring back", code="precondition_failed", hint=_LISTED)
+    about = tuple(each.id for each in standing if each.files)
     sessions = tuple(dict.fromkeys(each.main_session_id for each in originals))
-    steps = tuple(each.reversed() for each in undo.files)
-    return Plan("redo", (undo.id,), steps, originals=undo.about, sessions=sessions)
+    return Plan("redo", about, steps, originals=tuple(ids), calls=calls, sessions=sessions)
 
 
-def _fold(history: History, changes: Sequence[Change], wants: Wants) -> Plan:
+def _made_by_one_call(history: History, undo: Change) -> list[Change]:
+    """Return what the log has of one call of Undo: an entry per call that it made, and one of files."""
+    same = [
+        each
+        for each in history.changes(call_id=undo.call_id, turn=undo.turn)
+        if each.kind == "undo" and each.session_id == undo.session_id and each.id != undo.id
+    ]
+    files = [] if undo.files else [each for each in same if each.files][:1]
+    return [undo, *files, *(each for each in same if not each.files)]
+
+
+def _original_call(change: Change) -> PlannedCall:
+    args = change.compensation.original_args if change.compensation else None
+    if args is None:
+        raise ToolFailure(
+            f"change {change.id} ({change.description}) was taken back by a call, and the arguments of the original "
+            "call are not known any more: it cannot be made again",
+            code="precondition_failed",
+            hint=f"Call {change.tool} again.",
+        )
+    return PlannedCall(change.id, change.tool, args)
+
+
+def _fold(history: History, changes: Sequence[Change], wants: Wants, *, calls: bool = True) -> Plan:
     """Fold changes, the latest first, into one step per path."""
     if not changes:
         raise ToolFailure("there is nothing to undo", code="precondition_failed", hint=_LISTED)
@@ -204,7 +265,7 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants) -> Plan:
     for change in changes:
         standing = history.log.files_left(change, taken)
         wanted = _with_made_folders(standing, [each for each in standing if wants(each)])
-        if len(wanted) < len(change.files):
+        if len(wanted) < len(change.files) or (not calls and history.log.call_left(change, taken)):
             parts[change.id] = tuple(each.path for each in wanted)
             left_alone.update({each.path for each in standing} - {each.path for each in wanted})
         for each in wanted:
@@ -222,10 +283,16 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants) -> Plan:
         tuple(broken),
         ids,
         parts,
-        tuple(each.compensation for each in changes if each.compensation),
+        tuple(_call_back(each) for each in changes if calls and history.log.call_left(each, taken)),
         tuple(dict.fromkeys(each.main_session_id for each in changes)),
         len(left_alone),
     )
+
+
+def _call_back(change: Change) -> PlannedCall:
+    assert change.compensation is not None
+    call = change.compensation
+    return PlannedCall(change.id, call.tool, call.args, call.description)
 
 
 def _with_made_folders(files: Sequence[FileChange], wanted: list[FileChange]) -> list[FileChange]:

@@ -51,15 +51,21 @@ class Compensation:
     tool: str
     args: Mapping[str, Any]
     description: str = ""
+    original_args: Mapping[str, Any] | None = None
+    """The arguments of the call it takes back, which Redo makes again; None where they are no plain data."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the call as plain data."""
         return {"tool": self.tool, "args": dict(self.args), "description": self.description}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Compensation:
         """Return what plain data stands for."""
-        return cls(data["tool"], data["args"], data.get("description", ""))
+        return cls(data["tool"], data["args"], data.get("description", ""), data.get("original_args"))
+
+
+CALL_MADE: Final = "call"
+"""In `Change.parts`, beside the paths (which are absolute): the call that takes the change back was made."""
 
 
 @frozen
@@ -72,9 +78,9 @@ class Change:
     kind: ChangeKind = "change"
     state: ChangeState = "done"
     about: tuple[str, ...] = ()
-    """The changes an undo took back or a redo brought back."""
+    """The changes an undo took back; of a redo: the undos it reversed, and the changes of calls it made again."""
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Of an undo: the paths it took back of those changes that it took back only in part."""
+    """Of an undo: the paths (or `CALL_MADE`) it took back of those changes that it took back only in part."""
     session_id: str = ""
     main_session_id: str = ""
     """The session a person has: that of the sub-agent's parent where a sub-agent made the change."""
@@ -87,6 +93,11 @@ class Change:
     compensation: Compensation | None = None
     at: float = field(default_factory=time.time)
     temporary: str = ""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths it changed."""
+        return tuple(each.path for each in self.files)
 
     @property
     def number(self) -> int:

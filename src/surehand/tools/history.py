@@ -24,10 +24,10 @@ from surehand.files.diff import one_line
 from surehand.files.paths import readable_roots
 from surehand.history import undo
 from surehand.history.history import HISTORY, History, Who
-from surehand.history.plan import LAST_TURN, Plan, Wants, Wish, plan_redo, plan_undo, recent_session
+from surehand.history.plan import LAST_TURN, Plan, PlannedCall, Wants, Wish, plan_redo, plan_undo, recent_session
 from surehand.history.recovery import recover
 from surehand.history.steps import CarriedOut
-from surehand.history.words import ABSENT, Change, Compensation, FileChange
+from surehand.history.words import ABSENT, Change, FileChange
 from surehand.search.kept_files import KeptFiles
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
@@ -171,6 +171,7 @@ def _plan_undo(args: UndoArgs, ctx: ToolContext) -> Plan:
         whole_session=args.session is not None and all(each is None for each in units),
         session_id=_scope(args, ctx, wants),
         wants=wants,
+        calls=args.file is None,
     )
     return plan_undo(history, wish)
 
@@ -247,19 +248,22 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     tool = "Undo" if plan.kind == "undo" else "Redo"
     who = Who.of(ctx, tool, f"{tool} {_named(plan, ctx)}")
-    made = _make_calls(history, plan, who, ctx)
-    if made and not plan.steps:
-        data = {"changes": list(plan.originals), "calls": [each.to_dict() for each in plan.calls], "paths": []}
-        return ToolResult(data=data, output="\n".join([f"Undid {_named(plan, ctx)}:", *made]))
-    if made:
+    diff, done, made = "", CarriedOut("", [], []), list[str]()
+    if plan.kind == "undo" and plan.calls:
+        made = _take_back_by_calls(history, plan, who, ctx)
         left = [id for id in plan.about if (change := history.change(id)) is not None and change.state == "done"]
         plan = changed(plan, about=tuple(left))
-    diff = undo.preview(history, plan, _roots(ctx))
-    done = undo.apply(history, plan, who, _roots(ctx), force=args.force)
-    for step in done.steps:
-        _tell(ctx, tool, done.change_id, step)
+    if plan.steps:
+        diff = undo.preview(history, plan, _roots(ctx))
+        done = _apply(history, plan, who, ctx, made, force=args.force)
+        for step in done.steps:
+            _tell(ctx, tool, done.change_id, step)
+    if plan.kind == "redo" and plan.calls:
+        redo_id, made = _make_again(history, plan, who, ctx, done)
+        done = changed(done, change_id=redo_id)
     word = "Undid" if plan.kind == "undo" else "Brought back"
-    lines = [f"{word} {_named(plan, ctx)}: {_summary(plan, done)}", *made, *_listed(done)]
+    summary = f" {_summary(plan, done)}" if plan.steps else ""
+    lines = [f"{word} {_named(plan, ctx)}:{summary}", *made, *_listed(done)]
     if done.trouble:
         lines.append(f"Note: {done.trouble}")
     data = {
@@ -270,39 +274,77 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
         "sessions": list(plan.sessions),
         "left_alone": plan.left_alone,
         "diff": diff,
+        "calls": [each.to_dict() for each in plan.calls],
     }
-    return ToolResult(data=data, output="\n".join(lines), undo=Undo(done.change_id, f"reverse this {plan.kind}"))
+    reverse = Undo(done.change_id, f"reverse this {plan.kind}") if done.change_id else None
+    return ToolResult(data=data, output="\n".join(lines), undo=reverse)
 
 
-def _make_calls(history: History, plan: Plan, who: Who, ctx: ToolContext) -> list[str]:
+def _apply(history: History, plan: Plan, who: Who, ctx: ToolContext, made: Sequence[str], *, force: bool) -> CarriedOut:
+    """Put the files back; where that fails after calls were made, say that they were."""
+    try:
+        return undo.apply(history, plan, who, _roots(ctx), force=force)
+    except ToolFailure as failure:
+        if made:
+            failure.hint = f"{_tell_made(made)} {failure.hint}".rstrip()
+        raise
+
+
+def _take_back_by_calls(history: History, plan: Plan, who: Who, ctx: ToolContext) -> list[str]:
     """Make the calls that take back what was done elsewhere than in files, newest first; return a line on each.
 
     Each is judged and asked about like any other, and written down as soon as it was made. The first that fails ends
     the undo: what it was about stands, and so does everything older.
     """
     lines: list[str] = []
-    for id in plan.about if plan.calls else ():
-        change = history.change(id)
-        if change is None or change.compensation is None:
-            continue
-        call = change.compensation
-        ctx.check_wanted()
-        result = ctx.call.wait(call.tool, call.args, listed=False)
-        if result.error is not None:
-            done = f" Taken back before it: {'; '.join(line.strip() for line in lines)}." if lines else ""
-            raise ToolFailure(
-                f"change {id} ({one_line(change.description)}) was not taken back: "
-                f"{_as_text(call)} failed: {result.error.message}",
-                code="permission_denied" if result.error.code == "permission_denied" else "execution_error",
-                hint=f"No file was changed.{done} {result.error.hint}".rstrip(),
-                details={"change": id, "call": call.to_dict(), "error": result.error.to_dict()},
-            )
-        history.record_taken_back(who, id)
+    for call in plan.calls:
+        result = _make_call(history, call, ctx, "taken back", f"No file was changed. {_tell_made(lines)}")
+        history.record_taken_back(who, call.change_id)
         lines.append(f"  called {_as_text(call)}: {one_line(result.output)[:200]}")
     return lines
 
 
-def _as_text(call: Compensation) -> str:
+def _make_again(history: History, plan: Plan, who: Who, ctx: ToolContext, done: CarriedOut) -> tuple[str, list[str]]:
+    """Make the calls again whose changes were taken back by calls, oldest first; return the redo's id and their lines.
+
+    Each is a call like any other, judged, with a change and an undo of its own. The first that fails ends the redo;
+    another redo goes on with it.
+    """
+    redo_id, lines = done.change_id, list[str]()
+    for position, call in enumerate(plan.calls):
+        files = f"The files were brought back (change {done.change_id})." if plan.steps else "No file was changed."
+        result = _make_call(history, call, ctx, "made again", f"{files} {_tell_made(lines)}")
+        is_last = position == len(plan.calls) - 1
+        made = result.undo.change_id if result.undo is not None else ""
+        redo_id = history.record_made_again(
+            who, call.change_id, made, redo=redo_id, undos=plan.about if is_last and not plan.steps else ()
+        )
+        lasting = "" if made else " (which cannot be taken back)"
+        lines.append(f"  called {_as_text(call)} again{lasting}: {one_line(result.output)[:200]}")
+    return redo_id, lines
+
+
+def _make_call(history: History, call: PlannedCall, ctx: ToolContext, what: str, so_far: str) -> ToolResult:
+    """Make one call of a plan through the door; raise ToolFailure, with what was done so far, when it fails."""
+    ctx.check_wanted()
+    result = ctx.call.wait(call.tool, call.args, listed=False)
+    if result.error is not None:
+        change = history.change(call.change_id)
+        described = f" ({one_line(change.description)})" if change is not None else ""
+        raise ToolFailure(
+            f"change {call.change_id}{described} was not {what}: {_as_text(call)} failed: {result.error.message}",
+            code="permission_denied" if result.error.code == "permission_denied" else "execution_error",
+            hint=f"{so_far.strip()} {result.error.hint}".strip(),
+            details={"change": call.change_id, "call": call.to_dict(), "error": result.error.to_dict()},
+        )
+    return result
+
+
+def _tell_made(lines: Sequence[str]) -> str:
+    return f"Done before it: {'; '.join(line.strip() for line in lines)}." if lines else ""
+
+
+def _as_text(call: PlannedCall) -> str:
     said = f" ({call.description})" if call.description else ""
     return one_line(f"{call.tool}({json.dumps(dict(call.args), ensure_ascii=False, default=repr)})") + said
 
