@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from surehand.engine.journal import Journal
     from surehand.engine.sinks import Sinks
     from surehand.engine.tuning import Tuner
-    from surehand.mcp.client import Servers
+    from surehand.mcp.client.servers import Servers
     from surehand.registry.lifecycle import Transition
     from surehand.registry.search import SearchIndex
 
@@ -250,8 +250,8 @@ class Surehand:
     @cached_property
     def servers(self) -> Servers:
         """The MCP servers of this workspace. Each is connected when one of its tools is first called."""
-        from surehand.mcp.client import Servers
-        from surehand.mcp.configured import all_servers
+        from surehand.mcp.client.config import all_servers
+        from surehand.mcp.client.servers import Servers
 
         workspace = self.session.workspace
         configured = all_servers(self._mcp_servers, workspace, trusted=self.trusted, warn=self.warnings)

@@ -13,8 +13,8 @@ import pytest
 
 from surehand import Settings, Surehand
 from surehand.core.settings import McpServerSettings
-from surehand.mcp.http import Door, serve_http
-from surehand.mcp.server import Serving
+from surehand.mcp.server.http import Door, serve_http
+from surehand.mcp.server.serving import Serving
 from surehand.testing import Says
 
 TOKEN = "correct horse battery staple"

@@ -18,10 +18,10 @@ from typing import Any
 from surehand import Settings, Surehand, Tool, ToolContext, ToolResult, tool
 from surehand.core.call import Foreign, Image, Text
 from surehand.core.errors import ToolFailure
-from surehand.mcp.calls import ClientCall, current
-from surehand.mcp.extras import Extras, Message, Prompt, Resource
-from surehand.mcp.http import Door, serve_http
-from surehand.mcp.server import Serving
+from surehand.mcp.server.calls import ClientCall, current
+from surehand.mcp.server.http import Door, serve_http
+from surehand.mcp.server.resources import Extras, Message, Prompt, Resource
+from surehand.mcp.server.serving import Serving
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAVE = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="

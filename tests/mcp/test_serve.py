@@ -20,8 +20,8 @@ import pytest
 
 from surehand import Settings, Surehand
 from surehand.core.errors import SettingsError
-from surehand.mcp.http import Door, Remembered, serve_http
-from surehand.mcp.server import Serving
+from surehand.mcp.server.http import Door, Remembered, serve_http
+from surehand.mcp.server.serving import Serving
 from surehand.policy import trust
 from surehand.state import locations
 
@@ -339,7 +339,7 @@ async def test_a_body_that_is_too_large_gets_an_answer(tmp_path: Path, chunked: 
 async def test_near_the_limit_of_descriptors_new_clients_are_told_to_come_back_and_known_ones_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.mcp.http.monotonic", iter(range(1, 1000)).__next__)
+    monkeypatch.setattr("surehand.mcp.server.http.monotonic", iter(range(1, 1000)).__next__)
     async with listening(tmp_path) as (url, _), httpx2.AsyncClient() as http:
         answer = await http.post(url, json=body("initialize", HELLO), headers=HEADERS)
         known = HEADERS | {"mcp-session-id": answer.headers["mcp-session-id"]}

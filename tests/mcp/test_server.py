@@ -16,8 +16,8 @@ from mcp.shared.exceptions import MCPError
 
 from mcp import Client
 from surehand import Settings, Surehand, ToolContext, ToolResult, tool
-from surehand.mcp.own import own_extras
-from surehand.mcp.server import Serving
+from surehand.mcp.server.own import own_extras
+from surehand.mcp.server.serving import Serving
 
 ERAS = ["legacy", "2026-07-28"]
 Connect = Callable[..., Any]

@@ -137,7 +137,7 @@ def _page(facts: dict[str, Any]) -> str:
 def _add(options: Namespace) -> int:
     from surehand import config
     from surehand.core.errors import SettingsError
-    from surehand.mcp.configured import address_problem, name_problem
+    from surehand.mcp.client.config import address_problem, name_problem
     from surehand.state import locations
 
     words = _added(options)

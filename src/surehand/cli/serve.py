@@ -71,9 +71,9 @@ def _serving(options: Namespace) -> Any:
     from surehand.cli import door
     from surehand.cli.tools import csv
     from surehand.engine.log import to_stderr
-    from surehand.mcp.gateway import gathering
-    from surehand.mcp.own import INSTRUCTIONS, own_extras
-    from surehand.mcp.server import Serving
+    from surehand.mcp.server.gateway import gathering
+    from surehand.mcp.server.own import INSTRUCTIONS, own_extras
+    from surehand.mcp.server.serving import Serving
 
     def open_app(approver: Any, workspace: str | None) -> Surehand:
         app = Surehand(
@@ -105,7 +105,7 @@ def _serving(options: Namespace) -> Any:
 
 
 async def _stdio(options: Namespace) -> int:
-    from surehand.mcp.stdio import serve_stdio
+    from surehand.mcp.server.stdio import serve_stdio
 
     serving = _serving(options)
     if sys.stdin.isatty():
@@ -118,7 +118,7 @@ async def _stdio(options: Namespace) -> int:
 
 
 async def _http(options: Namespace) -> int:
-    from surehand.mcp.http import Door, serve_http
+    from surehand.mcp.server.http import Door, serve_http
 
     serving = _serving(options)
     guard = Door.of(options.host, options.allow_host, options.token_file, no_token=options.no_token)

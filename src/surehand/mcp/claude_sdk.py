@@ -24,8 +24,8 @@ from surehand.core.shapes import block_to_anthropic
 from surehand.core.tool import Tool
 from surehand.engine.checking import Checker
 from surehand.engine.executor import Executor
-from surehand.mcp.client import Servers
-from surehand.mcp.configured import Configured, expanded
+from surehand.mcp.client.config import Configured, expanded
+from surehand.mcp.client.servers import Servers
 from surehand.mcp.modules import AppWithRegistry, ModuleServer, create_mcp_servers
 from surehand.policy.approval import Question, digest, settled
 from surehand.policy.policy import Decision, Policy

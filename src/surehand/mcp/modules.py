@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from surehand.core.names import full_name, provider_safe
 from surehand.core.tool import ToolInfo
 from surehand.mcp import convert
-from surehand.mcp.guests import App
+from surehand.mcp.server.clients import App
 from surehand.registry.registry import Registry
 
 if TYPE_CHECKING:

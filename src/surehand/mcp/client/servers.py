@@ -17,10 +17,10 @@ from surehand.core.session import Session
 from surehand.core.settings import McpServerSettings
 from surehand.core.tool import Tool
 from surehand.mcp import convert
-from surehand.mcp.approved import Approved
-from surehand.mcp.configured import Configured, name_problem
-from surehand.mcp.connections import PAUSES_S, Connection, Elicit, State
-from surehand.mcp.remote import remote_tool, unknown_server
+from surehand.mcp.client.approved import Approved
+from surehand.mcp.client.config import Configured, name_problem
+from surehand.mcp.client.connection import PAUSES_S, Connection, Elicit, State
+from surehand.mcp.client.remote import remote_tool, unknown_server
 from surehand.registry.lifecycle import IllegalTransition
 from surehand.registry.registry import Registry
 

@@ -16,7 +16,7 @@ from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.session import Session
 from surehand.files.sanitize import visible
 from surehand.mcp import convert
-from surehand.mcp.configured import Configured, expanded
+from surehand.mcp.client.config import Configured, expanded
 
 State = Literal["idle", "connecting", "ready", "lost", "closed"]
 PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -111,8 +111,8 @@ class Connection:
     def _failed(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
         import mcp_types as types
 
+        from surehand.mcp.client.http import was_too_long
         from surehand.mcp.lines import TOO_LONG, UNREADABLE
-        from surehand.mcp.over_http import was_too_long
 
         code = problem.error.code
         if code == TOO_LONG or was_too_long(str(problem)):
@@ -246,22 +246,22 @@ class Connection:
         """Open the way to the server: a client to enter, the event of its end, and why it ended."""
         own, fill = self.server.settings, _filler()
         if own.url:
-            from surehand.mcp.over_http import Heard, over_http
+            from surehand.mcp.client.http import Heard, over_http
 
             headers, heard = {name: fill(value) for name, value in own.headers.items()}, Heard()
             async with over_http(fill(own.url), headers, heard) as transport:
                 yield self._made(transport), asyncio.Event(), lambda: heard.refusal
             return
-        from surehand.mcp.pipes import OverPipe, piped
+        from surehand.mcp.client.stdio import OverPipe, piped
 
         env = {name: fill(value) for name, value in own.env.items()}
         command, args = fill(own.command or ""), [fill(word) for word in own.args]
         if own.sandbox:
-            from surehand.mcp.contained import contained
+            from surehand.mcp.client.contained import contained
 
             running = contained(self._session, command, args, env)
         elif own.project and self._session.settings.sandbox.project_servers:
-            from surehand.mcp.contained import of_project
+            from surehand.mcp.client.contained import of_project
 
             running = of_project(self._session, command, args, env)
         else:
@@ -274,7 +274,7 @@ class Connection:
 
         from mcp import Client
         from surehand import __version__
-        from surehand.mcp.incoming import Incoming
+        from surehand.mcp.client.incoming import Incoming
 
         elicit = self._elicit()
 

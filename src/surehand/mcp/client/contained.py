@@ -18,8 +18,8 @@ from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Session
 from surehand.files.protected_paths import homes, inside
+from surehand.mcp.client.stdio import CLOSE_S, Pipe, piped
 from surehand.mcp.lines import LINE_LIMIT
-from surehand.mcp.pipes import CLOSE_S, Pipe, piped
 from surehand.sandbox.client import Launcher, bash
 from surehand.sandbox.command_run import Command
 

@@ -21,7 +21,7 @@ from surehand.core.events import Event
 from surehand.core.session import Session
 from surehand.core.view import Selection
 from surehand.engine.bus import Bus
-from surehand.mcp.calls import LEVELS, Asked, AsksClient, ClientCall, Log, LogLevel
+from surehand.mcp.server.calls import LEVELS, Asked, AsksClient, ClientCall, Log, LogLevel
 from surehand.policy.approval import Approver
 
 IDLE_S: Final = 1800.0

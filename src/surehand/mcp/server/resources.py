@@ -12,10 +12,10 @@ from surehand.core.call import Block, Text, block_to_dict, new_id
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.mcp import convert
-from surehand.mcp.guests import Guest
+from surehand.mcp.server.clients import Guest
 
 if TYPE_CHECKING:
-    from surehand.mcp.server import Serving
+    from surehand.mcp.server.serving import Serving
 
 Read = Callable[[str, Guest], "str | bytes | Awaitable[str | bytes]"]
 """Returns the content at a URI, for one client; raises ToolFailure when there is none."""

@@ -20,8 +20,8 @@ from surehand.core.schema import Fault, ForeignArguments, InvalidArguments
 from surehand.core.shapes import result_from_mcp
 from surehand.core.tool import Health, Preview, Tool
 from surehand.files.sanitize import visible
-from surehand.mcp.approved import Approved, definition
-from surehand.mcp.connections import Connection
+from surehand.mcp.client.approved import Approved, definition
+from surehand.mcp.client.connection import Connection
 from surehand.mcp.convert import object_schema
 
 DESCRIPTION_LIMIT: Final = 20_000

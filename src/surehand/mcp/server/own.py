@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 from surehand.core.errors import ToolFailure
 from surehand.mcp.convert import WORKSPACE
-from surehand.mcp.extras import Extras, Message, Prompt, Resource
-from surehand.mcp.guests import Guest
+from surehand.mcp.server.clients import Guest
+from surehand.mcp.server.resources import Extras, Message, Prompt, Resource
 
 LOG: Final = "surehand://session/log"
 

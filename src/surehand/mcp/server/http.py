@@ -30,7 +30,7 @@ from mcp_types import JSONRPCMessage
 
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
-from surehand.mcp.server import Serving
+from surehand.mcp.server.serving import Serving
 from surehand.state import locations
 
 _log = logging.getLogger("surehand")

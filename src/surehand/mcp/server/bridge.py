@@ -16,8 +16,8 @@ from mcp.shared.message import ServerMessageMetadata
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Progress
 from surehand.mcp import convert
-from surehand.mcp.calls import ClientCall, Log
-from surehand.mcp.guests import Guest, Waiting
+from surehand.mcp.server.calls import ClientCall, Log
+from surehand.mcp.server.clients import Guest, Waiting
 
 CANCEL_S: Final = 5.0
 """How long a cancelled call may take to end before its client is let go."""

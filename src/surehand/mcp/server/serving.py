@@ -25,11 +25,11 @@ from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.frozen import changed
 from surehand.core.schema import Schema
 from surehand.mcp import convert
-from surehand.mcp.calls import ClientCall
-from surehand.mcp.carrying import capabilities, carry, client_key, related, resumed
-from surehand.mcp.extras import Extras
-from surehand.mcp.gateway import GATHER_S, Gather, is_gateway
-from surehand.mcp.guests import Guest, Guests, Open
+from surehand.mcp.server.bridge import capabilities, carry, client_key, related, resumed
+from surehand.mcp.server.calls import ClientCall
+from surehand.mcp.server.clients import Guest, Guests, Open
+from surehand.mcp.server.gateway import GATHER_S, Gather, is_gateway
+from surehand.mcp.server.resources import Extras
 
 Handler = Callable[[Any, Any], Awaitable[dict[str, Any]]]
 """Answers a request, given its context and its parameters."""
