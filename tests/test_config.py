@@ -27,7 +27,7 @@ def write_project(workspace: Path, text: str) -> Path:
 
 def test_defaults_hold_where_nothing_is_set(tmp_path: Path) -> None:
     loaded = config.load(str(tmp_path))
-    assert loaded.settings.engine.timeout == 30
+    assert loaded.settings.engine.timeout_s == 30
     assert loaded.settings.permissions.mode == "default"
     assert loaded.origins == {}
 
@@ -181,7 +181,7 @@ def test_an_untrusted_project_may_only_narrow(tmp_path: Path) -> None:
     write_project(tmp_path, "[permissions]\ndeny = ['Bash(rm:*)']\n[engine]\ntimeout = 1\n")
     loaded = config.load(str(tmp_path), trusted=False)
     assert loaded.settings.permissions.deny == ("Bash(rm:*)",)
-    assert loaded.settings.engine.timeout == 30
+    assert loaded.settings.engine.timeout_s == 30
     assert "not trusted" in loaded.warnings[0]
 
 

@@ -32,7 +32,7 @@ def loop(
     system = system or system_prompt(app.session)
     if with_tools:
         app.session.agents = subagents(app, model, limits, system)
-        app.layers.reuse = True
+        app.layers.reuse_results()
         app.executor.forget_all()
     made = Loop(
         model,

@@ -102,7 +102,7 @@ class Surroundings:
 
         def can_cache(name: str) -> bool:
             tool = registry.card(name)
-            return isinstance(tool, Tool) and cacheable(tool)
+            return self._settings.engine.cache is None and isinstance(tool, Tool) and cacheable(tool)
 
         tuner = Tuner(
             metrics.all,

@@ -80,16 +80,38 @@ async def test_nothing_changed_means_nothing_differs(tmp_path: Path) -> None:
 
 @pytest.mark.spec("ENG-9")
 async def test_a_command_that_differs_in_times_usage_and_temporary_names_alone_does_not_differ(tmp_path: Path) -> None:
-    file, count = tmp_path / "calls.jsonl", tmp_path / "count"
-    count.write_text("1")
-    printed = "echo took 0.$RANDOM s; date +%T; f=$(mktemp); echo $f; rm $f; (time true) 2>&1"
+    file = tmp_path / "calls.jsonl"
+    temporary = "f=$(mktemp); echo made $f, then $f again; rm $f; echo hi > new.txt"
     async with scratch_app(tmp_path, record=str(file)) as app:
-        assert (await app.call("Bash", {"command": printed})).ok
-        assert (await app.call("Bash", {"command": "cat count"})).ok
-    count.write_text("2")
+        assert (await app.call("Bash", {"command": temporary})).ok
+    (tmp_path / "new.txt").unlink()
     async with scratch_app(tmp_path) as app:
-        same, other = await again(app, file)
+        (same,) = await again(app, file)
+    assert same.result.data["stdout"] != same.recorded.result.data["stdout"]
     assert same.differences == ()
+
+
+@pytest.mark.spec("ENG-9")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("1", "2"),
+        ("took 0.1 s", "took 0.2 s"),
+        ("at 12:00:01", "at 12:00:02"),
+        ("/tmp/one", "/tmp/two"),
+        ("/tmp/tmp.aaaaaaaaaa", "/tmp/report.txt"),
+        ("tmp.aaaaaaaaaa tmp.aaaaaaaaaa", "tmp.bbbbbbbbbb tmp.cccccccccc"),
+        ("template", "tmp.aaaaaaaaaa"),
+    ],
+)
+async def test_whatever_else_a_command_prints_is_a_difference(tmp_path: Path, first: str, second: str) -> None:
+    file, printed = tmp_path / "calls.jsonl", tmp_path / "printed"
+    printed.write_text(first)
+    async with scratch_app(tmp_path, record=str(file)) as app:
+        assert (await app.call("Bash", {"command": "cat printed"})).ok
+    printed.write_text(second)
+    async with scratch_app(tmp_path) as app:
+        (other,) = await again(app, file)
     assert {each.path for each in other.differences} == {"data.stdout", "output"}
 
 

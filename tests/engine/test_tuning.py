@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from surehand.app import Surehand
 from surehand.core.events import Event
 from surehand.core.settings import ConcurrencySettings, EngineSettings, Settings, ToolSettings
 from surehand.core.tool import tool
 from surehand.engine.figures import ToolMetrics
 from surehand.engine.metrics import Metrics
 from surehand.engine.tuning import MOST_AT_ONCE, advise_caching, advise_concurrency, advise_timeout
+from surehand.providers.scripted import ScriptedModel
+from surehand.state import locations
 from surehand.testing import scratch_app
 
 
@@ -104,6 +107,37 @@ async def test_what_the_user_fixed_is_never_moved_even_where_it_is_the_usual_val
         assert app.tuner is not None
         assert {advice.kind for advice in app.tuner.step()} == {"caching"}
         assert app.executor.tuned_timeouts == {}
+
+
+@pytest.mark.spec("ENG-5")
+@pytest.mark.parametrize("spelt", ["timeout = 30.0", "cache = false"])
+async def test_a_value_in_the_users_file_is_never_moved_even_where_it_is_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelt: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file = Path(locations.user_settings())
+    file.parent.mkdir(parents=True)
+    file.write_text(f"[engine]\ntuning = true\n{spelt}\n")
+    async with Surehand(tmp_path, tools=[slow], builtin=False, keep_state=False) as app:
+        await app.call("slow")
+        for _ in range(50):
+            app.metrics.started("slow")
+            app.metrics.finished("slow", 0.2, None)
+        assert app.tuner is not None
+        moved = {advice.kind for advice in app.tuner.step()}
+        assert moved == {"timeout", "concurrency", "caching"} - {"timeout" if "timeout" in spelt else "caching"}
+        assert app.executor.tuned_timeouts == ({} if "timeout" in spelt else {"slow": 5.0})
+        await app.call("slow")
+        assert (await app.call("slow")).meta["cached"] is ("timeout" in spelt)
+
+
+@pytest.mark.spec("ENG-5")
+async def test_a_conversation_reuses_results_unless_the_user_said_no() -> None:
+    for engine, reused in ((EngineSettings(), True), (EngineSettings(cache=False), False)):
+        async with scratch_app(tools=[slow], builtin=False, settings=Settings(engine=engine)) as app:
+            app.conversation(ScriptedModel("done"))
+            await app.call("slow")
+            assert (await app.call("slow")).meta["cached"] is reused
 
 
 async def test_switched_off_nothing_changes() -> None:

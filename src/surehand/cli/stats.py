@@ -134,12 +134,12 @@ def _advised(metrics: ToolMetrics, settings: Any) -> list[Advice]:
     from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
 
     own = settings.tools.get(metrics.tool)
-    timeout = (own.timeout if own else None) or settings.engine.timeout
+    is_set = settings.engine.timeout is not None or (own is not None and own.timeout is not None)
     fixed = own.concurrency.max_concurrent_calls if own else None
     found = (
-        advise_timeout(metrics, timeout) if own is None or own.timeout is None else None,
+        advise_timeout(metrics, settings.engine.timeout_s) if not is_set else None,
         advise_concurrency(metrics, DEFAULT_LIMIT) if fixed is None else None,
-        advise_caching(metrics, settings.engine.cache),
+        advise_caching(metrics, False) if settings.engine.cache is None else None,
     )
     return [each for each in found if each is not None]
 

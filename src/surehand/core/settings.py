@@ -9,6 +9,7 @@ from surehand.core.record import Field, Record
 
 Mode = Literal["default", "accept-edits", "plan", "bypass"]
 MODES: Final[tuple[Mode, ...]] = ("default", "accept-edits", "plan", "bypass")
+DEFAULT_TIMEOUT_S: Final = 30.0
 
 
 class Table(Record):
@@ -110,10 +111,18 @@ class PermissionSettings(Table):
 class EngineSettings(Table):
     """How calls run."""
 
-    timeout: float = Field(gt=0, default=30.0, description="Seconds, for tools that do not say.")
+    timeout: float | None = Field(
+        gt=0,
+        default=None,
+        description="Seconds, for tools that do not say; 30, and tuning may move it, when not set.",
+    )
     max_parallel: int = Field(ge=1, le=1000, default=10, description="Calls of one batch at once.")
     output_limit: int = Field(ge=1000, default=400_000, description="Characters of output a model may get.")
-    cache: bool = Field(default=False, description="Reuse results of read-only calls within a session.")
+    cache: bool | None = Field(
+        default=None,
+        description="Reuse results of read-only calls within a session. When not set: in conversations, and where "
+        "tuning advises it.",
+    )
     tuning: bool = Field(default=False, description="Let limits adapt to what is measured.")
     repeat_limit: int = Field(
         ge=0, default=5, description="Identical failing calls in a row before they are stopped; 0 never stops."
@@ -124,6 +133,11 @@ class EngineSettings(Table):
     health_interval: float | None = Field(
         gt=0, default=None, description="Seconds between health checks of all tools; none when not set."
     )
+
+    @property
+    def timeout_s(self) -> float:
+        """The time-out of tools that do not say one, in seconds."""
+        return DEFAULT_TIMEOUT_S if self.timeout is None else self.timeout
 
 
 class SandboxSettings(Table):

@@ -320,7 +320,7 @@ class Executor:
         timeout = settings.timeout if settings else None
         if timeout is None:
             timeout = tool.timeout_s(args) if callable(tool.timeout_s) else tool.timeout_s
-        timeout = timeout or self.tuned_timeouts.get(tool.name) or session.settings.engine.timeout
+        timeout = timeout or self.tuned_timeouts.get(tool.name) or session.settings.engine.timeout_s
         if trial is not None:
             timeout = max(timeout, APPLYING_S)
         return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs, trial)

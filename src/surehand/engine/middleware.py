@@ -33,13 +33,13 @@ class Layers:
         self._metrics = metrics
         self.advised: set[str] = set()
         """Tools whose results are kept because tuning advised it."""
-        self.reuse = settings.engine.cache
-        """Whether results of read-only calls are used again; a conversation turns it on."""
+        self.reuse = settings.engine.cache is True
+        """Whether results of read-only calls are used again."""
 
     def __call__(self, tool: Tool) -> list[Middleware]:
         chosen = self._extensions.layers(tool) if self._extensions.active else []
         engine, own = self._settings.engine, self._settings.tools.get(tool.name)
-        if self.reuse or engine.tuning or tool.pure:
+        if self.reuse or (engine.tuning and engine.cache is not False) or tool.pure:
             from surehand.engine.cache import Caching, cacheable
 
             if cacheable(tool):
@@ -51,6 +51,10 @@ class Layers:
 
             chosen.append(Keeping())
         return chosen
+
+    def reuse_results(self) -> None:
+        """Use results of read-only calls again from now on, as a conversation wants it, unless the settings say no."""
+        self.reuse = self._settings.engine.cache is not False
 
     def _is_kept(self, tool: str) -> bool:
         return self.reuse or tool in self.advised

@@ -57,7 +57,7 @@ class Readiness:
     async def _initialize(self, tool: Tool, session: Session) -> None:
         assert tool.initialize is not None
         self._lifecycle.move(tool.name, "initializing", "first use")
-        life, limit_s = self._lifecycle.life(tool.name), session.settings.engine.timeout
+        life, limit_s = self._lifecycle.life(tool.name), session.settings.engine.timeout_s
         try:
             async with asyncio.timeout(limit_s):
                 await tool.initialize(session)

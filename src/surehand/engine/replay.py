@@ -170,6 +170,8 @@ async def replay(
         call = replace(recorded.call, args=moved(recorded.call.args), source="replay")
         result = await executor.run(call, session, view)
         found = differences(moved(_comparable(recorded.result)), _comparable(result), ignored)
+        if _is_of_command(result):
+            found = [each for each in found if not _is_occasional(each)]
         yield Replayed(recorded, result, tuple(found))
 
 
@@ -204,15 +206,11 @@ def differences(before: Any, after: Any, ignore: tuple[str, ...] = (), path: str
     return [Difference(path, before, after)]
 
 
-_VARIES: Final = ("usage", "duration_ms", "duration_s", "change_id", "output_file", "trial")
-"""What a command's result says of one run alone: what it used and took, and names given for the occasion."""
-_OCCASIONAL: Final = (
-    (re.compile(r"(?:/var/tmp|/tmp|/run/user/\d+)/[\w.@%+-]*"), "/tmp/..."),
-    (re.compile(r"\btmp\.?[A-Za-z0-9_]{6,}\b"), "tmp..."),
-    (re.compile(r"\b\d+m\d+(?:\.\d+)?s\b|\b\d+(?:\.\d+)? ?(?:µs|us|ms|s|sec|secs|seconds)\b"), "0s"),
-    (re.compile(r"\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?\b"), "00:00:00"),
-)
-"""In what a command prints: temporary names, durations, times of day."""
+_OF_ONE_RUN: Final = frozenset({"usage", "duration_ms", "duration_s", "change_id", "output_file", "trial"})
+"""Fields of a command's `data` that speak of one run alone: what it used and took, and names given for the occasion."""
+_TEMPORARY_NAME: Final = re.compile(r"\b(?:tmp(?:\.[A-Za-z0-9]{6,12}|[a-z0-9_]{8})|surehand-[0-9a-f]{12})(?![\w.])")
+"""A name made for the occasion, as `mktemp` (tmp.3fGh72kLmQ), Python's `tempfile` (tmpa1b2c3d4) and the folder for
+temporary files that commands of a session share (surehand-0123456789ab) spell them."""
 
 
 def _comparable(result: ToolResult) -> dict[str, Any]:
@@ -226,24 +224,25 @@ def _comparable(result: ToolResult) -> dict[str, Any]:
         "content": shown["content"],
         "error": {"code": error["code"], "message": error["message"]} if error else None,
     }
-    return _without_occasion(found) if _is_of_command(shown["data"]) else found
+    if _is_of_command(result):
+        found["data"] = {key: each for key, each in shown["data"].items() if key not in _OF_ONE_RUN}
+    return found
 
 
-def _is_of_command(data: Any) -> bool:
+def _is_of_command(result: ToolResult) -> bool:
+    data: Any = result.data
     return isinstance(data, dict) and "exit_code" in data
 
 
-def _without_occasion(value: Any) -> Any:
-    if isinstance(value, str):
-        for pattern, instead in _OCCASIONAL:
-            value = pattern.sub(instead, value)
-        return value
-    if isinstance(value, dict):
-        items = cast("dict[str, Any]", value).items()
-        return {key: _without_occasion(each) for key, each in items if key not in _VARIES}
-    if isinstance(value, list):
-        return [_without_occasion(each) for each in cast("list[Any]", value)]
-    return value
+def _is_occasional(difference: Difference) -> bool:
+    """Say whether two texts differ in temporary names alone: each in the same place, and one name always as one."""
+    before, after = difference.before, difference.after
+    if not isinstance(before, str) or not isinstance(after, str):
+        return False
+    if _TEMPORARY_NAME.split(before) != _TEMPORARY_NAME.split(after):
+        return False
+    names = set(zip(_TEMPORARY_NAME.findall(before), _TEMPORARY_NAME.findall(after), strict=True))
+    return len({old for old, _ in names}) == len({new for _, new in names}) == len(names)
 
 
 @frozen

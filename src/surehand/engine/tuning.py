@@ -116,9 +116,11 @@ class EngineLimits:
     def timeout_of(self, tool: str) -> float | None:
         """Return the timeout of a tool, in seconds."""
         found, chosen = self._executor.slot(tool), self._settings.tools.get(tool)
-        if found is None or found[0].timeout_s is not None or (chosen is not None and chosen.timeout is not None):
+        if found is None or found[0].timeout_s is not None or self._settings.engine.timeout is not None:
             return None
-        return self._executor.tuned_timeouts.get(tool, self._settings.engine.timeout)
+        if chosen is not None and chosen.timeout is not None:
+            return None
+        return self._executor.tuned_timeouts.get(tool, self._settings.engine.timeout_s)
 
     def set_timeout(self, tool: str, seconds: float) -> None:
         """Set the timeout of a tool, in seconds."""
