@@ -245,7 +245,7 @@ def gradient(mode: str, size: tuple[int, int]) -> Image.Image:
 
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "RGB", "RGBA"])
 @pytest.mark.parametrize("size", [(3000, 1700), (1700, 3000), (1600, 40), (40, 1601)])
-def test_a_large_png_decoded_in_bands_is_the_picture_it_is(mode: str, size: tuple[int, int]) -> None:
+def test_a_large_png_scaled_in_bands_is_the_picture_it_is(mode: str, size: tuple[int, int]) -> None:
     buffer = io.BytesIO()
     gradient(mode, size).save(buffer, "PNG")
     picture, image = shown(buffer.getvalue())
@@ -258,6 +258,12 @@ def test_a_large_png_decoded_in_bands_is_the_picture_it_is(mode: str, size: tupl
 
 def on_white(image: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+
+
+def test_a_png_too_large_for_its_file_is_refused_with_a_hint() -> None:
+    with pytest.raises(ToolFailure, match="4,800 x 4,800 pixels") as caught:
+        prepared(encoded("PNG", (4800, 4800), "RGBA", 0), "/x.png")
+    assert "Scale it down first" in caught.value.hint
 
 
 @pytest.mark.parametrize("orientation", [3, 6])
@@ -280,7 +286,7 @@ def test_a_large_png_is_turned_upright_wherever_its_orientation_is_noted(orienta
 
 
 def test_a_large_png_that_is_damaged_is_a_clear_error() -> None:
-    content = encoded("PNG", (3000, 3000))
+    content = encoded("PNG", (2000, 2000))
     data = content.index(b"IDAT")
     for damaged in (content[: len(content) // 2], content[: data + 9] + b"\x55" + content[data + 10 :]):
         with pytest.raises(ToolFailure, match=r"/x\.png cannot be shown"):

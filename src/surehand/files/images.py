@@ -19,14 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.files import png_rows
-from surehand.files.png_rows import PngRows, orientation_data
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Rows = Callable[[int, int], "Image"]
-"""Gives the rows of an image from one to before another; asked from top to bottom."""
 LONGEST_SIDE: Final = 1568
 OUTPUT_BYTES: Final = 3_500_000
 """Encoded in base64 this stays under the five megabytes that models take."""
@@ -168,8 +164,6 @@ def _memory(image: Image, content: bytes, full_pixels: int) -> int:
     """Return how many bytes it takes to decode an image of which so many pixels are stored, and to scale it."""
     width, height = _fitting(image.size)
     small = width * height * 4 + _WORK_BYTES
-    if _in_bands(image):
-        return small
     stored = _PIXEL_BYTES.get(image.mode, 4)
     decoder = stored if image.format == "TIFF" else _DECODER_BYTES.get(image.format or "", 0)
     coefficients = full_pixels * 2 * len(image.getbands()) if _in_scans(image, content) else 0
@@ -192,37 +186,15 @@ def _prepared(image: Image, content: bytes, path: str) -> Picture:
     image.draft("RGB", _fitting(image.size))  # a JPEG can be decoded at a half, a quarter or an eighth of its size
     _judge(image, content, path, (width, height))
     animated = bool(getattr(image, "is_animated", False))
-    if _in_bands(image):
-        rows, turn = PngRows(image, content), _noted_turn(image, content)
-    else:
-        image.load()
-        rows, turn = _rows_of(image), _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+    image.load()
+    turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
     fits = max(width, height) <= LONGEST_SIDE and len(content) <= OUTPUT_BYTES
     if kind in ACCEPTED and fits and turn is None:
         return Picture(content, ACCEPTED[kind], width, height, kind, width, height, animated)
-    plain = _scaled(image, rows)
+    plain = _scaled(image)
     upright = plain if turn is None else plain.transpose(turn)
     data, mime_type = _encoded(upright, kind)
     return Picture(data, mime_type, *upright.size, kind, width, height, animated)
-
-
-def _in_bands(image: Image) -> bool:
-    """Say whether a picture is to be decoded band by band; not one so wide that a band is most of it."""
-    slim = (image.height / _fitting(image.size)[1] * 8 + 8) * image.width <= _BAND_PIXELS * 4
-    return slim and max(image.size) > LONGEST_SIDE and png_rows.fits(image)
-
-
-def _noted_turn(image: Image, content: bytes) -> Any:
-    """Return how a PNG is turned upright without decoding it."""
-    from PIL.Image import Image
-
-    if "exif" not in image.info and (noted := orientation_data(content)):
-        image.info["exif"] = noted
-    return _TURNS.get(Image.getexif(image).get(_ORIENTATION, 1))
-
-
-def _rows_of(image: Image) -> Rows:
-    return lambda start, stop: image.crop((0, start, image.width, stop))
 
 
 def _fitting(size: tuple[int, int]) -> tuple[int, int]:
@@ -231,14 +203,14 @@ def _fitting(size: tuple[int, int]) -> tuple[int, int]:
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
-def _scaled(image: Image, rows: Rows) -> Image:
+def _scaled(image: Image) -> Image:
     """Return the picture in bounds and in a plain mode, made in bands: never a second one of the full size."""
     from PIL.Image import new
 
     size, (width, height) = _fitting(image.size), image.size
     plain = _plain_mode(image)
     if size == image.size:
-        return plain(rows(0, height))
+        return plain(image)
     scale = height / size[1]
     margin = int(scale * 3) + 2  # what the filter sees beyond a band
     step = max(1, int(_BAND_PIXELS / width / scale))
@@ -247,7 +219,7 @@ def _scaled(image: Image, rows: Rows) -> Image:
         count = min(step, size[1] - top)
         first, last = top * scale, min(float(height), (top + count) * scale)
         start, stop = max(0, int(first) - margin), min(height, int(last) + margin)
-        band: Any = plain(rows(start, stop))
+        band: Any = plain(image.crop((0, start, width, stop)))
         band = band.resize((size[0], count), box=(0, first - start, width, last - start), reducing_gap=2.0)
         small = small or new(band.mode, size)
         small.paste(band, (0, top))
