@@ -26,7 +26,7 @@ from surehand.core.session import Session
 from surehand.core.settings import EngineSettings, Settings, WebSettings
 from surehand.tools import web_fetch as module
 from surehand.tools.web_fetch import TOOLS, web_fetch
-from surehand.web import body as http_body
+from surehand.web import fetch as http
 
 WEB_FETCH = TOOLS[0]
 ARTICLE = "<html><head><title>A &amp; B</title></head><body><h1>Head</h1><p>Words of the article.</p></body></html>"
@@ -398,7 +398,7 @@ async def test_the_timeout_is_the_callers_up_to_two_minutes(world: World) -> Non
 
 
 async def test_progress_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_body, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(http, "PROGRESS_S", 0.0)
     async with Site({"/": page(b"x" * 300_000, "text/plain")}) as site:
         await world.fetch(site.url())
     assert world.progress

@@ -26,8 +26,9 @@ from surehand.core.session import Session
 from surehand.core.settings import Settings, WebSettings
 from surehand.core.tool import Tool
 from surehand.tools.web_search import TOOLS, web_search
-from surehand.web.engines import Engine, choose
 from surehand.web.engines.brave import brave
+from surehand.web.engines.choose import choose
+from surehand.web.engines.engine import Engine
 from surehand.web.engines.google import google
 from surehand.web.engines.keyless import keyless
 

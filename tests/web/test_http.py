@@ -15,7 +15,6 @@ import pytest
 from tests.loopback import Site, page, redirect
 
 from surehand.core.errors import ToolFailure
-from surehand.web import body as http_body
 from surehand.web import fetch as http
 from surehand.web.addresses import read_url
 from surehand.web.fetch import BODY_BYTES, Reach, Reply, Wish, get
@@ -350,7 +349,7 @@ async def test_a_byte_now_and_then_does_not_stretch_the_deadline() -> None:
 
 
 async def test_slow_downloads_report_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_body, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(http, "PROGRESS_S", 0.0)
     seen: list[tuple[int, int | None]] = []
     async with Site({"/": page(b"x" * 500_000, "text/plain")}) as site:
         await fetch(site.url(), report=lambda done, total: seen.append((done, total)))

@@ -86,7 +86,7 @@ def _unreachable(address: str) -> str:
 
 def web(options: Namespace) -> Section:
     """Say what the web tools would use."""
-    from surehand.web.engines.status import web_status
+    from surehand.web.engines.choose import web_status
 
     status = web_status(_settings(options).web)
     engine = status["search_engine"]

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from surehand.core.effects import Effect
     from surehand.web.convert import Converter
     from surehand.web.documents import Document
-    from surehand.web.fetch import Reply
-    from surehand.web.resolve import Resolve
+    from surehand.web.fetch import Reply, Resolve
 
 TIMEOUT_S: Final = 30
 MAX_TIMEOUT_S: Final = 120
@@ -99,7 +98,7 @@ def effects(args: WebFetchArgs, ctx: ToolContext) -> list[Effect]:
 
 def check(args: WebFetchArgs, ctx: ToolContext) -> None:
     """Refuse an address that carries a secret of this machine."""
-    from surehand.web.secrets_sent import refuse_secrets
+    from surehand.web.fetch import refuse_secrets
 
     del ctx
     refuse_secrets(args.url)
@@ -136,8 +135,7 @@ def web_fetch(resolve: Resolve | None = None) -> Tool:
 
 async def _document(address: WebAddress, args: WebFetchArgs, ctx: ToolContext, resolve: Resolve | None) -> Document:
     from surehand.web.documents import document, most_bytes, worth_reading
-    from surehand.web.fetch import Reach, Wish, get
-    from surehand.web.resolve import system_resolve
+    from surehand.web.fetch import Reach, Wish, get, system_resolve
 
     web = ctx.session.settings.web
     reach = Reach(web.allowed_hosts, web.proxy, resolve or system_resolve)

@@ -13,13 +13,14 @@ from surehand.core.tool import Tool
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 from surehand.web.addresses import read_url
-from surehand.web.engines import Engine, Found, choose
+from surehand.web.engines.choose import choose
+from surehand.web.engines.engine import Engine, Found
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
     from surehand.core.settings import WebSettings
-    from surehand.web.resolve import Resolve
+    from surehand.web.fetch import Resolve
 
 RESULTS: Final = 10
 MAX_RESULTS: Final = 50
@@ -46,15 +47,14 @@ def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolv
         return [Connect(address.host, address.port, address.url)]
 
     def check(args: WebSearchArgs, ctx: ToolContext) -> None:
-        from surehand.web.secrets_sent import refuse_secrets
+        from surehand.web.fetch import refuse_secrets
 
         del ctx
         refuse_secrets(args.query)
 
     async def run(args: WebSearchArgs, ctx: ToolContext) -> ToolResult:
-        from surehand.web.engines.searching import search
-        from surehand.web.fetch import Reach
-        from surehand.web.resolve import system_resolve
+        from surehand.web.engines.engine import search
+        from surehand.web.fetch import Reach, system_resolve
 
         web = ctx.session.settings.web
         engine = choose(web)

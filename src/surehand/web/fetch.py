@@ -3,6 +3,9 @@
 A name is resolved once, every address is judged, and the connection goes to a judged address: there is no second
 look-up between the check and the use. Each redirect is a new address and is judged again. Nothing of the user goes
 along: no cookies, no log-in, no proxy of the environment.
+
+The body is unpacked as it comes in (`Body`), in small bounded pieces, and truncated at a limit. `refuse_secrets` is a
+last look at what a request carries: no value of a secret environment variable leaves in it.
 """
 
 from __future__ import annotations
@@ -10,24 +13,29 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+import socket
+import threading
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from io import BytesIO
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from urllib.parse import urljoin
+from urllib.parse import unquote, unquote_plus, urljoin
 
+from surehand.commands.environment import is_secret_name
 from surehand.core.errors import ToolFailure
 from surehand.web.addresses import WebAddress, address_problem, is_allowed, literal_problem, read_url
-from surehand.web.body import Body
-from surehand.web.inflate import ACCEPTED
-from surehand.web.resolve import Resolve, system_resolve
 
 if TYPE_CHECKING:
     import ssl
 
     import httpx2
 
+
+ACCEPTED: Final = "gzip, deflate"
+"""What is asked of servers: the encodings that can be unpacked piece by piece with the standard library."""
 BODY_BYTES: Final = 1024 * 1024
 ERROR_BODY_BYTES: Final = 64 * 1024
 HEADER_BYTES: Final = 64 * 1024
@@ -51,6 +59,38 @@ _OPEN_IT: Final = (
 
 Follow: TypeAlias = Callable[[WebAddress], bool]
 Report: TypeAlias = Callable[[int, int | None], None]
+
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Host and port to addresses; raises OSError when there is none."""
+
+
+async def system_resolve(host: str, port: int) -> list[str]:
+    """Return the addresses the system knows for `host`, in its order of preference.
+
+    Runs in a thread that nobody waits for: a resolver that hangs must hold up neither a deadline nor the end of the
+    program.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[str]] = loop.create_future()
+
+    def settle(result: list[str] | OSError) -> None:
+        if not answer.done():
+            answer.set_exception(result) if isinstance(result, OSError) else answer.set_result(result)
+
+    def look_up() -> None:
+        try:
+            rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            result: list[str] | OSError = list(dict.fromkeys(str(row[4][0]) for row in rows))
+        except (OSError, UnicodeError) as problem:
+            result = problem if isinstance(problem, OSError) else OSError(str(problem))
+        try:
+            loop.call_soon_threadsafe(settle, result)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits any more
+
+    threading.Thread(target=look_up, name="surehand-resolve", daemon=True).start()
+    return await answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +350,163 @@ def _cause(problem: BaseException) -> str:
     if isinstance(deepest, ConnectionError) and deepest.errno:
         return os.strerror(deepest.errno)
     return str(deepest) or str(problem) or type(problem).__name__
+
+
+PROGRESS_S: Final = 0.5
+
+
+class Body:
+    """A body as it comes in: unpacked, never more than `limit` bytes, and what went wrong on the way.
+
+    Where there is more than that, `most` is asked, with what is there, how much more is wanted.
+    """
+
+    def __init__(self, limit: int, most: Callable[[bytes], int] = lambda body: 0) -> None:
+        self.cut = False
+        self.complete = False
+        self.trouble = ""
+        self._limit = limit
+        self._most: Callable[[bytes], int] | None = most
+        self._raw = 0
+        self._size = 0
+        self._kept = BytesIO()
+
+    def data(self) -> bytes:
+        """Return what was read, without a copy of it."""
+        return self._kept.getvalue()
+
+    async def fill(self, response: httpx2.Response, headers: Mapping[str, str], report: Callable[[int], None]) -> None:
+        """Read the body up to its limit."""
+        import httpx2
+
+        clock = asyncio.get_running_loop().time
+        reported = clock()
+        try:
+            unpacker = Unpacker(headers.get("content-encoding", ""))
+            async for chunk in response.aiter_raw():
+                self._take(unpacker, chunk)
+                if self.cut:
+                    return
+                if clock() - reported >= PROGRESS_S:
+                    reported = clock()
+                    report(self._size)
+            self.complete = unpacker.finished
+            self.trouble = "" if self.complete else "its compression ends too soon"
+        except Unsupported as problem:
+            raise ToolFailure(
+                f"the server packed its answer as {problem}, though only {ACCEPTED} was asked for"
+            ) from None
+        except (Damaged, httpx2.RemoteProtocolError, httpx2.ReadError) as problem:
+            self._broke(problem)
+
+    def _take(self, unpacker: Unpacker, chunk: bytes) -> None:
+        self._raw += len(chunk)
+        for piece in unpacker.pieces(chunk):
+            self._size += self._kept.write(piece)
+            if self._is_over():
+                break
+        if self._is_over():
+            self._kept.truncate(self._limit)
+            self.cut = True
+
+    def _is_over(self) -> bool:
+        """Return whether there is more than is wanted, counting endless input that unpacks to nothing too."""
+        if self._most is not None and max(self._size, self._raw) > self._limit:
+            self._limit, self._most = max(self._limit, self._most(self.data())), None
+        return max(self._size, self._raw) > self._limit
+
+    def _broke(self, problem: Exception) -> None:
+        what = "its compression is damaged" if isinstance(problem, Damaged) else "the server closed the connection"
+        if not self._size:
+            raise ToolFailure(f"no answer could be read: {what} ({problem})") from problem
+        self.trouble = what
+
+
+PIECE_BYTES: Final = 64 * 1024
+MAX_MEMBERS: Final = 64
+_IDENTITY: Final = frozenset({"", "identity"})
+_ZLIB: Final = frozenset({"gzip", "x-gzip", "deflate"})
+
+
+class Damaged(Exception):
+    """The compressed body does not unpack."""
+
+
+class Unsupported(Exception):
+    """The body is packed in a way that was not asked for."""
+
+
+class Unpacker:
+    """Turns the chunks of a body into unpacked pieces, none larger than `PIECE_BYTES`."""
+
+    def __init__(self, content_encoding: str) -> None:
+        names = [each.strip().lower() for each in content_encoding.split(",")]
+        layers = [name for name in names if name not in _IDENTITY]
+        if len(layers) > 1 or any(name not in _ZLIB for name in layers):
+            raise Unsupported(", ".join(layers))
+        self._packed = bool(layers)
+        self._stream = zlib.decompressobj(wbits=47)  # 47: tell gzip and zlib apart by their headers
+        self._members = 0
+        self._begun = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether what was packed has come to its end."""
+        return not self._packed or self._stream.eof or not self._begun
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield what `chunk` unpacks to; raise Damaged."""
+        if not self._packed:
+            yield chunk
+            return
+        while chunk:
+            piece = self._unpacked(chunk)
+            chunk = self._stream.unconsumed_tail
+            if self._stream.eof:
+                chunk = self._next_member()
+            if piece:
+                yield piece
+
+    def _unpacked(self, chunk: bytes) -> bytes:
+        try:
+            piece = self._stream.decompress(chunk, PIECE_BYTES)
+        except zlib.error as problem:
+            if self._begun:
+                raise Damaged(str(problem)) from None
+            self._stream = zlib.decompressobj(wbits=-15)  # some servers send "deflate" without its header
+            piece = self._raw(chunk)
+        self._begun = True
+        return piece
+
+    def _raw(self, chunk: bytes) -> bytes:
+        try:
+            return self._stream.decompress(chunk, PIECE_BYTES)
+        except zlib.error as problem:
+            raise Damaged(str(problem)) from None
+
+    def _next_member(self) -> bytes:
+        """Begin the next gzip member, if one follows; what else follows is padding."""
+        rest = self._stream.unused_data
+        self._members += 1
+        if not rest.startswith(b"\x1f\x8b"):
+            return b""
+        if self._members >= MAX_MEMBERS:
+            raise Damaged(f"more than {MAX_MEMBERS} gzip members")
+        self._stream = zlib.decompressobj(wbits=47)
+        return rest
+
+
+SHORTEST: Final = 8
+"""Shorter values stand in ordinary text by chance."""
+
+
+def refuse_secrets(text: str) -> None:
+    """Raise ToolFailure when `text`, on its way out, holds the value of a secret variable."""
+    shown = (text, unquote(text), unquote_plus(text))
+    for name, value in os.environ.items():
+        if len(value) >= SHORTEST and is_secret_name(name) and any(value in each for each in shown):
+            raise ToolFailure(
+                f"the request would carry the value of the environment variable {name}",
+                code="permission_denied",
+                hint="Leave the secret out; nothing secret is sent by this tool.",
+            )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from surehand.web.engines import Ask, Engine, Found
-from surehand.web.engines.searching import read_json
+from surehand.web.engines.engine import Ask, Engine, Found, read_json
 from surehand.web.html import words_of
 
 URL: Final = "https://www.googleapis.com/customsearch/v1"

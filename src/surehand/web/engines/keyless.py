@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 from surehand.core.errors import ToolFailure
 from surehand.web.charset import decode
-from surehand.web.engines import Ask, Engine, Found
+from surehand.web.engines.engine import Ask, Engine, Found
 from surehand.web.html import words_of
 
 if TYPE_CHECKING:

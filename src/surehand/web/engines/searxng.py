@@ -6,8 +6,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from surehand.core.errors import ToolFailure
-from surehand.web.engines import Ask, Engine, Found
-from surehand.web.engines.searching import read_json
+from surehand.web.engines.engine import Ask, Engine, Found, read_json
 from surehand.web.html import words_of
 
 _REFUSALS: Final = {

@@ -1,21 +1,71 @@
-"""Asking a search engine: page by page until there is enough, with every refusal put into plain words."""
+"""Asking a search engine: a query becomes a GET, its answer becomes results, every refusal is put into plain words.
+
+An engine is a record of two plain functions, so that a file beside this one is nothing but what one service documents.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
+from urllib.parse import urlencode
 
 from surehand.core.errors import ToolFailure
+from surehand.core.frozen import field, frozen
 from surehand.web.addresses import read_url
-from surehand.web.engines import MAX_PAGES, Engine, Found
+from surehand.web.fetch import Reach, Reply, Wish, get
 
-if TYPE_CHECKING:
-    from surehand.web.fetch import Reach, Reply
-
+MAX_PAGES: Final = 3
 _QUOTED_CHARS: Final = 300
 _WAITS: Final = ("retry-after", "x-ratelimit-reset")
+
+
+@frozen
+class Found:
+    """One result."""
+
+    title: str
+    url: str
+    snippet: str
+    source: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as plain data."""
+        return {"title": self.title, "url": self.url, "snippet": self.snippet, "source": self.source}
+
+
+@frozen
+class Ask:
+    """One GET to an engine. `secret` holds parameters that are sent but never shown, logged or judged."""
+
+    url: str
+    parameters: Mapping[str, str]
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    secret: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def shown(self) -> str:
+        """The address without what is secret."""
+        return f"{self.url}?{urlencode(self.parameters)}"
+
+    @property
+    def sent(self) -> str:
+        """The address with what is secret, as it is sent."""
+        return f"{self.url}?{urlencode({**self.parameters, **self.secret})}"
+
+
+@frozen
+class Engine:
+    """A search service: `ask(query, count, page)` with pages from 0, `read(reply)`, and what its refusals mean."""
+
+    name: str
+    ask: Callable[[str, int, int], Ask]
+    read: Callable[[Reply], list[Found]]
+    per_page: int
+    refusals: Mapping[int, str] = field(default_factory=dict[int, str])
+    opens: tuple[str, ...] = ()
+    """Hosts the user opened by choosing this engine (their own SearXNG may run on this machine)."""
 
 
 async def search(engine: Engine, query: str, count: int, reach: Reach, timeout_s: float) -> list[Found]:
@@ -33,8 +83,6 @@ async def search(engine: Engine, query: str, count: int, reach: Reach, timeout_s
 
 
 async def _asked(engine: Engine, query: str, count: int, page: int, reach: Reach, timeout_s: float) -> Reply:
-    from surehand.web.fetch import Wish, get
-
     ask = engine.ask(query, count, page)
     try:
         reply = await get(read_url(ask.sent), reach, Wish(timeout_s=timeout_s, headers=ask.headers))
