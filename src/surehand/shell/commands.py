@@ -181,6 +181,8 @@ class Walk:
         if len(statements) != 1 or not self.decoder.splits_as_usual:
             return ()
         command = child(statements[0], "Cmd")
+        if next(outermost(command, ("CmdSubst", "ProcSubst")), None) is not None:
+            return ()  # each is walked once: twice at every level takes for ever
         piped = pipeline_parts(command) if command.get("Op") == "|" else statements
         names: tuple[Word, ...] = ()
         for position, part in enumerate(piped):

@@ -39,7 +39,7 @@ def _inner(values: Iterable[object]) -> list[object]:
     return [
         each
         for each in values
-        if each.__class__ is list or (each.__class__ is dict and "Offset" not in cast(Node, each))
+        if each.__class__ is list or (each.__class__ is dict and cast(Node, each).get("Offset").__class__ is not int)
     ]
 
 

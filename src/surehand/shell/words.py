@@ -167,12 +167,13 @@ class Decoder:
         call = child(statements[0], "Cmd")
         if call.get("Type") != "CallExpr":
             return None
-        words = [word.text for arg in children(call, "Args") for word in self.words(arg, {})]
-        if call.get("Assigns") or statements[0].get("Background"):
+        words = [children(arg, "Parts") for arg in children(call, "Args")]
+        if len(words) != 1 or len(words[0]) != 1 or call.get("Assigns") or statements[0].get("Background"):
             return None
-        if words == ["pwd"] and not statements[0].get("Redirs"):
+        name = words[0][0].get("Value", "")  # as it is written: to read the words of substitutions below takes for ever
+        if name == "pwd" and not statements[0].get("Redirs"):
             return self._value_of("PWD", names, splits)
-        text = self._copied(children(statements[0], "Redirs"), names) if words == ["cat"] and not splits else None
+        text = self._copied(children(statements[0], "Redirs"), names) if name == "cat" and not splits else None
         return None if text is None else Piece(text)
 
     def _copied(self, redirects: list[Node], names: Mapping[str, Word | None]) -> str | None:
