@@ -21,8 +21,7 @@ from tests.loopback import Site, page
 from surehand import Settings, Surehand
 from surehand.core.settings import McpServerSettings
 from surehand.mcp import lines as lines_module
-from surehand.mcp.lines import LINE_LIMIT, TOO_LONG, Lines
-from surehand.mcp.overlong import Overlong
+from surehand.mcp.lines import LINE_LIMIT, TOO_LONG, Lines, Overlong
 from surehand.testing import Says
 
 LONG = "w" * (LINE_LIMIT + 1)

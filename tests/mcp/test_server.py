@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp import Client
 from surehand import Settings, Surehand, ToolContext, ToolResult, tool
-from surehand.mcp.server.own import own_extras
+from surehand.mcp.server.resources import own_extras
 from surehand.mcp.server.serving import Serving
 
 ERAS = ["legacy", "2026-07-28"]

@@ -72,7 +72,7 @@ def _serving(options: Namespace) -> Any:
     from surehand.cli.tools import csv
     from surehand.engine.log import to_stderr
     from surehand.mcp.server.gateway import gathering
-    from surehand.mcp.server.own import INSTRUCTIONS, own_extras
+    from surehand.mcp.server.resources import INSTRUCTIONS, own_extras
     from surehand.mcp.server.serving import Serving
 
     def open_app(approver: Any, workspace: str | None) -> Surehand:

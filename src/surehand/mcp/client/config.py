@@ -1,4 +1,4 @@
-"""Which MCP servers there are: from the settings, from a trusted folder's `.mcp.json`, from code."""
+"""The configuration of MCP servers: from the settings, from a trusted folder's `.mcp.json`, from code."""
 
 from __future__ import annotations
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Final, Literal, cast
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Literal, Self, cast
 
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.session import Session
@@ -111,7 +112,7 @@ class Connection:
     def _failed(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
         import mcp_types as types
 
-        from surehand.mcp.client.http import was_too_long
+        from surehand.mcp.client.http import was_too_long  # lazy: mcp, 900 ms
         from surehand.mcp.lines import TOO_LONG, UNREADABLE
 
         code = problem.error.code
@@ -246,23 +247,19 @@ class Connection:
         """Open the way to the server: a client to enter, the event of its end, and why it ended."""
         own, fill = self.server.settings, _filler()
         if own.url:
-            from surehand.mcp.client.http import Heard, over_http
+            from surehand.mcp.client.http import Heard, over_http  # lazy: mcp, 900 ms
 
             headers, heard = {name: fill(value) for name, value in own.headers.items()}, Heard()
             async with over_http(fill(own.url), headers, heard) as transport:
                 yield self._made(transport), asyncio.Event(), lambda: heard.refusal
             return
-        from surehand.mcp.client.stdio import OverPipe, piped
+        from surehand.mcp.client.stdio import OverPipe, contained, of_project, piped  # lazy: mcp, 900 ms
 
         env = {name: fill(value) for name, value in own.env.items()}
         command, args = fill(own.command or ""), [fill(word) for word in own.args]
         if own.sandbox:
-            from surehand.mcp.client.contained import contained
-
             running = contained(self._session, command, args, env)
         elif own.project and self._session.settings.sandbox.project_servers:
-            from surehand.mcp.client.contained import of_project
-
             running = of_project(self._session, command, args, env)
         else:
             running = piped(command, args, env, self._session.workspace)
@@ -274,7 +271,6 @@ class Connection:
 
         from mcp import Client
         from surehand import __version__
-        from surehand.mcp.client.incoming import Incoming
 
         elicit = self._elicit()
 
@@ -325,3 +321,61 @@ def _sanitized(info: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _not_validated(name: str, result: Any) -> None:
     del name, result
+
+
+class Incoming:
+    """A transport whose answers say that they are complete where they say nothing.
+
+    The protocol of 2026-07-28 has clients assume so; the SDK refuses such an answer.
+    """
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> tuple[Any, Any]:
+        reading, writing = await self._stack.enter_async_context(self._transport)
+        return _CompleteStream(reading), writing
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+
+class _CompleteStream:
+    """A stream of messages, each completed as it is read."""
+
+    def __init__(self, reading: Any) -> None:
+        self._reading = reading
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reading, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return _complete_answer(await self._reading.__anext__())
+
+    async def receive(self) -> Any:
+        return _complete_answer(await self._reading.receive())
+
+    async def __aenter__(self) -> Self:
+        await self._reading.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._reading.__aexit__(kind, error, trace)
+
+
+def _complete_answer(item: Any) -> Any:
+    from mcp_types import JSONRPCResponse  # lazy: mcp, 900 ms
+
+    message = getattr(item, "message", None)
+    if isinstance(message, JSONRPCResponse):
+        # In a session of an older version the SDK drops what only newer ones know.
+        message.result.setdefault("resultType", "complete")
+    return item

@@ -1,4 +1,4 @@
-"""The way to a server over streamable HTTP: its headers, and a bound on what one answer may hold.
+"""The HTTP transport of a client: a server's headers, and a bound on what one answer may hold.
 
 The SDK bounds the events of a stream; an answer in plain JSON it reads whole, whatever its size and however packed.
 """

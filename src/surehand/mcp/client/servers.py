@@ -7,25 +7,38 @@ await servers.ready("time")            # or `connect_all()`; calls connect by th
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, cast
 
-from surehand.core.errors import RegistrationError, ToolFailure
+from surehand.core.call import Text, ToolError, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.effects import Effect, RemoteCall, Unreadable
+from surehand.core.errors import ERROR_CODES, RegistrationError, ToolFailure
 from surehand.core.names import full_name, name_problems, split_full_name
+from surehand.core.schema import Fault, ForeignArguments, InvalidArguments
 from surehand.core.session import Session
 from surehand.core.settings import McpServerSettings
-from surehand.core.tool import Tool
+from surehand.core.shapes import result_from_mcp
+from surehand.core.tool import Health, Preview, Tool
+from surehand.files.sanitize import visible
 from surehand.mcp import convert
-from surehand.mcp.client.approved import Approved
 from surehand.mcp.client.config import Configured, name_problem
 from surehand.mcp.client.connection import PAUSES_S, Connection, Elicit, State
-from surehand.mcp.client.remote import remote_tool, unknown_server
+from surehand.mcp.convert import object_schema
 from surehand.registry.lifecycle import IllegalTransition
 from surehand.registry.registry import Registry
+from surehand.state import locations
 
 AT_ONCE: Final = 50
 """Tools of a server that are registered before other work gets its turn."""
+DESCRIPTION_LIMIT: Final = 20_000
+_TOLD: Final = ("description", "title", "inputSchema", "outputSchema", "annotations")
+FILE: Final = "mcp_approved.json"
 
 
 class Servers:
@@ -184,3 +197,175 @@ class Servers:
                     lifecycle.move(name, "disabled", connection.unavailable().message)
                 elif state == "ready" and here == "disabled":
                     lifecycle.move(name, "ready", f"the MCP server {connection.name} is back")
+
+
+def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Approved) -> Tool:
+    """Return the tool a server's entry in `tools/list` stands for."""
+    server, own_name = connection.name, str(told["name"])
+    name = full_name(server, own_name)
+    said = definition(told, connection.server.fingerprint)
+    hints: Mapping[str, Any] = told.get("annotations") or {}
+    promised = ForeignArguments(told["outputSchema"]) if told.get("outputSchema") else None
+    description = visible(str(told.get("description") or f"{own_name}, a tool of the MCP server {server}."))
+
+    def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
+        del args, ctx
+        changed = approved.change(name, said)
+        call = RemoteCall(server, own_name)
+        return [call, Unreadable("it describes itself differently since it was approved")] if changed else [call]
+
+    def preview(args: Any, ctx: ToolContext) -> Preview:
+        del args, ctx
+        changed = approved.change(name, said)
+        text = (
+            f"{own_name} of the MCP server {server} ({visible(connection.server.where, lines=False)}) says of itself:\n"
+        )
+        warning = _hidden(str(told.get("description") or ""))
+        return Preview(f"{warning}{text}{description}", diff=f"{warning}{visible(changed)}" if changed else "")
+
+    async def run(args: Any, ctx: ToolContext) -> ToolResult:
+        approved.approve(name, said)
+        shape = await connection.call(own_name, cast("Mapping[str, Any]", args), ctx.progress)
+        if promised is not None and not shape.get("isError"):
+            await asyncio.to_thread(_check_promise, shape.get("structuredContent"), promised, own_name, server)
+        return received(shape, server, ctx.session.settings.engine.output_limit)
+
+    async def health() -> Health:
+        return Health(connection.state == "ready", connection.problem or connection.state)
+
+    return Tool(
+        name=name,
+        description=description[:DESCRIPTION_LIMIT],
+        args=object_schema(told.get("inputSchema") or {}),
+        output_schema=told.get("outputSchema"),
+        run=run,
+        concurrency_safe=hints.get("readOnlyHint") is True,
+        destructive=hints.get("destructiveHint", True) is not False and hints.get("readOnlyHint") is not True,
+        idempotent=False,  # a hint is no promise, and what is called idempotent would be tried again
+        requires_permission=True,
+        aliases=(f"{server}:{own_name}",),
+        module=server,
+        origin=f"mcp:{server}",
+        timeout_s=connection.server.settings.timeout,
+        effects=effects,
+        preview=preview,
+        health_check=health,
+    )
+
+
+def _check_promise(data: Any, promised: ForeignArguments, tool: str, server: str) -> None:
+    """Raise ToolFailure for an answer that is not what the server said its tool answers with."""
+    try:
+        if data is None:
+            raise InvalidArguments([Fault("", "it holds no structured content")])
+        promised.check(data)
+    except InvalidArguments as problem:
+        message = f"the MCP server {server} answered {tool} wrongly: it has an output schema, and {problem}"
+        raise ToolFailure(message, hint="Ask whoever provides this server to mend it.") from None
+
+
+def _hidden(text: str) -> str:
+    """Return a warning for a text with characters that people do not see."""
+    return "" if visible(text) == text else "WARNING: the description holds hidden characters, written out below.\n"
+
+
+def received(shape: Mapping[str, Any], server: str, limit: int) -> ToolResult:
+    """Return the result in a server's answer. Its own claims about origin, undo and the like are not believed."""
+    meta: dict[str, Any] = dict(shape.get("_meta") or {})
+    ours = meta.pop("surehand", None)
+    result = result_from_mcp({**shape, "_meta": meta})
+    if result.error is not None:
+        result = replace(result, error=_error(result.error, ours))
+    content = result.content
+    if len(content) == 1 and isinstance(content[0], Text):
+        content = ()  # the output says it all, and is cut where it is too long
+    elif sum(len(block.text) for block in content if isinstance(block, Text)) > limit:
+        content = (Text(result.output), *(block for block in content if not isinstance(block, Text)))
+        content = tuple(Text(_cut(block.text, limit)) if isinstance(block, Text) else block for block in content)
+    return replace(result, content=content, meta={**result.meta, "origin": f"mcp:{server}"})
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + f"\n... ({len(text) - limit} characters more)"
+
+
+def _error(error: ToolError, ours: Any) -> ToolError:
+    """Return the error with the code and the hint that another Surehand gave it."""
+    told: Any = cast("dict[str, Any]", ours).get("error") if isinstance(ours, dict) else None
+    if not isinstance(told, dict):
+        return error
+    given = cast("dict[str, Any]", told)
+    if given.get("code") not in ERROR_CODES:
+        return error
+    return ToolError(given["code"], str(given.get("message", error.message)), str(given.get("hint", "")))
+
+
+def unknown_server(name: str, names: Sequence[str], near: str = "") -> ToolFailure:
+    """Return the failure for a server nobody has configured; `near` suggests tools that may have been meant."""
+    known = ", ".join(names) or "none; `surehand mcp add` adds one"
+    return ToolFailure(
+        f"MCP server not found: {name}{near}",
+        code="tool_not_found",
+        hint=f"Configured servers: {known}.",
+        details={"server": name, "servers": list(names)},
+    )
+
+
+def definition(tool: Mapping[str, Any], fingerprint: str) -> str:
+    """Return all a tool says of itself and how its server is reached, as text that can be compared."""
+    told = {key: tool[key] for key in _TOLD if tool.get(key) is not None}
+    return json.dumps({**told, "server": fingerprint}, indent=1, sort_keys=True, ensure_ascii=False)
+
+
+class Approved:
+    """The definitions that were approved, by full name; kept in a file where there is a folder for it."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._path = os.path.join(folder, FILE) if folder is not None else None
+        self._known: dict[str, str] | None = None
+
+    def change(self, name: str, now: str) -> str:
+        """Return the difference to what was approved; empty when there is none or nothing was approved yet."""
+        before = self._load().get(name)
+        if before is None or before == now:
+            return ""
+        from difflib import unified_diff
+
+        lines = unified_diff(before.splitlines(), now.splitlines(), "as approved", "as it is now", lineterm="", n=1)
+        return "\n".join(lines)
+
+    def approve(self, name: str, now: str) -> None:
+        """Remember what a tool says of itself: a call of it was permitted."""
+        known = self._load()
+        if known.get(name) == now:
+            return
+        known[name] = now
+        if self._path is not None:
+            self._save(self._path, known)
+
+    def _load(self) -> dict[str, str]:
+        if self._known is None:
+            self._known = _read(self._path) if self._path is not None else {}
+        return self._known
+
+    def _save(self, path: str, known: Mapping[str, str]) -> None:
+        locations.private_dir(os.path.dirname(path))
+        merged = {**_read(path), **known}  # another process may have added to it
+        mark = hashlib.sha256(os.urandom(8)).hexdigest()[:8]
+        fresh = f"{path}.{mark}.new"
+        with open(fresh, "w", encoding="utf-8", opener=_only_ours) as file:
+            json.dump(merged, file, ensure_ascii=False)
+        os.replace(fresh, path)
+
+
+def _only_ours(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _read(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            known: Any = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return cast("dict[str, str]", known) if isinstance(known, dict) else {}

@@ -1,4 +1,4 @@
-"""Streamable HTTP as the way to clients: on this machine unless told otherwise, with a check of host, origin and token.
+"""The HTTP transport of a server: on this machine unless told otherwise, with a check of host, origin and token.
 
 Any page in a browser can send requests to a port of this machine; the check of `Host` and `Origin` keeps pages out,
 the token keeps out other users.

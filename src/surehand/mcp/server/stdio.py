@@ -1,4 +1,4 @@
-"""Standard input and output as the way to a client, for a server.
+"""The stdio transport of a server: standard input and output as the way to a client.
 
 Standard output belongs to the protocol: what handlers and their children print goes to stderr.
 """
