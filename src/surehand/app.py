@@ -27,7 +27,7 @@ from surehand.engine.extensions import Extension, Extensions
 from surehand.engine.log import at_levels, logs_calls
 from surehand.engine.metrics import Metrics
 from surehand.engine.middleware import Layers
-from surehand.policy.approval import AnswerFunction, Approver, Nobody, approver_of, remember
+from surehand.policy.approvals import AnswerFunction, Approver, Nobody, approver_of, remember
 from surehand.policy.policy import Policy
 from surehand.policy.trust import changed_since_trusted, is_trusted
 from surehand.registry.loading import FOLDER, Loaded, Loader

@@ -21,7 +21,7 @@ from surehand.core.call import ToolResult
 from surehand.core.settings import Settings
 from surehand.core.tool import Tool
 from surehand.engine.faults import Faults, Playback
-from surehand.policy.approval import Answer, Question
+from surehand.policy.approvals import Answer, Question
 
 __all__ = ["Faults", "Playback", "Says", "run_tool", "scratch_app", "surehand_app", "surehand_faults"]
 

@@ -20,8 +20,8 @@ from surehand.core.call import ToolCall
 from surehand.core.effects import RunCommand, WritePath
 from surehand.core.errors import StateError, SurehandError
 from surehand.core.tool import Preview
-from surehand.policy.approval import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, digest, settled
-from surehand.policy.remembering import remember
+from surehand.policy.approvals import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, ask_approver, digest
+from surehand.policy.approvals.remember import remember
 from surehand.state import locations
 
 RAW = re.compile(
@@ -107,9 +107,9 @@ async def test_an_approver_that_hangs_or_dies_means_no(tmp_path: Path) -> None:
     def dies(asked: Question) -> Answer:
         raise RuntimeError("gone")
 
-    hung = await settled(Callback(hangs), question(tmp_path), 0.05)
+    hung = await ask_approver(Callback(hangs), question(tmp_path), 0.05)
     assert (hung.kind, hung.reason) == ("no", "nobody answered within 0.05 s")
-    died = await settled(Callback(dies), question(tmp_path), 5)
+    died = await ask_approver(Callback(dies), question(tmp_path), 5)
     assert died.kind == "no"
     assert "gone" in died.reason
 
@@ -214,7 +214,7 @@ async def test_a_question_mark_explains_every_choice_there_is_and_asks_again(tmp
 
 
 def test_what_is_explained_is_what_may_be_answered() -> None:
-    from surehand.policy.terminal import choices, explained
+    from surehand.policy.approvals.terminal import choices, explained
 
     for rules in (None, "Bash(make)"):
         for can_try, tried in ((False, False), (True, False), (True, True)):
@@ -243,8 +243,8 @@ async def test_a_closed_terminal_means_no(tmp_path: Path) -> None:
 
 ANSWERING = """
 import sys, time
-from surehand.policy.mailbox import Mailbox
-from surehand.policy.question import Answer
+from surehand.policy.approvals.mailbox import Mailbox
+from surehand.policy.approvals.question import Answer
 box = Mailbox(sys.argv[1])
 while not (found := box.pending()):
     time.sleep(0.02)
@@ -299,7 +299,7 @@ async def test_unknown_questions_and_broken_stores_are_refused_clearly(tmp_path:
         box.answer("ask_x", Answer("once"))
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "approvals.sqlite3").write_text("this is no database" * 100)
-    answer = await settled(box, question(tmp_path), 5)
+    answer = await ask_approver(box, question(tmp_path), 5)
     assert answer.kind == "no"
 
 
@@ -335,7 +335,7 @@ def test_a_settings_file_that_is_broken_is_left_as_it_is(tmp_path: Path) -> None
 
 
 def test_many_processes_remember_without_losing_a_rule(tmp_path: Path) -> None:
-    code = "import sys; from surehand.policy.remembering import remember; remember(f'Bash(x{sys.argv[1]}:*)')"
+    code = "import sys; from surehand.policy.approvals.remember import remember; remember(f'Bash(x{sys.argv[1]}:*)')"
     running = [subprocess.Popen([sys.executable, "-c", code, str(number)]) for number in range(6)]
     assert [process.wait(30) for process in running] == [0] * 6
     rules = tomllib.loads(Path(locations.user_settings()).read_text())["permissions"]["rules"]

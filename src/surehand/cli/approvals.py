@@ -11,7 +11,7 @@ from typing import Any
 
 from surehand.cli import render
 from surehand.core.errors import StateError
-from surehand.policy.mailbox import FILE, Mailbox
+from surehand.policy.approvals.mailbox import FILE, Mailbox
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def _one(rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
 def _answer(options: Namespace, row: dict[str, Any]) -> int:
     import getpass
 
-    from surehand.policy.question import Answer
+    from surehand.policy.approvals.question import Answer
 
     kind = options.kind if options.action == "allow" else "no"
     if kind in ("session", "always") and not row["suggestion"]:

@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from surehand.cli import render
-from surehand.policy.question import Answer
+from surehand.policy.approvals.question import Answer
 
 if TYPE_CHECKING:
     from surehand.cli.screen import Screen
-    from surehand.policy.question import Approver, Question
+    from surehand.policy.approvals.question import Approver, Question
 
 
 class Deferred:

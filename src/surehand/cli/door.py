@@ -15,7 +15,7 @@ from surehand.cli import render
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
-    from surehand.policy.approval import Answer, Approver, Question
+    from surehand.policy.approvals import Answer, Approver, Question
 
 T = TypeVar("T")
 PATIENCE_S = 5.0
@@ -110,14 +110,14 @@ def _says_something(record: dict[str, Any]) -> bool:
 
 def approver(options: Namespace, app: Surehand) -> Approver:
     """Return who answers questions for a command: the person at the terminal, another process, both, or nobody."""
-    from surehand.policy.approval import First, Nobody
+    from surehand.policy.approvals import First, Nobody
 
     elsewhere = mailbox(app) if wants_mailbox(options, app) else None
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or options.json:
         return elsewhere or Nobody(
             "with `--approvals mailbox` the call waits for `surehand approvals` in another terminal"
         )
-    from surehand.policy.terminal import Terminal
+    from surehand.policy.approvals.terminal import Terminal
 
     here = Terminal(style=render.question)
     return First(here, _Elsewhere(elsewhere)) if elsewhere else here
@@ -143,7 +143,7 @@ def wants_mailbox(options: Namespace, app: Surehand) -> bool:
 
 def mailbox(app: Surehand) -> Approver:
     """Return the approver that waits for `surehand approvals`, and says so."""
-    from surehand.policy.mailbox import Mailbox
+    from surehand.policy.approvals.mailbox import Mailbox
 
     def tell(name: str, question: Question) -> None:
         how = f"surehand approvals show {name}; then allow {name}, or deny {name}"

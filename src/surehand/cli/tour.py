@@ -131,7 +131,7 @@ def _bytes(guide: _Guide, name: str) -> bytes:
 
 async def _walk(workspace: str) -> int:
     from surehand.app import Surehand
-    from surehand.policy.approval import Nobody
+    from surehand.policy.approvals import Nobody
 
     async with Surehand(
         workspace, approver=Nobody(), mode="accept-edits", allow=["Undo", "Redo", "Bash(sed:*)"]

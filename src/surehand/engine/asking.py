@@ -21,7 +21,7 @@ from surehand.core.tool import Flag, Preview, Tool
 from surehand.engine.own_word import with_own_word
 from surehand.engine.trials import Settled, Trials, tell
 from surehand.engine.workers import Workers
-from surehand.policy.approval import Answer, Approver, Nobody, Question, digest, settled
+from surehand.policy.approvals import Answer, Approver, Nobody, Question, ask_approver, digest
 from surehand.policy.paths import Roots
 from surehand.policy.policy import Decision, Policy, Request
 
@@ -220,7 +220,7 @@ class Asking:
         )
         began = perf_counter()
         try:
-            answer = await settled(self.approver, question, session.settings.permissions.approval_timeout)
+            answer = await ask_approver(self.approver, question, session.settings.permissions.approval_timeout)
         finally:
             self.waited_s[call.id] = self.waited_s.get(call.id, 0.0) + perf_counter() - began
         trial = trials.meant(answer.trial, shown) if answer.kind != "no" else None

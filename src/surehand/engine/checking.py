@@ -22,7 +22,7 @@ from surehand.engine.arguments import mended
 from surehand.engine.asking import Asking
 from surehand.engine.failures import unknown
 from surehand.engine.own_word import narrowed
-from surehand.policy.approval import Nobody
+from surehand.policy.approvals import Nobody
 from surehand.policy.policy import Decision, JudgedEffect, Policy, Request
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from surehand.engine.executor import Executor
 from surehand.mcp.client.config import Configured, expanded
 from surehand.mcp.client.servers import Servers
 from surehand.mcp.modules import AppWithRegistry, ModuleServer, create_mcp_servers
-from surehand.policy.approval import Question, digest, settled
+from surehand.policy.approvals import Question, ask_approver, digest
 from surehand.policy.policy import Decision, Policy
 
 Verdict = tuple[Literal["allow", "deny", "ask"], str]
@@ -162,7 +162,7 @@ class Application:
         cwd = app.session.cwd
         question = Question(call, name, decision, None, digest(name, "", args, cwd), cwd=cwd)
         limit_s = app.session.settings.permissions.approval_timeout
-        answer = await settled(app.executor.asking.approver, question, limit_s)
+        answer = await ask_approver(app.executor.asking.approver, question, limit_s)
         if answer.kind == "no":
             return "deny", answer.reason or "the user said no"
         if answer.kind in ("session", "always"):

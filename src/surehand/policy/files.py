@@ -16,7 +16,6 @@ import fnmatch
 import os
 import shlex
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -37,6 +36,8 @@ def read_rules(path: str, source: RuleSource, *, check: bool = True) -> list[Rul
     text = read_text(path)
     if text is None:
         return []
+    import tomllib  # lazy: 5 ms, and most folders have no such file
+
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Progress
-from surehand.policy.approval import Answer, Question
+from surehand.policy.approvals import Answer, Question
 
 REPORTS_LIMIT: Final = 200
 """Reports that may wait for a slow client; older ones are dropped."""

@@ -22,7 +22,7 @@ from surehand.core.session import Session
 from surehand.core.view import Selection
 from surehand.engine.bus import Bus
 from surehand.mcp.server.calls import LEVELS, Asked, AsksClient, ClientCall, Log, LogLevel
-from surehand.policy.approval import Approver
+from surehand.policy.approvals import Approver
 
 IDLE_S: Final = 1800.0
 """A client that has not been heard of for so long is gone; what it left running ends."""

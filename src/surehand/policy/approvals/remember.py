@@ -1,41 +1,39 @@
-"""Remembering "always": a rule added to the user's own settings file, atomically, the rest of it left as it is."""
+"""Remember "always": a rule added to the user's own settings file, atomically, the rest of it left as it is."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
 
 from surehand.core.errors import RuleError, StateError
+from surehand.policy.rules import parse_rule
 from surehand.state import locations
 
 
 def remember(rules: str, path: str | None = None) -> None:
     """Add allow rules, one a line, to the user's settings file (never to a project's)."""
-    from surehand.policy.rules import parse_rule
-
     parsed = [parse_rule("allow", line) for line in rules.splitlines() if line.strip()]
     path = os.path.realpath(path or locations.user_settings())
     locations.private_dir(os.path.dirname(path))
     with open(f"{path}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        before = _text(path)
-        known = _known(before, path)
+        before = _read_settings(path)
+        known = _allowed_rules(before, path)
         added = [rule.text for rule in parsed if rule.text not in known]
         if added:
-            after = before + ("" if before.endswith("\n") or not before else "\n") + "".join(map(_table, added))
-            _known(after, path)  # what would not parse is never written
-            _replace(path, after)
+            after = before + ("" if before.endswith("\n") or not before else "\n") + "".join(map(_rule_table, added))
+            _allowed_rules(after, path)  # what would not parse is never written
+            _replace_settings(path, after)
 
 
-def _table(rule: str) -> str:
-    import json
-
+def _rule_table(rule: str) -> str:
     day = time.strftime("%Y-%m-%d")
     return f'\n[[permissions.rules]]\nallow = {json.dumps(rule)}\nreason = "approved on {day}"\n'
 
 
-def _text(path: str) -> str:
+def _read_settings(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -45,7 +43,7 @@ def _text(path: str) -> str:
         raise StateError(f"{path} cannot be read, so nothing was added to it: {problem}") from None
 
 
-def _known(text: str, path: str) -> set[str]:
+def _allowed_rules(text: str, path: str) -> set[str]:
     import tomllib
 
     try:
@@ -56,7 +54,7 @@ def _known(text: str, path: str) -> set[str]:
         raise RuleError(f"{path} is not valid, so nothing was added to it: {problem}") from None
 
 
-def _replace(path: str, text: str) -> None:
+def _replace_settings(path: str, text: str) -> None:
     fresh = f"{path}.{os.getpid()}.new"
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

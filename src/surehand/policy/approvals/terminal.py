@@ -10,8 +10,8 @@ from typing import Final
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Trial
 from surehand.files.sanitize import visible
+from surehand.policy.approvals.question import Answer, AnswerKind, Question
 from surehand.policy.echo import echoing
-from surehand.policy.question import Answer, AnswerKind, Question
 
 _KEYS: Final[dict[str, AnswerKind]] = {
     "y": "once",

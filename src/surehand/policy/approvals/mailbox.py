@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from surehand.core.call import new_id
 from surehand.core.errors import StateError
-from surehand.policy.question import Answer, Question
+from surehand.policy.approvals.question import Answer, Question
 
 if TYPE_CHECKING:
     import sqlite3

@@ -1,0 +1,210 @@
+"""The question about a call, and its answer: shown safe to print, and bound to exactly what would run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, Protocol
+
+from surehand.core.call import ToolCall
+from surehand.core.effects import (
+    Connect,
+    DeletePath,
+    Effect,
+    ReadPath,
+    RemoteCall,
+    RunCommand,
+    StartAgent,
+    Unreadable,
+    WritePath,
+)
+from surehand.core.frozen import frozen
+from surehand.core.tool import Preview
+from surehand.files.sanitize import mark_lookalikes, visible
+from surehand.policy.decision import Decision
+
+AnswerKind = Literal["once", "session", "always", "no"]
+SHOWN_CHARACTERS = 20_000
+
+
+@frozen
+class Question:
+    """One call that needs permission, and all a person needs to judge it."""
+
+    call: ToolCall
+    tool: str
+    decision: Decision
+    preview: Preview | None
+    digest: str
+    origins: tuple[str, ...] = ()
+    """Where text in this session came from; anything but the workspace may have put words into the model's mouth."""
+    cwd: str = ""
+    agent: str = ""
+    """Which sub-agent asks; empty for the conversation itself."""
+    try_first: Callable[[], Awaitable[Preview | None]] | None = None
+    """Runs the call on a copy and shows the difference, where that is possible but too costly to do unasked. What it
+    returns has a `trial` whose id an answer may name."""
+
+    def text(self) -> str:
+        """Return exactly what a person is shown: no control or invisible character is left raw."""
+        return question_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "call": self.call.to_dict(),
+            "tool": self.tool,
+            "decision": self.decision.to_dict(),
+            "digest": self.digest,
+            "origins": list(self.origins),
+            "cwd": self.cwd,
+            "agent": self.agent,
+            "text": self.text(),
+        }
+
+
+@frozen
+class Answer:
+    """What the approver said. `args` are changed arguments, judged again; `rule` is what to remember instead of the
+    suggestion.
+
+    A yes to a call that was tried on a copy makes real what that showed, without running it again: `trial` names it,
+    None is the one the question itself shows, and an empty text has the call run anew.
+    """
+
+    kind: AnswerKind
+    reason: str = ""
+    args: Mapping[str, Any] | None = None
+    rule: str | None = None
+    trial: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        shown: dict[str, Any] = {"kind": self.kind, "reason": self.reason, "rule": self.rule, "trial": self.trial}
+        return shown | ({"args": dict(self.args)} if self.args is not None else {})
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Answer:
+        """Return what plain data stands for."""
+        if data.get("kind") not in ("once", "session", "always", "no"):
+            return cls("no", f"the answer {data.get('kind')!r} is none of once, session, always, no")
+        return cls(data["kind"], str(data.get("reason") or ""), data.get("args"), data.get("rule"), data.get("trial"))
+
+
+class Approver(Protocol):
+    """Whoever answers: a terminal, a console, a client, a function."""
+
+    async def ask(self, question: Question) -> Answer:
+        """Return the answer to a question."""
+        ...
+
+
+def digest(tool: str, version: str, args: Mapping[str, Any], cwd: str) -> str:
+    """Return the digest an approval is bound to; anything that differs in what runs makes another one."""
+    facts = json.dumps([tool, version, args, cwd], sort_keys=True, ensure_ascii=True, default=repr)
+    return hashlib.sha256(facts.encode()).hexdigest()
+
+
+# -- the words of a question ------------------------------------------------------------------------------------------
+
+
+def question_text(question: Question) -> str:
+    """Return the whole question, every character of it printable."""
+    decision = question.decision
+    parts = [f"{_one_line(question.tool)} asks for permission: {_one_line(decision.reason)}"]
+    if kind := _command_class(decision):
+        parts.append(f"The command {kind}.")
+    if question.call.source not in ("user", "cli"):
+        agent = f" (sub-agent: {_one_line(question.agent)})" if question.agent else ""
+        parts.append(f"Asked by: {question.call.source}{agent}")
+    foreign = sorted(origin for origin in question.origins if origin != "workspace")
+    if foreign:
+        parts.append(f"Text from {visible(', '.join(foreign), lines=False)} has entered this session.")
+    parts.append(_arguments(question.call.args, in_diff=bool(question.preview and question.preview.diff)))
+    effects = [f"  {effect_line(each.effect)}" for each in decision.judged if each.effect is not None]
+    if effects:
+        parts.append("It would:\n" + "\n".join(dict.fromkeys(effects)))
+    if question.preview is not None:
+        shown = question.preview.diff or question.preview.text
+        parts.append(_truncate(visible(shown.rstrip("\n"))))
+    return "\n".join(part for part in parts if part)
+
+
+def _command_class(decision: Decision) -> str:
+    """Say what a shell command does by its class: that of the least safe of its parts."""
+    effects = [each.effect for each in decision.judged]
+    commands = [effect for effect in effects if isinstance(effect, RunCommand)]
+    implied = {effect for command in commands for effect in command.implies}
+    kinds = {command.kind for command in commands if command.kind}
+    if commands and any(isinstance(effect, WritePath) and effect not in implied for effect in effects):
+        kinds.add("write")  # by a redirection
+    if not kinds:
+        return ""
+    from surehand.shell.classes import MEANINGS  # lazy: the package of the shell, about 30 ms; commands alone need it
+
+    return [meaning for kind, meaning in MEANINGS.items() if kind in kinds][-1]
+
+
+def _arguments(args: Any, *, in_diff: bool) -> str:
+    command = args.get("command")
+    if isinstance(command, str):
+        rest = {key: value for key, value in args.items() if key != "command"}
+        shown = "\n".join(
+            f"  $ {line}" if not at else f"    {line}" for at, line in enumerate(_argument_lines(command))
+        )
+        return shown + (f"\n  with {_plain_argument(rest)}" if rest else "")
+    return "\n".join(f"  {_one_line(str(key))}: {_argument(value, in_diff)}" for key, value in args.items())
+
+
+def _one_line(text: str) -> str:
+    """Return text that belongs on one line, with what is not what it seems written out."""
+    return mark_lookalikes(visible(text, lines=False))
+
+
+def _argument(value: Any, in_diff: bool) -> str:
+    """Return an argument as it is; what the diff shows anyway is named by its size."""
+    if in_diff and isinstance(value, str) and ("\n" in value or len(value) > 200):
+        return f"({len(value):,} characters, see the changes below)"
+    return _plain_argument(value)
+
+
+def _argument_lines(text: str) -> list[str]:
+    # Only a real line feed may begin a line on the screen: other breaks are written out.
+    return [_one_line(line) for line in _truncate(text).split("\n")]
+
+
+def _plain_argument(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    lines = _argument_lines(text)
+    return lines[0] if len(lines) == 1 else "\n" + "\n".join(f"    {line}" for line in lines)
+
+
+def _truncate(text: str) -> str:
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    half = SHOWN_CHARACTERS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters not shown ...]\n{text[-half:]}"
+
+
+def effect_line(effect: Effect) -> str:
+    """Return one effect in words."""
+    match effect:
+        case ReadPath(path, recursive):
+            line = f"read {path}" + (" and all below it" if recursive else "")
+        case WritePath(path, recursive):
+            line = f"write {path}" + (" and anything below it" if recursive else "")
+        case DeletePath(path, recursive):
+            line = f"delete {path}" + (" and all below it" if recursive else "")
+        case Connect(host, port, url):
+            line = f"connect to {url or (f'{host}:{port}' if port else host)}"
+        case RunCommand(words):
+            line = f"run {shlex.join(words)}"
+        case Unreadable(reason):
+            line = f"do something that cannot be known beforehand: {reason}"
+        case RemoteCall(server, tool):
+            line = f"call {tool} on the server {server}"
+        case StartAgent(profile):
+            line = f"start the sub-agent {profile}"
+    return _one_line(line)
