@@ -20,7 +20,7 @@ from surehand.core.session import Session
 from surehand.core.settings import Settings
 from surehand.core.tool import Tool
 from surehand.core.view import Selection
-from surehand.engine.asking import Asking
+from surehand.engine.ask import Asking
 from surehand.engine.bus import Bus
 from surehand.engine.executor import Executor
 from surehand.engine.extensions import Extension, Extensions

@@ -13,7 +13,7 @@ import pytest
 
 from surehand.cli.main import main
 from surehand.cli.stats import spread
-from surehand.engine.sketch import Sketch
+from surehand.engine.metrics import Sketch
 
 
 class Command:

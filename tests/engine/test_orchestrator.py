@@ -15,8 +15,7 @@ from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.settings import ConcurrencySettings, EngineSettings, Settings, ToolSettings
 from surehand.core.tool import Tool, tool
-from surehand.engine.orchestrator import batches, run_all
-from surehand.engine.repeats import _ordinal
+from surehand.engine.orchestrator import _ordinal, batches, run_all
 from surehand.testing import scratch_app
 
 

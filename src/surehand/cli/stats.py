@@ -10,8 +10,7 @@ from surehand.cli import render
 
 if TYPE_CHECKING:
     from surehand.engine.figures import ToolMetrics
-    from surehand.engine.metrics import Record
-    from surehand.engine.sketch import Sketch
+    from surehand.engine.metrics import Record, Sketch
     from surehand.engine.tuning import Advice
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -223,7 +223,7 @@ def _page(row: dict[str, Any]) -> str:
 
 def _unknown(options: Namespace, names: list[str]) -> int:
     from surehand.core.call import ToolError
-    from surehand.engine.failures import unknown
+    from surehand.engine.errors import unknown
 
     error = ToolError.of(unknown(options.name, names))
     if render.as_json(options):

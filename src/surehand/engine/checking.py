@@ -19,9 +19,8 @@ from surehand.core.names import split_full_name
 from surehand.core.schema import InvalidArguments
 from surehand.core.tool import Tool
 from surehand.engine.arguments import mended
-from surehand.engine.asking import Asking
-from surehand.engine.failures import unknown
-from surehand.engine.own_word import narrowed
+from surehand.engine.ask import Asking, narrowed
+from surehand.engine.errors import unknown
 from surehand.policy.approvals import Nobody
 from surehand.policy.policy import Decision, JudgedEffect, Policy, Request
 

@@ -9,33 +9,30 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.call import BROKEN_ARGUMENTS, Parent, ToolCall, ToolResult
+from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, Progress
 from surehand.core.schema import InvalidArguments
 from surehand.core.tool import Tool
-from surehand.engine.asking import Asking
+from surehand.engine.ask import Asking, drop, narrow
 from surehand.engine.bus import Bus
+from surehand.engine.children import make_child_call, refuse_wider
 from surehand.engine.deadlines import Deadlines
+from surehand.engine.errors import CLOSED, SWITCHED_OFF, closed, crashed, failed, given_up, missing, timed_out
 from surehand.engine.extensions import Extensions
-from surehand.engine.failures import CLOSED, SWITCHED_OFF, closed, crashed, failed, given_up, missing, timed_out
-from surehand.engine.limits import cut
 from surehand.engine.prepared import Ledger, Meter, Middleware, Prepared, Proceed, View
 from surehand.engine.readiness import Readiness
-from surehand.engine.running import STOPPED, Overrun, Run, checked, checks_itself, runner, within
-from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, ordered
-from surehand.engine.trials import drop
-from surehand.engine.turns import Turns
-from surehand.engine.underway import Underway
+from surehand.engine.running import STOPPED, Overrun, Run, Underway, checked, checks_itself, runner, within
+from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, Turns, ordered
 from surehand.engine.workers import Workers
-from surehand.policy.policy import Decision, Policy
+from surehand.policy.policy import Policy
 from surehand.registry.lifecycle import Life, Lifecycle
 
 if TYPE_CHECKING:
@@ -182,7 +179,7 @@ class Executor:
             ctx, args, repairs = await self._parsed(call, tool, session)
             decision = await self.asking.decide(tool, args, ctx, self.workers)
             if tool.check_permission is not None:
-                decision, _ = await self._own_word(tool, args, ctx, decision)
+                decision, _ = await narrow(tool, args, ctx, decision, self.workers)
             if decision.verdict == "deny":
                 raise self.asking.refusal(tool, decision)
             self.asking.refuse_look_outside(tool, decision, session)
@@ -291,14 +288,14 @@ class Executor:
         told: tuple[str, ...] = (),
     ) -> Prepared:
         ctx, args, repairs = await self._parsed(call, tool, session)
-        ctx.loop, ctx.make_call = asyncio.get_running_loop(), partial(_make_child_call, self, tool, args)
+        ctx.loop, ctx.make_call = asyncio.get_running_loop(), partial(make_child_call, self, tool, args)
         if facts is not None:
             ctx.go_on_from(facts)
         if call.parent is not None:
-            _refuse_wider(call.parent, tool, args, ctx)
+            refuse_wider(call.parent, tool, args, ctx)
         decision = await self.asking.decide(tool, args, ctx, self.workers)
         if tool.check_permission is not None:
-            decision, other = await self._own_word(tool, args, ctx, decision)
+            decision, other = await narrow(tool, args, ctx, decision, self.workers)
             if other is not None and decision.verdict != "deny":  # another call: judged from the start
                 if len(told) >= CHANGES_LIMIT:
                     raise ToolFailure(f"{tool.name} changes its arguments again and again", code="permission_denied")
@@ -324,13 +321,6 @@ class Executor:
         if trial is not None:
             timeout = max(timeout, APPLYING_S)
         return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs, trial)
-
-    async def _own_word(
-        self, tool: Tool, args: Any, ctx: ToolContext, decision: Decision
-    ) -> tuple[Decision, Mapping[str, Any] | None]:
-        from surehand.engine.own_word import narrow
-
-        return await narrow(tool, args, ctx, decision, self.workers)
 
     async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
         if inspect.iscoroutinefunction(tool.check):
@@ -461,7 +451,7 @@ class Executor:
             meta["repaired"] = list(prepared.repairs)
         output, limit = result.output, session.settings.engine.output_limit
         if len(output) > limit:
-            output, meta["truncated"] = cut(output, limit), True
+            output, meta["truncated"] = truncate_middle(output, limit), True
         if prepared is not None and (origin := meta.get("origin") or prepared.tool.origin):
             meta["origin"] = origin
             if origin != "workspace":
@@ -488,34 +478,29 @@ def _wrapped(layer: Middleware, inner: Proceed) -> Proceed:
     return proceed
 
 
-def _make_child_call(
-    executor: Executor, tool: Tool, own_args: Any, ctx: ToolContext, name: str, args: Mapping[str, Any], listed: bool
-) -> Coroutine[Any, Any, ToolResult]:
-    from surehand.engine.children import make_child_call
-
-    return make_child_call(executor, tool, own_args, ctx, name, args, listed)
-
-
 async def _with_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
-    from surehand.engine.keeping import record_compensation
+    from surehand.engine.record_changes import record_compensation
 
     return await asyncio.to_thread(record_compensation, prepared, result)
 
 
-def _refuse_wider(parent: Parent, tool: Tool, args: Any, ctx: ToolContext) -> None:
-    from surehand.engine.children import refuse_wider
-
-    refuse_wider(parent, tool, args, ctx)
-
-
 def _broken(tool: Tool, call: ToolCall) -> ToolFailure:
-    from surehand.engine.arguments import broken
+    from surehand.engine.arguments import broken  # lazy: the repair of arguments, 5 ms; most calls need none
 
     return broken(tool, call)
 
 
 def _repaired(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
     """Mend what plainly means one thing; otherwise fail with every fault, its path and an example."""
-    from surehand.engine.arguments import mended
+    from surehand.engine.arguments import mended  # lazy: as above
 
     return mended(tool, call)
+
+
+def truncate_middle(text: str, limit: int) -> str:
+    """Return at most about `limit` characters: 80% from the head, 20% from the tail, and a note of what is gone."""
+    if len(text) <= limit:
+        return text
+    head = limit * 4 // 5
+    tail = limit - head
+    return f"{text[:head]}\n... {len(text) - limit:,} characters left out ...\n{text[-tail:]}"

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from surehand.core.frozen import frozen
-from surehand.engine.metrics import Record
+
+if TYPE_CHECKING:
+    from surehand.engine.metrics import Record
 
 
 @frozen

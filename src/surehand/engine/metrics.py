@@ -1,4 +1,4 @@
-"""What calls cost: counted in memory, at about a microsecond a call.
+"""Metrics of calls: what they cost, counted in memory, at about a microsecond a call.
 
 Times are kept in seconds. A bottleneck is a call that had to wait for a slot; rates are taken over a window of 60 s.
 Resources are known only of calls that ran in a process of their own: what tools do inside this process cannot be
@@ -8,10 +8,9 @@ told apart, and no figure is better than a made-up one. `engine.figures` makes f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import exp, floor, log
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
-
-from surehand.engine.sketch import Sketch
 
 if TYPE_CHECKING:
     from surehand.engine.figures import ToolMetrics
@@ -19,41 +18,58 @@ if TYPE_CHECKING:
 WINDOW_S: Final = 60.0
 UNKNOWN: Final = "(unknown)"
 """Calls of tools that do not exist count here: their names come from outside and are without end."""
-
-_SUMS: Final = (
-    "calls",
-    "failed",
-    "total_s",
-    "started",
-    "level_sum",
-    "bottlenecks",
-    "queue_s",
-    "bytes_out",
-    "measured",
-    "memory_sum",
-    "cpu_share_sum",
-    "io_operations",
-    "io_measured",
-    "cache_hits",
-    "cache_misses",
-)
-_PEAKS: Final = ("max_s", "max_running", "max_queue_s", "memory_peak", "busiest")
+_STEP: Final = log(1.04)
+_SCALE: Final = 1.0 / _STEP
+_LEAST: Final = 1e-7
+_MOST: Final = 1e7
 
 
-class Record:
-    """The running counts of one tool; `merge` adds those of another process."""
+class Sketch:
+    """Durations in a few hundred counters, by the logarithm of their size: quantiles within 2%, whatever is put in.
 
-    # No dataclass: making one of this size costs more at start than all counting of a short run.
-    __slots__ = (
-        *_SUMS,
-        *_PEAKS,
-        "errors",
-        "pane",
-        "pane_before",
-        "pane_began",
-        "running",
-        "sketch",
-    )
+    Sketches of several processes can be added.
+    """
+
+    __slots__ = ("counts",)
+
+    def __init__(self, counts: Mapping[int, int] | None = None) -> None:
+        self.counts: dict[int, int] = dict(counts or {})
+
+    def add(self, seconds: float) -> None:
+        """Count one value."""
+        place = floor(log(seconds) * _SCALE) if _LEAST < seconds < _MOST else _edge(seconds)
+        self.counts[place] = self.counts.get(place, 0) + 1
+
+    def quantile(self, share: float) -> float:
+        """Return the value below which `share` (0 to 1) of all values lie; 0 when there are none."""
+        total = sum(self.counts.values())
+        if not total:
+            return 0.0
+        wanted, seen = share * total, 0
+        for place in sorted(self.counts):
+            seen += self.counts[place]
+            if seen >= wanted:
+                return _value(place)
+        return _value(max(self.counts))
+
+    def merge(self, other: Sketch) -> None:
+        """Add the values of another sketch."""
+        for place, count in other.counts.items():
+            self.counts[place] = self.counts.get(place, 0) + count
+
+
+def _edge(seconds: float) -> int:
+    return floor(log(_LEAST if seconds < 1 else _MOST) * _SCALE)
+
+
+def _value(place: int) -> float:
+    return exp((place + 0.5) * _STEP)
+
+
+class _Sums:
+    """What is added up over calls, and over processes."""
+
+    __slots__ = ()
     calls: int
     failed: int
     total_s: float
@@ -69,12 +85,29 @@ class Record:
     io_measured: int
     cache_hits: int
     cache_misses: int
+
+
+class _Peaks:
+    """Of what the most is known."""
+
+    __slots__ = ()
     max_s: float
     max_running: int
     max_queue_s: float
     memory_peak: int
     busiest: float
     """The most calls that ended within one pane of 60 s."""
+
+
+_SUMS: Final = tuple(_Sums.__annotations__)
+_PEAKS: Final = tuple(_Peaks.__annotations__)
+
+
+class Record(_Sums, _Peaks):
+    """The running counts of one tool; `merge` adds those of another process."""
+
+    # No dataclass: making one of this size costs more at start than all counting of a short run.
+    __slots__ = (*_SUMS, *_PEAKS, "errors", "pane", "pane_before", "pane_began", "running", "sketch")
 
     def __init__(self, pane_began: float = 0.0) -> None:
         for name in (*_SUMS, *_PEAKS):
@@ -217,14 +250,14 @@ class Metrics:
 
     def of(self, tool: str) -> ToolMetrics | None:
         """Return the figures of one tool, or None when it was never called."""
-        from surehand.engine.figures import figures
+        from surehand.engine.figures import figures  # lazy: 6 records, 2 ms; only for who reads them
 
         record = self.records.get(tool)
         return None if record is None else figures(tool, record, self._clock())
 
     def all(self) -> list[ToolMetrics]:
         """Return the figures of every tool that was called, in order of first call."""
-        from surehand.engine.figures import figures
+        from surehand.engine.figures import figures  # lazy: as above
 
         now = self._clock()
         return [figures(tool, record, now) for tool, record in list(self.records.items())]

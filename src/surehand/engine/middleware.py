@@ -47,7 +47,7 @@ class Layers:
         if own is not None and own.retry_attempts:
             chosen.append(Retry(own.retry_attempts))
         if tool.effects is not None and tool.read_only is not True and not tool.reversible:
-            from surehand.engine.keeping import Keeping
+            from surehand.engine.record_changes import Keeping
 
             chosen.append(Keeping())
         return chosen

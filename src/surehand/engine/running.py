@@ -1,4 +1,4 @@
-"""How one handler runs: on the loop, in a thread or in a process, and always under a deadline.
+"""Running one handler: on the loop, in a thread or in a process, and always under a deadline.
 
 An async handler gets a task of its own, so that one which swallows its cancellation can be left behind. A thread
 cannot be stopped, only left behind. A process is killed.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from surehand.core.call import ToolError, ToolResult
 from surehand.core.context import NOTHING_CHANGED, ToolContext
@@ -243,3 +243,60 @@ async def _end(task: asyncio.Task[ToolResult], grace_s: float) -> bool:
     if done and not task.cancelled():
         task.exception()  # retrieved, so that asyncio does not report it as forgotten
     return bool(done)
+
+
+# -- the calls under way ---------------------------------------------------------------------------------------------
+
+CLOSE_LIMIT_S: Final = CHANGE_LIMIT_S + 10.0
+"""How long closing waits for calls that it has stopped; one that outlasts this is recorded nowhere."""
+Caller: TypeAlias = asyncio.Task[Any]
+
+
+class Underway:
+    """The tasks inside a call at the moment: counted while they run, stopped and awaited on closing."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._callers: dict[Caller, int] = {}
+        self._stopped: set[Caller] = set()
+        self._all_ended = asyncio.Event()
+
+    def begin(self) -> Caller | None:
+        """Count the current task in; a call may be made inside another by the same task."""
+        caller = asyncio.current_task()
+        if caller is not None:
+            self._callers[caller] = self._callers.get(caller, 0) + 1
+        return caller
+
+    def end(self, caller: Caller | None) -> None:
+        """Count a task out."""
+        if caller is None:
+            return
+        depth = self._callers.pop(caller) - 1
+        if depth:
+            self._callers[caller] = depth
+            return
+        self._stopped.discard(caller)
+        if self.closed and not self._callers:
+            self._all_ended.set()
+
+    def take_stop(self) -> bool:
+        """Tell whether a cancellation is ours alone, meant for the call; then its task itself is not cancelled."""
+        caller = asyncio.current_task()
+        if caller is None or caller not in self._stopped:
+            return False
+        self._stopped.discard(caller)
+        return caller.uncancel() == 0
+
+    async def close(self) -> None:
+        """Refuse calls from now on; stop those under way and wait for their end."""
+        self.closed = True
+        for caller in self._callers.keys() - self._stopped:
+            self._stopped.add(caller)
+            caller.cancel()
+        if self._callers:
+            try:
+                async with asyncio.timeout(CLOSE_LIMIT_S):
+                    await self._all_ended.wait()
+            except TimeoutError:
+                pass

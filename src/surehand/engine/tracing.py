@@ -1,7 +1,7 @@
-"""OpenTelemetry: a span and a duration for every call, by the GenAI conventions (`execute_tool NAME`).
+"""Tracing by OpenTelemetry: a span and a duration for every call, by the GenAI conventions (`execute_tool NAME`).
 
 Only the API is a dependency; who collects the spans is the business of the program around us, or of the `otel` extra
-and the usual `OTEL_*` variables (`exporting`). The application asks for `tracing` only where one of them is there.
+and the usual `OTEL_*` variables (`export_as_told`). The application asks for `tracing` only where one of them is there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.call import ToolCall
 from surehand.core.errors import ToolFailure
@@ -19,6 +19,7 @@ from surehand.core.tool import Tool
 if TYPE_CHECKING:
     from surehand.core.settings import Settings
 
+_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 SCOPE: Final = "surehand"
 DURATION: Final = "gen_ai.client.operation.duration"
 # The bounds the conventions advise for this histogram, in seconds.
@@ -32,8 +33,6 @@ def tracing(settings: Settings) -> Tracing | None:
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     from opentelemetry import metrics, trace
-
-    from surehand.engine.exporting import export_as_told
 
     export_as_told()
     tracer = trace.get_tracer(SCOPE)
@@ -79,3 +78,65 @@ def attributes(call: ToolCall, tool: Tool) -> dict[str, str]:
 
 def _kind(problem: BaseException) -> str:
     return problem.code if isinstance(problem, ToolFailure) else type(problem).__name__
+
+
+# -- export: where spans and durations go when the program around us takes none ---------------------------------------
+
+# The collector is the one that the usual variables name, with the extra `otel`:
+#
+#     OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 surehand ask ...
+#
+# A program that sets OpenTelemetry up itself keeps what it has set up.
+
+
+def export_as_told() -> None:
+    """Send spans and durations where the variables say, where they say so and the extra `otel` is installed."""
+    if _is_wanted("TRACES"):
+        _export_spans()
+    if _is_wanted("METRICS"):
+        _export_durations()
+
+
+def _is_wanted(what: str) -> bool:
+    """Return whether a collector is named for traces or metrics; `none` as exporter switches one of them off."""
+    if os.environ.get(f"OTEL_{what}_EXPORTER", "otlp") != "otlp":
+        return False
+    return any(os.environ.get(name) for name in (_ENDPOINT, f"OTEL_EXPORTER_OTLP_{what}_ENDPOINT"))
+
+
+def _export_spans() -> None:
+    from opentelemetry import trace
+
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # pyright: ignore
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        return
+    provider = TracerProvider(resource=_resource())
+    provider.add_span_processor(BatchSpanProcessor(cast("Any", OTLPSpanExporter())))
+    trace.set_tracer_provider(provider)
+
+
+def _export_durations() -> None:
+    from opentelemetry import metrics
+
+    if type(metrics.get_meter_provider()).__name__ != "_ProxyMeterProvider":  # the API does not name it in public
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # pyright: ignore
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    except ImportError:
+        return
+    reader = PeriodicExportingMetricReader(cast("Any", OTLPMetricExporter()))
+    metrics.set_meter_provider(MeterProvider([reader], resource=_resource()))
+
+
+def _resource() -> Any:
+    from opentelemetry.sdk.resources import Resource
+
+    named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return Resource.create({} if named else {"service.name": "surehand"})

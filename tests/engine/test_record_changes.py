@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from surehand import DeletePath, Effect, Event, Tool, ToolContext, ToolFailure, WritePath, tool
-from surehand.engine import keeping
+from surehand.engine import record_changes
 from surehand.testing import scratch_app
 
 
@@ -109,7 +109,7 @@ async def test_a_folder_that_is_removed_comes_back_whole(tmp_path: Path) -> None
 
 
 async def test_more_than_can_be_kept_is_made_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "PATHS_LIMIT", 3)
+    monkeypatch.setattr(record_changes, "PATHS_LIMIT", 3)
     (tmp_path / "logs").mkdir()
     for number in range(9):
         (tmp_path / "logs" / f"{number}.log").write_text("x")

@@ -1,4 +1,4 @@
-"""Failures in words: what was wrong with a call, and what to do next."""
+"""Errors of the engine in words: what was wrong with a call, and what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Permission on the way of one call: state the facts, have them judged, ask where a question is due.
+"""Ask for permission on the way of one call: state the facts, have them judged, ask where a question is due.
 
 The policy decides, an approver answers; this module only carries facts to the one and questions to the other. An
 answer holds for exactly what was shown: tool, version, arguments and directory, by digest. Where a call was tried on a
@@ -7,8 +7,9 @@ copy, what the answer makes real is what that showed.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.core.context import ToolContext
 from surehand.core.effects import DeletePath, Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import changed
-from surehand.core.tool import Flag, Preview, Tool
-from surehand.engine.own_word import with_own_word
-from surehand.engine.trials import Settled, Trials, tell
+from surehand.core.events import EventKind
+from surehand.core.frozen import changed, frozen
+from surehand.core.tool import Flag, Permission, Preview, Tool, Trial
 from surehand.engine.workers import Workers
 from surehand.policy.approvals import Answer, Approver, Nobody, Question, ask_approver, digest
 from surehand.policy.paths import Roots
@@ -28,7 +28,8 @@ from surehand.policy.policy import Decision, Policy, Request
 if TYPE_CHECKING:
     from surehand.core.session import Session
 
-
+_STRICTNESS: Final = {"allow": 0, "ask": 1, "deny": 2}
+_KEPT: Final = "own word"
 _MUST_TRY: Final = "the settings want it tried, and what it changes looked at, before it is made real"
 _SHOWN_FIRST: Final = "what it changes is to be looked at before it is made real"
 
@@ -271,3 +272,113 @@ def _level(tool: Tool, effects: Sequence[Effect] | None) -> int:
 
 def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:
     return flag if isinstance(flag, bool) else flag(args, ctx)
+
+
+# -- dry runs made for a question ------------------------------------------------------------------------------------
+
+
+@frozen
+class Settled:
+    """What came of a question: changed arguments, to be judged anew, or the trial to make real instead of a run."""
+
+    args: Mapping[str, Any] | None = None
+    trial: Trial | None = None
+
+
+class Trials:
+    """The trials made for one question: the newest is kept until the answer, and dropped unless that wants it."""
+
+    def __init__(self, tool: Tool, ctx: ToolContext, preview: Callable[[], Awaitable[Preview | None]]) -> None:
+        self._tool = tool
+        self._ctx = ctx
+        self._preview = preview
+        self._newest: Trial | None = None
+
+    async def make(self) -> Preview | None:
+        """Try the call (once more)."""
+        await self.close()
+        shown = await self._preview()
+        self._newest = shown.trial if shown is not None else None
+        return shown
+
+    def meant(self, wanted: str | None, shown: Preview | None) -> Trial | None:
+        """Return the trial an answer is about: the one it names, or the one its question showed."""
+        trial = self._newest
+        if wanted is None:
+            return trial if trial is not None and shown is not None and shown.trial is trial else None
+        return trial if trial is not None and trial.id == wanted else None
+
+    def take(self, wanted: str | None, shown: Preview | None) -> Trial | None:
+        """Hand out the trial an answer is about; raise ToolFailure for one that is gone."""
+        trial = self.meant(wanted, shown)
+        if trial is None and (wanted or (wanted is None and shown is not None and shown.trial is not None)):
+            raise ToolFailure(
+                "the trial that was to be applied is gone: it was tried again since",
+                code="precondition_failed",
+                hint="Nothing was changed. Ask again.",
+            )
+        if trial is not None:
+            self._newest = None
+        return trial
+
+    async def close(self) -> None:
+        """Discard what was tried and not taken."""
+        if self._newest is not None:
+            trial, self._newest = self._newest, None
+            await drop(self._tool, self._ctx, trial)
+
+
+async def drop(tool: Tool, ctx: ToolContext, trial: Trial, *, applied: bool = False) -> None:
+    """Take a trial away: what it did is made real by now, or nobody wants it."""
+    await asyncio.shield(trial.drop())
+    tell("trial_applied" if applied else "trial_dropped", tool, ctx, trial)
+
+
+def tell(kind: EventKind, tool: Tool, ctx: ToolContext, trial: Trial, **data: Any) -> None:
+    """Say what became of a trial."""
+    ctx.session.emit(kind, tool=tool.name, call_id=ctx.call.id, trial=trial.id, **data)
+
+
+# -- a tool's own word (`check_permission`): it narrows what the policy decides, and never widens it -----------------
+
+
+async def narrow(
+    tool: Tool, args: Any, ctx: ToolContext, decision: Decision, workers: Workers
+) -> tuple[Decision, Mapping[str, Any] | None]:
+    """Return the decision as the tool narrows it, and the arguments it wants instead, if any."""
+    check = tool.check_permission
+    if check is None:
+        return decision, None
+    if inspect.iscoroutinefunction(check):
+        said = await check(args, ctx)
+    else:
+        said = await workers.submit(lambda: check(args, ctx))
+    return narrowed(tool, ctx, decision, said)
+
+
+def narrowed(tool: Tool, ctx: ToolContext, decision: Decision, said: Any) -> tuple[Decision, Mapping[str, Any] | None]:
+    """Apply a tool's word to a decision; raise ToolFailure for a word that is none."""
+    if said is None:
+        return decision, None
+    if not isinstance(said, Permission) or said.verdict not in _STRICTNESS:
+        raise ToolFailure(
+            f"check_permission of {tool.name} returned {said!r}, which is no Permission",
+            hint="This is a fault in the tool; the call was not made.",
+        )
+    ctx.once(_KEPT, lambda: said)
+    wanted = said.args if said.args is not None and dict(said.args) != dict(ctx.call.args) else None
+    if _STRICTNESS[said.verdict] <= _STRICTNESS[decision.verdict]:
+        return decision, wanted
+    reason = said.reason or f"{tool.name} itself says so"
+    # No rule answers this for good: the tool would say it again.
+    return changed(decision, verdict=said.verdict, reason=reason, suggestion=None), wanted
+
+
+def with_own_word(ctx: ToolContext, shown: Preview | None) -> Preview | None:
+    """Return what a question shows, with what the tool wants to be seen before everything else."""
+    said: Permission | None = ctx.once(_KEPT, lambda: None)
+    if said is None or not said.show:
+        return shown
+    if shown is None:
+        return Preview(said.show)
+    return changed(shown, text=f"{said.show}\n{shown.text}".rstrip())
