@@ -9,10 +9,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from surehand import tool
 from surehand.cli.main import COMMANDS
+from surehand.testing import scratch_app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -68,6 +71,31 @@ def test_the_readme_example_runs(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, "True 3"), done.stderr
+
+
+async def test_the_approver_of_the_sandbox_page_answers_for_every_tool(tmp_path: Path) -> None:
+    code = next(code for where, code in PYTHON if where.startswith("docs/sandbox.md") and "approver=decide" in code)
+    page: dict[str, Any] = {}
+    exec(compile(code, "docs/sandbox.md", "exec"), page)
+    (tmp_path / "a.txt").write_text("one\n")
+
+    @tool
+    def post(text: str) -> str:
+        "Post something, which cannot be tried."
+        return text
+
+    async with scratch_app(tmp_path, tools=[post], approver=page["decide"]) as app:
+        ran = await app.call("Bash", {"command": "echo two >> a.txt"})
+        failing = await app.call("Bash", {"command": "echo three >> a.txt; false"})
+        await app.call("Read", {"file_path": "a.txt"})
+        edited = await app.call("Edit", {"file_path": "a.txt", "old_string": "two", "new_string": "2"})
+        posted = await app.call("post", {"text": "hello"})
+    assert (ran.ok, edited.ok) == (True, True), (ran.output, edited.output)
+    assert failing.error is not None
+    assert failing.error.code == "permission_denied"
+    assert posted.error is not None
+    assert "only what was tried first is allowed" in posted.error.message + posted.error.hint
+    assert (tmp_path / "a.txt").read_text() == "one\n2\n"
 
 
 def test_the_programs_of_examples_compile() -> None:

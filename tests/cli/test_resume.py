@@ -16,6 +16,8 @@ import pytest
 from tests.providers.model_stub import Stub
 from tests.pty_terminal import Terminal
 
+from surehand.core.call import BROKEN_ARGUMENTS
+
 SUREHAND = [sys.executable, "-m", "surehand"]
 
 
@@ -147,3 +149,28 @@ def test_a_person_who_goes_on_is_told_what_was_interrupted(tmp_path: Path, stub:
         shown = terminal.wait_for("I will look first.")
         assert terminal.ended() == 0
     assert shown.count("the session was interrupted in Bash") == 1
+
+
+@pytest.mark.parametrize("wanted", ["Read", "nobody"])
+def test_how_broken_arguments_are_handed_over_is_seen_by_nobody(tmp_path: Path, stub: Stub, wanted: str) -> None:
+    home = Path(os.environ["SUREHAND_HOME"])
+    home.mkdir(parents=True)
+    seen = tmp_path / "hook.txt"
+    (home / "config.toml").write_text(f'[[hooks]]\nevent = "before"\ncommand = "cat >> {seen}"\n')
+    broken = '{"file_path": "a.txt'
+    stub.script = [{"calls": [("a", wanted, broken)]}, {"text": "sorry"}, {"text": "resumed"}]
+    asking = [*SUREHAND, "ask", "look", "--session", "s", "--json"]
+    done = subprocess.run(
+        asking, cwd=tmp_path, env=stub.environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    shown = json.loads(done.stdout)
+    assert shown["toolCalls"][0]["args"] == {}
+    assert shown["toolError"]["code"] in ("invalid_args", "tool_not_found")
+    assert resumed(stub, tmp_path)["answer"] == "resumed"  # from the journal
+    if wanted == "Read":
+        assert broken in told(stub)[0]  # what the model wrote is told to it
+    sent = json.dumps(stub.requests)
+    kept = "".join(path.read_text(errors="replace") for path in home.rglob("*") if path.is_file())
+    assert "broken_args" in kept  # the journal keeps what came
+    for text in (done.stdout, done.stderr, sent, kept, seen.read_text() if seen.exists() else ""):
+        assert BROKEN_ARGUMENTS not in text

@@ -11,6 +11,7 @@ import pytest
 from surehand.core.session import Session
 from surehand.core.tool import Health, Tool, tool
 from surehand.engine.health import UNHEALTHY_LIMIT, HealthMonitor
+from surehand.registry.lifecycle import IllegalTransition, State
 from surehand.registry.registry import Registry
 from surehand.testing import scratch_app
 
@@ -213,6 +214,14 @@ async def test_a_failed_initialisation_is_said_once_and_clearly() -> None:
         assert "could not be initialised: no such device" in first.error.message
         assert "t is failed (no such device)" in second.error.message
         assert app.registry.lifecycle.state("t") == "failed"
+        assert second.error.hint.startswith("It stays out until it is registered again")
+        back: tuple[State, ...] = ("ready", "initializing", "registered")
+        for move in back:  # and nothing else brings it back, as the hint says
+            with pytest.raises(IllegalTransition):
+                app.registry.lifecycle.move("t", move)
+        app.registry.unregister("t")
+        app.registry.register(make())
+        assert (await app.call("t")).ok
 
 
 async def test_checks_on_an_interval_are_a_setting_and_end_with_the_application() -> None:

@@ -810,3 +810,9 @@ def test_what_writes_runs_or_connects_is_never_read_only(command: str) -> None:
     report = understand(command, "/work/space", home="/home/user")
     assert not report.read_only
     assert report.reasons
+
+
+@pytest.mark.parametrize("pattern", ["@(a|.env)", "?(.)env", "!(a.txt)", "+([a-z.])", "*(.)env"])
+def test_an_extended_pattern_is_never_read_as_if_it_were_plain(pattern: str) -> None:
+    for command in (f"cat {pattern}", f"x='{pattern}'; cat $x", f"rm {pattern}", f"shopt -s extglob; cat {pattern}"):
+        assert not understand(command, "/work/space", home="/home/user").read_only, command

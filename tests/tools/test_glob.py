@@ -215,3 +215,11 @@ async def test_a_whole_repository_is_listed_as_git_lists_it(desk: Desk) -> None:
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=desk.root, capture_output=True, check=True
     )
     assert set(await names(desk, "**")) == set(listed.stdout.decode().split())
+
+
+async def test_an_extended_pattern_that_finds_nothing_is_explained(desk: Desk) -> None:
+    result = await desk.call("Glob", pattern="*.@(py|md)")
+    assert "@(py|md) is read as plain text, {a,b} stands for one of several" in result.output
+    assert await names(desk, "*.{py,md}") == ["a.py", "e.md"]
+    desk.put("f(1).txt", "")
+    assert await names(desk, "f(1).*") == ["f(1).txt"]

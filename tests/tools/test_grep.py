@@ -17,6 +17,7 @@ from tests.tools.searching import TOOLS, Desk
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.search import search
+from surehand.tools.grep import HEAD_MAXIMUM
 
 
 @pytest.fixture
@@ -446,3 +447,17 @@ async def test_a_file_of_one_monstrous_line_does_not_abort_a_search(desk: Desk, 
     assert len(found.output) < 5_000
     assert f"big.txt:{head.count(bytes([10])) + 1}" in (await desk.call("Grep", pattern="xy", path="big.txt")).output
     assert "big.txt:1" in (await desk.call("Grep", pattern="xyxy", output_mode="count")).output
+
+
+async def test_a_head_limit_over_its_maximum_is_clamped_and_said(desk: Desk) -> None:
+    desk.put("long.txt", "plum\n" * 3)
+    result = await desk.call("Grep", pattern="plum", head_limit=10**9)
+    assert result.output.count("plum") == 3
+    assert result.data["head_limit"] == HEAD_MAXIMUM
+    assert result.output.endswith(f"(head_limit=1,000,000,000 is over its maximum; {HEAD_MAXIMUM:,} was used)")
+
+
+async def test_an_extended_pattern_that_finds_nothing_is_explained(desk: Desk) -> None:
+    result = await desk.call("Grep", pattern="import", glob="*.@(py|txt)")
+    assert "@(py|txt) is read as plain text, {a,b} stands for one of several" in result.output
+    assert (await desk.call("Grep", pattern="import", glob="*.{py,txt}")).output.count("import") == 4

@@ -25,7 +25,7 @@ def answer(outcome: Outcome, *, session: str, model: dict[str, str], cost: float
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "name": call.name, "args": dict(call.args), "source": call.source}
+    return {"id": call.id, "name": call.name, "args": call.shown_args, "source": call.source}
 
 
 def _result(call: ToolCall, result: ToolResult) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Agent:
         self.last_activity = event.at
         if event.kind == "call_started":
             self.tool_calls += 1
-            self.hear(f"[{event.tool}] {_subject(event.data['call'].args)}".rstrip())
+            self.hear(f"[{event.tool}] {_subject(event.data['call'].shown_args)}".rstrip())
         elif event.kind == "message" and event.data.get("usage") is not None:
             self.tokens += event.data["usage"].total
             self.hear(event.data["message"].text)

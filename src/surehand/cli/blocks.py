@@ -24,7 +24,7 @@ _IN_THE_DIFF: Final = ("content", "old_string", "new_string", "edits", "new_sour
 
 def title(call: ToolCall, columns: int) -> tuple[str, str]:
     """Return a call's name, and what it is about, on one line that fits."""
-    args = dict(call.args)
+    args = call.shown_args
     subject = next((name for name in _SUBJECTS if isinstance(args.get(name), str)), None)
     words = [visible(str(args.pop(subject)), lines=False)] if subject else []
     rest = {name: value for name, value in args.items() if name not in _IN_THE_DIFF}

@@ -62,15 +62,22 @@ class ToolCall:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        shown = {"id": self.id, "name": self.name, "args": dict(self.args), "source": self.source}
+        shown = {"id": self.id, "name": self.name, "args": self.shown_args, "source": self.source}
+        if BROKEN_ARGUMENTS in self.args:
+            shown["broken_args"] = self.args[BROKEN_ARGUMENTS]
         return shown if self.parent is None else {**shown, "parent": self.parent.id}
+
+    @property
+    def shown_args(self) -> dict[str, Any]:
+        """The arguments as others see them: none, where a model wrote no JSON."""
+        return {} if BROKEN_ARGUMENTS in self.args else dict(self.args)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolCall:
         """Return what plain data stands for."""
         return cls(
             name=data["name"],
-            args=data.get("args") or {},
+            args={BROKEN_ARGUMENTS: data["broken_args"]} if "broken_args" in data else data.get("args") or {},
             id=data.get("id") or new_id(),
             source=data.get("source", "user"),
             parent=Parent(data["parent"]) if data.get("parent") else None,

@@ -111,7 +111,7 @@ def call_to_mcp(call: ToolCall) -> dict[str, Any]:
         "jsonrpc": "2.0",
         "id": call.id,
         "method": "tools/call",
-        "params": {"name": call.name, "arguments": dict(call.args), "_meta": {_META_KEY: {"source": call.source}}},
+        "params": {"name": call.name, "arguments": call.shown_args, "_meta": {_META_KEY: {"source": call.source}}},
     }
 
 
@@ -127,7 +127,7 @@ def call_from_mcp(request: Mapping[str, Any]) -> ToolCall:
 
 def call_to_anthropic(call: ToolCall) -> dict[str, Any]:
     """Return a `tool_use` block."""
-    return {"type": "tool_use", "id": call.id, "name": provider_safe(call.name), "input": dict(call.args)}
+    return {"type": "tool_use", "id": call.id, "name": provider_safe(call.name), "input": call.shown_args}
 
 
 def call_from_anthropic(block: Mapping[str, Any], names: Mapping[str, str] | None = None) -> ToolCall:
@@ -162,7 +162,7 @@ def block_to_anthropic(block: Block) -> dict[str, Any]:
 
 def call_to_openai(call: ToolCall) -> dict[str, Any]:
     """Return a `tool_calls` entry."""
-    arguments = json.dumps(dict(call.args), ensure_ascii=False)
+    arguments = json.dumps(call.shown_args, ensure_ascii=False)
     return {"id": call.id, "type": "function", "function": {"name": provider_safe(call.name), "arguments": arguments}}
 
 

@@ -310,7 +310,7 @@ def _facts(kind: str, call: ToolCall, tool: str, session_id: str, at: float, arg
         "tool": tool,
         "source": call.source,
         **made_by,
-        "args": mask_data(call.args, limit=TEXT_LIMIT) if args is None else args,
+        "args": mask_data(call.shown_args, limit=TEXT_LIMIT) if args is None else args,
     }
 
 

@@ -208,7 +208,7 @@ def _text(value: object) -> str:
 
 def _describe_call(call: ToolCall) -> dict[str, Any]:
     made_by = {} if call.parent is None else {"parent": call.parent.id}
-    return {"source": call.source, "args": one_line(call.args)} | made_by
+    return {"source": call.source, "args": one_line(call.shown_args)} | made_by
 
 
 def _describe_start(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def log_event(event: Event) -> None:
     match event.kind:
         case "call_started":
             if _log.isEnabledFor(logging.INFO):
-                args = _short(json.dumps(dict(event.data["call"].args), ensure_ascii=False, default=repr), 200)
+                args = _short(json.dumps(event.data["call"].shown_args, ensure_ascii=False, default=repr), 200)
                 _write(logging.INFO, event, f"{event.tool} started with {args}", args=args)
         case "call_finished":
             result = event.data["result"]

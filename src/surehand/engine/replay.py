@@ -75,7 +75,7 @@ class Replayed:
         call = self.recorded.call
         return {
             "tool": call.name,
-            "args": dict(call.args),
+            "args": call.shown_args,
             "ok": self.result.ok,
             "same": not self.differences,
             "differences": [each.to_dict() for each in self.differences],
@@ -93,7 +93,7 @@ class Judged:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        shown = {"tool": self.call.name, "args": dict(self.call.args), "before": self.before, "after": self.after}
+        shown = {"tool": self.call.name, "args": self.call.shown_args, "before": self.before, "after": self.after}
         return shown | {"reason": self.reason, "same": self.before in (None, self.after)}
 
 

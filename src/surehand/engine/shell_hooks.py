@@ -82,7 +82,7 @@ class ShellHook(Extension):
         said = {
             "event": self._settings.event,
             "tool": tool.name,
-            "args": dict(call.args),
+            "args": call.shown_args,
             "call_id": call.id,
             "source": call.source,
             "cwd": self._cwd,

@@ -20,6 +20,15 @@ ALTERNATIVES_LIMIT: Final = 1000
 LENGTH_LIMIT: Final = 4096
 
 
+_EXTENDED: Final = re.compile(r"(?<!\\)[@!+*?]\([^()]*\)")
+
+
+def explain_extended(pattern: str | None) -> str:
+    """Say of a pattern of bash's `extglob`, which found nothing, that it is read as plain text here; else nothing."""
+    found = _EXTENDED.search(pattern or "")
+    return f"; {found[0]} is read as plain text, {{a,b}} stands for one of several" if found else ""
+
+
 def expand(pattern: str) -> list[str]:
     """Return the plain patterns that a pattern with braces stands for, in order; `{a}` stands for `a`."""
     if len(pattern) > LENGTH_LIMIT:

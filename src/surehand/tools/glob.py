@@ -117,6 +117,7 @@ def _result(args: GlobArgs, base: str, hits: list[Hit], total: int, listing: Lis
 
 def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]:
     from surehand.core.counted import counted
+    from surehand.search.globs import explain_extended
 
     notes: list[str] = []
     tally = listing.walk.tally
@@ -127,7 +128,8 @@ def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]
             if tally.ignored
             else ""
         )
-        notes.append(f"No files match {args.pattern} in {base or './'} (looked at {looked}{left_out})")
+        plain = explain_extended(args.pattern)
+        notes.append(f"No files match {args.pattern} in {base or './'} (looked at {looked}{left_out}{plain})")
     if total > LIMIT:
         notes.append(f"(cut at {LIMIT:,} of {total:,} files, the newest; use a narrower pattern)")
     notes += tally.notes("listed")

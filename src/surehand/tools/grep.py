@@ -10,7 +10,7 @@ from surehand.core.args import Args, Field, unsaid
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import changed, frozen
+from surehand.core.frozen import frozen
 from surehand.core.tool import Tool
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
@@ -74,7 +74,7 @@ async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
     _check(args, ctx)
     stop, asked = Stop(), args.head_limit
     if asked > HEAD_MAXIMUM:
-        args = changed(args, head_limit=HEAD_MAXIMUM)
+        args = args.changed(head_limit=HEAD_MAXIMUM)
     result = await in_thread(lambda: _search(args, ctx, stop), stop)
     if asked <= HEAD_MAXIMUM:
         return result
@@ -247,8 +247,10 @@ def _notes(args: GrepArgs, page: _Page) -> list[str]:
 
 
 def _nothing(args: GrepArgs, where: str, looked: str) -> str:
+    from surehand.search.globs import explain_extended
+
     filters = [f"{name}={value}" for name, value in (("glob", args.glob), ("type", args.type)) if value]
-    return f"No matches found in {where} ({', '.join([looked, *filters])})"
+    return f"No matches found in {where} ({', '.join([looked, *filters])}{explain_extended(args.glob)})"
 
 
 def _looked(search: Search, known: int) -> str:
