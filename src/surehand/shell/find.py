@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from surehand.shell.options import names
 from surehand.shell.programs import find_roots
@@ -20,6 +21,8 @@ _ONE = names(
     -context"""
 )
 
+_COMPARES = names("-newer -anewer -cnewer -newermm -newerma -newermc -newerBm -samefile")
+
 
 def named(words: Sequence[Word]) -> list[Word]:
     """Return the files that `-name` and its kin pick right below the starting points, as patterns."""
@@ -33,6 +36,11 @@ def named(words: Sequence[Word]) -> list[Word]:
         elif test.text in ("-path", "-ipath", "-wholename", "-iwholename"):
             found.append(_pattern(value.text))
     return found
+
+
+def compared(words: Sequence[Word]) -> list[Word]:
+    """Return the files whose times or identity tests compare with: the answer tells something of them."""
+    return [value for test, value in pairwise(words) if test.text in _COMPARES and value.text[:1] != "-"]
 
 
 def _pattern(text: str) -> Word:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from surehand.shell import options
+from surehand.shell.file_lists import with_listed_files
 from surehand.shell.found import Found
 from surehand.shell.options import names
 from surehand.shell.readonly_builtins import SHELL_VARIABLE, STEERING
@@ -61,7 +62,7 @@ def judge(found: Found, *, shell_alone: bool = False) -> Verdict:
     directory, _, name = first.text.rpartition("/")
     if directory and directory not in _SYSTEM_DIRECTORIES:
         return Verdict(f"`{first.text}` is a program of its own")
-    verdict = _named(name, found.words[1:])
+    verdict = with_listed_files(found, _named(name, found.words[1:]))
     return _open_ended(name, verdict) if found.place.open_ended else verdict
 
 

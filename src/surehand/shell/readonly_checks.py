@@ -26,7 +26,7 @@ def _find(words: Sequence[Word]) -> Verdict:
         return Verdict(problem)
     picked = find.named(words) if any(word.text == "-exec" for word in words) else []
     follows = any(word.text in ("-L", "-follow") for word in words)
-    return Verdict(reads=(*find_roots(words), *picked), recursive=True, follows=follows)
+    return Verdict(reads=(*find_roots(words), *picked, *find.compared(words)), recursive=True, follows=follows)
 
 
 _SED = options.flags(
@@ -167,7 +167,7 @@ def _subcommand(name: str, table: dict[str, str]) -> Check:
 
 
 _PIP = {
-    "list": "-v --format: --not-required --user --local --verbose --path: -l @none",
+    "list": "-v --format: --not-required --user --local --verbose --path:r -l @none",
     "show": "-fv --files --verbose -q @text",
     "freeze": "-l --local --user --all --exclude: @none",
     "check": "@none",

@@ -21,7 +21,7 @@ _LOG = (
     "--source --log-size --follow --no-follow --max-count: --skip: --since: --after: --until: --before: --author: "
     "--committer: --grep-reflog: --grep: --all-match --invert-grep --regexp-ignore-case --basic-regexp "
     "--extended-regexp --fixed-strings --perl-regexp --merges --no-merges --min-parents? --max-parents? --first-parent "
-    "--not --all --branches? --tags? --remotes? --glob: --exclude: --reflog --bisect --stdin --cherry-mark "
+    "--not --all --branches? --tags? --remotes? --glob: --exclude: --reflog --bisect --cherry-mark "
     "--cherry-pick --left-only --right-only --cherry --walk-reflogs --merge --boundary --simplify-by-decoration "
     "--full-history --show-pulls --dense --sparse --simplify-merges --ancestry-path? --date-order --author-date-order "
     "--topo-order --reverse --no-walk? --pretty? --format? --abbrev-commit --no-abbrev-commit --no-abbrev --encoding: "
@@ -48,8 +48,7 @@ READ_ONLY: dict[str, str] = {
     "whatchanged": _LOG,
     "diff --no-index": _DIFF + " --no-index @walk_operands",
     "diff": _DIFF + " --cached --staged --merge-base --base --ours --theirs -0 -1 -2 -3 -c --cc @revisions",
-    "diff-tree": _DIFF
-    + " -r -t -m -c --root --cc --stdin --no-commit-id --pretty? --format? --merge-base -v @revisions",
+    "diff-tree": _DIFF + " -r -t -m -c --root --cc --no-commit-id --pretty? --format? --merge-base -v @revisions",
     "diff-index": _DIFF + " -m --cached --merge-base @revisions",
     "diff-files": _DIFF + " -q -0 -1 -2 -3 -c --cc --base --ours --theirs @revisions",
     "range-diff": _DIFF + " --no-dual-color --creation-factor: --left-only --right-only @revisions",
@@ -152,7 +151,7 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "notes": (("", "@none"), ("list", "@text"), ("show", "@text")),
     "reflog": (("show", _LOG), ("exists", "@text"), ("", _LOG.replace("@revisions", "@none"))),
     "bisect": (("log", "@none"),),
-    "bundle": (("list-heads", "@text"), ("verify", "-q --quiet @text")),
+    "bundle": (("list-heads", "@read"), ("verify", "-q --quiet @read")),
     "symbolic-ref": (("", "-q --quiet --short --no-recurse @onetext"),),
     "lfs": (("ls-files", "-ls --long --size --all @text"), ("version", "@none"), ("env", "@none")),
     "sparse-checkout": (("list", "@none"),),

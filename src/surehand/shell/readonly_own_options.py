@@ -81,11 +81,18 @@ def _without_hosts(name: str, host: str) -> Check:
     return check
 
 
+def _getfacl(words: Sequence[Word]) -> Verdict:
+    if any(word.text == "-" for word in words):
+        return Verdict("`getfacl -` takes the names of files from its input")
+    return by_table("getfacl", words, options.flags(READ_ONLY["getfacl"]))
+
+
 OWN_OPTIONS: dict[str, Check] = {
     "xxd": _xxd,
     "tree": _by_pattern("tree", r"-[A-HJKM-OQ-Za-z]*(?:[LPI]|L\d+)?"),
     "less": _pager("less"),
     "more": _pager("more"),
+    "getfacl": _getfacl,
     "ps": _ps,
     "ss": _without_hosts("ss", r"[A-Za-z_-]\w*\.|\.[A-Za-z_]"),
     "lsof": _without_hosts("lsof", r"@.*[A-Za-z]"),

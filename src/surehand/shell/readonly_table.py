@@ -27,6 +27,9 @@ _GREP = (
     "--line-buffered --null-data --binary -m: -A: -B: -C: -d: -D: * @pattern"
 )
 
+CHECKSUMS = names("md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum shasum")
+"""Programs that take the names of files out of a list (`-c`): `file_lists.py` reads it."""
+
 READ_ONLY: dict[str, str] = {
     # Text and files
     "cat": "-AbeEnstTuv --show-all --number-nonblank --show-ends --number --squeeze-blank --show-tabs "
@@ -81,16 +84,12 @@ READ_ONLY: dict[str, str] = {
     "strings": "-afow -n: -t: -e: -d -# --all --bytes: --radix: --encoding: --print-file-name * @read",
     "base64": "-di -w: --decode --ignore-garbage --wrap: * @read",
     "base32": "-di -w: --decode --ignore-garbage --wrap: * @read",
-    "md5sum": _CHECKSUM,
-    "sha1sum": _CHECKSUM,
-    "sha224sum": _CHECKSUM,
-    "sha256sum": _CHECKSUM,
-    "sha384sum": _CHECKSUM,
-    "sha512sum": _CHECKSUM,
+    **dict.fromkeys(CHECKSUMS, _CHECKSUM),
     "b2sum": _CHECKSUM + " -l: --length:",
     "cksum": _CHECKSUM + " -a: --algorithm: --untagged --raw --base64",
     "md5": "-q -r -s: * @read",
-    "shasum": "-a: -b -c -t -q -s * @read",
+    "shasum": "-a: -b -c -t -q -s -w -0 -U --algorithm: --binary --check --tag --text --status --quiet --strict --warn "
+    "--ignore-missing --UNIVERSAL --01 * @read",
     "sum": "-rs --sysv * @read",
     "file": "-bihkLNpPrsv0dE -F: -e: -P: --brief --mime --mime-type --mime-encoding --dereference --no-dereference "
     "--keep-going --no-pad --raw --extension --apple --separator: --exclude: --print0 --special-files "
@@ -123,9 +122,9 @@ READ_ONLY: dict[str, str] = {
     "batcat": "-Anp -l: -r: --plain --number --style: --color: --paging: --line-range: @read",
     "nm": "-aAgDnpPruSsCl --demangle? --dynamic --extern-only --undefined-only --defined-only --numeric-sort @read",
     "size": "-ABdox --format: --totals @read",
-    "readelf": "-ahlSgtesnrudVAIwWDpx --all --file-header --program-headers --section-headers --symbols --dynamic "
+    "readelf": "-ahlSgtesnrudVAIWDpx --all --file-header --program-headers --section-headers --symbols --dynamic "
     "--notes --wide -p: -x: @read",
-    "objdump": "-afhxtTrRspdDgGlwC -M: -j: -m: --disassemble? --all-headers --section-headers --syms @read",
+    "objdump": "-afhxtTrRspdDlwC -M: -j: -m: --disassemble? --all-headers --section-headers --syms @read",
     # Directories
     "ls": "-aAbBcCdDfFgGhHiIklLmnNopqQrRsStTuUvwxXZ1 -I: -w: -T: --all --almost-all --author --escape --block-size: "
     "--ignore-backups --color? --directory --dired --classify? --file-type --format: --full-time "
@@ -139,7 +138,7 @@ READ_ONLY: dict[str, str] = {
     "eza": "-1aadFGhilLmrRsTuUxHgSBn -L: -s: -I: --long --tree --level: --all --git --icons? --sort: --color? @list",
     "tree": "-adflxqNQpugshDFiUvtcrnACJX -L: -P: -I: --prune --dirsfirst --filesfirst --noreport --charset: "
     "--filelimit: "
-    "--gitignore --gitfile: --matchdirs --ignore-case --si --du --inodes --device --timefmt: --sort: --metafirst "
+    "--gitignore --gitfile:r --matchdirs --ignore-case --si --du --inodes --device --timefmt: --sort: --metafirst "
     "--fromfile --info -S -Z @walk",
     "du": "-0aAbBcDHhklLmPsSx -B: -d: -t: -X:r --null --all --apparent-size --block-size: --bytes --total "
     "--dereference-args --max-depth: --human-readable --inodes --count-links --dereference --no-dereference "
