@@ -242,9 +242,7 @@ def _read(path: str) -> str:
 
 def _write(path: str, text: str) -> None:
     from surehand.state import locations
+    from surehand.state.json_file import mode_of, write_private
 
     locations.private_dir(os.path.dirname(path))
-    fresh = f"{path}.{os.getpid()}.new"
-    with open(fresh, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(fresh, path)
+    write_private(path, text, mode=mode_of(path))

@@ -26,6 +26,7 @@ from surehand.core.frozen import changed, frozen
 from surehand.core.read_state import SETTLED_NS
 from surehand.core.session import Kept, Session
 from surehand.core.tool import Tool
+from surehand.state.json_file import write_private
 
 if TYPE_CHECKING:
     from surehand.engine.prepared import Prepared, Proceed
@@ -100,11 +101,7 @@ class ResultCache:
                 continue
             if entry.code and _tuples(json.loads(text)["dependency"]) == entry.dependency:
                 rows.append(text + "\n")
-        fresh = f"{path}.{os.getpid()}.tmp"
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.writelines(rows)
-        os.replace(fresh, path)
+        write_private(path, "".join(rows), flush=False)  # what a power cut takes is computed again
 
     def load(self, path: str) -> None:
         """Take up what an earlier process wrote; what cannot be read is not there."""

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 from surehand.core.errors import StateError
 from surehand.core.frozen import frozen
 from surehand.state import locations
+from surehand.state.json_file import write_private_json
 
 TrustState = Literal["trusted", "untrusted", "changed", "nothing"]
 
@@ -182,13 +183,4 @@ def _change(edit: Callable[[dict[str, dict[str, Any]]], object]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = _load()
         edit(known)
-        fresh = f"{path}.{os.getpid()}.new"
-        with open(fresh, "w", encoding="utf-8", opener=_private) as file:
-            json.dump(known, file, indent=1, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+        write_private_json(path, known)

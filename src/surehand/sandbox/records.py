@@ -13,6 +13,7 @@ from dataclasses import asdict
 from surehand.core.frozen import frozen
 from surehand.files.trees import remove_tree
 from surehand.state import locations
+from surehand.state.json_file import write_private_json
 
 
 def started_at(pid: int) -> int | None:
@@ -44,9 +45,7 @@ class Record:
         record = cls(session_id, workspace, own, started_at(own) or 0, launcher, started_at(launcher) or 0, private_dir)
         try:
             locations.private_dir(_folder())
-            with open(record._path + ".part", "w", encoding="utf-8") as file:
-                json.dump(asdict(record), file)
-            os.replace(record._path + ".part", record._path)
+            write_private_json(record._path, asdict(record), flush=False)  # of no use after a power cut
         except OSError:
             pass
         return record

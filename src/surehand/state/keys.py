@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from surehand.core.errors import StateError
 from surehand.state import locations
+from surehand.state.json_file import write_private_json
 
 VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
@@ -86,11 +87,7 @@ def _file() -> dict[str, str]:
 
 def _write(kept: dict[str, str]) -> None:
     locations.private_dir(os.path.dirname(path()))
-    temporary = f"{path()}.{os.getpid()}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(kept, file)
-    os.replace(temporary, path())
+    write_private_json(path(), kept)
 
 
 def _keyring() -> Any:

@@ -17,6 +17,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
+from surehand.state.json_file import write_private_json
 
 if TYPE_CHECKING:
     from surehand.commands.session import Shells
@@ -122,12 +123,7 @@ class Workshop:
             return
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         path = os.path.join(self._folder, hashlib.sha256(made.name.encode()).hexdigest()[:32] + ".json")
-        fresh = f"{path}.{os.getpid()}.new"
-        with open(fresh, "w", encoding="utf-8") as file:
-            json.dump(asdict(made), file, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
+        write_private_json(path, asdict(made))
 
     async def run(self, version: Version, name: str, args: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         """Run a version of a tool in a process of its own and return its result."""

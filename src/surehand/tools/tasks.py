@@ -18,6 +18,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 from surehand.core.tasks import STATUSES, Status, Task, TaskBoard, task_from_dict
 from surehand.core.tool import Tool
+from surehand.state.json_file import write_private_json
 from surehand.tools.output_schemas import output_schema
 
 if TYPE_CHECKING:
@@ -91,10 +92,7 @@ def _root(session: Session) -> Session:
 
 def _save(board: TaskBoard, path: str) -> None:
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    temporary = f"{path}.{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump([task.to_dict() for task in board.all()], file)
-    os.replace(temporary, path)
+    write_private_json(path, [task.to_dict() for task in board.all()])
 
 
 def _load(board: TaskBoard, path: str) -> None:

@@ -7,7 +7,6 @@ await servers.ready("time")            # or `connect_all()`; calls connect by th
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ from surehand.mcp.convert import object_schema
 from surehand.registry.lifecycle import IllegalTransition
 from surehand.registry.registry import Registry
 from surehand.state import locations
+from surehand.state.json_file import write_private_json
 
 AT_ONCE: Final = 50
 """Tools of a server that are registered before other work gets its turn."""
@@ -351,15 +351,7 @@ class Approved:
     def _save(self, path: str, known: Mapping[str, str]) -> None:
         locations.private_dir(os.path.dirname(path))
         merged = {**_read(path), **known}  # another process may have added to it
-        mark = hashlib.sha256(os.urandom(8)).hexdigest()[:8]
-        fresh = f"{path}.{mark}.new"
-        with open(fresh, "w", encoding="utf-8", opener=_only_ours) as file:
-            json.dump(merged, file, ensure_ascii=False)
-        os.replace(fresh, path)
-
-
-def _only_ours(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+        write_private_json(path, merged)
 
 
 def _read(path: str) -> dict[str, str]:

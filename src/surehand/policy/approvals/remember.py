@@ -10,6 +10,7 @@ import time
 from surehand.core.errors import RuleError, StateError
 from surehand.policy.rules import parse_rule
 from surehand.state import locations
+from surehand.state.json_file import mode_of, write_private
 
 
 def remember(rules: str, path: str | None = None) -> None:
@@ -25,7 +26,7 @@ def remember(rules: str, path: str | None = None) -> None:
         if added:
             after = before + ("" if before.endswith("\n") or not before else "\n") + "".join(map(_rule_table, added))
             _allowed_rules(after, path)  # what would not parse is never written
-            _replace_settings(path, after)
+            write_private(path, after, mode=mode_of(path))
 
 
 def _rule_table(rule: str) -> str:
@@ -52,20 +53,3 @@ def _allowed_rules(text: str, path: str) -> set[str]:
         return {*permissions.get("allow", []), *(row["allow"] for row in rows if isinstance(row.get("allow"), str))}
     except (tomllib.TOMLDecodeError, AttributeError, TypeError) as problem:
         raise RuleError(f"{path} is not valid, so nothing was added to it: {problem}") from None
-
-
-def _replace_settings(path: str, text: str) -> None:
-    fresh = f"{path}.{os.getpid()}.new"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if os.path.exists(path):
-            os.chmod(fresh, os.stat(path).st_mode & 0o777)
-        os.replace(fresh, path)
-    except BaseException:
-        if os.path.exists(fresh):
-            os.unlink(fresh)
-        raise
