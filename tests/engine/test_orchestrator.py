@@ -28,6 +28,11 @@ class Scene:
         self.most = 0
         self.gates: dict[str, asyncio.Event] = {}
 
+    async def reach(self, number: int) -> None:
+        """Wait until so many have run at once."""
+        while self.most < number:
+            await asyncio.sleep(0)
+
     def gate(self, name: str) -> asyncio.Event:
         return self.gates.setdefault(name, asyncio.Event())
 
@@ -40,7 +45,9 @@ class Scene:
             try:
                 if "open" in args:
                     self.gate(args["open"]).set()
-                if "await" in args:
+                if "until" in args:
+                    await asyncio.wait_for(self.reach(args["until"]), 10)
+                elif "await" in args:
                     await asyncio.wait_for(self.gate(args["await"]).wait(), 10)
                 else:
                     await asyncio.sleep(0)
@@ -132,7 +139,7 @@ async def test_other_calls_never_overlap_and_keep_their_order() -> None:
 async def test_at_most_ten_run_at_once() -> None:
     scene = Scene()
     async with scratch_app(tools=[scene.make("t")], builtin=False) as app:
-        await app.run_calls([call("t", label=str(number)) for number in range(100)])
+        await app.run_calls([call("t", label=str(number), until=10) for number in range(100)])
         assert scene.most == 10
 
 
@@ -140,7 +147,7 @@ async def test_the_limit_at_once_is_a_setting() -> None:
     scene = Scene()
     settings = Settings(engine=EngineSettings(max_parallel=3))
     async with scratch_app(tools=[scene.make("t")], builtin=False, settings=settings) as app:
-        await app.run_calls([call("t", label=str(number)) for number in range(20)])
+        await app.run_calls([call("t", label=str(number), until=3) for number in range(20)])
         assert scene.most == 3
 
 
