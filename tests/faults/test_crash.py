@@ -56,7 +56,7 @@ def applied(bench: Workbench) -> None:
     found = copy.differences()
     root = [str(bench.root)]
     applying = Applying(found, remember(found), roots=root, recorded=root, forbidden=lambda path: False)
-    applying.apply(bench.history, Who("Bash"))
+    applying.apply(bench.history, Who("Bash", session_id=bench.session.id, main_session_id=bench.session.id))
 
 
 CASES = {

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from surehand.core.errors import ToolFailure
+
 _IDLE_S: Final = 30.0
 
 
@@ -46,9 +48,16 @@ class Workers:
             start = self._idle == 0
             if not start:
                 self._idle -= 1
-        self._jobs.put(job)
         if start:
-            threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True).start()
+            except RuntimeError:
+                raise ToolFailure(
+                    "the system starts no more threads: Resource temporarily unavailable",
+                    code="tool_unavailable",
+                    hint="Too many processes run; end some, then try again.",
+                ) from None
+        self._jobs.put(job)
         return future
 
     def _serve(self) -> None:

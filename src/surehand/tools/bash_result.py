@@ -181,7 +181,8 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
         seems = not ended.waiting and input_prompts.wanted_input(stdout.text, stderr.text)
         hint = input_prompts.HINT if ended.waiting else f"{_MORE_TIME} {input_prompts.HINT}" if seems else _MORE_TIME
         # A program that tries again and again for want of network has said so meanwhile, or is known to need it.
-        if met := _explanation(call, stdout.text, stderr.text, ended) or _wants_network(call):
+        met = _explanation(call, stdout.text, stderr.text, ended) or _wants_network(call)
+        if met and met != input_prompts.HINT:
             hint = met
         return ToolError("timeout", message, hint, details | {"timeout_s": call.limit_s})
     if ended.stopped:
