@@ -168,4 +168,4 @@ def test_a_person_sees_a_table(tmp_path: Path, program: subprocess.Popen[str]) -
         shown = terminal.wait_for("waiter")
         assert terminal.ended() == 0
     assert "ID         KIND" in shown
-    assert "1 call, " in shown
+    assert "1 call" in shown
