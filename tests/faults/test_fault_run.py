@@ -291,6 +291,24 @@ def test_no_fault_at_any_system_call_breaks_a_promise(tmp_path: Path, seed: int,
     assert sum(counts.values()) >= count * 3 // 4, counts
 
 
+def test_a_read_of_the_history_that_fails_once_costs_none_of_it(tmp_path: Path) -> None:
+    act, steps = DOORS["call"]
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run._scene(), "call")
+    reads = tracing.trace(lambda: act(run._scene(), steps)).names["pread64"]
+    for at in range(1, reads + 1, 5):
+        seen = 0
+
+        def decide(call: Call, at: int = at) -> Decision:
+            nonlocal seen
+            seen += call.name == "pread64"
+            return errno.EIO if call.name == "pread64" and seen == at else None
+
+        scene = run._scene()
+        tracing.trace(lambda scene=scene: act(scene, steps), decide)
+        check(scene, steps)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1010))
 def test_thousands_of_faults_break_no_promise(tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ from surehand.files.atomic import temporary_name
 from surehand.files.text import Splice
 from surehand.history.contents import LINK_BYTES, Contents
 from surehand.history.limit import FULL, drop_oldest, drop_seen
-from surehand.history.log import Log, connect, damaged, set_aside
+from surehand.history.log import Log, connect, is_damaged, set_aside
 from surehand.history.words import CALL_MADE, Change, ChangeKind, Compensation, FileChange, FileState
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class History:
             try:
                 yield
             except (sqlite3.Error, OSError) as problem:
-                if self._folder is None or not damaged(problem):
+                if self._folder is None or not is_damaged(self._folder, problem):
                     raise _unusable(problem) from problem
                 aside = set_aside(self._folder)
                 self._confirmed.clear()

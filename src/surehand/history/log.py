@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 from surehand.history import contents
@@ -52,7 +53,7 @@ def connect(folder: str | None) -> tuple[sqlite3.Connection, str]:
     try:
         return _opened(path), ""
     except sqlite3.DatabaseError as problem:
-        if not damaged(problem):
+        if not is_damaged(folder, problem):
             raise
         aside = set_aside(folder)
         return _opened(path), f"the history could not be read ({problem}); it was set aside as {aside}"
@@ -62,14 +63,25 @@ class Unreadable(sqlite3.DatabaseError):
     """A row does not hold what was written into it."""
 
 
-def damaged(problem: Exception) -> bool:
-    """Say whether a database will not get well by itself, as a locked one or a full disk may."""
+def is_damaged(folder: str, problem: Exception) -> bool:
+    """Say whether the database of a history folder will not get well by itself, as a locked one or a full disk may.
+
+    SQLite also calls a database malformed when a single read of it failed, so that is looked at anew.
+    """
     code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
-    return (
-        isinstance(problem, Unreadable)
-        or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        or (code == sqlite3.SQLITE_ERROR and str(problem).startswith("no such table"))
-    )
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return not _passes_check(os.path.join(folder, "history.db"))
+    gone = code == sqlite3.SQLITE_ERROR and str(problem).startswith("no such table")
+    return gone or isinstance(problem, Unreadable)
+
+
+def _passes_check(path: str) -> bool:
+    """Read a whole database once more; say whether it is sound."""
+    try:
+        with closing(sqlite3.connect(path, timeout=15)) as database:
+            return database.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    except sqlite3.DatabaseError:
+        return False
 
 
 def set_aside(folder: str) -> str:
