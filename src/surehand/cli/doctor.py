@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any, Final
 
 from surehand.cli import render
+from surehand.core.errors import SurehandError
 from surehand.core.frozen import field, frozen
+from surehand.core.names import split_full_name
+from surehand.core.settings import Settings
+
+_REACH_S = 3.0
 
 
 @frozen
@@ -27,58 +35,6 @@ class Section:
     title: str
     checks: tuple[Check, ...]
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
-def sandbox(options: Namespace) -> Section:
-    """Say what the sandbox really enforces here."""
-    from surehand.cli.doctor_sandbox import examine
-
-    return examine(options.cwd)
-
-
-def tools(options: Namespace) -> Section:
-    """Say whether every provider would take the tools, and what they cost."""
-    from surehand.cli.doctor_tools import examine
-
-    return examine(options)
-
-
-def settings(options: Namespace) -> Section:
-    """Say whether the settings can be used."""
-    from surehand.cli import doctor_setup
-
-    return doctor_setup.settings(options)
-
-
-def model(options: Namespace) -> Section:
-    """Say which model answers, and why."""
-    from surehand.cli import doctor_setup
-
-    return doctor_setup.model(options)
-
-
-def web(options: Namespace) -> Section:
-    """Say what the web tools would use."""
-    from surehand.cli import doctor_setup
-
-    return doctor_setup.web(options)
-
-
-def servers(options: Namespace) -> Section:
-    """Say which MCP servers answer."""
-    from surehand.cli import doctor_setup
-
-    return doctor_setup.servers(options)
-
-
-SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (
-    settings,
-    sandbox,
-    tools,
-    model,
-    web,
-    servers,
-)
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -113,3 +69,252 @@ def _text(section: Section) -> str:
         if check.hint and not check.ok:
             lines.append(f"      {render.folded(check.hint, 6)}")
     return "\n".join(lines)
+
+
+def settings(options: Namespace) -> Section:
+    """Say whether the settings can be used, and what of them is left out."""
+    from surehand import config
+    from surehand.policy.trust import is_trusted
+
+    try:
+        loaded = config.load(options.cwd, trusted=is_trusted(options.cwd))
+    except SurehandError as problem:
+        return Section(
+            "Settings", (Check("files and variables", False, str(problem), "Mend it; nothing runs until then."),)
+        )
+    ignored = "; ".join(loaded.warnings)
+    checks = (
+        Check(
+            "files and variables",
+            True,
+            f"{render.counted(len(loaded.origins), 'value')} set; `surehand config show` lists them",
+        ),
+        Check("left out", not ignored, ignored or "nothing", "`surehand trust` lets a folder's own settings count."),
+        _check_state(),
+    )
+    return Section("Settings", checks)
+
+
+def _check_state() -> Check:
+    """Say whether anything can be kept: without it there is no history, and so no edit."""
+    from surehand.state import locations
+
+    folder = locations.home()
+    try:
+        with tempfile.TemporaryFile(dir=locations.private_dir(folder)) as file:
+            file.write(bytes(65536))
+    except OSError as problem:
+        hint = "Let the folder be written, or name another with SUREHAND_HOME; until then no tool changes a file."
+        return Check("state", False, f"{folder} cannot be written: {problem.strerror}", hint)
+    return Check("state", True, f"kept in {folder}")
+
+
+def model(options: Namespace) -> Section:
+    """Say which model answers, and why."""
+    from surehand.models import choose, server_address
+
+    settings = _load_settings(options)
+    choice = choose(settings)
+    found = f"{choice.provider}/{choice.name}: {choice.why}"
+    address = server_address(settings, choice)
+    problem = _why_unreachable(address) if address else ""
+    chosen = Check("chosen", True, found)
+    if not address:
+        return Section("Model", (chosen,), choice.to_dict())
+    hint = "Start the server, or set [model] base_url; behind a proxy this may be wrong."
+    answers = Check("answers", not problem, problem or f"{address} takes connections", hint)
+    return Section("Model", (chosen, answers), choice.to_dict() | {"server": address, "problem": problem})
+
+
+def _why_unreachable(address: str) -> str:
+    """Return why nothing listens at the address of a model's server; empty where something does."""
+    import socket
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((host, port), timeout=_REACH_S).close()
+    except OSError as problem:
+        return f"nothing answers at {address}: {problem.strerror or problem}"
+    return ""
+
+
+def web(options: Namespace) -> Section:
+    """Say what the web tools would use."""
+    from surehand.web.engines.choose import web_status
+
+    status = web_status(_load_settings(options).web)
+    engine = status["search_engine"]
+    search = engine or "not set up; docs/web.md says how"
+    if engine and status["search_problem"]:
+        search = f"{engine} is not set up: {status['search_problem']}"
+    opened = ", ".join(status["opened_hosts"]) or "none"
+    checks = (Check("search", not (engine and status["search_problem"]), search), Check("opened hosts", True, opened))
+    return Section("Web", checks, status)
+
+
+def servers(options: Namespace) -> Section:
+    """Connect to every MCP server and say which answer."""
+    return asyncio.run(_try_servers(options))
+
+
+async def _try_servers(options: Namespace) -> Section:
+    from surehand.app import Surehand
+
+    async with Surehand(options.cwd, settings=_load_settings(options), keep_state=False) as app:
+        failed = await app.connect_servers()
+        remote = (split_full_name(name) for name in app.registry)  # a tool of ours has a short name
+        names = sorted({found[0] for found in remote if found})
+        checks = [Check(name, True, "answers") for name in names]
+        checks += [Check(name, False, why, f"`surehand mcp test {name}` shows more.") for name, why in failed.items()]
+    return Section("MCP servers", tuple(checks) or (Check("configured", True, "none"),))
+
+
+def _load_settings(options: Namespace) -> Settings:
+    from surehand import config
+    from surehand.policy.trust import is_trusted
+
+    try:
+        return config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
+    except SurehandError:
+        return Settings()
+
+
+@frozen
+class Attempt:
+    """A promise, a command that would break it, and whether its exit code means that it holds."""
+
+    promise: str
+    command: str
+    holds: Callable[[int], bool]
+
+
+def _fails(code: int) -> bool:
+    return code != 0
+
+
+def _succeeds(code: int) -> bool:
+    return code == 0
+
+
+_ATTEMPTS: Final = (
+    Attempt("the disk can be read", "cat /etc/passwd > /dev/null", _succeeds),
+    Attempt("the workspace can be written", "echo x > file", _succeeds),
+    Attempt("a private temp can be written", 'echo x > "$TMPDIR/file"', _succeeds),
+    Attempt(
+        "nothing else can be written", "touch /etc/surehand-doctor 2> /dev/null || touch ~/.surehand-doctor", _fails
+    ),
+    Attempt("secrets cannot be read", "cat .env", _fails),
+    Attempt("there is no network", "exec 3<> /dev/tcp/192.0.2.1/9", _fails),
+    Attempt("no new privileges", "grep -q 'NoNewPrivs:.1' /proc/self/status", _succeeds),
+    Attempt("processes outside cannot be seen", f"test -e /proc/{os.getpid()}/cwd", _fails),
+    Attempt("mounts cannot be changed", "mount -t tmpfs none /mnt", _fails),
+)
+
+
+_MEMORY: Final = {
+    True: "by a look four times a second, /tmp and /dev/shm by their size; no cgroup is used",
+    False: "by a look four times a second, files in /dev/shm only while mapped; no cgroup is used",
+}
+
+
+def sandbox(options: Namespace) -> Section:
+    """Say what is set, what the system has, and which promises hold: each is put to the test in a scratch workspace."""
+    from surehand import config
+    from surehand.sandbox import probe
+
+    settings = config.load(options.cwd, trusted=False).settings
+    abilities = probe.abilities()
+    facts: dict[str, Any] = {
+        "mode": settings.sandbox.mode,
+        "namespaces": abilities.namespaces,
+        "landlock": abilities.landlock,
+        "seccomp": abilities.seccomp,
+        "overlay": abilities.overlay,
+        "why_not": abilities.why_not,
+        "memory": _MEMORY[abilities.namespaces],
+    }
+    if settings.sandbox.mode == "off" or not probe.available():
+        return Section("Sandbox", (_check_missing(settings.sandbox.mode, abilities.why_not),), facts)
+    in_force, codes = asyncio.run(_try_all(settings))
+    facts = {**facts, "in_force": in_force}
+    checks = [Check("in force", in_force["active"], ", ".join(in_force.get("by", ())))]
+    checks.append(Check("memory is counted", True, _MEMORY["namespaces" in in_force.get("by", ())]))
+    checks += [
+        _check_attempt(attempt, code, settings.sandbox.network) for attempt, code in zip(_ATTEMPTS, codes, strict=True)
+    ]
+    return Section("Sandbox", tuple(checks), facts)
+
+
+def _check_missing(mode: str, why_not: str) -> Check:
+    if mode == "off":
+        return Check("sandbox", True, "switched off in the settings: commands run as you")
+    return Check("sandbox", False, f"not available: {why_not}", "Commands ask before they run, or are refused.")
+
+
+def _check_attempt(attempt: Attempt, code: int, network: bool) -> Check:
+    if network and "network" in attempt.promise:
+        return Check(attempt.promise, True, "allowed in the settings")
+    holds = attempt.holds(code)
+    return Check(attempt.promise, holds, "holds" if holds else "does not hold here")
+
+
+async def _try_all(settings: Any) -> tuple[dict[str, Any], list[int]]:
+    from surehand.commands.session import SHELLS, in_force
+    from surehand.core.session import Session
+    from surehand.sandbox.client import Command, bash
+
+    with tempfile.TemporaryDirectory(prefix="surehand-doctor-") as folder:
+        os.mknod(os.path.join(folder, ".env"))
+        session = Session(folder, settings=settings, state_dir=None)
+        try:
+            shells = session.keep(SHELLS)
+            launcher = await shells.launcher()
+            codes: list[int] = []
+            for attempt in _ATTEMPTS:
+                command = Command((bash(), "-c", attempt.command), folder, shells.environment("doctor"))
+                run = launcher.run(command, bytearray().extend, bytearray().extend)
+                codes.append((await run.finish(10)).exit_code)
+            return in_force(launcher), codes
+        finally:
+            await session.close()
+
+
+def tools(options: Namespace) -> Section:
+    """Check every tool's definition, and add up what a model is shown at first."""
+    from surehand.app import Surehand
+    from surehand.core.schema_lint import lint, tokens
+
+    app = Surehand(options.cwd, keep_state=False)
+    infos = app.registry.infos()
+    findings = [finding for info in infos for finding in lint(info)]
+    costs = {info.name: tokens(info) for info in infos}
+    shown = [info.name for info in app.selection.active_tools()]
+    refused = [finding for finding in findings if finding.weight == "refused"]
+    checks = [
+        Check(f"{each.tool} for {each.provider}", False, each.message, "The provider would refuse the whole list.")
+        for each in refused
+    ]
+    checks += [
+        Check(f"{each.tool} for {each.provider}", True, f"advice: {each.message}")
+        for each in findings
+        if each not in refused
+    ]
+    dearest = sorted(costs, key=lambda name: -costs[name])[:3]
+    total, first = sum(costs.values()), sum(costs[name] for name in shown)
+    told = f"about {first:,} tokens shown at first ({len(shown)} of {len(infos)} tools), {total:,} in all"
+    checks.append(Check("cost", True, f"{told}; dearest: {', '.join(f'{name} {costs[name]:,}' for name in dearest)}"))
+    checks += [Check("plug-ins", False, warning) for warning in app.warnings]
+    facts = {"tokens": costs, "shown_tokens": first, "findings": [each.to_dict() for each in findings]}
+    return Section("Tools", tuple(checks), facts)
+
+
+SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (
+    settings,
+    sandbox,
+    tools,
+    model,
+    web,
+    servers,
+)
