@@ -64,7 +64,7 @@ def _amount(text: str) -> float:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import door
+    from surehand.cli import session
 
     words = " ".join(options.question)
     if words in ("", "-") and sys.stdin.isatty():
@@ -73,34 +73,34 @@ def run(options: Namespace) -> int:
     if not question.strip():
         render.error("there is no question", 'Try: surehand ask "what time is it"', code="invalid_args")
         return 2
-    return door.run(_ask(options, question))
+    return session.run(_ask(options, question))
 
 
 async def _ask(options: Namespace, question: str) -> int:
     from surehand.agent.loop import Outcome
-    from surehand.cli import door
+    from surehand.cli import session
     from surehand.cli.tools import csv
     from surehand.core.call import new_id
     from surehand.core.model import ModelError
     from surehand.models import Choice, choose, open_model
 
-    session = door.OwnSession(options, new_id("ask"))
+    own = session.OwnSession(options, new_id("ask"))
     more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record}
     shows = () if render.as_json(options) else ("call_finished", "note")
-    async with door.opened(options, shows=shows, **more) as app:
+    async with session.open_app(options, shows=shows, **more) as app:
         choice = Choice("", options.model or "", "")
         try:
             choice = choose(app.settings, options.model)
             model = open_model(app.settings, choice)
             if options.with_tools:
-                await door.connected(app)
+                await session.connect_servers(app)
                 _tell_unmatched(app, csv(options.tool_allow))
             return await _answered(options, app, model, choice, question)
         except ModelError as problem:
-            session.drop_if_empty()
+            own.drop_if_empty()
             return _failed(options, problem, choice, Outcome())
         except SettingsError:
-            session.drop_if_empty()
+            own.drop_if_empty()
             raise
 
 
@@ -116,7 +116,7 @@ def _tell_unmatched(app: Surehand, patterns: list[str]) -> None:
 async def _answered(options: Namespace, app: Surehand, model: Model, choice: Choice, question: str) -> int:
     from asyncio import CancelledError
 
-    from surehand.cli.deferred import Deferred
+    from surehand.cli.approvals import Deferred
     from surehand.cli.screen import Screen
     from surehand.core.model import ModelError
 

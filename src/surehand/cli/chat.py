@@ -19,7 +19,7 @@ from surehand.core.model import Usage
 if TYPE_CHECKING:
     from surehand.agent.loop import Loop
     from surehand.app import Surehand
-    from surehand.cli.deferred import Deferred
+    from surehand.cli.approvals import Deferred
     from surehand.cli.screen import Screen
     from surehand.models import Choice
 
@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Talk until the user leaves, or a signal ends it."""
-    from surehand.cli.door import OwnSession
+    from surehand.cli.session import OwnSession
     from surehand.core.call import new_id
     from surehand.core.model import ModelError
 
@@ -70,14 +70,14 @@ async def _until_signalled(work: Coroutine[Any, Any, None]) -> int:
 
 
 async def _chat(options: Namespace) -> None:
-    from surehand.cli import door
+    from surehand.cli import session
     from surehand.cli.tools import csv
 
     more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record}
-    async with door.opened(options, interactive=True, shows=("call_finished", "note"), **more) as app:
+    async with session.open_app(options, interactive=True, shows=("call_finished", "note"), **more) as app:
         chat = Chat(options, app)
         chat.use(options.model)
-        await door.connected(app)
+        await session.connect_servers(app)
         await chat.talk()
 
 
@@ -96,8 +96,8 @@ class Chat:
 
     def use(self, wanted: str | None) -> None:
         """Go on with a model, from where the conversation is."""
+        from surehand.cli.approvals import Deferred
         from surehand.cli.ask import limits
-        from surehand.cli.deferred import Deferred
         from surehand.cli.screen import Screen
         from surehand.models import choose, open_model
 

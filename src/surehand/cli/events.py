@@ -31,7 +31,7 @@ def run(options: Namespace) -> int:
         for event in _past(time.time() - options.since):
             _show(options, event)
     if options.follow:
-        from surehand.cli.door import run as run_command
+        from surehand.cli.session import run as run_command
 
         return run_command(_follow(options))
     if options.since is None:

@@ -20,17 +20,17 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import door
+    from surehand.cli import session
 
-    reports = door.run(_checked(options))
+    reports = session.run(_checked(options))
     render.facts(options, [report.to_dict() for report in reports], lambda: _table(reports))
     return 0 if all(report.status == "healthy" for report in reports) else 1
 
 
 async def _checked(options: Namespace) -> list[HealthReport]:
-    from surehand.cli import door
+    from surehand.cli import session
 
-    async with door.opened(options) as app:
+    async with session.open_app(options) as app:
         return await app.health.check_all(options.tools or None)
 
 

@@ -34,26 +34,26 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import door
+    from surehand.cli import session
 
     match options.action:
         case "list":
-            return door.run(_list(options))
+            return session.run(_list(options))
         case "add":
             return _add(options)
         case "remove":
             return _remove(options)
         case _:
-            return door.run(_test(options))
+            return session.run(_test(options))
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
 async def _list(options: Namespace) -> int:
-    from surehand.cli import door
+    from surehand.cli import session
 
-    async with door.opened(options) as app:
+    async with session.open_app(options) as app:
         told = len(app.warnings)
         if not options.no_connect:
             await app.connect_servers()
@@ -98,10 +98,10 @@ def _table(rows: list[dict[str, Any]]) -> str:
 async def _test(options: Namespace) -> int:
     from time import perf_counter
 
-    from surehand.cli import door
+    from surehand.cli import session
     from surehand.core.errors import ToolFailure
 
-    async with door.opened(options) as app:
+    async with session.open_app(options) as app:
         began = perf_counter()
         try:
             await app.servers.ready(options.name)

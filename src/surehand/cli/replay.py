@@ -32,27 +32,27 @@ def run(options: Namespace) -> int:
     except StateError as problem:
         render.error(str(problem), "Make one with `surehand tools invoke NAME --record FILE`.", code="invalid_args")
         return 2
-    from surehand.cli import door
+    from surehand.cli import session
 
     if options.judge:
-        return _tell_judged(options, door.run(_judged(options, recording)))
-    return _tell_replayed(options, door.run(_replayed(options, recording)))
+        return _tell_judged(options, session.run(_judged(options, recording)))
+    return _tell_replayed(options, session.run(_replayed(options, recording)))
 
 
 async def _replayed(options: Namespace, recording: Recording) -> list[Replayed]:
-    from surehand.cli import door
+    from surehand.cli import session
     from surehand.engine.replay import replay
 
-    async with door.opened(options) as app:
+    async with session.open_app(options) as app:
         calls = replay(recording, app.executor, app.session, app.selection, ignore=options.ignore)
         return [each async for each in calls]
 
 
 async def _judged(options: Namespace, recording: Recording) -> list[Judged]:
-    from surehand.cli import door
+    from surehand.cli import session
     from surehand.engine.replay import judge
 
-    async with door.opened(options) as app:
+    async with session.open_app(options) as app:
         return judge(recording, app.executor, app.session, app.selection)
 
 

@@ -33,16 +33,16 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import door
+    from surehand.cli import session
     from surehand.cli.tools import EXIT_CODES
 
     options.session = options.name or options.session or _latest(options)
     options.allow = [*options.allow, "Undo", "Redo"]  # that a person typed the command is its approval
     if options.to is None and not options.undo:
-        rows = door.run(_list(options))
+        rows = session.run(_list(options))
         render.facts(options, rows, lambda: format_turns(options.session, rows))
         return 0
-    result = door.run(_rewind(options))
+    result = session.run(_rewind(options))
     if result is None:
         render.note("nothing was changed")
         return 130
@@ -64,9 +64,9 @@ def _latest(options: Namespace) -> str:
 
 
 async def _list(options: Namespace) -> list[dict[str, Any]]:
-    from surehand.cli import door
+    from surehand.cli import session
 
-    async with door.opened(options) as app:
+    async with session.open_app(options) as app:
         return list_turns(app)
 
 
@@ -107,9 +107,9 @@ def _format_paths(paths: list[str]) -> str:
 
 
 async def _rewind(options: Namespace) -> ToolResult | None:
-    from surehand.cli import door
+    from surehand.cli import session
 
-    async with door.opened(options) as app:
+    async with session.open_app(options) as app:
         if options.undo:
             return await app.undo_rewind(force=options.force)
         return await rewind_with_preview(

@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     import gc
 
-    from surehand.cli import door
+    from surehand.cli import session
     from surehand.core.errors import SettingsError
 
     if options.http is not None and options.session:
@@ -52,7 +52,7 @@ def run(options: Namespace) -> int:
     # Looking for pydantic's plug-ins reads every installed package; no tool needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
-        return door.run(_http(options) if options.http is not None else _stdio(options))
+        return session.run(_http(options) if options.http is not None else _stdio(options))
     except _cancelled_error():
         return 0
 
@@ -68,7 +68,7 @@ def _serving(options: Namespace) -> Any:
 
     from surehand import __version__
     from surehand.app import Surehand
-    from surehand.cli import door
+    from surehand.cli import session
     from surehand.cli.tools import csv
     from surehand.engine.log import to_stderr
     from surehand.mcp.server.gateway import gathering
@@ -84,8 +84,8 @@ def _serving(options: Namespace) -> Any:
             session=options.session,
             tool_allow=csv(options.tool_allow),
         )
-        if door.wants_mailbox(options, app):
-            app.approver = door.mailbox(app)
+        if session.wants_mailbox(options, app):
+            app.approver = session.mailbox(app)
         to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
         for warning in app.warnings:
             render.note(f"warning: {warning}")

@@ -99,11 +99,11 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
     own = os.path.isdir(os.path.join(options.cwd, FOLDER))
     if made or own or next(entry_points(GROUP), None) is not None:
         from surehand.app import Surehand
-        from surehand.cli import door
+        from surehand.cli import session
 
-        door.hold_log()
+        session.hold_log()
         app = Surehand(options.cwd, keep_state=made)
-        door.print_warnings(app)
+        session.print_warnings(app)
         return app.registry, dict(app.settings.tools), app.settings.toolset.deferred_threshold
     from surehand.catalog import register_builtin
     from surehand.registry.registry import Registry
@@ -245,9 +245,9 @@ def _invoke(options: Namespace) -> int:
         args = _parsed_args(options)
         if options.apply and not options.dry_run:
             raise ToolFailure("--apply goes with --dry-run", code="invalid_args", hint="Without either, the call runs.")
-        from surehand.cli import door
+        from surehand.cli import session
 
-        result = door.run(_called(options, args))
+        result = session.run(_called(options, args))
     except ToolFailure as failure:
         result = ToolResult.failed(ToolError.of(failure)).with_meta(tool=options.name)
     except SurehandError as problem:  # wrong settings, a rule that does not parse
@@ -305,12 +305,12 @@ def _parsed_args(options: Namespace) -> dict[str, Any]:
 
 
 async def _called(options: Namespace, args: dict[str, Any]) -> Any:
-    from surehand.cli import door
+    from surehand.cli import session
 
     more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
     if options.record:
         more["record"] = options.record
-    async with door.opened(options, tool_allow=csv(options.tool_allow), shows=("call_finished",), **more) as app:
+    async with session.open_app(options, tool_allow=csv(options.tool_allow), shows=("call_finished",), **more) as app:
         progress = _Progress()
         if sys.stderr.isatty():
             app.bus.subscribe(progress)

@@ -26,7 +26,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import door
+    from surehand.cli import session
 
     del options
     with tempfile.TemporaryDirectory(prefix="surehand-tour-") as scratch:
@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
         os.environ["SUREHAND_HOME"] = os.path.join(scratch, "state")
         _fill(workspace)
         render.line("A tour of Surehand, on a folder made for it: no network, no key, and nothing is left behind.")
-        failed = door.run(_walk(workspace))
+        failed = session.run(_walk(workspace))
     render.line()
     if failed:
         render.error(f"{failed} step(s) of the tour did not work", "`surehand doctor` says what is missing here.")

@@ -57,20 +57,20 @@ def run(options: Namespace) -> int:
 
 def reverse(options: Namespace, tool: str, args: dict[str, Any]) -> int:
     """Call Undo or Redo through the door: that a person typed the command is its approval."""
-    from surehand.cli import door
+    from surehand.cli import session
     from surehand.cli.tools import EXIT_CODES
 
     options.allow = [*options.allow, tool]
     given = {key: value for key, value in args.items() if value is not None}
-    result = door.run(_called(options, tool, given))
+    result = session.run(_called(options, tool, given))
     _show(options, result)
     return 0 if result.ok else EXIT_CODES.get(result.error.code if result.error else "", 1)
 
 
 async def _called(options: Namespace, tool: str, args: dict[str, Any]) -> ToolResult:
-    from surehand.cli import door
+    from surehand.cli import session
 
-    async with door.opened(options) as app:
+    async with session.open_app(options) as app:
         if options.dry_run:
             return await app.dry_run(tool, args)
         return await app.call(tool, args, source="cli")

@@ -1,4 +1,4 @@
-"""The way from the command line to the application: settings, approver, session, and a clean end."""
+"""Opens the session of a command: the application with its settings and approver, and a clean end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 5.0
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_app(
     options: Namespace, *, interactive: bool = False, shows: tuple[str, ...] = (), **settings: Any
 ) -> AsyncGenerator[Surehand]:
     """Open the application for a command; `interactive` for commands that live on between calls.
@@ -152,7 +152,7 @@ def mailbox(app: Surehand) -> Approver:
     return Mailbox(app.session.state_dir or "", timeout_s=app.settings.permissions.approval_timeout, tell=tell)
 
 
-async def connected(app: Surehand) -> None:
+async def connect_servers(app: Surehand) -> None:
     """Connect to the MCP servers there are, for commands that tell a model of all tools; say which did not answer."""
     for name, problem in (await app.connect_servers(patience_s=PATIENCE_S)).items():
         render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + f"{name}: {problem}")
