@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from surehand.agent.profiles import load, parsed
 from surehand.agent.subagents import AGENTS
 from surehand.core.errors import SettingsError
 from surehand.core.model import ModelError, ModelRequest
+from surehand.policy.approvals import Answer, Question
 from surehand.providers.scripted import ScriptedModel
 from surehand.testing import Says, scratch_app
 from surehand.tools.tasks import BOARD
@@ -101,7 +103,10 @@ async def test_a_sub_agent_is_asked_about_like_its_parent_and_a_no_holds(tmp_pat
     assert not (tmp_path / "x").exists()
 
 
-async def test_agents_of_one_turn_work_at_the_same_time_and_questions_name_who_asks() -> None:
+@pytest.mark.spec("SESS-4")
+@pytest.mark.parametrize("mode", ["sync", "worktree"])
+async def test_agents_of_one_turn_work_at_the_same_time_and_questions_name_who_asks(tmp_path: Path, mode: str) -> None:
+    repo = repository(tmp_path / "repo")
     together = asyncio.Barrier(3)
 
     @tool()
@@ -112,13 +117,48 @@ async def test_agents_of_one_turn_work_at_the_same_time_and_questions_name_who_a
         return "met"
 
     approver, children = Says("once"), ("one:", "two:", "three:")
-    wishes = [("Agent", {"prompt": f"{name} meet", "description": f"task {name}"}) for name in children]
+    wishes = [("Agent", {"prompt": f"{name} meet", "description": f"task {name}", "mode": mode}) for name in children]
     model = by_prompt(main=[wishes, "done"], **{name: [[("meet", {})], "done below"] for name in children})
-    async with scratch_app(tools=[meet], approver=approver) as app:
+    async with scratch_app(repo, tools=[meet], approver=approver) as app:
         outcome = await app.conversation(model).ask("main go")
-    assert [result.output for result in outcome.results] == ["done below"] * 3
+    assert [result.output.split("\n")[0] for result in outcome.results] == ["done below"] * 3
     assert {question.agent for question in approver.asked} == {f"task {name}" for name in children}
     assert all(f"sub-agent: {question.agent}" in question.text() for question in approver.asked)
+
+
+class Measured:
+    """A person who lets others go first, and knows how long each answer took."""
+
+    def __init__(self) -> None:
+        self.took_ms: list[float] = []
+
+    async def ask(self, question: Question) -> Answer:
+        began = perf_counter()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.took_ms.append((perf_counter() - began) * 1000)
+        return Answer("once")
+
+
+async def test_an_agents_time_leaves_out_what_its_calls_waited_for_a_person() -> None:
+    @tool()
+    async def act() -> str:
+        "Acts."
+        return "acted"
+
+    approver = Measured()
+    model = by_prompt(
+        main=[[("Agent", {"prompt": "child: act"})], "done"],
+        **{"child:": [[("Agent", {"prompt": "below: act"}), ("act", {})], "done"], "below:": [[("act", {})], "done"]},
+    )
+    async with scratch_app(tools=[act], approver=approver) as app:
+        began = perf_counter()
+        outcome = await app.conversation(model).ask("main go")
+        took_ms = (perf_counter() - began) * 1000
+    meta = outcome.results[0].meta
+    assert len(approver.took_ms) == 2
+    assert meta["asked_ms"] >= max(approver.took_ms) - 0.01
+    assert 0 <= meta["duration_ms"] <= took_ms - meta["asked_ms"]  # no time is counted twice
 
 
 async def test_what_a_rule_denies_to_read_is_kept_from_the_searches_of_a_sub_agent_too(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from surehand.core.settings import FileSettings, Settings
 from surehand.testing import scratch_app
 
+pytestmark = pytest.mark.spec("SESS-4")
+
 TEXT = "".join(f"line {number}\n" for number in range(1, 21))
 
 

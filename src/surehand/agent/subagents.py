@@ -49,6 +49,8 @@ class Agent:
     tool_calls: int = 0
     tokens: int = 0
     last_activity: float = field(default_factory=time)
+    call_id: str = ""
+    """The call that waits for it; empty for one in the background."""
     task: asyncio.Task[ToolResult] | None = None
     _heard: deque[str] = field(default_factory=lambda: deque[str](maxlen=HEARD_LIMIT))
     _untold: int = 0
@@ -114,6 +116,8 @@ class AgentRegistry:
         self.limit = limit
         self.agents: dict[str, Agent] = {}
         self._count = 0
+        self.git = asyncio.Lock()
+        """Held while git makes or removes a worktree, which it cannot do twice at once in one repository."""
 
     def running(self) -> list[Agent]:
         """The agents that run now."""
@@ -187,6 +191,7 @@ class Subagents:
             )
         profile = next((each for each in self._profiles if each.name == order.profile), self._profiles[0])
         agent = self.registry.add(profile.name, order.description or order.prompt[:80], self.depth + 1)
+        agent.call_id = "" if order.mode == "background" else ctx.call.id
         work = self._in_worktree if order.mode == "worktree" else self._here
         # Owned by the registry, which the session closes: it cannot outlive either.
         agent.task = asyncio.get_running_loop().create_task(work(agent, profile, order))
@@ -232,7 +237,9 @@ class Subagents:
     async def _with_git(self, git: OwnGit, agent: Agent, profile: Profile, order: AgentOrder, place: str) -> ToolResult:
         named = f"{agent.id}-{int(time())}"
         try:
-            worktree = await worktrees.add_worktree(git.run, self.session.workspace, place, order.branch_name, named)
+            async with self.registry.git:
+                workspace = self.session.workspace
+                worktree = await worktrees.add_worktree(git.run, workspace, place, order.branch_name, named)
         except ToolFailure:
             agent.state = "failed"
             raise
@@ -245,7 +252,8 @@ class Subagents:
         finally:
             changed, commits = await worktrees.changes(git.run, worktree)
             if not changed and not commits:
-                await worktrees.remove_worktree(git.run, worktree)
+                async with self.registry.git:
+                    await worktrees.remove_worktree(git.run, worktree)
         if failure is not None:
             if changed or commits:
                 failure.hint = (
@@ -273,7 +281,7 @@ class Subagents:
             parent=parent,
             interactive=parent.interactive,
         )
-        child.agent = agent.description or agent.id
+        child.agent, child.caller = agent.description or agent.id, agent.call_id
         child.mode, child.grants = parent.mode, list(parent.grants)
         # The same tools are shown as to the parent, so that a provider's prompt cache serves both.
         child.activated = set(parent.activated)

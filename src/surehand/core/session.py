@@ -139,6 +139,8 @@ class Session:
         """What is being done for one prompt (`begin_turn`); empty outside a conversation, where a call is its own."""
         self.requests: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {}
         """What other processes of the user may ask of this session, by name; they reach it by its channel."""
+        self.caller = ""
+        """The call that a sub-agent's session serves, where somebody waits for it."""
         self.agent = ""
         """Which sub-agent works in this session, for those who are asked; empty in a session of the user's own."""
         self.closed = False

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
 from surehand.core.effects import DeletePath, Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
@@ -34,6 +36,44 @@ _MUST_TRY: Final = "the settings want it tried, and what it changes looked at, b
 _SHOWN_FIRST: Final = "what it changes is to be looked at before it is made real"
 
 
+class Waits:
+    """How long calls have waited for a person: not the tools' time. Questions that are open together count once."""
+
+    def __init__(self) -> None:
+        self._total_s: dict[str, float] = {}
+        self._open: dict[str, tuple[int, float]] = {}
+
+    @contextmanager
+    def of(self, ids: Sequence[str]) -> Generator[None]:
+        """Count the time inside for calls, by their ids."""
+        for id in ids:
+            count, since = self._open.get(id, (0, perf_counter()))
+            self._open[id] = (count + 1, since)
+        try:
+            yield
+        finally:
+            for id in ids:
+                count, since = self._open.pop(id)
+                if count > 1:
+                    self._open[id] = (count - 1, since)
+                else:
+                    self._total_s[id] = self._total_s.get(id, 0.0) + perf_counter() - since
+
+    def take(self, id: str) -> float:
+        """Return the seconds a call that ended has waited, and forget them."""
+        return self._total_s.pop(id, 0.0) if self._total_s else 0.0
+
+
+def _waiting(call: ToolCall, session: Session) -> list[str]:
+    """Return the calls that wait for a question: the call itself, the one that made it, and those of its sub-agents."""
+    ids = [call.id] if call.parent is None else [call.id, call.parent.id]
+    above: Session | None = session
+    while above is not None:
+        ids += [above.caller] if above.caller else []
+        above = above.parent
+    return list(dict.fromkeys(ids))
+
+
 class Asking:
     """Judges calls and asks about those that need it."""
 
@@ -42,8 +82,7 @@ class Asking:
         self.approver = approver
         self._remember = remember
         self._plain: dict[tuple[object, ...], Decision] = {}
-        self.waited_s: dict[str, float] = {}
-        """Call id → seconds it has waited for an answer; a person's time, not the tool's. Taken out by the executor."""
+        self.waits = Waits()
 
     def request(self, tool: Tool, args: Any, ctx: ToolContext) -> Request:
         """State the facts of a call."""
@@ -219,11 +258,8 @@ class Asking:
             reason=decision.reason,
             digest=question.digest,
         )
-        began = perf_counter()
-        try:
+        with self.waits.of(_waiting(call, session)):
             answer = await ask_approver(self.approver, question, session.settings.permissions.approval_timeout)
-        finally:
-            self.waited_s[call.id] = self.waited_s.get(call.id, 0.0) + perf_counter() - began
         trial = trials.meant(answer.trial, shown) if answer.kind != "no" else None
         session.emit(
             "permission_decided",

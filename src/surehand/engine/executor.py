@@ -432,7 +432,7 @@ class Executor:
         prepared: Prepared | None,
         bug: bool,
     ) -> ToolResult:
-        waited = self.asking.waited_s.pop(call.id, 0.0) if self.asking.waited_s else 0.0
+        waited = self.asking.waits.take(call.id)
         duration = perf_counter() - clock - waited
         meta: dict[str, Any] = {
             "tool": name,

@@ -86,8 +86,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         effects=_effects,
         check=_check,
         requires_permission=False,
-        # Each works in a session of its own; only making a worktree is git's, one at a time.
-        concurrency_safe=lambda args, ctx: args.mode != "worktree",
+        concurrency_safe=True,  # each works in a session of its own
         search_hint="sub-agent delegate task worktree background parallel",
         timeout_s=TIMEOUT_S,
         examples=({"prompt": "Find every place that parses dates and list them with file and line."},),
