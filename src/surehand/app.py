@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from surehand import config
-from surehand.catalog import builtin_tool, register_builtin
+from surehand import config, wiring
+from surehand.catalog import builtin_tool
 from surehand.core.call import Source, ToolCall, ToolResult
-from surehand.core.errors import RegistrationError, SettingsError, ToolFailure
+from surehand.core.errors import RegistrationError
 from surehand.core.events import Event
 from surehand.core.session import Session
 from surehand.core.settings import Settings
 from surehand.core.tool import Tool
 from surehand.core.view import Selection
 from surehand.engine.ask import Asking
-from surehand.engine.bus import Bus
 from surehand.engine.executor import Executor
 from surehand.engine.extensions import Extension, Extensions
-from surehand.engine.log import at_levels, logs_calls
-from surehand.engine.metrics import Metrics
 from surehand.engine.middleware import Layers
 from surehand.policy.approvals import AnswerFunction, Approver, Nobody, approver_of, remember
 from surehand.policy.policy import Policy
 from surehand.policy.trust import changed_since_trusted, is_trusted
 from surehand.registry.loading import FOLDER, Loaded, Loader
-from surehand.registry.registry import Registry
 from surehand.state import locations
-from surehand.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Loop
+    from surehand.agent.rewind import SessionRewinder
+    from surehand.agent.subagents import Subagents
     from surehand.core.model import Model
     from surehand.core.session import Checkpoint
     from surehand.core.settings import McpServerSettings, Mode
@@ -51,7 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["Surehand", "builtin_tool"]
 
 _log = logging.getLogger("surehand")
-SESSION_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class Surehand:
@@ -86,98 +81,97 @@ class Surehand:
         record: str | None = None,
         mcp_servers: Mapping[str, McpServerSettings] | None = None,
     ) -> None:
-        root = os.path.realpath(workspace)
-        if not os.path.isdir(root):
-            raise SettingsError(f"the workspace {os.fspath(workspace)} is not a folder")
-        if session is not None and not SESSION_NAME.fullmatch(session):
-            raise SettingsError(f"a session's name is letters, digits, '.', '_' and '-', at most 64; not {session!r}")
+        root = wiring.check_workspace(workspace, session)
         self.trusted = is_trusted(root)
-        self.warnings: list[str] = []
-        if settings is None:
-            loaded = config.load(root, flags=config.flags(mode=mode, timeout=timeout), trusted=self.trusted)
-            settings, self.warnings = loaded.settings, loaded.warnings
-        else:
-            settings = config.with_flags(settings, config.flags(mode=mode, timeout=timeout))
-        if not self.trusted and (waiting := changed_since_trusted(root)):
-            self.warnings.append(_awaits_trust(waiting))
-        self.settings = settings
-        self.bus = Bus()
-        levels = {name: own.monitoring.log_level for name, own in settings.tools.items()}
-        self.bus.subscribe(at_levels(levels), calls=logs_calls)
-        self.registry = Registry(self.bus.emit)
-        if builtin:
-            register_builtin(self.registry)
-        for tool in tools:
-            self.registry.register(tool)
-        for module, members in (modules or {}).items():
-            self.registry.register_module(module, members)
-        if settings.permissions.mode == "bypass":
-            _refuse_bypass(settings)
-        self.policy = Policy.from_settings(
-            settings, root, command_line=[f"allow {rule}" for rule in allow], capable=self._capable
-        )
-        self.metrics = Metrics(
-            without=[name for name, own in settings.tools.items() if not own.monitoring.enable_metrics]
-        )
+        flags = config.flags(mode=mode, timeout=timeout)
+        self.settings, self.warnings = wiring.load_settings(root, settings, flags, trusted=self.trusted)
+        self.bus = wiring.make_bus(self.settings)
+        self.registry = wiring.make_registry(self.bus, tools, modules or {}, builtin=builtin)
+        self.policy = self._make_policy(root, allow)
+        self.metrics = wiring.make_metrics(self.settings)
         self.extensions = Extensions(self.bus, self.registry)
-        self.layers = Layers(settings, self.extensions, self.metrics)
-        self.executor = Executor(
+        self.layers = Layers(self.settings, self.extensions, self.metrics)
+        self.executor = self._make_executor(approver_of(approver) if approver else Nobody())
+        self._mcp_servers = self._merge_servers(mcp_servers or {})
+        state_dir = locations.workspace_state(root) if keep_state else None
+        self.session = self._make_session(root, session, state_dir, interactive=interactive)
+        self.selection = self.session.selection = self._make_selection(tool_allow)
+        self.tuner: Tuner | None = None
+        self._stack = AsyncExitStack()
+        self.journal: Journal | None = None
+        """The journal of a session with a name; None where nothing of it is kept."""
+        self._add_listeners(session, state_dir, record)
+        if plugins:
+            self._load_plugins()
+        self._warn_of_misnamed_rules()
+
+    def _make_policy(self, root: str, allow: Sequence[str]) -> Policy:
+        if self.settings.permissions.mode == "bypass":
+            wiring.refuse_bypass(self.settings)
+        rules = [f"allow {rule}" for rule in allow]
+        return Policy.from_settings(self.settings, root, command_line=rules, capable=self._capable)
+
+    def _make_executor(self, approver: Approver) -> Executor:
+        executor = Executor(
             policy=self.policy,
-            asking=Asking(self.policy, approver_of(approver) if approver else Nobody(), remember),
+            asking=Asking(self.policy, approver, remember),
             lifecycle=self.registry.lifecycle,
             bus=self.bus,
             meter=self.metrics,
             middleware=self.layers,
             extensions=self.extensions,
         )
-        self._mcp_servers = {**settings.mcp_servers, **(mcp_servers or {})}
-        for name in settings.mcp_servers.keys() & (mcp_servers or {}).keys():
-            self.warnings.append(f"the MCP server {name} of the settings gives way to the one of the program")
-        self.executor.seek = self._seek
-        self.executor.readiness.revive = lambda tool: self.health.revive(tool)
-        self.registry.lifecycle.trip_after = settings.engine.trip_after
+        executor.seek = self._seek
+        executor.readiness.revive = lambda tool: self.health.revive(tool)
+        self.registry.lifecycle.trip_after = self.settings.engine.trip_after
         self.registry.lifecycle.listen(self._tell_state, calls=False)
-        state_dir = locations.workspace_state(root) if keep_state else None
-        self.session = Session(
+        return executor
+
+    def _merge_servers(self, given: Mapping[str, McpServerSettings]) -> dict[str, McpServerSettings]:
+        for name in self.settings.mcp_servers.keys() & given.keys():
+            self.warnings.append(f"the MCP server {name} of the settings gives way to the one of the program")
+        return {**self.settings.mcp_servers, **given}
+
+    def _make_session(self, root: str, name: str | None, state_dir: str | None, *, interactive: bool) -> Session:
+        session = Session(
             root,
-            settings=settings,
-            id=f"session_{session}" if session else None,
-            name=session,
+            settings=self.settings,
+            id=f"session_{name}" if name else None,
+            name=name,
             state_dir=state_dir,
             emit=self.bus.emit,
             interactive=interactive,
         )
-        self.policy.bind(self.session)
-        self.selection = Selection(
+        self.policy.bind(session)
+        return session
+
+    def _make_selection(self, tool_allow: Sequence[str]) -> Selection:
+        toolset = self.settings.toolset
+        return Selection(
             self.registry,
             self.session,
-            allow=tool_allow or settings.toolset.tool_allow,
-            threshold=settings.toolset.deferred_threshold,
+            allow=tool_allow or toolset.tool_allow,
+            threshold=toolset.deferred_threshold,
             search=self._search,
             hide=self._is_off,
         )
-        self.session.selection = self.selection
-        self.tuner: Tuner | None = None
-        self._stack = AsyncExitStack()
-        self.journal: Journal | None = None
-        """The journal of a session with a name; None where nothing of it is kept."""
-        around = Surroundings(self.bus, self.session, self._stack)
+
+    def _add_listeners(self, session: str | None, state_dir: str | None, record: str | None) -> None:
+        """Put round the calls what the settings and the arguments ask for: journal, metrics, audit, traces, hooks."""
+        listeners = wiring.Listeners(self.bus, self.session, self._stack)
         if session and state_dir:
-            self.journal = around.keep_journal(os.path.join(state_dir, "sessions", f"{session}.jsonl"))
-            around.keep_metrics(os.path.join(state_dir, "metrics.sqlite"), self.metrics)
+            self.journal = listeners.keep_journal(os.path.join(state_dir, "sessions", f"{session}.jsonl"))
+            listeners.keep_metrics(os.path.join(state_dir, "metrics.sqlite"), self.metrics)
         if record:
-            around.keep_recording(record)
+            listeners.keep_recording(record)
         if state_dir:
-            self.executor.ledger = audit = around.keep_audit(os.path.join(state_dir, "audit"))
+            self.executor.ledger = audit = listeners.keep_audit(os.path.join(state_dir, "audit"))
             if audit.problem:
                 self.warnings.append(f"calls are not audited, and what changes something is refused: {audit.problem}")
-        self.executor.tracing = around.traces()
-        around.hook(self.extensions)
-        if settings.engine.tuning:
-            self.tuner = around.tuned(self.executor, self.metrics, self.layers, self.registry)
-        if plugins:
-            self._load_plugins()
-        self._warn_of_misnamed_rules()
+        self.executor.tracing = listeners.find_tracing()
+        listeners.add_hooks(self.extensions)
+        if self.settings.engine.tuning:
+            self.tuner = listeners.add_tuner(self.executor, self.metrics, self.layers, self.registry)
 
     def _warn_of_misnamed_rules(self) -> None:
         """Warn of rules that nearly name a tool; tools of servers and those that come later are nobody's mistake."""
@@ -236,7 +230,7 @@ class Surehand:
             return is_trusted(workspace)
 
         def tell_waiting() -> None:
-            self.session.emit("note", message=_awaits_trust(changed_since_trusted(workspace)))
+            self.session.emit("note", message=wiring.format_awaiting_trust(changed_since_trusted(workspace)))
 
         await self.loader.watch(os.path.join(workspace, FOLDER), is_allowed, tell_waiting)
 
@@ -316,7 +310,7 @@ class Surehand:
         if interval := self.settings.engine.health_interval:
             self._in_background(self.health.watch(interval))
         folder = os.path.join(self.session.workspace, FOLDER)
-        if self.session.interactive and self.trusted and _is_folder(folder):
+        if self.session.interactive and self.trusted and wiring.is_folder(folder):
             self._in_background(self.watch_tools())
         return self
 
@@ -439,9 +433,7 @@ class Surehand:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the turns of this session's conversation, oldest first; each can be rewound to."""
-        from surehand.conversations import rewinder
-
-        return rewinder(self).checkpoints()
+        return self.rewinder.checkpoints()
 
     async def rewind(
         self,
@@ -458,17 +450,13 @@ class Surehand:
         A file that somebody changed since is refused with the difference, unless forced. With `branch` this session
         keeps its transcript and a session of that name goes on from the turn; with `dry_run` nothing is changed.
         """
-        from surehand.conversations import rewinder
-
-        return await rewinder(self).rewind(
+        return await self.rewinder.rewind(
             to, files=files, transcript=transcript, force=force, branch=branch, dry_run=dry_run
         )
 
     async def undo_rewind(self, *, force: bool = False) -> ToolResult:
         """Take the latest rewind back, as long as the conversation has not gone on."""
-        from surehand.conversations import rewinder
-
-        return await rewinder(self).undo_rewind(force=force)
+        return await self.rewinder.undo_rewind(force=force)
 
     def conversation(
         self,
@@ -480,9 +468,73 @@ class Surehand:
         on_text: Callable[[str], None] | None = None,
     ) -> Loop:
         """Return the agent loop over this application's session, going on where its journal ends."""
-        from surehand.conversations import loop
+        from surehand.agent.loop import Loop  # lazy: only where a model speaks
+        from surehand.agent.prompt import system_prompt
 
-        return loop(self, model, system=system, limits=limits, with_tools=with_tools, on_text=on_text)
+        system = system or system_prompt(self.session)
+        if with_tools:
+            self.session.agents = self._make_subagents(model, limits, system)
+            self.layers.reuse_results()
+            self.executor.forget_all()
+        loop = Loop(
+            model,
+            self.executor,
+            self.session,
+            self.selection if with_tools else None,
+            system=system,
+            limits=limits,
+            transcript=self.rewinder.transcript(),
+            on_text=on_text,
+        )
+        self.rewinder.conversations.add(loop)
+        return loop
+
+    def _make_subagents(self, model: Model, limits: Limits | None, system: str) -> Subagents:
+        """Return who runs the sub-agents of a conversation: with its model, unless a profile names one."""
+        from surehand.agent import profiles  # lazy: only where a model speaks
+        from surehand.agent.subagents import Subagents
+        from surehand.models import choose, open_model
+        from surehand.tools.tasks import BOARD
+
+        known, problems = profiles.load(self.session.workspace, trusted=self.trusted)
+        for problem in problems:
+            self.session.emit("note", message=f"a sub-agent's profile was left out: {problem}")
+        settings = self.settings
+        return Subagents(
+            executor=self.executor,
+            session=self.session,
+            selection=self.selection,
+            open_model=lambda name: open_model(settings, choose(settings, name)) if name else model,
+            profiles=known,
+            board=BOARD,
+            limits=limits,
+            system=system,
+        )
+
+    @property
+    def rewinder(self) -> SessionRewinder:
+        """Who brings this session back to earlier turns, made on first use."""
+        from surehand.agent.rewind import SessionRewinder  # lazy: only where a model speaks
+        from surehand.engine.journal import MemoryJournal
+        from surehand.tools.tasks import BOARD
+
+        session = self.session
+        if isinstance(session.rewinder, SessionRewinder):
+            return session.rewinder
+        journal = self.journal
+        if journal is None:  # nothing is kept on disk: the turns are remembered for as long as the session lives
+            journal = MemoryJournal(session.id)
+            self.bus.subscribe(journal)
+        session.rewinder = SessionRewinder(
+            session,
+            call=self.call,
+            dry_run=self.dry_run,
+            records=journal.records,
+            hold_alone=journal.hold_alone,
+            start_branch=journal.start_branch,
+            board=BOARD,
+        )
+        return session.rewinder
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make many calls, safe ones together, and return their results in the order of the calls."""
@@ -496,23 +548,3 @@ class Surehand:
 
         async for position, result in run_all(calls, self.executor, self.session, self.selection):
             yield position, result
-
-
-def _awaits_trust(changed: Sequence[str]) -> str:
-    shown = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
-    return f"changed since this folder was trusted: {shown}; its own files count again after `surehand trust`"
-
-
-def _is_folder(path: str) -> bool:
-    return os.path.isdir(path)
-
-
-def _refuse_bypass(settings: Settings) -> None:
-    """Raise ToolFailure unless bypass is confirmed and commands are contained."""
-    from surehand.policy.policy import bypass_problem
-    from surehand.sandbox.probe import available
-
-    sandboxed = settings.sandbox.mode != "off" and available()
-    if problem := bypass_problem(sandboxed=sandboxed, confirmed=settings.permissions.confirm_bypass):
-        hint = "To confirm it for good, set `permissions.confirm_bypass = true` in your own settings."
-        raise ToolFailure(problem, code="permission_denied", hint=hint)

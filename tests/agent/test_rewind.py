@@ -44,9 +44,7 @@ async def talk(app: Surehand, model: ScriptedModel, *prompts: str) -> None:
 
 
 def said(app: Surehand) -> list[str]:
-    from surehand.conversations import rewinder
-
-    return [message.text for message in rewinder(app).transcript().messages if message.role == "user"]
+    return [message.text for message in app.rewinder.transcript().messages if message.role == "user"]
 
 
 def opened(folder: Path, session: str | None = "work", **more: object) -> Surehand:

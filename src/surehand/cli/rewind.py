@@ -72,10 +72,8 @@ async def _list(options: Namespace) -> list[dict[str, Any]]:
 
 def list_turns(app: Surehand) -> list[dict[str, Any]]:
     """Return the turns of a session with what each of them changed, as plain data."""
-    from surehand.conversations import rewinder
-
     turns = app.checkpoints()
-    changed = rewinder(app).changes(turns)
+    changed = app.rewinder.changes(turns)
     return [each.to_dict() | {"paths": changed[each.turn]} for each in turns]
 
 

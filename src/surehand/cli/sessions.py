@@ -43,7 +43,7 @@ def _folder(options: Namespace) -> str:
 
 
 def _path(options: Namespace, name: str, *, exists: bool = True) -> str:
-    from surehand.app import SESSION_NAME
+    from surehand.wiring import SESSION_NAME
 
     if not SESSION_NAME.fullmatch(name):
         raise StateError(f"{name!r} cannot be the name of a session")

@@ -1,0 +1,196 @@
+"""The wiring of an application, step by step: settings, registry, and the listeners that write its calls down."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand import config
+from surehand.catalog import register_builtin
+from surehand.core.errors import SettingsError, StateError, ToolFailure
+from surehand.core.tool import Tool
+from surehand.engine.bus import Bus
+from surehand.engine.journal import Journal, resume
+from surehand.engine.log import at_levels, logs_calls
+from surehand.engine.metrics import Metrics
+from surehand.policy.trust import changed_since_trusted
+from surehand.registry.registry import Registry
+from surehand.state import locations
+
+if TYPE_CHECKING:
+    from surehand.core.session import Session
+    from surehand.core.settings import Settings
+    from surehand.engine.audit import Audit
+    from surehand.engine.executor import Executor
+    from surehand.engine.extensions import Extensions
+    from surehand.engine.middleware import Layers
+    from surehand.engine.tuning import Tuner
+
+SESSION_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+def check_workspace(workspace: str | os.PathLike[str], session: str | None) -> str:
+    """Return the real path of a workspace; raise SettingsError for one, or a session's name, that cannot be."""
+    root = os.path.realpath(workspace)
+    if not os.path.isdir(root):
+        raise SettingsError(f"the workspace {os.fspath(workspace)} is not a folder")
+    if session is not None and not SESSION_NAME.fullmatch(session):
+        raise SettingsError(f"a session's name is letters, digits, '.', '_' and '-', at most 64; not {session!r}")
+    return root
+
+
+def load_settings(
+    root: str, given: Settings | None, flags: Mapping[config.Path, Any], *, trusted: bool
+) -> tuple[Settings, list[str]]:
+    """Return the settings, given or read from the workspace, under the flags; and what is to be warned of."""
+    warnings: list[str] = []
+    if given is None:
+        loaded = config.load(root, flags=flags, trusted=trusted)
+        settings, warnings = loaded.settings, loaded.warnings
+    else:
+        settings = config.with_flags(given, flags)
+    if not trusted and (waiting := changed_since_trusted(root)):
+        warnings.append(format_awaiting_trust(waiting))
+    return settings, warnings
+
+
+def make_bus(settings: Settings) -> Bus:
+    """Return the event stream, with the log at the levels of the settings."""
+    bus = Bus()
+    levels = {name: own.monitoring.log_level for name, own in settings.tools.items()}
+    bus.subscribe(at_levels(levels), calls=logs_calls)
+    return bus
+
+
+def make_registry(bus: Bus, tools: Iterable[Tool], modules: Mapping[str, Iterable[Tool]], *, builtin: bool) -> Registry:
+    """Return the registry with the built-in tools and those of the program."""
+    registry = Registry(bus.emit)
+    if builtin:
+        register_builtin(registry)
+    for tool in tools:
+        registry.register(tool)
+    for module, members in modules.items():
+        registry.register_module(module, members)
+    return registry
+
+
+def make_metrics(settings: Settings) -> Metrics:
+    """Return the metrics, without the tools whose settings want none."""
+    return Metrics(without=[name for name, own in settings.tools.items() if not own.monitoring.enable_metrics])
+
+
+def format_awaiting_trust(changed: Sequence[str]) -> str:
+    """Say which files of a workspace wait for its trust to be given again."""
+    shown = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
+    return f"changed since this folder was trusted: {shown}; its own files count again after `surehand trust`"
+
+
+def is_folder(path: str) -> bool:
+    """Tell whether a path is a folder, for code that runs on the event loop."""
+    return os.path.isdir(path)
+
+
+def refuse_bypass(settings: Settings) -> None:
+    """Raise ToolFailure unless bypass is confirmed and commands are contained."""
+    from surehand.policy.policy import bypass_problem
+    from surehand.sandbox.probe import available
+
+    sandboxed = settings.sandbox.mode != "off" and available()
+    if problem := bypass_problem(sandboxed=sandboxed, confirmed=settings.permissions.confirm_bypass):
+        hint = "To confirm it for good, set `permissions.confirm_bypass = true` in your own settings."
+        raise ToolFailure(problem, code="permission_denied", hint=hint)
+
+
+class Listeners:
+    """Puts listeners on the bus of one application; `stack` closes them with it."""
+
+    def __init__(self, bus: Bus, session: Session, stack: AsyncExitStack) -> None:
+        self._bus = bus
+        self._session = session
+        self._settings = session.settings
+        self._stack = stack
+
+    def keep_journal(self, path: str) -> Journal:
+        """Take a named session up where its journal ends, and write on."""
+        try:
+            locations.private_dir(os.path.dirname(path))
+            resume(self._session, path)
+            journal = Journal(path, self._session.id)
+        except OSError as problem:
+            message = f"the session cannot be kept in {path}: {problem.strerror}"
+            raise StateError(f"{message}; let the folder be written, or name another with SUREHAND_HOME") from problem
+        self._bus.subscribe(journal)
+        self._stack.callback(journal.close)
+        self._session.emit("session_started", workspace=self._session.workspace)
+        return journal
+
+    def keep_recording(self, path: str) -> None:
+        """Write every call and its result to a file that can be replayed."""
+        from surehand.engine.replay import Recorder
+
+        recorder = Recorder(path, self._session)
+        self._bus.subscribe(recorder)
+        self._stack.callback(recorder.close)
+
+    def keep_audit(self, folder: str) -> Audit:
+        """Record every call and every refusal; where that fails, what changes something is refused."""
+        from surehand.engine.audit import Audit
+
+        audit = Audit(folder)
+        self._bus.subscribe(audit)
+        self._stack.callback(audit.close)
+        return audit
+
+    def keep_metrics(self, path: str, metrics: Metrics) -> None:
+        """Add what this process measures to what others have measured in this workspace."""
+        from surehand.engine.metrics_store import MetricsStore
+
+        store = MetricsStore(path)
+
+        def save() -> None:
+            try:
+                store.save(metrics.records)
+            except (OSError, StateError) as problem:  # the calls are made; figures are no reason to fail them
+                self._session.emit("note", message=f"what was measured is not kept: {problem}")
+
+        self._stack.callback(save)
+
+    def find_tracing(self) -> Callable[..., Any] | None:
+        """Return what puts each call into a trace, or None where nobody listens."""
+        # Somebody who listens has imported the SDK or set its variables; otherwise nothing of it is looked at.
+        if "opentelemetry.sdk" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
+            return None
+        from surehand.engine.tracing import tracing
+
+        return tracing(self._settings)
+
+    def add_hooks(self, extensions: Extensions) -> None:
+        """Run the shell hooks of the settings round every call."""
+        for number, hook in enumerate(self._settings.hooks, 1):
+            from surehand.engine.shell_hooks import ShellHook
+
+            extensions.register(ShellHook(number, hook, self._session))
+
+    def add_tuner(self, executor: Executor, metrics: Metrics, layers: Layers, registry: Registry) -> Tuner:
+        """Let limits follow what is measured."""
+        from surehand.engine.cache import cacheable
+        from surehand.engine.tuning import EngineLimits, Tuner
+
+        def can_cache(name: str) -> bool:
+            tool = registry.card(name)
+            return self._settings.engine.cache is None and isinstance(tool, Tool) and cacheable(tool)
+
+        tuner = Tuner(
+            metrics.all,
+            EngineLimits(executor, self._settings),
+            self._bus.emit,
+            session_id=self._session.id,
+            cached=layers.advised,
+            can_cache=can_cache,
+        )
+        self._bus.subscribe(tuner)
+        return tuner
