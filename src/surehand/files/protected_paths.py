@@ -43,6 +43,8 @@ class Found:
     """The `.git` files in the roots, which lead to such folders."""
     sockets: tuple[str, ...] = ()
     """Sockets in the roots, whoever made them."""
+    whole: bool = True
+    """Whether everything was looked at; of a very large tree it is what lies near the top."""
 
 
 def inside(path: str, folders: Iterable[str]) -> bool:
@@ -67,6 +69,7 @@ def look(
     repositories: list[str] = []
     pointers: list[str] = []
     sockets: list[str] = []
+    whole = True
     for root in (*roots, *(beside if keeps_as_is is not None else ())):
         walk = _Walk(root, keeps_out, keeps_as_is)
         walk.run()
@@ -77,6 +80,7 @@ def look(
             repositories += walk.repositories
             pointers += walk.pointers
             sockets += walk.sockets
+            whole = whole and walk.whole
     most = _MOST_REPOSITORIES
     return Found(
         _outermost(hidden),
@@ -85,6 +89,7 @@ def look(
         tuple(repositories[:most]),
         tuple(pointers[:most]),
         tuple(sockets),
+        whole,
     )
 
 
@@ -148,6 +153,7 @@ class _Walk:
         self.repositories: list[str] = []
         self.pointers: list[str] = []
         self.sockets: list[str] = []
+        self.whole = True
         self._root = root
         # A root that lies in a folder of secrets (a worktree in Surehand's own state) is no secret itself.
         self._out = keeps_out if keeps_out is not is_secret and not is_secret(root + "/") else None
@@ -165,6 +171,7 @@ class _Walk:
         seen = 0
         for folder, frozen_already in waiting:  # grows while it is walked
             if seen >= _SCAN_LIMIT:
+                self.whole = False
                 break
             try:
                 self.folders[folder] = os.stat(folder).st_mtime_ns

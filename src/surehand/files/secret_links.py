@@ -10,35 +10,44 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import SETTLED_NS
 from surehand.core.session import Kept
+from surehand.files.protected_paths import Says, look
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
 
 FOLDER_LIMIT: Final = 5_000
 """Files looked at in one folder of secrets."""
+UNKNOWN: Final = "?"
+"""Stands for the name of a secret where more files lie than were looked through."""
 
 
 class SecretLinks:
-    """Which files with several names are secrets of a session."""
+    """Which files with several names are secrets; `roots` and `keeps_out` are asked for with every look."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._marks: set[tuple[int, int]] = set()
+    def __init__(self, roots: Callable[[], Sequence[str]], keeps_out: Callable[[], Says]) -> None:
+        self._roots = roots
+        self._keeps_out = keeps_out
+        self._names: dict[tuple[int, int], str] = {}
+        self._whole = True
         self._looked_ns = -1
 
-    def holds_secrets(self, status: os.stat_result, path: str) -> bool:
-        """Say whether the file that was opened at `path` has another name under which it is kept from reading."""
-        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode) or self._session.keeps_out(path):
-            return False  # a name that is kept from reading itself has been judged by that
+    def secret_name(self, status: os.stat_result, path: str) -> str:
+        """Return the other name under which the file at `path` is kept from reading; UNKNOWN where nobody can say."""
+        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode) or self._keeps_out()(path):
+            return ""  # a name that is kept from reading itself has been judged by that
         if status.st_ctime_ns + SETTLED_NS >= self._looked_ns:
             self._look()
-        return (status.st_dev, status.st_ino) in self._marks
+        return self._names.get((status.st_dev, status.st_ino), "" if self._whole else UNKNOWN)
+
+    def holds_secrets(self, status: os.stat_result, path: str) -> bool:
+        """Say whether the file that was opened at `path` is known to be a secret by another name."""
+        return self.secret_name(status, path) not in ("", UNKNOWN)
 
     def refuse(self, status: os.stat_result, path: str) -> None:
         """Raise ToolFailure for a hard link to a secret."""
@@ -52,15 +61,14 @@ class SecretLinks:
         )
 
     def _look(self) -> None:
-        from surehand.files.protected_paths import look
-
         self._looked_ns = time.time_ns()
-        found = look([*map(os.path.realpath, self._session.roots)], self._session.keeps_out).hidden
-        self._marks = set(_marks_of(found))
+        found = look([*map(os.path.realpath, self._roots())], self._keeps_out())
+        self._names = dict(_links_among(found.hidden))
+        self._whole = found.whole
 
 
-def _marks_of(paths: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield which files with several names lie at these paths or in these folders."""
+def _links_among(paths: Iterable[str]) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield which files with several names lie at these paths or in these folders, with the name found."""
     for path in paths:
         for name in _files_at(path):
             try:
@@ -68,7 +76,7 @@ def _marks_of(paths: Iterable[str]) -> Iterator[tuple[int, int]]:
             except OSError:
                 continue
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-                yield status.st_dev, status.st_ino
+                yield (status.st_dev, status.st_ino), name
 
 
 def _files_at(path: str) -> Iterator[str]:
@@ -84,4 +92,8 @@ def _files_at(path: str) -> Iterator[str]:
             return
 
 
-SECRET_LINKS: Final = Kept("secret links", make=SecretLinks)
+def _links_of(session: Session) -> SecretLinks:
+    return SecretLinks(lambda: session.roots, lambda: session.keeps_out)
+
+
+SECRET_LINKS: Final = Kept("secret links", make=_links_of)

@@ -9,7 +9,6 @@ import fnmatch
 import os
 import posixpath
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -25,12 +24,12 @@ from surehand.core.effects import (
     WritePath,
 )
 from surehand.core.frozen import frozen
-from surehand.core.secrets import is_secret, may_be_secret
+from surehand.core.secrets import is_secret
 from surehand.policy.book import Matching
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import command_floor, kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
 from surehand.policy.hosts import host_guard, plain_host
-from surehand.policy.paths import PathPattern, Place, Roots, below, folded
+from surehand.policy.paths import PathPattern, Place, below, folded
 from surehand.policy.projects import project_problem, repository_problem
 from surehand.policy.rules import Kind, Origin, Rule, Verdict
 from surehand.policy.suggest import suggestion
@@ -67,8 +66,6 @@ _PUBLIC = re.compile(
 _OWN_PROCESS = re.compile(r"/proc/\d+/(mounts|cgroup|status|limits|mountinfo)")
 _NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 _LEVEL_OF: Final = {"undo": 1, "dry_run": 2}
-_MOST_NAMES = 50_000
-_OTHERS_CODE = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__"})
 
 PathEffect = ReadPath | WritePath | DeletePath
 
@@ -378,7 +375,7 @@ def _protection(
         rule = f"{'Read' if reads else 'Edit'}({rules.roots.spelled(place.given)})"
         reason = f"{place.given} holds secrets, going by its name; where it holds none, a user's rule {rule} allows it"
         return Guard("ask" if meant else "deny", reason)
-    if reads and not unread and (other := secret_beside(place.real, rules.roots)):
+    if reads and not unread and (other := _secret_by_another_name(rules, place)):
         meant_otherwise = other == "?"
         reason = "has another name, which may be that of a secret" if meant_otherwise else f"is {other} by another name"
         return Guard("ask" if meant or meant_otherwise else "deny", f"{place.given} {reason}")
@@ -395,6 +392,14 @@ def _protection(
     if place.inside or allow or (reads and public_file(place)):
         return None
     return Guard("ask", f"{place.real} is outside the workspace")
+
+
+def _secret_by_another_name(rules: Matching, place: Place) -> str:
+    try:
+        status = os.lstat(place.real)
+    except (OSError, ValueError):
+        return ""
+    return rules.roots.secret_links.secret_name(status, place.real) if status.st_nlink > 1 else ""
 
 
 def public_file(place: Place) -> bool:
@@ -433,36 +438,6 @@ def _own(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 def _built_in(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if rule.origin.source == "built-in")
-
-
-def secret_beside(path: str, roots: Roots) -> str:
-    """Return the secret that a file with several names is too, "?" where nobody can say, nothing for other files."""
-    try:
-        status = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return ""
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink < 2:
-        return ""
-    starts = dict.fromkeys((*roots.real, *(os.path.join(roots.home, name) for name in (".ssh", ".aws", ".gnupg"))))
-    for count, entry in enumerate(entry for start in starts for entry in _entries(start)):
-        if count > _MOST_NAMES:
-            return "?"
-        if may_be_secret(os.fsencode(entry.name)) and entry.inode() == status.st_ino and is_secret(entry.path):
-            return entry.path
-    return ""
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    waiting = [folder]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    yield entry
-                    if entry.name not in _OTHERS_CODE and entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except OSError:
-            continue
 
 
 # -- settings of one tool --------------------------------------------------------------------------------------------

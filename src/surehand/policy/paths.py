@@ -13,10 +13,15 @@ import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.secrets import is_secret
 from surehand.files.paths import real_path
+
+if TYPE_CHECKING:
+    from surehand.files.secret_links import SecretLinks
 
 # File systems that ignore these inside names would open `.git` for `.g<ZWNJ>it`.
 _IGNORABLE = (
@@ -57,7 +62,7 @@ class Place:
 class Roots:
     """The folders a session works in, by the names they were given and by where they really are."""
 
-    __slots__ = ("given", "home", "real", "workspace", "workspace_names")
+    __slots__ = ("_secret_links", "given", "home", "real", "workspace", "workspace_names")
 
     def __init__(self, workspace: str, roots: Sequence[str] = ()) -> None:
         every = tuple(dict.fromkeys((workspace, *roots)))
@@ -66,6 +71,16 @@ class Roots:
         self.real = tuple(os.path.realpath(root) for root in every)
         self.home = os.path.expanduser("~")
         self.workspace_names = tuple(dict.fromkeys((self.given[0], self.real[0])))
+        self._secret_links: SecretLinks | None = None
+
+    @property
+    def secret_links(self) -> SecretLinks:
+        """What knows which files with several names are secrets; made for the first such file."""
+        if self._secret_links is None:
+            from surehand.files.secret_links import SecretLinks  # lazy: git and the walk, 15 ms
+
+            self._secret_links = SecretLinks(lambda: self.real, lambda: is_secret)
+        return self._secret_links
 
     def place(self, path: str) -> Place:
         """Return the place `path` stands for. A path with a NUL leads nowhere and is outside."""
