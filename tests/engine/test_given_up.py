@@ -17,9 +17,10 @@ import pytest
 from surehand import Event, Settings, Surehand, ToolCall, ToolContext, ToolFailure, ToolResult
 from surehand.core.settings import ToolSettings
 from surehand.engine.deadlines import DEADLINE
-from surehand.history.history import HISTORY, Who
+from surehand.history.history import HISTORY
 from surehand.history.plan import plan_undo
 from surehand.history.undo import apply
+from surehand.history.words import Author
 from surehand.testing import scratch_app
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -205,7 +206,7 @@ async def test_an_undo_of_many_files_that_is_given_up_half_way_takes_back_what_i
         ctx.check_wanted()
 
     history = app.session.keep(HISTORY)
-    who, plan = Who("Undo", check_wanted=give_up_at_the_fourth), plan_undo(history)
+    who, plan = Author("Undo", check_wanted=give_up_at_the_fourth), plan_undo(history)
     with pytest.raises(ToolFailure, match="given up"):
         apply(history, plan, who, lambda path: [str(tmp_path)], force=False)
     assert len(asked) == 4

@@ -17,7 +17,7 @@ from tests.tools.workbench import Workbench, failure
 
 from surehand.commands.dry_run.apply import Applying, remember
 from surehand.commands.dry_run.tree_copy import TreeCopy
-from surehand.history.history import Who
+from surehand.history.words import Author
 
 pytestmark = pytest.mark.skipif(not tracing.available(), reason="no child can be traced here")
 
@@ -56,7 +56,7 @@ def applied(bench: Workbench) -> None:
     found = copy.differences()
     root = [str(bench.root)]
     applying = Applying(found, remember(found), roots=root, recorded=root, forbidden=lambda path: False)
-    applying.apply(bench.history, Who("Bash", session_id=bench.session.id, main_session_id=bench.session.id))
+    applying.apply(bench.history, Author("Bash", session_id=bench.session.id, main_session_id=bench.session.id))
 
 
 CASES = {

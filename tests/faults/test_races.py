@@ -117,14 +117,13 @@ def test_a_link_swapped_while_writing_never_leads_out_in_100_000_tries(tmp_path:
 def test_a_live_process_is_not_recovered_by_another(tmp_path: Path) -> None:
     """A change under way, its folder locked, is left alone by whoever opens the history meanwhile."""
     from surehand.files.locks import locked_now
-    from surehand.history.history import Who
     from surehand.history.recovery import recover
-    from surehand.history.words import ABSENT, FileChange
+    from surehand.history.words import ABSENT, Author, FileChange
 
     bench = Workbench(tmp_path)
     folder = os.open(bench.root, os.O_RDONLY | os.O_DIRECTORY)
     with locked_now([folder]):
-        pending = bench.history.begin(Who("Write"), [FileChange(bench.path("a"), ABSENT, None)])
+        pending = bench.history.begin(Author("Write"), [FileChange(bench.path("a"), ABSENT, None)])
         other = Workbench(tmp_path, name="other")
         assert [change.id for change in other.history.log.intents()] == [pending.id]
     os.close(folder)

@@ -14,11 +14,11 @@ import pytest
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import digest_of
 from surehand.files.text import Splice, spliced
-from surehand.history import limit
+from surehand.history import log
 from surehand.history.contents import DELTA_DEPTH, digest_parts
-from surehand.history.history import History, Who
+from surehand.history.history import History
 from surehand.history.recovery import recover, recovered
-from surehand.history.words import ABSENT, Compensation, FileChange, FileState
+from surehand.history.words import ABSENT, Author, Compensation, FileChange, FileState
 
 MB = 1024 * 1024
 
@@ -41,7 +41,7 @@ def record(history: History, path: str, before: bytes, after: bytes) -> str:
     for data in (before, after):
         history.keep_bytes(data)
     change = FileChange(path, file(before), file(after))
-    return history.record(Who("T", "c", "session_s", "d"), [change])
+    return history.record(Author("T", "c", "session_s", "d"), [change])
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 70_000, 300_000])
@@ -58,7 +58,7 @@ def test_contents_come_back_in_this_process_and_the_next(folder: str, size: int)
 
 
 def test_what_was_read_is_kept_within_bounds_the_latest_longest(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "SEEN_BYTES", 25_000)
+    monkeypatch.setattr(log, "SEEN_BYTES", 25_000)
     history, _ = opened(folder)
     contents = [random.Random(number).randbytes(10_000) for number in range(4)]
     for data in contents:
@@ -201,7 +201,7 @@ def test_a_change_only_begun_is_not_listed_and_struck_when_nothing_happened(fold
     history, _ = opened(folder)
     target = tmp_path / "a"
     target.write_bytes(b"old")
-    pending = history.begin(Who("T"), [FileChange(str(target), file(b"old"), file(b"new"))], before=b"old")
+    pending = history.begin(Author("T"), [FileChange(str(target), file(b"old"), file(b"new"))], before=b"old")
     (tmp_path / pending.temporary).write_bytes(b"half")
     assert history.changes() == []
     assert recover(history) == []
@@ -214,7 +214,7 @@ def test_a_change_that_happened_is_confirmed_with_what_was_meant(folder: str, tm
     history, _ = opened(folder)
     target = tmp_path / "a"
     pending = history.begin(
-        Who("T"), [FileChange(str(target), file(b"old"), file(b"new"))], before=b"old", after=[b"new"]
+        Author("T"), [FileChange(str(target), file(b"old"), file(b"new"))], before=b"old", after=[b"new"]
     )
     target.write_bytes(b"new, and then changed by the user")
     assert recover(history) == [pending.id]
@@ -227,7 +227,7 @@ def test_a_change_that_happened_is_confirmed_with_what_was_meant(folder: str, tm
 def test_a_change_whose_end_was_not_known_is_confirmed_with_what_is_there(folder: str, tmp_path: Path) -> None:
     history, _ = opened(folder)
     target = tmp_path / "a"
-    history.begin(Who("T"), [FileChange(str(target), ABSENT, None)])
+    history.begin(Author("T"), [FileChange(str(target), ABSENT, None)])
     target.write_bytes(b"new")
     recover(history)
     [change] = history.changes()
@@ -242,7 +242,7 @@ def test_a_confirmation_does_not_overrule_another_process(folder: str, tmp_path:
     target = tmp_path / "a"
     target.write_bytes(b"new")
     files = [FileChange(str(target), file(b"old"), file(b"new"))]
-    pending = mine.begin(Who("T"), files, before=b"old", after=[b"new"])
+    pending = mine.begin(Author("T"), files, before=b"old", after=[b"new"])
     mine.commit(pending)
     other, _ = opened(folder)
     assert recover(other) == [pending.id]
@@ -344,7 +344,7 @@ def test_a_history_of_a_later_format_is_left_alone(folder: str) -> None:
 def test_a_compensating_call_is_an_entry_of_its_own(folder: str) -> None:
     history, _ = opened(folder)
     wish = Compensation("Unsend", {"id": 7}, "take the letter back")
-    id = history.record_compensation(Who("Send", "c", "session_s", "Send", turn="turn_1"), wish)
+    id = history.record_compensation(Author("Send", "c", "session_s", "Send", turn="turn_1"), wish)
     history.close()
     again, _ = opened(folder)
     change = again.change(id)

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from tests.tools.workbench import TOOLS, Workbench, failure
 
 from surehand.core.effects import DeletePath, WritePath
-from surehand.history.history import Who
-from surehand.history.words import ABSENT, FileChange
+from surehand.history.words import ABSENT, Author, FileChange
 
 
 @pytest.fixture
@@ -185,7 +184,7 @@ def test_what_a_command_did_is_undone_whole(bench: Workbench) -> None:
     (root / "dir").mkdir()
     (root / "dir/new").write_bytes(b"\0binary")
     changes = [FileChange(bench.path(name), before[name], bench.history.keep_path(bench.path(name))) for name in names]
-    bench.history.record(Who("Bash", "c", "session_s", "make a mess"), changes)
+    bench.history.record(Author("Bash", "c", "session_s", "make a mess"), changes)
     for _ in range(2):
         bench.call("Undo")
         assert text(bench, "changed") == "old\n"
@@ -253,7 +252,7 @@ def test_a_link_put_in_the_way_is_not_followed_out(bench: Workbench, tmp_path: P
 
 def test_absent_before_and_after_is_harmless(bench: Workbench) -> None:
     change = FileChange(bench.path("x"), ABSENT, ABSENT)
-    bench.history.record(Who("Bash", "c", "session_s"), [change])
+    bench.history.record(Author("Bash", "c", "session_s"), [change])
     bench.call("Undo")
     assert not (bench.root / "x").exists()
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from surehand.commands.persistent_shell import ShellWithMemory
     from surehand.core.session import Session
     from surehand.core.settings import SandboxSettings
-    from surehand.history.history import Who
+    from surehand.history.words import Author
     from surehand.sandbox.records import Record
 
 _NO_SANDBOX: Final = (
@@ -192,7 +192,7 @@ class Shells:
         """Return where the copy of a trial goes; no command can reach it by that name."""
         return os.path.join(self.private_dir, TRIALS, name)
 
-    def journal(self, who: Who, plan: Plan) -> str:
+    def journal(self, who: Author, plan: Plan) -> str:
         """Return a new folder for what a command's files held before; raise ToolFailure where none can be made."""
         from surehand.history import change_logs
 

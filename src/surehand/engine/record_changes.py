@@ -60,8 +60,8 @@ class Keeping:
 
 def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
     """Write down the call that takes back what a call did elsewhere than in files; say so where that cannot be done."""
-    from surehand.history.history import HISTORY, Who
-    from surehand.history.words import Compensation
+    from surehand.history.history import HISTORY
+    from surehand.history.words import Author, Compensation
 
     tool, ctx = prepared.tool, prepared.ctx
     files = result.undo.change_id if result.undo is not None and result.undo.change_id else prepared.change_id
@@ -73,7 +73,7 @@ def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
         if view is not None and view.source.resolve(undo.call.name) is None:
             raise ToolFailure(f"the tool that takes it back, {undo.call.name}, is not registered")
         said = undo.description or f"take back what {tool.name} did"
-        who = Who.of(ctx, tool.name, f"{tool.name}: {said}")
+        who = Author.of(ctx, tool.name, f"{tool.name}: {said}")
         taken_back = Compensation(undo.call.name, undo.call.args, undo.description, _plain(prepared.call.args))
         change_id = ctx.session.keep(HISTORY).record_compensation(who, taken_back, files)
         return replace(result, undo=Undo(change_id, said))
@@ -107,7 +107,8 @@ def _stated(prepared: Prepared) -> list[_Changing]:
 
 def _kept(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str | None:
     """Compare with what stood there and write the differences down; return the change's id."""
-    from surehand.history.history import HISTORY, Who
+    from surehand.history.history import HISTORY
+    from surehand.history.words import Author
 
     session, tool = prepared.ctx.session, prepared.tool.name
     try:
@@ -120,7 +121,7 @@ def _kept(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str
             if data is not None:
                 history.keep_bytes(data)
         said = f"{tool} {os.path.relpath(changes[0].path, session.workspace)}"
-        change_id = history.record(Who.of(prepared.ctx, tool, said), changes)
+        change_id = history.record(Author.of(prepared.ctx, tool, said), changes)
     except (_TooMuch, OSError, ToolFailure) as problem:
         _tell(prepared, problem)
         return None

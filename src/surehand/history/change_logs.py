@@ -20,7 +20,7 @@ from surehand.files.trees import remove_tree
 from surehand.state import locations
 
 if TYPE_CHECKING:
-    from surehand.history.history import Who
+    from surehand.history.words import Author
 
 ABOUT: Final = "about"
 LIST: Final = "list"
@@ -29,7 +29,7 @@ RESERVED_BYTES: Final = 1 << 20
 """Room set aside before a command runs, for the list of what it changes and for bringing that in."""
 
 
-def make(base: str, who: Who, forbidden: Sequence[str], limit_bytes: int) -> tuple[str, int]:
+def make(base: str, who: Author, forbidden: Sequence[str], limit_bytes: int) -> tuple[str, int]:
     """Make the folder of one command; return it and a descriptor that holds it. Refused where there is no room."""
     about = {
         "limit": limit_bytes,

@@ -21,10 +21,10 @@ from surehand.files.trees import remove_tree
 from surehand.history import change_logs
 from surehand.history.contents import SMALL_BYTES
 from surehand.history.disk import put, state_at
-from surehand.history.words import ABSENT, FileChange, FileState
+from surehand.history.words import ABSENT, Author, FileChange, FileState
 
 if TYPE_CHECKING:
-    from surehand.history.history import History, Who
+    from surehand.history.history import History
 
 KEPT_FILE: Final = 16 * 1024 * 1024
 """The largest new content that is kept for a redo; an old content is always kept."""
@@ -114,7 +114,7 @@ def _wanted(folder: str, now: FileState, entry: list[Any]) -> tuple[FileState, b
     return FileState("file", digest, mode, size), data
 
 
-def record(history: History, folder: str, who: Who, lost: str = "") -> Recorded | None:
+def record(history: History, folder: str, who: Author, lost: str = "") -> Recorded | None:
     """Compare the journal in `folder` with what is there now and write the differences down; None when none are."""
     change_logs.free_reserve(folder)
     kept = _Keeping(history, folder)
@@ -160,14 +160,12 @@ def _changed_at(path: str) -> int:
 
 def recover_commands(history: History, base: str) -> list[str]:
     """Bring in what commands had changed whose program was killed; return the ids of those changes."""
-    from surehand.history.history import Who
-
     found: list[str] = []
     for folder, about in change_logs.abandoned(base):
         forbidden: list[str] = about["forbidden"]
         if forbidden:
             put_back(folder, lambda path, kept=tuple(forbidden): inside(path, kept))
-        recorded = record(history, folder, Who(*about["who"], note=INTERRUPTED))
+        recorded = record(history, folder, Author(*about["who"], note=INTERRUPTED))
         remove_tree(folder)
         if recorded is not None and recorded.change_id:
             found.append(recorded.change_id)

@@ -10,7 +10,8 @@ writes all down with `record`.
 What a call did elsewhere than in files is taken back by a call (a compensating operation): whoever knows it writes
 it down when the call has ended, and Undo makes it, newest first among the other changes:
 
-    change_id = history.record_compensation(Who.of(ctx, "Send", "Send the letter"), Compensation("Unsend", {"id": 7}))
+    author = Author.of(ctx, "Send", "Send the letter")
+    change_id = history.record_compensation(author, Compensation("Unsend", {"id": 7}))
 
 It is an entry like any other (`Change.compensation`, no files), belongs to a turn and a session, and is listed by
 `surehand log`.
@@ -36,13 +37,13 @@ from surehand.core.read_state import digest_of
 from surehand.core.session import Kept
 from surehand.files.atomic import temporary_name
 from surehand.files.text import Splice
+from surehand.history import recovery
 from surehand.history.contents import LINK_BYTES, Contents
-from surehand.history.limit import FULL, drop_oldest, drop_seen
-from surehand.history.log import Log, connect, is_damaged, set_aside
-from surehand.history.words import CALL_MADE, Change, ChangeKind, Compensation, FileChange, FileState
+from surehand.history.disk import state_at
+from surehand.history.log import FULL, Log, connect, is_damaged, prune_oldest, prune_seen, set_aside
+from surehand.history.words import CALL_MADE, Author, Change, ChangeKind, Compensation, FileChange, FileState
 
 if TYPE_CHECKING:
-    from surehand.core.context import ToolContext
     from surehand.core.session import Session
 
 MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
@@ -51,31 +52,6 @@ _CHECK_EVERY: Final = 200
 _AT_ONCE: Final = 50
 _OF_SESSION: Final = "(session = ? OR main_session = ?)"
 _STRAYS_EVERY_S: Final = 24 * 3600.0
-
-
-def _always() -> None:
-    """Stand for a change that nobody can give up half-way."""
-
-
-@frozen
-class Who:
-    """Who makes a change, and what it is in one line."""
-
-    tool: str
-    call_id: str = ""
-    session_id: str = ""
-    description: str = ""
-    main_session_id: str = ""
-    turn: str = ""
-    note: str = ""
-    check_wanted: Callable[[], None] = _always
-    """Raises ToolFailure once the call that makes the change was given up."""
-
-    @classmethod
-    def of(cls, ctx: ToolContext, tool: str, description: str) -> Who:
-        """Return who makes the change of a call."""
-        main = ctx.session.main.id
-        return cls(tool, ctx.call.id, ctx.session.id, description, main, ctx.turn, check_wanted=ctx.check_wanted)
 
 
 @frozen
@@ -193,7 +169,7 @@ class History:
 
     def begin(
         self,
-        who: Who,
+        who: Author,
         files: Sequence[FileChange],
         *,
         before: bytes | None = None,
@@ -286,8 +262,6 @@ class History:
         The file says so: an error after the new content took its name does not make the change undone. `folder` is
         the open folder of its first path, whose lock the caller holds.
         """
-        from surehand.history import recovery
-
         try:
             with self._held():
                 change = self.log.get(pending.id)
@@ -304,7 +278,7 @@ class History:
 
     def record(
         self,
-        who: Who,
+        who: Author,
         changes: Sequence[FileChange],
         *,
         kind: ChangeKind = "change",
@@ -316,7 +290,7 @@ class History:
         self._bound()
         return id
 
-    def record_compensation(self, who: Who, compensation: Compensation, change_id: str = "") -> str:
+    def record_compensation(self, who: Author, compensation: Compensation, change_id: str = "") -> str:
         """Write down the call that takes back what a call has done elsewhere than in files; return the change's id.
 
         `change_id` is the change of files that the call has made too: one undo takes back both.
@@ -327,7 +301,7 @@ class History:
                 return change_id
             return self.log.add(replace(_entry(who, (), "change", (), ""), state="done", compensation=compensation))
 
-    def record_taken_back(self, who: Who, change_id: str) -> str:
+    def record_taken_back(self, who: Author, change_id: str) -> str:
         """Write down that the call which takes a change back was made; return the id of that undo."""
         entry = replace(_entry(who, (), "undo", (change_id,), ""), state="done", parts={change_id: (CALL_MADE,)})
         with self.transaction():
@@ -335,7 +309,7 @@ class History:
             self.log.settle_reversal(replace(entry, id=id))
         return id
 
-    def record_made_again(self, who: Who, change_id: str, made: str, *, redo: str, undos: Sequence[str]) -> str:
+    def record_made_again(self, who: Author, change_id: str, made: str, *, redo: str, undos: Sequence[str]) -> str:
         """Write down that the call of a change was made again, as the change `made` ("" when it recorded none).
 
         `redo` is the redo that this is part of, "" for a new one, and `undos` are the undos that it completes. Returns
@@ -359,8 +333,6 @@ class History:
 
     def keep_path(self, path: str) -> FileState:
         """Keep what stands at `path` (itself, no link followed) and return its state."""
-        from surehand.history.disk import state_at
-
         state, data = state_at(path)
         if data is not None:
             with self.transaction():
@@ -458,7 +430,7 @@ class History:
         rows = [(digest, time.time(), zlib.compress(data, 1)) for digest, data in contents.items()]
         with self.transaction():
             self._database.executemany("INSERT OR REPLACE INTO seen(digest, at, body) VALUES(?,?,?)", rows)
-            drop_seen(self._database)
+            prune_seen(self._database)
 
     def dropped(self) -> str:
         """Say what the size limit has taken from the history, or return an empty text."""
@@ -515,14 +487,14 @@ class History:
             if self.contents.total() <= self._limit_bytes:
                 return
         with self.transaction():
-            dropped = drop_oldest(self.log, self.contents, self._limit_bytes)
+            dropped = prune_oldest(self.log, self.contents, self._limit_bytes)
         with self._held():
             self._database.execute("PRAGMA incremental_vacuum").fetchall()
         if dropped:
             self._note(self.dropped())
 
 
-def _entry(who: Who, files: Sequence[FileChange], kind: ChangeKind, about: Sequence[str], temporary: str) -> Change:
+def _entry(who: Author, files: Sequence[FileChange], kind: ChangeKind, about: Sequence[str], temporary: str) -> Change:
     return Change(
         id="0",
         tool=who.tool,
@@ -561,13 +533,11 @@ def _unusable(problem: Exception) -> ToolFailure:
 
 
 def _open(session: Session) -> History:
-    from surehand.history.recovery import recovered
-
     if session.parent is not None:
         return session.parent.keep(HISTORY).share()
     folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
     limit = session.settings.history.limit_mb * 1024 * 1024
-    return recovered(History(folder, limit, lambda text: session.emit("note", message=text)))
+    return recovery.recovered(History(folder, limit, lambda text: session.emit("note", message=text)))
 
 
 async def _close(history: History) -> None:

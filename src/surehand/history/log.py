@@ -13,6 +13,16 @@ from typing import Any, Final
 from surehand.history import contents
 from surehand.history.words import CALL_MADE, Change, Compensation, FileChange, FileState
 
+SEEN_ROWS: Final = 2000
+SEEN_BYTES: Final = 64 * 1024 * 1024
+FULL: Final = 0.9
+"""How much of the limit stays in use when the oldest have gone."""
+_PRUNE_SEEN: Final = """
+DELETE FROM seen WHERE digest IN (SELECT digest FROM (
+    SELECT digest, ROW_NUMBER() OVER latest AS rows, SUM(LENGTH(body)) OVER latest AS bytes
+    FROM seen WINDOW latest AS (ORDER BY at DESC, digest)) WHERE rows > ? OR bytes > ?)
+"""
+
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS change(
     number INTEGER PRIMARY KEY, at REAL NOT NULL, session TEXT NOT NULL, call TEXT NOT NULL, tool TEXT NOT NULL,
@@ -310,3 +320,37 @@ def _change(row: tuple[Any, ...]) -> Change:
         at=at,
         temporary=temporary,
     )
+
+
+def prune_seen(database: sqlite3.Connection) -> None:
+    """Drop the oldest of what sessions have read, which is kept beside the changes."""
+    database.execute(_PRUNE_SEEN, (SEEN_ROWS, SEEN_BYTES))
+
+
+def prune_oldest(log: Log, store: contents.Contents, limit_bytes: int) -> int:
+    """Drop changes until a tenth of the limit is free again, and write down how many have gone; return how many now."""
+    dropped = 0
+    while store.total() > limit_bytes * FULL:
+        # An eighth at a time; the newest stays, so that numbers are never given twice.
+        count = log.count()
+        oldest = log.select("state != 'intent'", (), limit=max(1, count // 8), oldest_first=True)
+        if count <= 1 or not oldest:
+            break
+        log.remove([each.id for each in oldest])
+        dropped += len(oldest)
+        _forget_unused(log, store)
+    count = int(log.fact("dropped_count", "0")) + dropped
+    megabytes = limit_bytes // (1024 * 1024)
+    changes = "older change was" if count == 1 else "older changes were"
+    text = f"{count} {changes} dropped: the history is limited to {megabytes} MB (history.limit_mb)"
+    log.set_fact("dropped_count", str(count))
+    log.set_fact("dropped", text)
+    return dropped
+
+
+def _forget_unused(log: Log, store: contents.Contents) -> None:
+    used, bases = log.digests(), store.bases()
+    for digest in list(used):
+        while (digest := bases.get(digest, "")) and digest not in used:
+            used.add(digest)
+    store.forget(store.digests() - used)

@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from surehand.core.errors import ToolFailure
 from surehand.files.locks import try_lock
+from surehand.history.command_changes import recover_commands
 from surehand.history.disk import put, state_in
-from surehand.history.history import History
 from surehand.history.words import ABSENT, Change, FileChange, FileState
+
+if TYPE_CHECKING:
+    from surehand.history.history import History
 
 
 def recover(history: History) -> list[str]:
@@ -38,8 +42,6 @@ def _recover_commands(history: History) -> list[str]:
     base = os.path.join(os.path.dirname(history.folder), "journals") if history.folder else ""
     if not base or not _has_entries(base):
         return []
-    from surehand.history.command_changes import recover_commands
-
     return recover_commands(history, base)
 
 

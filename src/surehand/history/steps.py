@@ -21,8 +21,8 @@ from surehand.files.locks import locked_now
 from surehand.files.paths import open_folder, os_failure
 from surehand.files.text import UTF8, detect
 from surehand.history.disk import Data, put, state_in
-from surehand.history.history import History, Pending, Who
-from surehand.history.words import ABSENT, ChangeKind, FileChange, FileState
+from surehand.history.history import History, Pending
+from surehand.history.words import ABSENT, Author, ChangeKind, FileChange, FileState
 
 _DIFF_LINES: Final = 200
 _NAMED: Final = 10
@@ -107,7 +107,7 @@ class Steps:
 
     def carry_out(
         self,
-        who: Who,
+        who: Author,
         check: Callable[[], None],
         *,
         kind: ChangeKind = "change",

@@ -11,10 +11,10 @@ from typing import Final
 
 from surehand.core.errors import ToolFailure
 from surehand.files.diff import one_line
-from surehand.history.history import History, Who
+from surehand.history.history import History
 from surehand.history.plan import Plan
 from surehand.history.steps import CarriedOut, RootsOf, Standing, Steps, data_diff
-from surehand.history.words import ABSENT, Change, FileChange
+from surehand.history.words import ABSENT, Author, Change, FileChange
 
 __all__ = ["RootsOf", "apply", "change_diff", "check", "preview"]
 
@@ -96,7 +96,7 @@ def change_diff(history: History, change: Change) -> str:
     return "".join(parts)
 
 
-def apply(history: History, plan: Plan, who: Who, roots_of: RootsOf, *, force: bool) -> CarriedOut:
+def apply(history: History, plan: Plan, who: Author, roots_of: RootsOf, *, force: bool) -> CarriedOut:
     """Do what the plan says, under the locks of all its folders."""
 
     def last_look() -> None:

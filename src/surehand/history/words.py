@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from surehand.core.frozen import field, frozen
+
+if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
 
 FileKind = Literal["absent", "file", "symlink", "directory"]
 ChangeKind = Literal["change", "undo", "redo"]
@@ -136,3 +139,28 @@ def _file(change: FileChange) -> dict[str, Any]:
         "mode": [change.before.mode, after.mode],
         "size": [change.before.size, after.size],
     }
+
+
+def _always() -> None:
+    """Stand for a change that nobody can give up half-way."""
+
+
+@frozen
+class Author:
+    """Who makes a change, and what it is in one line."""
+
+    tool: str
+    call_id: str = ""
+    session_id: str = ""
+    description: str = ""
+    main_session_id: str = ""
+    turn: str = ""
+    note: str = ""
+    check_wanted: Callable[[], None] = _always
+    """Raises ToolFailure once the call that makes the change was given up."""
+
+    @classmethod
+    def of(cls, ctx: ToolContext, tool: str, description: str) -> Author:
+        """Return who makes the change of a call."""
+        main = ctx.session.main.id
+        return cls(tool, ctx.call.id, ctx.session.id, description, main, ctx.turn, check_wanted=ctx.check_wanted)

@@ -21,8 +21,8 @@ from surehand.files.openat2 import exact_times
 from surehand.files.paths import os_failure
 from surehand.files.text import Splice, line_at, spliced
 from surehand.history.contents import digest_parts
-from surehand.history.history import HISTORY, History, Pending, Who
-from surehand.history.words import ABSENT, FileChange, FileState
+from surehand.history.history import HISTORY, History, Pending
+from surehand.history.words import ABSENT, Author, FileChange, FileState
 from surehand.tools.attempt import ENCODINGS, Attempt
 from surehand.tools.edit_checks import Check, run_checks
 
@@ -124,7 +124,7 @@ def _replaced(attempt: Attempt, history: History, tool: str, digest: Callable[[]
     if attempt.status is not None and size < _BESIDE_BYTES:
         known = FileState("file", digest(), stat.S_IMODE(attempt.status.st_mode), size)
     folders = [FileChange(path, ABSENT, FileState("directory", "", _mode(path))) for path in attempt.made]
-    who = Who.of(attempt.ctx, tool, f"{'Change' if attempt.exists else 'Create'} {attempt.path}")
+    who = Author.of(attempt.ctx, tool, f"{'Change' if attempt.exists else 'Create'} {attempt.path}")
     pending = history.begin(
         who,
         [FileChange(attempt.real, before, known), *folders],

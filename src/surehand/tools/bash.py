@@ -301,9 +301,9 @@ def journal_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Launc
     """Return the folder that a command's changes are written down in; None for one whose changes are not kept."""
     if not may_be_journalled(args, ctx, launcher):
         return None
-    from surehand.history.history import Who
+    from surehand.history.words import Author
 
-    return shells.journal(Who.of(ctx, "Bash", described(args)), launcher.plan)
+    return shells.journal(Author.of(ctx, "Bash", described(args)), launcher.plan)
 
 
 def may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> bool:

@@ -137,7 +137,8 @@ class Tried:
         return self._result(recorded)
 
     def _apply(self) -> Recorded | None:
-        from surehand.history.history import HISTORY, Who
+        from surehand.history.history import HISTORY
+        from surehand.history.words import Author
 
         if not self._found:
             return None
@@ -151,7 +152,7 @@ class Tried:
             recorded=plan.roots,
             forbidden=lambda path: inside(path, protected) or is_hook(path) or (kept is not None and kept(path)),
         )
-        who = Who.of(self._ctx, "Bash", self._args.description or self._args.command[:200])
+        who = Author.of(self._ctx, "Bash", self._args.description or self._args.command[:200])
         return applying.apply(session.keep(HISTORY), who)
 
     def _result(self, recorded: Recorded | None) -> ToolResult:

@@ -23,11 +23,11 @@ from surehand.core.tool import Preview, Tool
 from surehand.files.diff import one_line
 from surehand.files.paths import readable_roots
 from surehand.history import undo
-from surehand.history.history import HISTORY, History, Who
+from surehand.history.history import HISTORY, History
 from surehand.history.plan import LAST_TURN, Plan, PlannedCall, Wants, Wish, plan_redo, plan_undo, recent_session
 from surehand.history.recovery import recover
 from surehand.history.steps import CarriedOut
-from surehand.history.words import ABSENT, Change, FileChange
+from surehand.history.words import ABSENT, Author, Change, FileChange
 from surehand.search.kept_files import KeptFiles
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
@@ -247,7 +247,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
     """Do what the call asks for, and return its result."""
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     tool = "Undo" if plan.kind == "undo" else "Redo"
-    who = Who.of(ctx, tool, f"{tool} {_named(plan, ctx)}")
+    who = Author.of(ctx, tool, f"{tool} {_named(plan, ctx)}")
     diff, done, made = "", CarriedOut("", [], []), list[str]()
     if plan.kind == "undo" and plan.calls:
         made = _take_back_by_calls(history, plan, who, ctx)
@@ -280,7 +280,9 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
     return ToolResult(data=data, output="\n".join(lines), undo=reverse)
 
 
-def _apply(history: History, plan: Plan, who: Who, ctx: ToolContext, made: Sequence[str], *, force: bool) -> CarriedOut:
+def _apply(
+    history: History, plan: Plan, who: Author, ctx: ToolContext, made: Sequence[str], *, force: bool
+) -> CarriedOut:
     """Put the files back; where that fails after calls were made, say that they were."""
     try:
         return undo.apply(history, plan, who, _roots(ctx), force=force)
@@ -290,7 +292,7 @@ def _apply(history: History, plan: Plan, who: Who, ctx: ToolContext, made: Seque
         raise
 
 
-def _take_back_by_calls(history: History, plan: Plan, who: Who, ctx: ToolContext) -> list[str]:
+def _take_back_by_calls(history: History, plan: Plan, who: Author, ctx: ToolContext) -> list[str]:
     """Make the calls that take back what was done elsewhere than in files, newest first; return a line on each.
 
     Each is judged and asked about like any other, and written down as soon as it was made. The first that fails ends
@@ -304,7 +306,7 @@ def _take_back_by_calls(history: History, plan: Plan, who: Who, ctx: ToolContext
     return lines
 
 
-def _make_again(history: History, plan: Plan, who: Who, ctx: ToolContext, done: CarriedOut) -> tuple[str, list[str]]:
+def _make_again(history: History, plan: Plan, who: Author, ctx: ToolContext, done: CarriedOut) -> tuple[str, list[str]]:
     """Make the calls again whose changes were taken back by calls, oldest first; return the redo's id and their lines.
 
     Each is a call like any other, judged, with a change and an undo of its own. The first that fails ends the redo;

@@ -129,7 +129,7 @@ class Workshop:
         """Run a version of a tool in a process of its own and return its result."""
         from surehand.commands.output import Stream
         from surehand.commands.session import SHELLS
-        from surehand.history.history import Who
+        from surehand.history.words import Author
         from surehand.sandbox import probe
         from surehand.sandbox.client import Command
         from surehand.tools.settling import Settling
@@ -148,7 +148,7 @@ class Workshop:
         command = Command((sys.executable, "-I", "/dev/fd/10"), ctx.cwd, environment, script.encode())
         journal = None
         if version.changes_files and probe.abilities().seccomp:
-            journal = shells.journal(Who.of(ctx, name, name), launcher.plan)
+            journal = shells.journal(Author.of(ctx, name, name), launcher.plan)
         settling = Settling(name, name, launcher.plan, launcher.plan.still_absent(), journal)
         run = launcher.run(command, take, printed.feed, journal=journal)
         try:

@@ -74,7 +74,8 @@ class Settling:
     def _bring_in(self, ctx: ToolContext, journal: str, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""
         from surehand.history.command_changes import INTERRUPTED, Recorded, changed_unrecorded, put_back, record
-        from surehand.history.history import HISTORY, Who
+        from surehand.history.history import HISTORY
+        from surehand.history.words import Author
 
         back: tuple[str, ...] = ()
         facts = ended.journal if ended is not None else None
@@ -89,7 +90,7 @@ class Settling:
                 lost = "; ".join(filter(None, (lost, changed_unrecorded(journal, self.plan.roots))))
             # Without a word of its keeper, which was killed, the list it wrote as it went says what was changed.
             note = "" if facts is not None else INTERRUPTED
-            who = replace(Who.of(ctx, self.tool, self.description), note=note)
+            who = replace(Author.of(ctx, self.tool, self.description), note=note)
             recorded = _record_once_more(lambda: record(ctx.session.keep(HISTORY), journal, who, lost))
             remove_tree(journal)
         except (ToolFailure, OSError) as problem:

@@ -17,7 +17,8 @@ from surehand.history.steps import Standing, Steps
 from surehand.history.words import ABSENT, FileChange, FileState
 
 if TYPE_CHECKING:
-    from surehand.history.history import History, Who
+    from surehand.history.history import History
+    from surehand.history.words import Author
 
 MOST_PATHS: Final = 100_000
 MOST_BYTES: Final = 1 << 30
@@ -64,7 +65,7 @@ class Applying:
         self._forbidden = forbidden
         self._after = {each.after.digest: each.after for each in differences if each.after.digest}
 
-    def apply(self, history: History, who: Who) -> Recorded:
+    def apply(self, history: History, who: Author) -> Recorded:
         """Make the differences real and write them down; raise ToolFailure, with nothing changed, where one cannot."""
         self._refuse_what_cannot_be_kept()
         changes = [FileChange(each.place, _state(each.before), _state(each.after)) for each in self.differences]
