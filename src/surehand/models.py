@@ -1,4 +1,4 @@
-"""Which model is used, and why: the first that is configured, or the one that was named."""
+"""Which of the models is used, and why: the first that is configured, or the one that was named."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, Final
 from surehand.core.frozen import frozen
 from surehand.core.model import Model, ModelError
 from surehand.core.settings import Settings
+from surehand.providers.table import COMPATIBLE, PROVIDERS, WITH_KEYS, provider_of
 from surehand.state import keys
 
-DEFAULTS: Final = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-5-mini"}
-_SERVERS: Final = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
 _SET_UP: Final = "Set one up with `surehand auth set anthropic`, or see docs/models.md for local models."
 
 
@@ -33,70 +32,60 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
     own = settings.model
     if wanted:
         provider, separator, name = wanted.partition("/")
-        if wanted in ("offline", *DEFAULTS) or (separator and provider in ("anthropic", "openai", "local", "offline")):
-            return Choice(provider, name or DEFAULTS.get(provider, provider), f"you named it: {wanted}")
+        if wanted in ("offline", *WITH_KEYS) or (separator and provider in PROVIDERS):
+            return Choice(provider, name or _default(provider), f"you named it: {wanted}")
         if separator and not (own.provider or own.base_url or os.environ.get("OPENAI_BASE_URL")):
             raise ModelError(
                 f"there is no provider {provider!r}",
                 "Name one of anthropic/, openai/, local/ or offline; for another server set [model] base_url.",
             )
-        provider = own.provider or _provider_of(wanted)
+        provider = own.provider or provider_of(wanted)
         return Choice(provider, wanted, f"you named it: {wanted}")
     if own.provider:
-        return Choice(own.provider, own.name or DEFAULTS.get(own.provider, own.provider), "set in [model] provider")
+        return Choice(own.provider, own.name or _default(own.provider), "set in [model] provider")
     if own.path:
         return Choice("local", own.path, "set in [model] path")
     if own.base_url or os.environ.get("OPENAI_BASE_URL"):
         where = "[model] base_url" if own.base_url else "OPENAI_BASE_URL"
-        return Choice("openai", own.name or DEFAULTS["openai"], f"{where} is set: an OpenAI-compatible server")
-    for provider in ("anthropic", "openai"):
+        return Choice(COMPATIBLE, own.name or _default(COMPATIBLE), f"{where} is set: an OpenAI-compatible server")
+    for provider in WITH_KEYS:
         if found := keys.get(provider):
-            return Choice(provider, own.name or DEFAULTS[provider], f"a key for {provider} is in {_place(found[1])}")
+            return Choice(provider, own.name or _default(provider), f"a key for {provider} is in {_place(found[1])}")
     return Choice("offline", "offline", f"nothing is configured. {_SET_UP}")
+
+
+def _default(provider: str) -> str:
+    return PROVIDERS[provider].default or provider
 
 
 def _place(where: str) -> str:
     return where if where.isupper() else f"the {where}"
 
 
-def _provider_of(name: str) -> str:
-    if name.startswith("claude"):
-        return "anthropic"
-    return "local" if name.endswith(".gguf") else "openai"
-
-
 def open_model(settings: Settings, choice: Choice) -> Model:
     """Return the chosen model, ready to speak; its client library is imported here."""
     room: dict[str, Any] = {"context_tokens": settings.model.context_tokens} if settings.model.context_tokens else {}
     own: dict[str, Any] = {"name": choice.name, "base_url": settings.model.base_url, **room}
+    model = PROVIDERS[choice.provider].load()
     match choice.provider:
-        case "anthropic":
-            from surehand.providers.anthropic import AnthropicModel
-
-            return AnthropicModel(key=_key("anthropic", settings), **own)
-        case "openai":
-            from surehand.providers.openai import OpenAIModel
-
-            return OpenAIModel(key=_key("openai", settings), **own)
         case "local":
-            from surehand.providers.local import LocalModel
-
-            return LocalModel(settings.model.path or choice.name, **room)
+            return model(settings.model.path or choice.name, **room)
+        case "offline":
+            return model()
         case _:
-            from surehand.providers.offline import OfflineModel
-
-            return OfflineModel()
+            return model(key=_find_key(choice.provider, settings), **own)
 
 
 def server_address(settings: Settings, choice: Choice) -> str:
     """Return the address of the server a model is asked at; empty for one that runs in this process."""
-    if choice.provider not in _SERVERS:
+    server = PROVIDERS[choice.provider].server
+    if not server:
         return ""
     variable = os.environ.get(f"{choice.provider.upper()}_BASE_URL")
-    return settings.model.base_url or variable or _SERVERS[choice.provider]
+    return settings.model.base_url or variable or server
 
 
-def _key(provider: str, settings: Settings) -> str:
+def _find_key(provider: str, settings: Settings) -> str:
     if found := keys.get(provider):
         return found[0]
     if settings.model.base_url or os.environ.get(f"{provider.upper()}_BASE_URL"):

@@ -15,15 +15,16 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     from surehand import config
-    from surehand.models import DEFAULTS, choose
+    from surehand.models import choose
     from surehand.policy.trust import is_trusted
+    from surehand.providers.table import PROVIDERS, WITH_KEYS
     from surehand.state import keys
 
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     choice = choose(settings, options.model)
-    providers = {name: (found[1] if (found := keys.get(name)) else "no key") for name in DEFAULTS}
-    clients = {name: _client(name) for name in DEFAULTS}
-    rows = [(name, where, DEFAULTS[name], clients[name]) for name, where in providers.items()]
+    providers = {name: (found[1] if (found := keys.get(name)) else "no key") for name in WITH_KEYS}
+    clients = {name: _client(name) for name in WITH_KEYS}
+    rows = [(name, where, PROVIDERS[name].default, clients[name]) for name, where in providers.items()]
     rows.append(("local", "-", settings.model.path or "set [model] path to a GGUF file", _client("local")))
     rows.append(("offline", "-", "a planner, no language model", "built in"))
     heads = ("PROVIDER", "KEY", "MODEL", "CLIENT")
@@ -36,5 +37,6 @@ def _client(provider: str) -> str:
     """Say whether a provider's client is installed, and how to get it if not."""
     from importlib.util import find_spec
 
-    package = {"local": "xllamacpp"}.get(provider, provider)
-    return "installed" if find_spec(package) else f"pip install 'surehand[{provider}]'"
+    from surehand.providers.table import PROVIDERS
+
+    return "installed" if find_spec(PROVIDERS[provider].package) else f"pip install 'surehand[{provider}]'"
