@@ -66,7 +66,9 @@ def _secret_in(view: str, commits: list[str], reach: str, most: int | None, is_s
 
 def _secret_blob(view: str, names: list[str], is_secret: Callable[[str], bool]) -> str:
     """Return the path of a secret that one of these objects is the content of, in the history of any reference."""
-    every = _git(view, "rev-parse", *(f"{name}^{{object}}" for name in names)).decode().split() if names else []
+    # After a colon all is a path, braces too.
+    asked = [name if ":" in name else f"{name}^{{object}}" for name in names]
+    every = _git(view, "rev-parse", *asked).decode().split() if names else []
     kinds = {each: _git(view, "cat-file", "-t", each).strip() for each in every}
     blobs = {each for each, kind in kinds.items() if kind == b"blob"}
     if names and not blobs:

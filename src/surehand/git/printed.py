@@ -97,7 +97,9 @@ def prints(call: GitCall, *, diffs: bool = False) -> Printed | None:
         return _grepped(words)
     if name == "cat-file":
         shows = any(word in ("-p", "blob") or (word.startswith("--batch") and "check" not in word) for word in words)
-        return Printed("blobs", _operands(words)) if shows else None
+        names = _operands(words)
+        named = names[1:] if "-p" not in words and names[:1] == ("blob",) else names  # `cat-file blob NAME`
+        return Printed("blobs", named) if shows else None
     return None
 
 
