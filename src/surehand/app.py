@@ -389,18 +389,20 @@ class Surehand:
         file: str | None = None,
         all: bool = False,
         all_sessions: bool = False,
+        merge: bool = False,
         force: bool = False,
         dry_run: bool = False,
     ) -> ToolResult:
         """Take back changes of files, by default this session's last one; judged like any call.
 
         One of a change, the `last` few, a `turn` ("last" or an id), all `since` a time ("10 min") or after a change
-        (`to`) says how much; `session`, `file`, `all` (ignored files too) and `all_sessions` say of what. `dry_run`
-        shows what would happen, and whose changes they are.
+        (`to`) says how much; `session`, `file`, `all` (ignored files too) and `all_sessions` say of what. `merge` keeps
+        what somebody changed in other lines since. `dry_run` shows what would happen, and whose changes they are.
         """
         turns = None if turn is None else [turn]
         given = {"change_id": change_id, "last": last, "turns": turns, "since": since, "to": to}
-        given |= {"session": session, "file": file, "all": all, "all_sessions": all_sessions, "force": force}
+        given |= {"session": session, "file": file, "all": all, "all_sessions": all_sessions}
+        given |= {"merge": merge, "force": force}
         return await self._history_call("Undo", given, dry_run=dry_run)
 
     async def redo(
@@ -408,11 +410,12 @@ class Surehand:
         change_id: str | None = None,
         *,
         all_sessions: bool = False,
+        merge: bool = False,
         force: bool = False,
         dry_run: bool = False,
     ) -> ToolResult:
         """Bring back what this session's latest undo took away, or the undo named; judged like any call."""
-        given = {"change_id": change_id, "all_sessions": all_sessions, "force": force}
+        given = {"change_id": change_id, "all_sessions": all_sessions, "merge": merge, "force": force}
         return await self._history_call("Redo", given, dry_run=dry_run)
 
     async def changes(

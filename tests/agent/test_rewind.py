@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand import Surehand, ToolResult
+from surehand import Surehand, ToolCall, ToolResult, tool
 from surehand.core.model import Message
 from surehand.providers.scripted import ScriptedModel
 
@@ -115,6 +115,46 @@ async def test_what_the_user_changed_since_is_shown_and_refused(tmp_path: Path) 
         assert len(app.checkpoints()) == 3
         assert (await app.rewind(2, force=True)).ok
         assert (tmp_path / "a.txt").read_text() == "one\n"
+
+
+async def test_what_the_user_changed_in_other_lines_since_is_kept(tmp_path: Path) -> None:
+    lines = [f"line {number}\n" for number in range(20)]
+    file = tmp_path / "a.txt"
+    file.write_text("".join(lines))
+    edit = {"file_path": "a.txt", "old_string": "line 3\n", "new_string": "by the agent\n"}
+    async with opened(tmp_path) as app:
+        await talk(app, ScriptedModel([("Read", {"file_path": "a.txt"}), ("Edit", edit)], "edited"), "edit a")
+        with_both = file.read_text().replace("line 15\n", "by the user\n")
+        file.write_text(with_both)
+        result = await app.session.rewind(1)
+        assert result.ok, result.output
+        assert "with what was changed in other lines since" in result.output
+        assert file.read_text() == "".join(lines).replace("line 15\n", "by the user\n")
+        assert said(app) == []
+        assert (await app.undo_rewind()).ok
+        assert file.read_text() == with_both
+
+
+async def test_what_was_done_elsewhere_than_in_files_is_rewound_too(tmp_path: Path) -> None:
+    out: list[str] = []
+
+    @tool(undo=lambda args, result: ToolCall("unsend", {}))
+    def send(text: str) -> str:
+        "Send a letter."
+        out.append(text)
+        return "sent"
+
+    @tool
+    def unsend() -> str:
+        "Fetch the last letter back."
+        return out.pop()
+
+    async with Surehand(tmp_path, tools=[send, unsend], allow=[*ALLOWED, "send", "unsend"], session="work") as app:
+        await talk(app, ScriptedModel([("send", {"text": "hello"})], "sent"), "send it")
+        assert (await app.session.rewind(1)).ok
+        assert out == []
+        assert (await app.undo_rewind()).ok
+    assert out == ["hello"]
 
 
 async def test_a_rewind_can_be_undone_until_the_conversation_goes_on(tmp_path: Path) -> None:

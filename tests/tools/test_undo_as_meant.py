@@ -206,3 +206,48 @@ async def test_undo_through_the_library_is_judged(tmp_path: Path) -> None:
         assert shown is not None
         assert "would undo change" in shown.text
     assert files(tmp_path) == {"a"}
+
+
+LINES = [f"line {number}\n" for number in range(20)]
+
+
+async def test_an_undo_keeps_what_the_user_changed_in_other_lines_where_it_is_told_to_merge(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("".join(LINES))
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        await app.call("Read", {"file_path": "a.txt"})
+        edited = await app.call(
+            "Edit", {"file_path": "a.txt", "old_string": "line 3\n", "new_string": "by the agent\n"}
+        )
+        assert edited.ok, edited.output
+        with_both = file.read_text().replace("line 15\n", "by the user\n")
+        file.write_text(with_both)
+        refused = await app.undo()
+        assert refused.error is not None
+        assert "--merge" in refused.error.hint
+        shown = await app.undo(merge=True, dry_run=True)
+        assert "-by the agent" in shown.data["diff"]
+        assert "by the user" not in "".join(each for each in shown.data["diff"].splitlines() if each[:1] in "+-")
+        assert file.read_text() == with_both
+        undone = await app.undo(merge=True)
+        assert undone.ok, undone.output
+        assert undone.data["merged"] == [str(file)]
+        assert "with what was changed in other lines since" in undone.output
+        assert file.read_text() == "".join(LINES).replace("line 15\n", "by the user\n")
+        redone = await app.redo()
+        assert redone.ok, redone.output
+        assert file.read_text() == with_both
+
+
+async def test_a_merging_undo_is_refused_where_the_same_lines_were_changed(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("".join(LINES))
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        await app.call("Read", {"file_path": "a.txt"})
+        await app.call("Edit", {"file_path": "a.txt", "old_string": "line 3\n", "new_string": "by the agent\n"})
+        file.write_text(by_user := file.read_text().replace("by the agent\n", "by the user\n"))
+        refused = await app.undo(merge=True)
+    assert refused.error is not None
+    assert "changed since" in refused.error.message
+    assert "--merge" not in refused.error.hint
+    assert file.read_text() == by_user

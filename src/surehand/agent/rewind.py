@@ -131,11 +131,14 @@ class SessionRewinder:
     ) -> ToolResult:
         turns = self._turns_from(to)
         undo = {"turns": [each.turn for each in turns], "force": force}
-        by = ("Undo", undo) if files and self._is_changed_by(turns) else None
+        by: tuple[str, Mapping[str, Any]] | None = ("Undo", undo) if files and self._is_changed_by(turns) else None
         truncates = transcript and branch is None
         with self._hold_alone() as alone:
             self._refuse_while_busy(truncates and not alone)
             preview = await self._preview(turns, by, truncates)
+            if by is not None and not force and not preview.ok:  # what the user did since is kept where it can be
+                by = ("Undo", {**undo, "merge": True})
+                preview = await self._preview(turns, by, truncates)
             if dry_run or not preview.ok:  # a conflict is told before anything is stopped or begun
                 return preview
             if branch is not None:
@@ -153,7 +156,8 @@ class SessionRewinder:
                 hint="Only the latest rewind can be undone, and only until the conversation goes on.",
             )
         latest = rewound[-1]
-        by = ("Redo", {"change_id": latest.change_id, "force": force}) if latest.change_id else None
+        redo = {"change_id": latest.change_id, "force": force, "merge": not force}
+        by = ("Redo", redo) if latest.change_id else None
         with self._hold_alone() as alone:
             self._refuse_while_busy(not alone)
             order = {"action": "restore", "of": latest.id, "files": by is not None, "transcript": True}

@@ -18,5 +18,10 @@ def run(options: Namespace) -> int:
     return reverse(
         options,
         "Redo",
-        {"change_id": options.change, "all_sessions": options.all_sessions or None, "force": options.force},
+        {
+            "change_id": options.change,
+            "all_sessions": options.all_sessions or None,
+            "merge": options.merge or None,
+            "force": options.force,
+        },
     )

@@ -34,6 +34,7 @@ def configure(parser: ArgumentParser) -> None:
 def add_common(parser: ArgumentParser) -> None:
     """Add what undo and redo have in common."""
     parser.add_argument("--all-sessions", action="store_true", help="of whichever session, not of the latest alone")
+    parser.add_argument("--merge", action="store_true", help="keep what was changed in other lines of a file since")
     parser.add_argument("--force", action="store_true", help="go on although a file was changed since")
     parser.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
 
@@ -50,6 +51,7 @@ def run(options: Namespace) -> int:
         "file": options.file,
         "all": options.all or None,
         "all_sessions": options.all_sessions or None,
+        "merge": options.merge or None,
         "force": options.force,
     }
     return reverse(options, "Undo", args)

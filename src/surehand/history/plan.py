@@ -63,6 +63,10 @@ class Plan:
     """Whose changes they are."""
     left_alone: int = 0
     """Files of those changes that stay as they are, because people do not keep them."""
+    merges: bool = False
+    """Whether what others changed in other lines since was to be kept."""
+    merged: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """Contents, by digest, that also hold what others changed in other lines since; not in the history yet."""
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -7,17 +7,24 @@ written down first, confirmed afterwards, and what it overwrites is kept, so tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from surehand.core.errors import ToolFailure
+from surehand.core.frozen import changed
+from surehand.core.read_state import digest_of
 from surehand.files.diff import one_line
+from surehand.files.merge import merge_lines
+from surehand.files.text import detect
 from surehand.history.history import History
 from surehand.history.plan import Plan
 from surehand.history.steps import CarriedOut, RootsOf, Standing, Steps, data_diff
-from surehand.history.words import ABSENT, Author, Change, FileChange
+from surehand.history.words import ABSENT, Author, Change, FileChange, FileState
 
-__all__ = ["RootsOf", "apply", "change_diff", "check", "preview"]
+__all__ = ["RootsOf", "apply", "change_diff", "check", "merge", "preview"]
 
+MERGE_LIMIT: Final = 1024 * 1024
+"""Bytes of the largest content that is merged."""
 _NAMED: Final = 10
 """A file may have been edited a thousand times since; a person reads the first few numbers."""
 
@@ -31,7 +38,7 @@ def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> No
     ]
     if conflicts and not force:
         raise _changed_since(history, plan, conflicts)
-    missing = [step.path for step in plan.steps if not _available(history, step)]
+    missing = [step.path for step in plan.steps if not _available(history, plan, step)]
     if missing:
         raise ToolFailure(
             f"the content to put back is no longer in the history: {', '.join(map(one_line, missing))}",
@@ -41,9 +48,45 @@ def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> No
         )
 
 
-def _available(history: History, step: FileChange) -> bool:
+def merge(history: History, plan: Plan, roots_of: RootsOf) -> Plan:
+    """Return the plan with what others changed since kept, where that is in other lines; conflicts stay as they are."""
+    merged = dict[str, bytes]()
+    steps = list[FileChange]()
+    for each in _steps(history, plan, roots_of).standing():
+        data = _merge_one(history, each) if each.changed and each.step.path not in plan.broken else None
+        if data is None:
+            steps.append(each.step)
+            continue
+        before, wanted = each.step.before, each.step.after or ABSENT
+        mode = each.now.mode if before.mode == wanted.mode else wanted.mode
+        after = FileState("file", digest_of(data), mode, len(data))
+        merged[after.digest] = data
+        steps.append(FileChange(each.step.path, each.now, after))
+    return changed(plan, steps=tuple(steps), merges=True, merged=merged)
+
+
+def _merge_one(history: History, standing: Standing) -> bytes | None:
+    """Merge what shall stand in a file with what somebody made of it since; None where both touch the same lines."""
+    before, wanted = standing.step.before, standing.step.after or ABSENT
+    if {before.kind, wanted.kind, standing.now.kind} != {"file"} or standing.data is None:
+        return None
+    base, theirs = history.content(before.digest), history.content(wanted.digest)
+    if base is None or theirs is None or max(map(len, (base, theirs, standing.data))) > MERGE_LIMIT:
+        return None
+    encodings = {detect(data) for data in (base, theirs, standing.data)}
+    if len(encodings) != 1 or (encoding := encodings.pop()) is None or encoding.unit != 1:
+        return None  # lines of binary files, and of wide characters, are not split as bytes are
+    return merge_lines(base, standing.data, theirs)
+
+
+def _available(history: History, plan: Plan, step: FileChange) -> bool:
     wanted = step.after or ABSENT
-    return wanted.kind in ("absent", "directory") or history.content(wanted.digest) is not None
+    return wanted.kind in ("absent", "directory") or _content(history, plan)(wanted.digest) is not None
+
+
+def _content(history: History, plan: Plan) -> Callable[[str], bytes | None]:
+    """Return who finds a content of the plan: one that was merged, or one of the history."""
+    return lambda digest: plan.merged[digest] if digest in plan.merged else history.content(digest)
 
 
 def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> ToolFailure:
@@ -60,9 +103,15 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
     return ToolFailure(
         f"{word} refused: {', '.join(map(one_line, paths))} {what} since. {lost}:\n{diff}",
         code="precondition_failed",
-        hint=f"{first}Use force (`--force`) to go on all the same; what is there now is kept and can be brought back.",
+        hint=f"{first}{_try_merging(plan)}Use force (`--force`) to go on all the same; what is there now is kept and "
+        "can be brought back.",
         details={"paths": paths, "diff": diff, "changes": list(plan.about), "later": later},
     )
+
+
+def _try_merging(plan: Plan) -> str:
+    merging = "Use merge (`--merge`) to keep what was changed in other lines since. "
+    return merging if not plan.merges and any(each.before.kind == "file" for each in plan.steps) else ""
 
 
 def _later(history: History, plan: Plan, paths: list[str]) -> list[str]:
@@ -76,7 +125,8 @@ def preview(history: History, plan: Plan, roots_of: RootsOf) -> str:
     shown: list[str] = []
     for each in _steps(history, plan, roots_of).standing():
         wanted = each.step.after or ABSENT
-        shown.append(data_diff(each.step.path, each.data, history.content(wanted.digest) if wanted.digest else None))
+        data = _content(history, plan)(wanted.digest) if wanted.digest else None
+        shown.append(data_diff(each.step.path, each.data, data))
     return "".join(shown)
 
 
@@ -102,8 +152,10 @@ def apply(history: History, plan: Plan, who: Author, roots_of: RootsOf, *, force
     def last_look() -> None:
         check(history, plan, roots_of, force=force)
 
+    for data in plan.merged.values():  # what is written down before it happens must be there to end it after a crash
+        history.keep_bytes(data)
     return _steps(history, plan, roots_of).carry_out(who, last_look, kind=plan.kind, about=plan.about, parts=plan.parts)
 
 
 def _steps(history: History, plan: Plan, roots_of: RootsOf) -> Steps:
-    return Steps(history, plan.steps, roots_of, history.content)
+    return Steps(history, plan.steps, roots_of, _content(history, plan))

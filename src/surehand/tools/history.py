@@ -57,6 +57,7 @@ class UndoArgs(Args):
     file: str | None = Field(default=None, description="Only this file, or what lies below this folder")
     all: bool = Field(default=False, description="Ignored files and caches too")
     all_sessions: bool = Field(default=False, description="Of whichever session")
+    merge: bool = Field(default=False, description="Keep what somebody else changed since in other lines of a file")
     force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
 
     def faults(self) -> Iterator[tuple[str, str]]:
@@ -78,6 +79,7 @@ class RedoArgs(Args):
 
     change_id: str | None = Field(default=None, description="The undo to reverse, or a change it took back")
     all_sessions: bool = Field(default=False, description="The latest undo of whichever session")
+    merge: bool = Field(default=False, description="Keep what somebody else changed since in other lines of a file")
     force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
 
 
@@ -155,7 +157,8 @@ def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> Plan:
 
 def _plan_redo(args: RedoArgs, ctx: ToolContext) -> Plan:
     own = None if args.all_sessions or _is_outside(ctx) else ctx.session.id
-    return plan_redo(ctx.session.keep(HISTORY), change_id=args.change_id, session_id=own)
+    plan = plan_redo(ctx.session.keep(HISTORY), change_id=args.change_id, session_id=own)
+    return undo.merge(ctx.session.keep(HISTORY), plan, _roots(ctx)) if args.merge else plan
 
 
 def _plan_undo(args: UndoArgs, ctx: ToolContext) -> Plan:
@@ -173,7 +176,8 @@ def _plan_undo(args: UndoArgs, ctx: ToolContext) -> Plan:
         wants=wants,
         calls=args.file is None,
     )
-    return plan_undo(history, wish)
+    plan = plan_undo(history, wish)
+    return undo.merge(history, plan, _roots(ctx)) if args.merge else plan
 
 
 def _is_outside(ctx: ToolContext) -> bool:
@@ -263,7 +267,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
         done = changed(done, change_id=redo_id)
     word = "Undid" if plan.kind == "undo" else "Brought back"
     summary = f" {_summary(plan, done)}" if plan.steps else ""
-    lines = [f"{word} {_named(plan, ctx)}:{summary}", *made, *_listed(done)]
+    lines = [f"{word} {_named(plan, ctx)}:{summary}", *made, *_listed(plan, done)]
     if done.trouble:
         lines.append(f"Note: {done.trouble}")
     data = {
@@ -273,6 +277,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
         "already": [step.path for step in done.already],
         "sessions": list(plan.sessions),
         "left_alone": plan.left_alone,
+        "merged": [step.path for step in done.steps if (step.after or ABSENT).digest in plan.merged],
         "diff": diff,
         "calls": [each.to_dict() for each in plan.calls],
     }
@@ -378,8 +383,8 @@ def _summary(plan: Plan, done: CarriedOut) -> str:
     return (", ".join(parts) or "nothing was left to do") + _left_alone(plan)
 
 
-def _listed(done: CarriedOut) -> list[str]:
-    lines = [f"  {_told(step)}" for step in done.steps]
+def _listed(plan: Plan, done: CarriedOut) -> list[str]:
+    lines = [f"  {_told(plan, step)}" for step in done.steps]
     lines += [f"  {one_line(step.path)} was so already, by somebody else's hand" for step in done.already]
     if len(lines) > _PATHS_SHOWN:
         lines[_PATHS_SHOWN:] = [f"  ... and {len(lines) - _PATHS_SHOWN:,} more paths"]
@@ -392,8 +397,10 @@ def _did(step: FileChange) -> str:
     return "created" if step.before.kind == "absent" else "restored"
 
 
-def _told(step: FileChange) -> str:
+def _told(plan: Plan, step: FileChange) -> str:
     did = _did(step)
+    if (step.after or ABSENT).digest in plan.merged:
+        return f"{did} {one_line(step.path)}, with what was changed in other lines since"
     return f"{did} {one_line(step.path)}" + (", which is not empty" if did == "left" else "")
 
 
