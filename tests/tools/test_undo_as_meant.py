@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -251,3 +253,41 @@ async def test_a_merging_undo_is_refused_where_the_same_lines_were_changed(tmp_p
     assert "changed since" in refused.error.message
     assert "--merge" not in refused.error.hint
     assert file.read_text() == by_user
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["one error", "a device that stays broken"])
+@pytest.mark.parametrize("at", range(1, 5))
+async def test_an_undo_says_that_nothing_was_changed_only_where_nothing_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, lasting: bool
+) -> None:
+    names = ("a.txt", "b.txt", "c.txt")
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        turn = app.session.begin_turn()
+        for name in names:
+            (tmp_path / name).write_text("old")
+            await app.call("Read", {"file_path": name})
+            assert (await app.call("Write", {"file_path": name, "content": "new"})).ok
+        app.session.end_turn()
+        real, calls = os.rename, 0
+
+        def rename(*args: Any, **more: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == at or (lasting and calls > at):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(*args, **more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "rename", rename)
+            undone = await app.undo(turn=turn)
+        texts = [(tmp_path / name).read_text() for name in names]
+        if undone.error is None:
+            assert texts == ["old"] * 3
+        elif "Nothing was changed" in undone.output or "stay changed" not in undone.output:
+            assert texts == ["new"] * 3, undone.output
+        else:
+            changed = [str(tmp_path / name) for name, text in zip(names, texts, strict=True) if text == "old"]
+            assert sorted(undone.error.details["paths"]) == changed
+            assert changed
+        await app.undo(turn=turn)  # what is half done is ended by looking at the history, the rest is taken back now
+    assert [(tmp_path / name).read_text() for name in names] == ["old"] * 3
