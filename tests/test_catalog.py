@@ -12,8 +12,7 @@ from surehand import Tool, catalog
 from surehand.core.schema_lint import lint
 from surehand.core.tool import ToolInfo
 from surehand.docs_pages import tools_page
-from surehand.registry.registry import Registry
-from surehand.registry.validate import problems
+from surehand.registry.registry import Registry, problems
 
 ROWS = catalog.rows()
 DOCS = Path(__file__).parents[1] / "docs"

@@ -8,7 +8,7 @@ import pytest
 
 from surehand import RegistrationError, Registry, Tool, ToolFailure, tool
 from surehand.core.tool import ToolInfo
-from surehand.registry.validate import problems
+from surehand.registry.registry import problems
 
 
 def make(name: str, **options: Any) -> Tool:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from surehand import Registry, Settings, Surehand, Tool, ToolResult, tool
 from surehand.core.shapes import result_to_mcp
 from surehand.providers.scripted import ScriptedModel
-from surehand.registry.validate import problems
+from surehand.registry.registry import problems
 from surehand.testing import run_tool, scratch_app
 from surehand.tools.calculator import TOOLS as CALCULATOR
 
