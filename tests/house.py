@@ -13,7 +13,9 @@ SOURCE = Path(__file__).parent.parent / "src" / "surehand"
 LONGEST = 600
 SHORT = 250
 """A module of one importer in its own package is part of it, unless it has more lines than this."""
-NO_PARTICIPLES = frozenset({"need", "feed", "seed", "embed", "proceed", "speed", "exceed", "succeed", "thread", "read"})
+NO_PARTICIPLES = frozenset(
+    ["need", "feed", "seed", "embed", "proceed", "speed", "exceed", "succeed", "thread", "read", "put", "output"]
+)
 _PARTICIPLE = re.compile(r"(ed|told|kept|held|seen|shown|made|given|taken|found|said|meant|known|sent|left|put)$")
 
 

@@ -178,10 +178,10 @@ class Surehand:
         own = [rule for rule in self.policy.book.own if rule.kind == "name" and rule.name not in self.registry]
         if not own:
             return
-        from surehand.policy.explain import misnamed  # lazy: only for rules that name no tool
+        from surehand.policy.explain import find_misnamed  # lazy: only for rules that name no tool
 
         names = [name for tool in self.registry.infos() for name in (tool.name, *tool.aliases)]
-        for warning in misnamed(own, names):
+        for warning in find_misnamed(own, names):
             self.warnings.append(str(warning))
             _log.warning("%s", warning)
 

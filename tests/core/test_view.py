@@ -171,10 +171,10 @@ def test_tools_that_are_switched_off_are_not_shown() -> None:
 
 def test_a_narrower_selection_never_has_more_than_its_parent() -> None:
     parent = selection(many(), allow=["Read", "Grep"])
-    child = parent.narrowed(["Read", "Bash", "*"], session=session())
+    child = parent.narrow(["Read", "Bash", "*"], session=session())
     assert child.names() == ["Read", "Grep"]
-    assert parent.narrowed(["Bash"]).names() == []
-    assert child.narrowed(["Read"]).names() == ["Read"]
+    assert parent.narrow(["Bash"]).names() == []
+    assert child.narrow(["Read"]).names() == ["Read"]
 
 
 def test_names_reach_providers_in_a_form_they_accept_and_find_their_way_back() -> None:

@@ -94,7 +94,7 @@ async def test_a_tripped_tool_comes_back_by_a_passing_check_and_one_disabled_by_
         registry.lifecycle.move(name, "initializing")
         registry.lifecycle.move(name, "ready")
     for _ in range(registry.lifecycle.trip_after):
-        registry.lifecycle.ended(registry.lifecycle.began("tripped"), failed=True)
+        registry.lifecycle.end_call(registry.lifecycle.begin_call("tripped"), failed=True)
     registry.lifecycle.move("by_hand", "disabled", "the user said so")
     reports = {report.tool: report for report in await health.check_all()}
     assert registry.lifecycle.state("tripped") == "ready"

@@ -25,8 +25,8 @@ from surehand.testing import scratch_app
 def counted(*durations: float, error: str | None = None) -> Metrics:
     metrics = Metrics()
     for duration in durations:
-        metrics.started("t")
-        metrics.finished("t", duration, error, bytes_out=10)
+        metrics.count_start("t")
+        metrics.count_end("t", duration, error, bytes_out=10)
     return metrics
 
 
@@ -78,7 +78,7 @@ def test_errors_count_by_kind() -> None:
     metrics = Metrics()
     codes = ["invalid_args", "precondition_failed", "execution_error", "timeout", "permission_denied", "queue_full"]
     for code in codes:
-        metrics.finished("t", 0.01, code, ran=False)
+        metrics.count_end("t", 0.01, code, ran=False)
     figures = metrics.of("t")
     assert figures is not None
     errors = figures.errors
@@ -90,7 +90,7 @@ def test_errors_count_by_kind() -> None:
 def test_names_from_outside_do_not_grow_the_table() -> None:
     metrics = Metrics()
     for number in range(1000):
-        metrics.finished(f"made_up_{number}", 0.0, "tool_not_found", ran=False)
+        metrics.count_end(f"made_up_{number}", 0.0, "tool_not_found", ran=False)
     assert list(metrics.records) == [UNKNOWN]
     assert metrics.records[UNKNOWN].calls == 1000
 
@@ -99,7 +99,7 @@ def test_the_window_forgets_what_is_older_than_a_minute() -> None:
     now = 1000.0
     metrics = Metrics(lambda: now)
     for _ in range(30):
-        metrics.finished("t", 0.2, None, queue_s=0.1, ran=False)
+        metrics.count_end("t", 0.2, None, queue_s=0.1, ran=False)
     figures = metrics.of("t")
     assert figures is not None
     assert (figures.window.calls, figures.window.bottlenecks) == (30, 30)
@@ -180,7 +180,7 @@ async def test_a_tool_whose_metrics_are_switched_off_is_not_measured() -> None:
 @pytest.mark.spec("ENG-4")
 def test_prometheus_text_is_well_formed_and_escapes_names() -> None:
     metrics = counted(0.1)
-    metrics.finished('odd"name\\\n', 0.1, "timeout", ran=False)
+    metrics.count_end('odd"name\\\n', 0.1, "timeout", ran=False)
     text = to_prometheus(metrics.all())
     line = re.compile(r'^[a-z_]+\{[a-z_]+="(?:[^"\\\n]|\\.)*"(?:,[a-z_]+="(?:[^"\\\n]|\\.)*")*\} [0-9.e+-]+$')
     for each in text.splitlines():
@@ -245,9 +245,9 @@ async def test_prometheus_has_memory_cpu_and_io_and_what_nobody_counts_is_absent
         ("apart", {"cpu_s": 0.5, "max_rss_bytes": 1000, "io_operations": 7}),
         ("Bash", {"cpu_s": 0.5, "max_rss_bytes": 2000}),
     ):
-        metrics.started(name)
-        metrics.finished(name, 1.0, None)
-        metrics.used(name, use, 1.0)
+        metrics.count_start(name)
+        metrics.count_end(name, 1.0, None)
+        metrics.count_use(name, use, 1.0)
     text = to_prometheus(metrics.all())
     assert 'surehand_tool_memory_peak_bytes{tool="Bash"} 2000' in text
     assert 'surehand_tool_cpu_ratio{tool="apart"} 0.5' in text

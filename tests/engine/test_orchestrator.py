@@ -324,8 +324,8 @@ async def test_among_calls_that_wait_the_higher_priority_begins_first() -> None:
 async def test_a_batch_knows_how_long_it_may_take_from_what_was_measured() -> None:
     scene = Scene()
     async with scratch_app(tools=[scene.make("t")], builtin=False) as app:
-        app.metrics.started("t")
-        app.metrics.finished("t", 0.5, None)
+        app.metrics.count_start("t")
+        app.metrics.count_end("t", 0.5, None)
         (batch,) = batches([call("t")] * 40, app.selection, app.session, estimate=app.metrics.estimate_s)
         assert batch.estimated_s == pytest.approx(2.0)
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from surehand.core.errors import ToolFailure
-from surehand.engine.slots import Resources, Slot, Waiters, ordered
+from surehand.engine.slots import Resources, Slot, Waiters, sort_names
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -52,7 +52,7 @@ async def test_resources_are_exclusive_and_never_lost_under_random_cancellation(
     held: set[str] = set()
 
     async def visit(number: int) -> None:
-        names = ordered(chance.choices("abcd", k=chance.randint(1, 3)))
+        names = sort_names(chance.choices("abcd", k=chance.randint(1, 3)))
         if not resources.take(names):
             await resources.wait(names, waiters, str(number))
         assert not held.intersection(names), "held by two at once"

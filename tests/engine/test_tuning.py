@@ -22,8 +22,8 @@ from surehand.testing import scratch_app
 def measured(seconds: float, calls: int = 50, waited: int = 0) -> ToolMetrics:
     metrics = Metrics()
     for number in range(calls):
-        metrics.started("t")
-        metrics.finished("t", seconds, None, queue_s=0.1 if number < waited else 0.0)
+        metrics.count_start("t")
+        metrics.count_end("t", seconds, None, queue_s=0.1 if number < waited else 0.0)
     found = metrics.of("t")
     assert found is not None
     return found
@@ -83,8 +83,8 @@ async def test_switched_on_it_changes_limits_says_why_and_is_bounded_by_what_peo
         app.bus.subscribe(lambda event: heard.append(event) if event.kind == "tuning_changed" else None)
         await app.call("slow")
         for _ in range(50):
-            app.metrics.started("slow")
-            app.metrics.finished("slow", 0.2, None)
+            app.metrics.count_start("slow")
+            app.metrics.count_end("slow", 0.2, None)
         assert app.tuner is not None
         kinds = {advice.kind: advice for advice in app.tuner.step()}
         assert set(kinds) == {"timeout", "concurrency", "caching"}
@@ -102,8 +102,8 @@ async def test_what_the_user_fixed_is_never_moved_even_where_it_is_the_usual_val
     async with scratch_app(tools=[slow], builtin=False, settings=settings) as app:
         await app.call("slow")
         for _ in range(50):
-            app.metrics.started("slow")
-            app.metrics.finished("slow", 0.2, None)
+            app.metrics.count_start("slow")
+            app.metrics.count_end("slow", 0.2, None)
         assert app.tuner is not None
         assert {advice.kind for advice in app.tuner.step()} == {"caching"}
         assert app.executor.tuned_timeouts == {}
@@ -121,8 +121,8 @@ async def test_a_value_in_the_users_file_is_never_moved_even_where_it_is_the_usu
     async with Surehand(tmp_path, tools=[slow], builtin=False, keep_state=False) as app:
         await app.call("slow")
         for _ in range(50):
-            app.metrics.started("slow")
-            app.metrics.finished("slow", 0.2, None)
+            app.metrics.count_start("slow")
+            app.metrics.count_end("slow", 0.2, None)
         assert app.tuner is not None
         moved = {advice.kind for advice in app.tuner.step()}
         assert moved == {"timeout", "concurrency", "caching"} - {"timeout" if "timeout" in spelt else "caching"}
@@ -154,8 +154,8 @@ async def test_what_tuning_changed_is_kept_in_the_journal_of_a_session(tmp_path:
     ) as app:
         await app.call("slow")
         for _ in range(50):
-            app.metrics.started("slow")
-            app.metrics.finished("slow", 0.2, None)
+            app.metrics.count_start("slow")
+            app.metrics.count_end("slow", 0.2, None)
         assert app.tuner is not None
         app.tuner.step()
         journal = Path(str(app.session.state_dir)) / "sessions" / "work.jsonl"

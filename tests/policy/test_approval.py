@@ -214,12 +214,14 @@ async def test_a_question_mark_explains_every_choice_there_is_and_asks_again(tmp
 
 
 def test_what_is_explained_is_what_may_be_answered() -> None:
-    from surehand.policy.approvals.terminal import choices, explained
+    from surehand.policy.approvals.terminal import choices, explain_answers
 
     for rules in (None, "Bash(make)"):
         for can_try, tried in ((False, False), (True, False), (True, True)):
             offered = re.findall(r"\[(\w)\]", choices(rules, can_try, tried=tried))
-            assert sorted(re.findall(r"^  (\w)  ", explained(rules, can_try, tried=tried), re.M)) == sorted(offered)
+            assert sorted(re.findall(r"^  (\w)  ", explain_answers(rules, can_try, tried=tried), re.M)) == sorted(
+                offered
+            )
 
 
 async def test_always_shows_the_rule_before_it_is_saved(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.policy.policy_requests import judge
 
 from surehand.core.effects import Connect, RunCommand, WritePath
-from surehand.policy.explain import explained, warnings
+from surehand.policy.explain import format_verdict, warnings
 from surehand.policy.rules import Origin, Rule, parse_rule
 
 
@@ -21,7 +21,7 @@ def test_an_explanation_names_commands_effects_rules_and_what_would_spare_the_qu
     command = RunCommand(("touch", "a\x1b[2J"), False, implies=(WritePath(str(tmp_path / "a")), Connect("example.com")))
     decision = judge(["ask Edit(b)"], tmp_path, command, tool="Bash")
     commands = [{"name": "touch", "words": list(command.words), "read_only": False, "verdict": "ask"}]
-    text = explained({**decision.to_dict(), "commands": commands})
+    text = format_verdict({**decision.to_dict(), "commands": commands})
     assert text.startswith("ask: touch")
     assert f"ask    write {tmp_path}/a" in text
     assert "connect example.com" in text
@@ -31,7 +31,7 @@ def test_an_explanation_names_commands_effects_rules_and_what_would_spare_the_qu
 
 def test_an_explanation_marks_the_rule_that_decided(tmp_path: Path) -> None:
     decision = judge(["deny Bash(make:*)", "allow Bash"], tmp_path, RunCommand(("make",), False), tool="Bash")
-    lines = explained({**decision.to_dict(), "commands": []}).splitlines()
+    lines = format_verdict({**decision.to_dict(), "commands": []}).splitlines()
     assert "  > deny   Bash(make:*)  (command line)" in lines
     assert "    allow  Bash  (command line)" in lines
 

@@ -338,7 +338,7 @@ def test_a_grant_that_does_not_parse_grants_nothing(tmp_path: Path) -> None:
 
 def test_a_child_policy_never_permits_more_than_its_parent(tmp_path: Path) -> None:
     parent = policy("deny Bash(curl:*)", "ask Bash(make:*)")
-    child = parent.narrowed([parse_rule("allow", "Bash"), parse_rule("deny", "Edit")], ceiling="default")
+    child = parent.narrow([parse_rule("allow", "Bash"), parse_rule("deny", "Edit")], ceiling="default")
     assert isinstance(child, Both)
 
     def judged(*words: str, mode: Mode = "default") -> str:
@@ -442,7 +442,7 @@ def test_searches_leave_out_secrets_and_what_a_rule_denies(tmp_path: Path) -> No
     assert careful(f"{tmp_path}/private/")
     assert careful(f"{tmp_path}/.env")
     assert not careful(f"{tmp_path}/public/a")
-    child = policy("deny Read(a)").narrowed([parse_rule("deny", "Read(b)")], ceiling="default").keeps_out(str(tmp_path))
+    child = policy("deny Read(a)").narrow([parse_rule("deny", "Read(b)")], ceiling="default").keeps_out(str(tmp_path))
     assert child(f"{tmp_path}/a")
     assert child(f"{tmp_path}/b")
 
@@ -456,7 +456,7 @@ def test_what_a_rule_denies_to_write_is_known_by_its_path(tmp_path: Path) -> Non
     whole = policy("deny Edit").keeps_as_is(str(tmp_path))
     assert whole is not None
     assert whole(str(tmp_path))
-    child = policy("deny Edit(a)").narrowed([parse_rule("deny", "Edit(b)")], ceiling="default")
+    child = policy("deny Edit(a)").narrow([parse_rule("deny", "Edit(b)")], ceiling="default")
     both = child.keeps_as_is(str(tmp_path))
     assert both is not None
     assert both(f"{tmp_path}/a")

@@ -43,7 +43,7 @@ WAYS: dict[State, tuple[State, ...]] = {
 
 def in_state(state: State) -> Lifecycle:
     lifecycle = Lifecycle()
-    lifecycle.registered("t")
+    lifecycle.register("t")
     for step in WAYS[state]:
         lifecycle.move("t", step)
     assert lifecycle.state("t") == state
@@ -89,32 +89,32 @@ def test_every_move_is_recorded_with_its_reason() -> None:
 def test_the_history_is_bounded() -> None:
     lifecycle = ready()
     for _ in range(HISTORY_LIMIT * 2):
-        lifecycle.ended(lifecycle.began("t"))
+        lifecycle.end_call(lifecycle.begin_call("t"))
     assert len(lifecycle.history("t")) == HISTORY_LIMIT
 
 
 def test_a_tool_is_executing_until_the_last_of_its_calls_ends() -> None:
     lifecycle = ready()
-    first, second = lifecycle.began("t"), lifecycle.began("t")
-    lifecycle.ended(first)
+    first, second = lifecycle.begin_call("t"), lifecycle.begin_call("t")
+    lifecycle.end_call(first)
     assert lifecycle.state("t") == "executing"
-    lifecycle.ended(second)
+    lifecycle.end_call(second)
     assert lifecycle.state("t") == "ready"
 
 
 def test_a_failure_among_several_calls_shows_when_the_last_ends() -> None:
     lifecycle = ready()
-    first, second = lifecycle.began("t"), lifecycle.began("t")
-    lifecycle.ended(first, failed=True)
-    lifecycle.ended(second)
+    first, second = lifecycle.begin_call("t"), lifecycle.begin_call("t")
+    lifecycle.end_call(first, failed=True)
+    lifecycle.end_call(second)
     assert lifecycle.state("t") == "error"
 
 
 def test_an_error_recovers_by_the_next_call() -> None:
     lifecycle = ready()
-    lifecycle.ended(lifecycle.began("t"), failed=True)
+    lifecycle.end_call(lifecycle.begin_call("t"), failed=True)
     assert lifecycle.state("t") == "error"
-    lifecycle.ended(lifecycle.began("t"))
+    lifecycle.end_call(lifecycle.begin_call("t"))
     assert lifecycle.state("t") == "ready"
     assert "recovered" in " ".join(move.why for move in lifecycle.history("t"))
 
@@ -122,35 +122,35 @@ def test_an_error_recovers_by_the_next_call() -> None:
 def test_repeated_errors_trip_the_breaker_and_enable_brings_the_tool_back() -> None:
     lifecycle = ready()
     for _ in range(lifecycle.trip_after):
-        lifecycle.ended(lifecycle.began("t"), failed=True)
+        lifecycle.end_call(lifecycle.begin_call("t"), failed=True)
     life = lifecycle.life("t")
     assert lifecycle.state("t") == "disabled"
     assert life is not None
     assert life.tripped
     with pytest.raises(IllegalTransition, match="disabled -> executing"):
-        lifecycle.began("t")
+        lifecycle.begin_call("t")
     lifecycle.enable("t")
     assert lifecycle.state("t") == "ready"
-    lifecycle.ended(lifecycle.began("t"), failed=True)
+    lifecycle.end_call(lifecycle.begin_call("t"), failed=True)
     assert lifecycle.state("t") == "error", "the count starts anew"
 
 
 def test_a_success_in_between_keeps_the_breaker_closed() -> None:
     lifecycle = ready()
     for _ in range(3 * lifecycle.trip_after):
-        lifecycle.ended(lifecycle.began("t"), failed=True)
-        lifecycle.ended(lifecycle.began("t"))
+        lifecycle.end_call(lifecycle.begin_call("t"), failed=True)
+        lifecycle.end_call(lifecycle.begin_call("t"))
     assert lifecycle.state("t") == "ready"
 
 
 def test_unregistering_a_running_tool_takes_the_name_at_once_and_lets_it_drain() -> None:
     lifecycle = ready()
-    old = lifecycle.began("t")
-    lifecycle.unregistered("t", "replaced")
+    old = lifecycle.begin_call("t")
+    lifecycle.unregister("t", "replaced")
     assert lifecycle.state("t") == "unregistered"
     assert old.state == "executing"
-    lifecycle.registered("t")
-    lifecycle.ended(old)
+    lifecycle.register("t")
+    lifecycle.end_call(old)
     assert old.state == "unregistered"
     assert lifecycle.state("t") == "registered", "a later tool of that name is another life"
     assert [move.after for move in lifecycle.history("t")][-4:] == ["executing", "ready", "unregistered", "registered"]
@@ -162,10 +162,10 @@ def test_listeners_hear_every_move_and_quiet_ones_no_ordinary_calls() -> None:
     quiet: list[Transition] = []
     stop = lifecycle.listen(loud.append)
     lifecycle.listen(quiet.append, calls=False)
-    lifecycle.registered("t")
+    lifecycle.register("t")
     lifecycle.move("t", "initializing")
     lifecycle.move("t", "ready")
-    lifecycle.ended(lifecycle.began("t"))
+    lifecycle.end_call(lifecycle.begin_call("t"))
     assert [move.after for move in loud] == ["registered", "initializing", "ready", "executing", "ready"]
     assert [move.after for move in quiet] == ["registered", "initializing", "ready"]
     stop()
@@ -183,7 +183,7 @@ def test_a_listener_that_raises_stops_nothing() -> None:
 
     lifecycle.listen(broken)
     lifecycle.listen(heard.append)
-    lifecycle.registered("t")
+    lifecycle.register("t")
     lifecycle.move("t", "disabled")
     assert [move.after for move in heard] == ["registered", "disabled"]
 
@@ -236,7 +236,7 @@ def test_a_hook_that_refuses_keeps_the_tool_in_the_registry() -> None:
 def test_a_name_that_is_taken_cannot_be_registered_again() -> None:
     lifecycle = in_state("registered")
     with pytest.raises(IllegalTransition, match="the name is taken"):
-        lifecycle.registered("t")
+        lifecycle.register("t")
 
 
 class Model(RuleBasedStateMachine):
@@ -245,7 +245,7 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.real = Lifecycle(trip_after=3)
-        self.real.registered("t")
+        self.real.register("t")
         self.state: State = "registered"
         self.calls: list[object] = []
         self.spoiled = False
@@ -263,16 +263,16 @@ class Model(RuleBasedStateMachine):
     @rule()
     def begin(self) -> None:
         if self.state in ("ready", "error", "executing"):
-            self.calls.append(self.real.began("t"))
+            self.calls.append(self.real.begin_call("t"))
             self.state = "executing"
         else:
             with pytest.raises(IllegalTransition):
-                self.real.began("t")
+                self.real.begin_call("t")
 
     @precondition(lambda self: bool(self.calls))
     @rule(failed=st.booleans())
     def end(self, failed: bool) -> None:
-        self.real.ended(self.calls.pop(), failed)  # type: ignore[arg-type]
+        self.real.end_call(self.calls.pop(), failed)  # type: ignore[arg-type]
         self.spoiled = self.spoiled or failed
         self.row = self.row + 1 if failed else 0
         if not self.calls:

@@ -234,8 +234,8 @@ async def test_refusals_count_as_permission_errors() -> None:
 def measured(seconds: list[float], waited: int = 0) -> ToolMetrics:
     metrics = Metrics(clock=lambda: 1.0)
     for number, each in enumerate(seconds):
-        metrics.started("t")
-        metrics.finished("t", each, None, queue_s=0.1 if number < waited else 0.0)
+        metrics.count_start("t")
+        metrics.count_end("t", each, None, queue_s=0.1 if number < waited else 0.0)
     found = metrics.of("t")
     assert found is not None
     return found

@@ -8,7 +8,7 @@ import pytest
 
 from surehand import Settings
 from surehand.policy.paths import Roots
-from surehand.policy.policy import opened
+from surehand.policy.policy import list_opened_folders
 from surehand.policy.rules import Origin, parse_rule
 from surehand.sandbox import probe
 from surehand.testing import scratch_app
@@ -72,7 +72,7 @@ def test_only_whole_folders_that_nothing_protects_are_opened(tmp_path: Path, mon
     roots = Roots(str(work))
 
     def opens(*rules: object) -> tuple[str, ...]:
-        return opened(rules, (), roots)  # type: ignore[arg-type]
+        return list_opened_folders(rules, (), roots)  # type: ignore[arg-type]
 
     assert opens(rule("Edit(~/.cache/uv/**)")) == (str(home / ".cache/uv"),)
     assert opens(rule(f"Edit({tmp_path}/a/**)")) == (str(tmp_path / "a"),)

@@ -301,7 +301,7 @@ class Subagents:
             raise ToolFailure(f"the sub-agent's model cannot be had: {problem.message}", hint=problem.hint) from problem
         # Tools come first in what a provider caches, the system prompt next: both stay as they are for the parent.
         shares = not named and model.caches_prompts
-        selection = self.selection.narrowed(
+        selection = self.selection.narrow(
             profile.tools, session=child, shown_as=self.selection if shares and profile.tools else None
         )
         system, prompt = _introduce(profile, order, child, selection, self.system if shares else None)

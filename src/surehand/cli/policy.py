@@ -97,9 +97,9 @@ def _check(options: Namespace) -> int:
         answer = _error(f"--args is not JSON: {problem}")
     else:
         answer = Checkers(options).get(options.cwd).check(options.tool, args, options.mode)
-    from surehand.policy.explain import explained
+    from surehand.policy.explain import format_verdict
 
-    render.facts(options, answer, lambda: explained(answer))
+    render.facts(options, answer, lambda: format_verdict(answer))
     return 2 if answer["decision"] == "error" else 0
 
 

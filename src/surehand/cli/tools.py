@@ -223,9 +223,9 @@ def _page(row: dict[str, Any]) -> str:
 
 def _unknown(options: Namespace, names: list[str]) -> int:
     from surehand.core.call import ToolError
-    from surehand.engine.errors import unknown
+    from surehand.engine.errors import unknown_tool
 
-    error = ToolError.of(unknown(options.name, names))
+    error = ToolError.of(unknown_tool(options.name, names))
     if render.as_json(options):
         render.facts(options, {"ok": False, "error": error.to_dict()}, "")
     else:

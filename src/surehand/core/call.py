@@ -24,12 +24,12 @@ def new_id(prefix: str = "call") -> str:
     return f"{prefix}_{_process}{next(_count):x}"
 
 
-def _forked() -> None:
+def _renew_process_id() -> None:
     global _process
     _process = os.urandom(6).hex()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_renew_process_id)
 
 
 BROKEN_ARGUMENTS: Final = "__broken_json__"
@@ -181,7 +181,7 @@ class ToolResult:
         try:
             output = json.dumps(value, ensure_ascii=False, allow_nan=False)
         except TypeError:
-            value, output = _dumped(value)
+            value, output = _dump_with_pydantic(value)
         except (ValueError, RecursionError) as problem:
             raise _no_data(value, problem) from None
         return cls(data=value, output=output)
@@ -229,7 +229,7 @@ class ToolResult:
         )
 
 
-def _dumped(value: Any) -> tuple[Any, str]:
+def _dump_with_pydantic(value: Any) -> tuple[Any, str]:
     """Return what pydantic makes of values that JSON has no word for (dates, dataclasses, models inside lists)."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 

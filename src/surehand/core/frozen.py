@@ -58,10 +58,10 @@ def frozen(*, kw_only: bool = False, eq: bool = True) -> Callable[[type[C]], typ
 def frozen(cls: Any = None, /, *, kw_only: bool = False, eq: bool = True) -> Any:
     """Make a class of annotated fields a frozen record with slots."""
 
-    def made(cls: Any) -> Any:
+    def make(cls: Any) -> Any:
         return _record(cls, kw_only, eq)
 
-    return made if cls is None else made(cls)
+    return make if cls is None else make(cls)
 
 
 def _record(cls: Any, kw_only: bool, eq: bool) -> Any:
@@ -100,13 +100,13 @@ def _own(members: dict[str, Any], name: str, kw_only: bool) -> _Field:
 
 def _first_init(cls: Any) -> Callable[..., None]:
     def init(self: Any, *args: Any, **values: Any) -> None:
-        cls.__init__ = _compiled(cls)
+        cls.__init__ = _compile_init(cls)
         cls.__init__(self, *args, **values)
 
     return init
 
 
-def _compiled(cls: Any) -> Callable[..., None]:
+def _compile_init(cls: Any) -> Callable[..., None]:
     """Return the `__init__` of the fields: it sets the slots directly, which `__setattr__` refuses to do."""
     names: dict[str, Any] = {"_MISSING": _MISSING}
     positional, keywords = ["self"], ["*"]
@@ -150,13 +150,13 @@ class _OfDataclass:
     def __get__(self, record: Any, cls: Any) -> Any:
         import dataclasses
 
-        declared = [(name, cls.__annotations__.get(name, Any), _declared(each)) for name, each in cls._fields.items()]
+        declared = [(name, cls.__annotations__.get(name, Any), _as_field(each)) for name, each in cls._fields.items()]
         made: Any = dataclasses.make_dataclass(cls.__name__, declared, eq=False, repr=False, frozen=True)
         setattr(cls, self.name, getattr(made, self.name))
         return getattr(made, self.name)
 
 
-def _declared(each: _Field) -> Any:
+def _as_field(each: _Field) -> Any:
     import dataclasses
 
     options: dict[str, Any] = {"init": each.init, "repr": each.repr, "kw_only": each.kw_only}
@@ -176,7 +176,7 @@ def _refuse(self: Any, name: str, value: Any = None) -> None:
     raise FrozenInstanceError(f"{type(self).__name__} is frozen; {name!r} cannot be changed")
 
 
-def _shown(self: Any) -> str:
+def _format_record(self: Any) -> str:
     fields = ", ".join(f"{name}={getattr(self, name)!r}" for name, each in self._fields.items() if each.repr)
     return f"{type(self).__qualname__}({fields})"
 
@@ -205,7 +205,7 @@ def _hash(self: Any) -> int:
 _SHARED: Final[dict[str, Any]] = {
     "__setattr__": _refuse,
     "__delattr__": _refuse,
-    "__repr__": _shown,
+    "__repr__": _format_record,
     "__getstate__": _state,
     "__setstate__": _restore,
 }

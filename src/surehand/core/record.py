@@ -138,13 +138,13 @@ class Record:
 
     def __init__(self, **values: Any) -> None:
         plain = _plain(type(self), values, by_name=True)
-        self.__dict__.update(plain if plain is not None else _checked(type(self), values, strict=False))
+        self.__dict__.update(plain if plain is not None else _check_by_pydantic(type(self), values, strict=False))
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, strict: bool = False) -> Self:
         """Return the record `raw` describes (keys as declared outside: aliases); raise pydantic's ValidationError."""
         plain = _plain(cls, raw, nested=not strict)
-        return cls._of(plain if plain is not None else _checked(cls, raw, strict=strict))
+        return cls._of(plain if plain is not None else _check_by_pydantic(cls, raw, strict=strict))
 
     def faults(self) -> Iterable[tuple[str, str]]:
         """Yield (field, what is wrong) for what types cannot say; a tool's arguments with faults are invalid."""
@@ -261,7 +261,9 @@ def _plain(
         if key in given:
             value = given[key]
             if not _fits(value, hints[name][0], spec.options):
-                value = _taken(value, cls.hint(name), nested) if _HARMLESS.issuperset(spec.options) else _MISSING
+                value = (
+                    _convert_plain(value, cls.hint(name), nested) if _HARMLESS.issuperset(spec.options) else _MISSING
+                )
                 if value is _MISSING:
                     return None
             values[name] = value
@@ -290,23 +292,23 @@ def _fits(value: Any, hint: Any, options: Mapping[str, Any]) -> bool:
     return True
 
 
-def _taken(value: Any, hint: Any, nested: bool = True) -> Any:
+def _convert_plain(value: Any, hint: Any, nested: bool = True) -> Any:
     """Return what a field of this type makes of the value, `_MISSING` when that is not plain to see."""
     kind, inside = get_origin(hint), get_args(hint)
     if kind is Literal:
         return value if type(value) is str and value in inside else _MISSING
     if kind in (Union, UnionType) and len(inside) == 2 and inside[1] is _NONE:
-        return None if value is None else _taken(value, inside[0], nested)
+        return None if value is None else _convert_plain(value, inside[0], nested)
     if not nested:
         return _MISSING
     if isinstance(hint, type) and issubclass(hint, Record):
         inner = _plain(hint, value, nested=True)
         return _MISSING if inner is None else hint._of(inner)  # pyright: ignore[reportPrivateUsage]
     if kind is tuple and inside[1:] == (...,) and type(value) is list:
-        members = [_taken(each, inside[0]) for each in cast("list[Any]", value)]
+        members = [_convert_plain(each, inside[0]) for each in cast("list[Any]", value)]
         return _MISSING if _MISSING in members else tuple(members)
     if kind is dict and inside[0] is str and type(value) is dict:
-        table = {key: _taken(each, inside[1]) for key, each in cast("dict[Any, Any]", value).items()}
+        table = {key: _convert_plain(each, inside[1]) for key, each in cast("dict[Any, Any]", value).items()}
         plain = all(_fits(key, "str", {}) for key in table) and _MISSING not in table.values()
         return table if plain else _MISSING
     return value if hint in _SCALARS and _fits(value, hint.__name__, {}) else _MISSING
@@ -323,7 +325,7 @@ def _encodes(text: str) -> bool:
 # -- what pydantic checks ---------------------------------------------------------------------------------------------
 
 
-def _checked(cls: type[Record], raw: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
+def _check_by_pydantic(cls: type[Record], raw: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
     return cls.pydantic_model().__pydantic_validator__.validate_python(raw, strict=strict).__dict__
 
 

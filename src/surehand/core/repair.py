@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from surehand.core.schema import Fault, Schema, path_text, trimmed
+from surehand.core.schema import Fault, Schema, path_text, truncate_text
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -60,10 +60,10 @@ def _mend(value: Any, schema: Any, root: Schema, path: tuple[str | int, ...], re
     report.steps -= 1
     if not isinstance(schema, Mapping) or len(path) > _DEPTH_LIMIT or report.steps < 0:
         return value
-    schema = _resolved(cast("Schema", schema), root)
+    schema = _resolve_reference(cast("Schema", schema), root)
     branches = cast("list[Schema]", schema.get("anyOf") or schema.get("oneOf") or [])
     if branches:
-        return _mend_branches(value, [_resolved(branch, root) for branch in branches], root, path, report)
+        return _mend_branches(value, [_resolve_reference(branch, root) for branch in branches], root, path, report)
     if "enum" in schema:
         return _mend_enum(value, schema["enum"], path, report)
     wanted = schema.get("type")
@@ -71,14 +71,14 @@ def _mend(value: Any, schema: Any, root: Schema, path: tuple[str | int, ...], re
         kinds: list[Schema] = [{**schema, "type": kind} for kind in cast("list[str]", wanted)]
         return _mend_branches(value, kinds, root, path, report)
     if isinstance(wanted, str) and not _is(value, wanted):
-        mended = _converted(value, wanted, schema)
+        mended = _convert_to(value, wanted, schema)
         if mended is _NOTHING:
             if _must_refuse(value, wanted):
-                shown = trimmed(json.dumps(value, default=repr), 60)
+                shown = truncate_text(json.dumps(value, default=repr), 60)
                 report.faults.append(Fault(path_text(path), f"{shown} is not {_KIND[wanted]}"))
             return value
         report.notes.append(
-            f"{path_text(path)}: took {trimmed(json.dumps(value, default=repr), 60)} as {_KIND[wanted]}"
+            f"{path_text(path)}: took {truncate_text(json.dumps(value, default=repr), 60)} as {_KIND[wanted]}"
         )
         value = mended
     if isinstance(value, dict):
@@ -136,21 +136,21 @@ def _mend_enum(value: Any, choices: list[Any], path: tuple[str | int, ...], repo
     if value in choices or not isinstance(value, str):
         return value
     named = [choice for choice in choices if isinstance(choice, str)]
-    spelt = [choice for choice in named if _folded(choice) == _folded(value)]
+    spelt = [choice for choice in named if _fold_word(choice) == _fold_word(value)]
     # What may be the beginning of another choice is no plain slip of this one.
-    near = spelt or [each for each in named if is_typo(value, each) or _folded(each).startswith(_folded(value))]
+    near = spelt or [each for each in named if is_typo(value, each) or _fold_word(each).startswith(_fold_word(value))]
     if len(near) != 1 or not (spelt or is_typo(value, near[0])):
         return value
     report.notes.append(f"{path_text(path)}: took {value!r} as {near[0]!r}")
     return near[0]
 
 
-def _folded(word: str) -> str:
+def _fold_word(word: str) -> str:
     """Return a name without what only its spelling adds: capitals, and the signs between its words."""
     return "".join(words_of(word))
 
 
-def _resolved(schema: Schema, root: Schema) -> Schema:
+def _resolve_reference(schema: Schema, root: Schema) -> Schema:
     for _ in range(_DEPTH_LIMIT):
         reference = schema.get("$ref")
         if not isinstance(reference, str) or not reference.startswith("#/"):
@@ -168,7 +168,7 @@ def _allows_null(schema: Schema, root: Schema, report: _Report) -> bool:
     report.steps -= 1
     if report.steps < 0:
         return True
-    schema = _resolved(schema, root)
+    schema = _resolve_reference(schema, root)
     kinds = schema.get("type")
     branches = cast("list[Schema]", schema.get("anyOf") or schema.get("oneOf") or [])
     if kinds is None and not branches:
@@ -228,7 +228,7 @@ _TRUTH: Final = {
 }
 
 
-def _converted(value: Any, wanted: str, schema: Schema) -> Any:
+def _convert_to(value: Any, wanted: str, schema: Schema) -> Any:
     """Return `value` as the wanted type where only one reading is possible, otherwise _NOTHING."""
     if isinstance(value, str):
         text = value.strip()

@@ -33,7 +33,7 @@ def sample(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _sample(schema: Any, root: Mapping[str, Any], depth: int) -> Any:
     if not isinstance(schema, dict) or depth > _DEPTH_LIMIT:
         return "..."
-    told = _merged(cast("dict[str, Any]", schema), root)
+    told = _merge_schema(cast("dict[str, Any]", schema), root)
     for word in ("const", "default"):
         if word in told:
             return told[word]
@@ -44,7 +44,7 @@ def _sample(schema: Any, root: Mapping[str, Any], depth: int) -> Any:
         branches = cast("list[Any]", told.get(word) or [])
         if branches:
             rest = {key: value for key, value in told.items() if key != word}
-            return _sample({**rest, **_merged(branches[0], root)}, root, depth + 1)
+            return _sample({**rest, **_merge_schema(branches[0], root)}, root, depth + 1)
     kinds = told.get("type", "object" if "properties" in told else None)
     kind: object = cast("list[Any]", kinds)[0] if isinstance(kinds, list) and kinds else cast("object", kinds)
     match kind:
@@ -68,7 +68,7 @@ def _sample(schema: Any, root: Mapping[str, Any], depth: int) -> Any:
             return _text(told)
 
 
-def _merged(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_schema(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema with its reference and its `allOf` put into it."""
     told = dict(cast("Mapping[str, Any]", schema)) if isinstance(schema, Mapping) else {}
     for _ in range(_DEPTH_LIMIT):
@@ -78,7 +78,7 @@ def _merged(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
             break
         told = {**cast("Mapping[str, Any]", target), **told}
     for part in cast("list[Any]", told.pop("allOf", None) or []):
-        inner = _merged(part, root)
+        inner = _merge_schema(part, root)
         properties = {**inner.get("properties", {}), **told.get("properties", {})}
         required = [*told.get("required", []), *inner.get("required", [])]
         told = {**inner, **told} | ({"properties": properties} if properties else {})

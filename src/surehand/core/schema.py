@@ -316,7 +316,7 @@ class ForeignArguments(_Parsing):
         if self.is_slow:
             self._refuse_endless(raw, CHECKS_AT_ONCE)
         faults = [
-            Fault(path_text(error.instance_path), trimmed(str(error.message)))
+            Fault(path_text(error.instance_path), truncate_text(str(error.message)))
             for error in islice(validator.iter_errors(raw), FAULTS_LIMIT)
         ]
         raise InvalidArguments(faults)
@@ -361,7 +361,7 @@ def schema_validator(schema: Mapping[str, Any]) -> Any:
     try:
         return jsonschema_rs.validator_for(dict(schema), retriever=refuse)
     except ValueError as problem:
-        raise unusable_schema(f"not valid JSON Schema: {trimmed(str(problem))}") from None
+        raise unusable_schema(f"not valid JSON Schema: {truncate_text(str(problem))}") from None
 
 
 def unusable_schema(why: str) -> ToolFailure:
@@ -417,9 +417,9 @@ def _metaschema_faults(schema: Mapping[str, Any]) -> list[str]:
     named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
     validator = _metaschema(named.rstrip("#")) if isinstance(named, str) else None
     if validator is None:
-        return [f"$schema names {trimmed(str(named), 80)}, which is no draft known here"]
+        return [f"$schema names {truncate_text(str(named), 80)}, which is no draft known here"]
     errors = islice(validator.iter_errors(dict(schema)), FAULTS_LIMIT)
-    return [str(Fault(path_text(error.instance_path), trimmed(str(error.message)))) for error in errors]
+    return [str(Fault(path_text(error.instance_path), truncate_text(str(error.message)))) for error in errors]
 
 
 @cache
@@ -483,7 +483,7 @@ def model_faults(error: Any, model: type[BaseModel]) -> list[Fault]:
         elif each["type"] == "extra_forbidden":
             message = "unknown argument" + did_you_mean(str(each["loc"][-1]), _outer_names(model))
         elif each["type"] != "value_error":
-            message = f"{message} (got {trimmed(repr(each['input']), 80)})"
+            message = f"{message} (got {truncate_text(repr(each['input']), 80)})"
         faults.append(Fault(path, message))
     return faults
 
@@ -505,7 +505,7 @@ def path_text(parts: typing.Iterable[object]) -> str:
     return text
 
 
-def trimmed(text: str, limit: int = 300) -> str:
+def truncate_text(text: str, limit: int = 300) -> str:
     """Return a text truncated to a length, with a mark where it was."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

@@ -141,7 +141,7 @@ class SchemaWork:
                 raise TooMuch
             table = cast("Mapping[str, Any]", schema)
             total = 1 + sum(count(inner, value) for inner in self._same_value(table))
-            total += sum(count(inner, each) for inner, each in _applied(table, value))
+            total += sum(count(inner, each) for inner, each in _pair_with_schemas(table, value))
             if total > limit:
                 raise TooMuch
             known[key] = total
@@ -228,7 +228,7 @@ def _inside(schema: Mapping[str, Any]) -> Iterator[Any]:
             yield from cast("list[Any]", inner)
 
 
-def _applied(schema: Mapping[str, Any], value: Any) -> Iterator[tuple[Any, Any]]:
+def _pair_with_schemas(schema: Mapping[str, Any], value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield which schema is applied to which of the values inside; of patterns and defaults all that could be."""
     if isinstance(value, Mapping):
         named: Mapping[str, Any] = schema.get("properties") or {}

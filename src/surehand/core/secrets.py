@@ -172,7 +172,7 @@ def is_secret(path: str) -> bool:
     parts = path.lower().split("/")
     if any(_ends_here(parts, at) for at, part in enumerate(parts) if part in _PLAIN) or _is_secret_name(parts[-1]):
         return True
-    copied = _copied(parts[-1])
+    copied = _backup_of(parts[-1])
     return copied is not None and is_secret("/".join((*parts[:-1], copied)))
 
 
@@ -181,10 +181,10 @@ def may_be_secret(name: bytes) -> bool:
     name = name.lower()
     if name in _PLAIN_BYTES or name.endswith(_ENDINGS_BYTES) or name.startswith(_BEGINNINGS_BYTES):
         return True
-    return name.endswith(_BACKUP_ENDINGS_BYTES) and _copied(name.decode("utf-8", "surrogateescape")) is not None
+    return name.endswith(_BACKUP_ENDINGS_BYTES) and _backup_of(name.decode("utf-8", "surrogateescape")) is not None
 
 
-def _copied(name: str) -> str | None:
+def _backup_of(name: str) -> str | None:
     """Return the name of the file that one of this name is a backup of, as editors, packagers and people make them."""
     if not name.endswith(_BACKUP_ENDINGS) or (found := _BACKUP.fullmatch(name)) is None:
         return None
@@ -219,7 +219,7 @@ def _is_secret_name(name: str) -> bool:
     if not name.endswith(_ENDINGS) and not name.startswith(_BEGINNINGS):
         return False
     wild, exceptions = _expressions()
-    return wild.fullmatch(name) is not None and exceptions.fullmatch(_copied(name) or name) is None
+    return wild.fullmatch(name) is not None and exceptions.fullmatch(_backup_of(name) or name) is None
 
 
 @cache

@@ -12,7 +12,7 @@ from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
 from surehand.core.names import did_you_mean
 from surehand.core.record import Record
-from surehand.core.schema import path_text, trimmed
+from surehand.core.schema import path_text, truncate_text
 
 Path = tuple[str | int, ...]
 
@@ -59,8 +59,8 @@ def known_keys(record: type[Record], above: str = "") -> list[str]:
 
 def is_text(record: type[Record], path: tuple[str, ...]) -> bool:
     """Say whether a text may stand at a path below a record."""
-    place = _declared(record, path)
-    hint = _present(place.hint)
+    place = _find_declaration(record, path)
+    hint = _without_none(place.hint)
     return place.path == path and (hint is str or (get_origin(hint) in (Union, UnionType) and str in get_args(hint)))
 
 
@@ -76,27 +76,27 @@ class _Declared:
 
 
 def _fault(record: type[Record], complaint: Mapping[str, Any]) -> SettingsFault:
-    place = _declared(record, tuple(complaint["loc"]))
+    place = _find_declaration(record, tuple(complaint["loc"]))
     name = path_text(map(_shown_key, place.path)) or "settings"
     if place.owner is None and not place.known:
         message = f"{name} is wrong: a key must be a text"
     elif not place.known:
         message = f"there is no setting {name}{_nearest(record, place)}"
     elif complaint["type"] == "missing":
-        message = f"{name} is missing: it must be {_allowed(place.hint, place.options)}"
+        message = f"{name} is missing: it must be {_describe_allowed(place.hint, place.options)}"
     else:
-        value = "" if set(place.path) & set(_PRIVATE) else f" = {_shown(complaint['input'])}"
-        message = f"{name}{value} is wrong: it must be {_allowed(place.hint, place.options)}"
+        value = "" if set(place.path) & set(_PRIVATE) else f" = {_format_value(complaint['input'])}"
+        message = f"{name}{value} is wrong: it must be {_describe_allowed(place.hint, place.options)}"
     return SettingsFault(place.path, message)
 
 
-def _declared(record: type[Record], location: Path) -> _Declared:
+def _find_declaration(record: type[Record], location: Path) -> _Declared:
     """Follow a location down the declaration, as far as both go: pydantic also names the branches of unions."""
     if location[-1:] == ("[key]",):  # a name that is no text
         return _Declared(location[:-1], None, {}, None, known=False)
     hint, options, owner, path = cast("Any", record), cast("Mapping[str, Any]", {}), None, ()
     for part in location:
-        hint = _present(hint)
+        hint = _without_none(hint)
         inside = get_args(hint)
         if _is_record(hint):
             owner = cast("type[Record]", hint)
@@ -129,16 +129,18 @@ _PLAIN: Final[Mapping[Any, str]] = {bool: "true or false", int: "a whole number"
 _BOUNDS: Final[Mapping[str, str]] = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
-def _allowed(hint: Any, options: Mapping[str, Any]) -> str:
-    hint = _present(hint)
+def _describe_allowed(hint: Any, options: Mapping[str, Any]) -> str:
+    hint = _without_none(hint)
     kind, inside = get_origin(hint), get_args(hint)
     if kind is Literal:
         return "one of " + ", ".join(map(repr, inside))
     if kind in (Union, UnionType):
-        return " or ".join(_allowed(each, {}) for each in inside)
+        return " or ".join(_describe_allowed(each, {}) for each in inside)
     if kind is tuple:
         return (
-            'a list of texts, such as ["..."]' if inside[0] is str else f"a list, each of it {_allowed(inside[0], {})}"
+            'a list of texts, such as ["..."]'
+            if inside[0] is str
+            else f"a list, each of it {_describe_allowed(inside[0], {})}"
         )
     if _is_record(hint):
         return f"a table with {', '.join(cast('type[Record]', hint).fields())}"
@@ -156,7 +158,7 @@ def _bounds(options: Mapping[str, Any]) -> str:
     return f", {' and '.join(said)}" if said else ""
 
 
-def _present(hint: Any) -> Any:
+def _without_none(hint: Any) -> Any:
     """Return a type without its None: leaving a key out says that already."""
     if get_origin(hint) not in (Union, UnionType):
         return hint
@@ -171,13 +173,13 @@ def _is_record(hint: Any) -> bool:
 # -- what stands there ------------------------------------------------------------------------------------------------
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value as a file would have it; of tables and lists only that they are such."""
     if isinstance(value, Mapping):
         return "{...}"
     if isinstance(value, list | tuple | set | frozenset):
         return "[...]"
-    return trimmed(json.dumps(value, ensure_ascii=True, default=str), 80)
+    return truncate_text(json.dumps(value, ensure_ascii=True, default=str), 80)
 
 
 def _shown_key(part: str | int) -> str | int:

@@ -81,12 +81,12 @@ class TaskBoard:
         self._count += 1
         while f"task_{self._count}" in self._tasks:
             self._count += 1
-        return self._put(Task(f"task_{self._count}", title, description))
+        return self._add_task(Task(f"task_{self._count}", title, description))
 
     def join(self, id: str, title: str, kind: Kind, running: Running) -> Task:
         """Add something that runs."""
         self._running[id] = running
-        return self._put(Task(id, title, status="in_progress", kind=kind))
+        return self._add_task(Task(id, title, status="in_progress", kind=kind))
 
     def restore(self, task: Task) -> None:
         """Put back a task of an earlier process; what ran then runs no more."""
@@ -135,14 +135,14 @@ class TaskBoard:
                 hint=f"From {task.status} it can become {legal}.",
                 details={"from": task.status, "to": status, "legal": list(MOVES[task.status])},
             )
-        return self._put(replace(task, status=status, updated=time()))
+        return self._add_task(replace(task, status=status, updated=time()))
 
     def refresh(self, id: str) -> None:
         """Take over where something that runs stands, and tell of it; safe for a task that is not there."""
         if task := self._tasks.get(id):
             self._fresh(task)
 
-    def _put(self, task: Task) -> Task:
+    def _add_task(self, task: Task) -> Task:
         self._tasks[task.id] = task
         if self._on_change is not None:
             self._on_change(task)
@@ -152,7 +152,7 @@ class TaskBoard:
         running = self._running.get(task.id)
         if running is None or running.state == task.status:
             return task
-        return self._put(replace(task, status=running.state, updated=time()))
+        return self._add_task(replace(task, status=running.state, updated=time()))
 
 
 def task_from_dict(data: Mapping[str, Any]) -> Task:

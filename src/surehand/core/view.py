@@ -107,7 +107,7 @@ class Selection:
 
     def infos(self) -> list[ToolInfo]:
         """Return what is told of all tools that may be called, those switched off left out."""
-        return self._told(self._present())
+        return self._list_infos(self._visible_names())
 
     def hides(self, name: str) -> bool:
         """Return whether the tool exists and is not for this selection."""
@@ -121,7 +121,7 @@ class Selection:
     def __len__(self) -> int:
         return len(self._current())
 
-    def narrowed(self, allow: Iterable[str] = (), *, session: Session | None = None, **options: Any) -> Selection:
+    def narrow(self, allow: Iterable[str] = (), *, session: Session | None = None, **options: Any) -> Selection:
         """Return a selection within this one, for a sub-agent: what it does not have, the narrower one has not."""
         inherited: dict[str, Any] = {
             "search": self._search,
@@ -157,15 +157,15 @@ class Selection:
         """
         if self.shown_as is not None:
             return self.shown_as.active_tools()
-        present = self._present()
+        present = self._visible_names()
         if not self.deferring:
-            return self._told(present)
+            return self._list_infos(present)
         core = set(self.core)
         shown = [name for name in present if name in core]
         shown += [name for name in present if name not in core and self._is_brought_in(name)]
         activated = self._activated
         shown += [name for name in present if name in activated and not self._is_fixed(name)]
-        return self._told(shown)
+        return self._list_infos(shown)
 
     def search_tools(self, query: str, limit: int = 10) -> list[ToolInfo]:
         """Return the best matches for a query. The core is left out while tools are deferred: it is shown anyway."""
@@ -177,15 +177,15 @@ class Selection:
             return name in names and (hide is None or not hide(name))
 
         if not self.deferring:
-            return self._told(self._search(query, limit, is_here))
+            return self._list_infos(self._search(query, limit, is_here))
         found = self._search(query, limit, lambda name: name not in self.core and is_here(name))
-        return self._told(found or self._search(query, limit, is_here))
+        return self._list_infos(found or self._search(query, limit, is_here))
 
     def deferred_tools(self) -> list[str]:
         """Return the names of tools that are here and not shown."""
         if not self.deferring:
             return []
-        return [name for name in self._present() if not self._is_fixed(name) and name not in self._activated]
+        return [name for name in self._visible_names() if not self._is_fixed(name) and name not in self._activated]
 
     def activate_tool(self, name: str) -> bool:
         """Show a tool from now on; False when there is no such tool here."""
@@ -254,11 +254,11 @@ class Selection:
             self._refresh()
         return self._names
 
-    def _present(self) -> list[str]:
+    def _visible_names(self) -> list[str]:
         names = self.names()
         return names if self._hide is None else [name for name in names if not self._hide(name)]
 
-    def _told(self, names: Iterable[str]) -> list[ToolInfo]:
+    def _list_infos(self, names: Iterable[str]) -> list[ToolInfo]:
         return [info for name in names if (info := self.source.info(name, self.session)) is not None]
 
     def _look_up(self, name: str) -> Tool | None:

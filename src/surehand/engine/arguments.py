@@ -14,7 +14,7 @@ from surehand.core.schema import Fault, InvalidArguments
 from surehand.core.tool import Tool
 
 
-def mended(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
+def repair_arguments(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
     """Return checked arguments and a receipt of repairs; raise `invalid_args` with every fault."""
     refused: list[Fault] = []
     try:

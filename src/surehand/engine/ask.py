@@ -205,13 +205,13 @@ class Asking:
         try:
             shown = None
             if unasked or not nobody:
-                shown = await self._shown(tool, args, ctx, trials, must=must or shown_first)
+                shown = await self._preview_for_question(tool, args, ctx, trials, must=must or shown_first)
                 shown = with_own_word(ctx, shown) if tool.check_permission is not None else shown
             if unasked:
                 return Settled(trial=trials.take(None, shown))
-            answer = await self._answered(tool, ctx, decision, shown, trials)
+            answer = await self._ask_approver(tool, ctx, decision, shown, trials)
             if answer.kind == "no":
-                raise self._refused(tool, decision, answer)
+                raise self._refusal_by_answer(tool, decision, answer)
             if answer.kind in ("session", "always"):
                 self._keep(answer, (answer.rule or decision.suggestion or "").splitlines(), ctx.session)
             if answer.args is not None and dict(answer.args) != dict(ctx.call.args):
@@ -220,7 +220,9 @@ class Asking:
         finally:
             await trials.close()
 
-    async def _shown(self, tool: Tool, args: Any, ctx: ToolContext, trials: Trials, *, must: bool) -> Preview | None:
+    async def _preview_for_question(
+        self, tool: Tool, args: Any, ctx: ToolContext, trials: Trials, *, must: bool
+    ) -> Preview | None:
         """Return what the question shows from the start; a call that must be tried and cannot be is refused."""
         if not must and not _flag(tool.preview_when_asked, args, ctx):
             return None
@@ -234,7 +236,7 @@ class Asking:
             raise ToolFailure(f"{tool.name} cannot say what it would change", code="precondition_failed")
         return shown
 
-    async def _answered(
+    async def _ask_approver(
         self, tool: Tool, ctx: ToolContext, decision: Decision, shown: Preview | None, trials: Trials
     ) -> Answer:
         call, session = ctx.call, ctx.session
@@ -260,7 +262,7 @@ class Asking:
         )
         with self.waits.of(_waiting(call, session)):
             answer = await ask_approver(self.approver, question, session.settings.permissions.approval_timeout)
-        trial = trials.meant(answer.trial, shown) if answer.kind != "no" else None
+        trial = trials.find_trial(answer.trial, shown) if answer.kind != "no" else None
         session.emit(
             "permission_decided",
             tool=tool.name,
@@ -281,7 +283,7 @@ class Asking:
             if answer.kind == "always" and self._remember is not None:
                 self._remember(rule)
 
-    def _refused(self, tool: Tool, decision: Decision, answer: Answer) -> ToolFailure:
+    def _refusal_by_answer(self, tool: Tool, decision: Decision, answer: Answer) -> ToolFailure:
         allow = f"allow it with the rule {decision.suggestion}" if decision.suggestion else "allow it with a rule"
         return ToolFailure(
             f"{tool.name} needs permission and did not get it: {answer.reason or 'the user said no'}",
@@ -337,7 +339,7 @@ class Trials:
         self._newest = shown.trial if shown is not None else None
         return shown
 
-    def meant(self, wanted: str | None, shown: Preview | None) -> Trial | None:
+    def find_trial(self, wanted: str | None, shown: Preview | None) -> Trial | None:
         """Return the trial an answer is about: the one it names, or the one its question showed."""
         trial = self._newest
         if wanted is None:
@@ -346,7 +348,7 @@ class Trials:
 
     def take(self, wanted: str | None, shown: Preview | None) -> Trial | None:
         """Hand out the trial an answer is about; raise ToolFailure for one that is gone."""
-        trial = self.meant(wanted, shown)
+        trial = self.find_trial(wanted, shown)
         if trial is None and (wanted or (wanted is None and shown is not None and shown.trial is not None)):
             raise ToolFailure(
                 "the trial that was to be applied is gone: it was tried again since",
@@ -389,10 +391,12 @@ async def narrow(
         said = await check(args, ctx)
     else:
         said = await workers.submit(lambda: check(args, ctx))
-    return narrowed(tool, ctx, decision, said)
+    return apply_own_word(tool, ctx, decision, said)
 
 
-def narrowed(tool: Tool, ctx: ToolContext, decision: Decision, said: Any) -> tuple[Decision, Mapping[str, Any] | None]:
+def apply_own_word(
+    tool: Tool, ctx: ToolContext, decision: Decision, said: Any
+) -> tuple[Decision, Mapping[str, Any] | None]:
     """Apply a tool's word to a decision; raise ToolFailure for a word that is none."""
     if said is None:
         return decision, None

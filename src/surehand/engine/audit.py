@@ -397,7 +397,7 @@ def verify(folder: str) -> Verified:
     hashes: dict[int, str] = {}
     for path, at, line in lines(folder):
         count += 1
-        record, problem = _checked(line, number, previous)
+        record, problem = _check_line(line, number, previous)
         if problem:
             faults.append(Fault(path, at, problem))
         if record is not None:
@@ -407,7 +407,7 @@ def verify(folder: str) -> Verified:
     return Verified(count, tuple(faults), time())
 
 
-def _checked(line: str, number: int, previous: str) -> tuple[tuple[int, str] | None, str]:
+def _check_line(line: str, number: int, previous: str) -> tuple[tuple[int, str] | None, str]:
     """Return ((number, hash) of a line, what is wrong with it)."""
     text = line.removesuffix("\n")
     try:

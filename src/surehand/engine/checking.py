@@ -18,9 +18,9 @@ from surehand.core.frozen import changed
 from surehand.core.names import split_full_name
 from surehand.core.schema import InvalidArguments
 from surehand.core.tool import Tool
-from surehand.engine.arguments import mended
-from surehand.engine.ask import Asking, narrowed
-from surehand.engine.errors import unknown
+from surehand.engine.arguments import repair_arguments
+from surehand.engine.ask import Asking, apply_own_word
+from surehand.engine.errors import unknown_tool
 from surehand.policy.approvals import Nobody
 from surehand.policy.policy import Decision, JudgedEffect, Policy, Request
 
@@ -84,26 +84,26 @@ class Checker:
         tool = self.tools.get(name)
         if tool is None:
             return self.policy.judge(changed(self._remote(name), mode=chosen))
-        ctx, parsed = self._parsed(tool, call)
+        ctx, parsed = self._parse_call(tool, call)
         decision = self.policy.judge(changed(self._asking.request(tool, parsed, ctx), mode=chosen))
         if tool.check_permission is None or inspect.iscoroutinefunction(tool.check_permission):
             return decision
-        return narrowed(tool, ctx, decision, tool.check_permission(parsed, ctx))[0]
+        return apply_own_word(tool, ctx, decision, tool.check_permission(parsed, ctx))[0]
 
-    def _parsed(self, tool: Tool, call: ToolCall) -> tuple[ToolContext, Any]:
+    def _parse_call(self, tool: Tool, call: ToolCall) -> tuple[ToolContext, Any]:
         settings = self.session.settings.tools.get(tool.name)
         ctx = ToolContext(call, self.session, lambda progress: None, settings.custom if settings else {})
         try:
             parsed = tool.arguments.check(call.args)
         except InvalidArguments:
-            parsed, _ = mended(tool, call)
+            parsed, _ = repair_arguments(tool, call)
         return ctx, parsed
 
     def _remote(self, name: str) -> Request:
         """Return the facts of a call to a server's tool that is not connected here: its name is all there is."""
         found = split_full_name(name)
         if found is None:
-            raise unknown(name, self.tools)
+            raise unknown_tool(name, self.tools)
         session = self.session
         return Request(
             tool=name,

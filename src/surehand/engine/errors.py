@@ -21,10 +21,10 @@ def missing(name: str, view: View, *, by_model: bool = False) -> ToolFailure:
     if view.hides(name):
         message = f"{name} is not among the tools of this session"
         return ToolFailure(message, code="tool_unavailable", hint="Use one of the tools you were given.")
-    return unknown(name, view.names(), by_model=by_model)
+    return unknown_tool(name, view.names(), by_model=by_model)
 
 
-def unknown(name: str, names: Iterable[str], *, by_model: bool = False) -> ToolFailure:
+def unknown_tool(name: str, names: Iterable[str], *, by_model: bool = False) -> ToolFailure:
     """Say that there is no tool of this name, and which names are near; to a model, as it has to write them."""
     from difflib import get_close_matches
 
@@ -38,12 +38,12 @@ def unknown(name: str, names: Iterable[str], *, by_model: bool = False) -> ToolF
     return ToolFailure(message, code="tool_not_found", hint=hint, details={"name": name, "nearest": near})
 
 
-def failed(failure: ToolFailure) -> ToolResult:
+def failed_result(failure: ToolFailure) -> ToolResult:
     """Return the result an expected failure becomes."""
     return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output)
 
 
-def closed(call: ToolCall) -> ToolResult:
+def closed_result(call: ToolCall) -> ToolResult:
     """Return the result of a call that comes after the end of its session; it is recorded nowhere."""
     message = f"{call.name} was not run: the session is closed"
     error = ToolError("tool_unavailable", message, "Open a new one; a named session goes on where this one ended.")
@@ -72,7 +72,7 @@ def timed_out(prepared: Prepared | None, overrun: Overrun) -> ToolResult:
     return ToolResult.failed(ToolError("timeout", message, hint, {"timeout_s": seconds}))
 
 
-def crashed(name: str, problem: Exception) -> ToolFailure:
+def crash_failure(name: str, problem: Exception) -> ToolFailure:
     """Return the failure a bug in a tool becomes."""
     return ToolFailure(
         f"{name} raised {type(problem).__name__}: {problem}",

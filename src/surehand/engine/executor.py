@@ -25,12 +25,21 @@ from surehand.engine.ask import Asking, drop, narrow
 from surehand.engine.bus import Bus
 from surehand.engine.children import make_child_call, refuse_wider
 from surehand.engine.deadlines import Deadlines
-from surehand.engine.errors import CLOSED, SWITCHED_OFF, closed, crashed, failed, given_up, missing, timed_out
+from surehand.engine.errors import (
+    CLOSED,
+    SWITCHED_OFF,
+    closed_result,
+    crash_failure,
+    failed_result,
+    given_up,
+    missing,
+    timed_out,
+)
 from surehand.engine.extensions import Extensions
 from surehand.engine.prepared import Ledger, Meter, Middleware, Prepared, Proceed, View
 from surehand.engine.readiness import Readiness
-from surehand.engine.running import STOPPED, Overrun, Run, Underway, checked, checks_itself, runner, within
-from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, Turns, ordered
+from surehand.engine.running import STOPPED, Overrun, Run, Underway, check_once, checks_itself, runner, within
+from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, Turns, sort_names
 from surehand.engine.workers import Workers
 from surehand.policy.policy import Policy
 from surehand.registry.lifecycle import Life, Lifecycle
@@ -103,7 +112,7 @@ class Executor:
         what was worked out about this call when it was planned, if nothing has changed since.
         """
         if self.underway.closed or session.closed:
-            return closed(call)
+            return closed_result(call)
         caller = self.underway.begin()
         try:
             return await self._run(call, session, view, shown_first, facts)
@@ -118,19 +127,19 @@ class Executor:
         try:
             if self._turns.is_over():
                 await self._turns.wait()
-            tool = view.get(call.name) or await self._sought(call, view)
+            tool = view.get(call.name) or await self._seek_tool(call, view)
             name = tool.name
             # Held from here on: a tool that takes the name while this call is asked about is another life.
             life = self.lifecycle.life(name)
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
             if self.extensions.active:
-                tool = self.extensions.extended(tool)
+                tool = self.extensions.extend_tool(tool)
                 call = await self.extensions.begin(tool, call)
             prepared = await self._prepare(call, tool, session, shown_first, facts if call is planned else None)
             result = await self._invoke(prepared, session, life)
         except ToolFailure as failure:
-            result = failed(failure)
+            result = failed_result(failure)
             if self.tracing is not None and prepared is None and tool is not None:
                 self._trace_refusal(call, tool, failure)
         except Overrun as overrun:
@@ -144,12 +153,12 @@ class Executor:
             raise
         except Exception as problem:  # the one place where bugs of tools are caught
             _log.exception("tool %s failed on call %s", name, call.id)
-            bug, result = True, failed(crashed(name, problem))
+            bug, result = True, failed_result(crash_failure(name, problem))
         if self.extensions.active and prepared is not None:
             try:
                 result = await self.extensions.end(prepared.tool, call, result)
             except ToolFailure as failure:
-                result = failed(failure)
+                result = failed_result(failure)
             except asyncio.CancelledError:
                 result = self._close(call, name, session, result, at, clock, prepared, bug)
                 if self.underway.take_stop():
@@ -160,7 +169,7 @@ class Executor:
     async def dry_run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
         """Return what the call would do: its effects, the verdict, and the tool's own preview. Nothing is changed."""
         if self.underway.closed or session.closed:
-            return closed(call)
+            return closed_result(call)
         caller = self.underway.begin()
         try:
             return await self._dry_run(call, session, view)
@@ -173,10 +182,10 @@ class Executor:
 
     async def _dry_run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
         try:
-            tool = view.get(call.name) or await self._sought(call, view)
+            tool = view.get(call.name) or await self._seek_tool(call, view)
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
-            ctx, args, repairs = await self._parsed(call, tool, session)
+            ctx, args, repairs = await self._check_arguments_off_loop(call, tool, session)
             decision = await self.asking.decide(tool, args, ctx, self.workers)
             if tool.check_permission is not None:
                 decision, _ = await narrow(tool, args, ctx, decision, self.workers)
@@ -188,7 +197,7 @@ class Executor:
             if shown is not None and shown.trial is not None:
                 await drop(tool, ctx, shown.trial)
         except ToolFailure as failure:
-            return failed(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
+            return failed_result(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
         unknown = "changes nothing" if tool.read_only is True else "cannot say what it would change"
         said = (shown.text, shown.diff) if shown else (f"{tool.name} {unknown}; it was not run.",)
         text = "\n".join(filter(None, said))
@@ -202,7 +211,7 @@ class Executor:
         """Return the policy's verdict on a call and why, without running or asking; `error` for one that cannot run."""
         try:
             tool = self._resolve(call, view)
-            ctx, args, _ = self._validated(call, tool, session)
+            ctx, args, _ = self._check_arguments(call, tool, session)
             decision = self.policy.judge(self.asking.request(tool, args, ctx))
         except ToolFailure as failure:
             return "error", failure.message
@@ -233,7 +242,7 @@ class Executor:
 
     # -- the steps -----------------------------------------------------------------------------------------------
 
-    async def _sought(self, call: ToolCall, view: View) -> Tool:
+    async def _seek_tool(self, call: ToolCall, view: View) -> Tool:
         """Look for a tool where tools come from when they are first wanted."""
         if self.seek is not None and not view.hides(call.name):
             await self.seek(call.name)
@@ -252,7 +261,9 @@ class Executor:
             raise ToolFailure(f"{tool.name} is switched off", code="tool_unavailable", hint=SWITCHED_OFF)
         return self.lifecycle.state(tool.name) in ("ready", "executing", "error")
 
-    def _validated(self, call: ToolCall, tool: Tool, session: Session) -> tuple[ToolContext, Any, tuple[str, ...]]:
+    def _check_arguments(
+        self, call: ToolCall, tool: Tool, session: Session
+    ) -> tuple[ToolContext, Any, tuple[str, ...]]:
         settings = session.settings.tools.get(tool.name)
         bus = self.bus
 
@@ -266,17 +277,19 @@ class Executor:
         ctx = ToolContext(call, session, report, settings.custom if settings else _NO_OPTIONS, permits)
         given: Any = call.args
         if type(given) is dict and BROKEN_ARGUMENTS in given:  # a tool whose schema takes anything must not get it
-            raise _broken(tool, call)
+            raise _broken_arguments(tool, call)
         try:
             return ctx, tool.arguments.check(call.args), ()
         except InvalidArguments:
-            return ctx, *_repaired(tool, call)
+            return ctx, *_repair_arguments(tool, call)
 
-    async def _parsed(self, call: ToolCall, tool: Tool, session: Session) -> tuple[ToolContext, Any, tuple[str, ...]]:
+    async def _check_arguments_off_loop(
+        self, call: ToolCall, tool: Tool, session: Session
+    ) -> tuple[ToolContext, Any, tuple[str, ...]]:
         """Check the arguments, in a thread where a foreign schema may take more than a moment."""
         if getattr(tool.arguments, "is_slow", False):
-            return await self.workers.submit(lambda: self._validated(call, tool, session))
-        return self._validated(call, tool, session)
+            return await self.workers.submit(lambda: self._check_arguments(call, tool, session))
+        return self._check_arguments(call, tool, session)
 
     async def _prepare(
         self,
@@ -287,7 +300,7 @@ class Executor:
         facts: dict[str, Any] | None = None,
         told: tuple[str, ...] = (),
     ) -> Prepared:
-        ctx, args, repairs = await self._parsed(call, tool, session)
+        ctx, args, repairs = await self._check_arguments_off_loop(call, tool, session)
         ctx.loop, ctx.make_call = asyncio.get_running_loop(), partial(make_child_call, self, tool, args)
         if facts is not None:
             ctx.go_on_from(facts)
@@ -327,7 +340,7 @@ class Executor:
             await tool.check(args, ctx)
         elif tool.check is not None:
             # Checks read files: in a thread, so that a slow disk holds up nobody else.
-            await self.workers.submit(lambda: checked(tool, args, ctx))
+            await self.workers.submit(lambda: check_once(tool, args, ctx))
 
     async def _invoke(self, prepared: Prepared, session: Session, life: Life | None) -> ToolResult:
         tool, call = prepared.tool, prepared.call
@@ -335,10 +348,10 @@ class Executor:
             self.ledger.intend(call, tool.name, session.id, prepared.decision)
         if self.bus.heard:
             session.forward(Event("call_started", session.id, call.id, tool.name, {"call": call}))
-        self.meter.started(tool.name)
-        pipeline = self._pipelines.get(tool) or self._composed(tool, prepared.settings)
+        self.meter.count_start(tool.name)
+        pipeline = self._pipelines.get(tool) or self._compose_pipeline(tool, prepared.settings)
         if life is not None:
-            self.lifecycle.began(life)
+            self.lifecycle.begin_call(life)
         failed, applied = True, False
         try:
             if self.tracing is None:
@@ -354,7 +367,7 @@ class Executor:
             raise
         finally:
             if life is not None:
-                self.lifecycle.ended(life, failed)
+                self.lifecycle.end_call(life, failed)
             if prepared.trial is not None:
                 await drop(tool, prepared.ctx, prepared.trial, applied=applied)
         return result
@@ -368,7 +381,7 @@ class Executor:
         except ToolFailure:
             pass
 
-    def _composed(self, tool: Tool, settings: ToolSettings | None) -> Proceed:
+    def _compose_pipeline(self, tool: Tool, settings: ToolSettings | None) -> Proceed:
         """Wrap the innermost step in the middleware this tool needs; a plain tool pays for none."""
         if len(self._runs) > TOOLS_REMEMBERED:
             self._forget_idle()
@@ -380,7 +393,7 @@ class Executor:
             self._runs[tool] = runner(tool, self.workers), slot
         pipeline: Proceed = self._run_handler
         for layer in reversed(self.middleware(tool)):
-            pipeline = _wrapped(layer, pipeline)
+            pipeline = _wrap_layer(layer, pipeline)
         self._pipelines[tool] = pipeline
         return pipeline
 
@@ -398,11 +411,11 @@ class Executor:
                 and (result := tool.at_once(prepared.args, prepared.ctx)) is not None
             ):
                 return result
-            return await self._bounded(prepared, run)
+            return await self._run_within_deadline(prepared, run)
         finally:
             slot.leave()
 
-    def _bounded(self, prepared: Prepared, run: Run) -> Awaitable[ToolResult]:
+    def _run_within_deadline(self, prepared: Prepared, run: Run) -> Awaitable[ToolResult]:
         work = run(prepared.args, prepared.ctx) if prepared.trial is None else prepared.trial.apply()
         return within(work, prepared, self._deadlines, self._running)
 
@@ -410,14 +423,14 @@ class Executor:
         """Run a call while it alone holds what it declares to use."""
         declared = prepared.tool.resources
         above = prepared.call.parent.holds if prepared.call.parent is not None else frozenset[str]()
-        names = ordered(
+        names = sort_names(
             each for each in (declared(prepared.args, prepared.ctx) if declared else ()) if each not in above
         )
         prepared.ctx.holds = above.union(names)
         if not self._resources.take(names):
             prepared.queue_s += await self._resources.wait(names, self._running, prepared.call.id)
         try:
-            return await self._bounded(prepared, run)
+            return await self._run_within_deadline(prepared, run)
         finally:
             self._resources.leave(names)
 
@@ -460,9 +473,9 @@ class Executor:
         error = result.error.code if result.error else None
         queue_s = prepared.queue_s if prepared is not None else 0.0
         ran = prepared is not None
-        self.meter.finished(name, duration, error, queue_s=queue_s, bytes_out=len(output), ran=ran)
+        self.meter.count_end(name, duration, error, queue_s=queue_s, bytes_out=len(output), ran=ran)
         if (use := meta.get("resources")) is not None:
-            self.meter.used(name, use, duration)
+            self.meter.count_use(name, use, duration)
         if bug or self.bus.heard:
             data = {"call": call, "result": result, "decision": prepared.decision if prepared else None, "bug": bug}
             session.forward(Event("call_finished", session.id, call.id, name, data))
@@ -471,7 +484,7 @@ class Executor:
         return result
 
 
-def _wrapped(layer: Middleware, inner: Proceed) -> Proceed:
+def _wrap_layer(layer: Middleware, inner: Proceed) -> Proceed:
     async def proceed(prepared: Prepared) -> ToolResult:
         return await layer(prepared, inner)
 
@@ -484,17 +497,17 @@ async def _with_compensation(prepared: Prepared, result: ToolResult) -> ToolResu
     return await asyncio.to_thread(record_compensation, prepared, result)
 
 
-def _broken(tool: Tool, call: ToolCall) -> ToolFailure:
+def _broken_arguments(tool: Tool, call: ToolCall) -> ToolFailure:
     from surehand.engine.arguments import broken  # lazy: the repair of arguments, 5 ms; most calls need none
 
     return broken(tool, call)
 
 
-def _repaired(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
+def _repair_arguments(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
     """Mend what plainly means one thing; otherwise fail with every fault, its path and an example."""
-    from surehand.engine.arguments import mended  # lazy: as above
+    from surehand.engine.arguments import repair_arguments  # lazy: as above
 
-    return mended(tool, call)
+    return repair_arguments(tool, call)
 
 
 def truncate_middle(text: str, limit: int) -> str:

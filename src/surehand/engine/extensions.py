@@ -127,7 +127,7 @@ class Extensions:
         data = {"name": extension.name, "version": extension.version, "description": extension.description}
         self._emit(Event("extension_registered", data=data))
         for card in list(self._cards.values()):
-            self._told(extension, "on_register", card)
+            self._tell_extension(extension, "on_register", card)
 
     def unregister(self, name: str) -> None:
         """Take an extension out; calls under way finish with it."""
@@ -143,7 +143,7 @@ class Extensions:
 
     # On the path of a call -------------------------------------------------------------------------------------------
 
-    def extended(self, tool: Tool) -> Tool:
+    def extend_tool(self, tool: Tool) -> Tool:
         """Return the tool as its extensions want it, worked out once."""
         found = self._extended.get(tool)
         if found is None:
@@ -159,7 +159,7 @@ class Extensions:
     async def begin(self, tool: Tool, call: ToolCall) -> ToolCall:
         """Let extensions see a call before it is checked; they may change its arguments or veto it."""
         for extension in self._of(tool).before:
-            changed = await self._guarded(extension, tool, extension.before, tool, call)
+            changed = await self._call_hook(extension, tool, extension.before, tool, call)
             if changed is not None:
                 call = replace(call, args=dict(changed))
         return call
@@ -167,7 +167,7 @@ class Extensions:
     async def end(self, tool: Tool, call: ToolCall, result: ToolResult) -> ToolResult:
         """Let extensions see a result, innermost first; they may replace it."""
         for extension in reversed(self._of(tool).after):
-            changed = await self._guarded(extension, tool, extension.after, tool, call, result)
+            changed = await self._call_hook(extension, tool, extension.after, tool, call, result)
             result = result if changed is None else changed
         return result
 
@@ -196,7 +196,7 @@ class Extensions:
 
     def _tell(self, card: Tool | ToolInfo, hook: str) -> None:
         for extension in self.order(card):
-            self._told(extension, hook, card)
+            self._tell_extension(extension, hook, card)
 
     def _of(self, tool: Tool) -> _Seats:
         seats = self._seats.get(tool.name)
@@ -221,7 +221,7 @@ class Extensions:
                 # The call's own failure, passed through, or a veto.
                 if problem is held.problem or isinstance(problem, ToolFailure):
                     raise
-                self._failed(extension, prepared.tool, problem)
+                self._report_failure(extension, prepared.tool, problem)
                 held.limit = None
                 return await held()
             finally:
@@ -230,7 +230,7 @@ class Extensions:
 
         return layer
 
-    async def _guarded(
+    async def _call_hook(
         self, extension: Extension, tool: Tool, hook: Callable[..., Awaitable[T]], *told: Any
     ) -> T | None:
         """Call a hook under its time limit, unless the call comes from that very extension."""
@@ -243,16 +243,16 @@ class Extensions:
         except ToolFailure:  # a veto is meant
             raise
         except TimeoutError as problem:
-            self._failed(
+            self._report_failure(
                 extension, tool, problem if str(problem) else TimeoutError(f"{extension.timeout_s:g} s passed")
             )
         except Exception as problem:
-            self._failed(extension, tool, problem)
+            self._report_failure(extension, tool, problem)
         finally:
             _inside.reset(token)
         return None
 
-    def _failed(self, extension: Extension, tool: Tool | ToolInfo, problem: Exception) -> None:
+    def _report_failure(self, extension: Extension, tool: Tool | ToolInfo, problem: Exception) -> None:
         """Report an extension that failed; a required one fails the call."""
         message = f"extension {extension.name} failed on {tool.name}: {type(problem).__name__}: {problem}"
         self._emit(Event("extension_failed", tool=tool.name, data={"message": message, "extension": extension.name}))
@@ -270,11 +270,11 @@ class Extensions:
             if not isinstance(found, Tool) or found.name != tool.name:
                 raise TypeError("extend must return a Tool of the same name")
         except Exception as problem:
-            self._failed(extension, tool, problem)
+            self._report_failure(extension, tool, problem)
             return tool
         return found
 
-    def _told(self, extension: Extension, hook: str, card: Tool | ToolInfo) -> None:
+    def _tell_extension(self, extension: Extension, hook: str, card: Tool | ToolInfo) -> None:
         if not self._applies(extension, card):
             return
         try:
@@ -289,7 +289,7 @@ class Extensions:
         try:
             return extension.applies_to(tool)
         except Exception as problem:
-            self._failed(extension, tool, problem)
+            self._report_failure(extension, tool, problem)
             return False
 
     def _renew(self) -> None:

@@ -124,7 +124,7 @@ class HealthMonitor:
             if tool is None or tool.health_check is None:
                 return "healthy", "Health check passed", {}
             async with asyncio.timeout(self._timeout_s):
-                found = await _called(tool.health_check)
+                found = await _call_health_check(tool.health_check)
         except TimeoutError:
             return "error", f"Health check failed: no answer within {self._timeout_s:g} s", {}
         except ToolFailure as failure:
@@ -152,7 +152,7 @@ class HealthMonitor:
             self._lifecycle.trip(life, f"{count} health checks failed in a row: {message}")
 
 
-async def _called(check: Any) -> Health:
+async def _call_health_check(check: Any) -> Health:
     """Ask a tool's own check; one that is not async runs in a thread, so that it cannot hold up the loop."""
     found = await check() if inspect.iscoroutinefunction(check) else await asyncio.to_thread(check)
     if inspect.isawaitable(found):

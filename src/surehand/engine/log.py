@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from surehand.core.events import Event, Listener
-from surehand.core.schema import trimmed
+from surehand.core.schema import truncate_text
 
 _log = logging.getLogger("surehand")
 LEVELS: Final = {
@@ -71,7 +71,7 @@ def _level(event: Event) -> int:
 def _short(text: str, limit: int) -> str:
     from surehand.files.sanitize import mask  # what is not logged needs no masking
 
-    return mask(trimmed(text, limit))
+    return mask(truncate_text(text, limit))
 
 
 def _write(level: int, event: Event, message: str, **fields: Any) -> None:

@@ -174,7 +174,7 @@ class Metrics:
 
     # Counting: on the path of every call -----------------------------------------------------------------------------
 
-    def started(self, tool: str) -> None:
+    def count_start(self, tool: str) -> None:
         """A call passed its checks and begins to run (or to wait for its turn)."""
         record = self.records.get(tool) or self._new(tool)
         record.started += 1
@@ -183,7 +183,7 @@ class Metrics:
         if running > record.max_running:
             record.max_running = running
 
-    def finished(
+    def count_end(
         self,
         tool: str,
         duration_s: float,
@@ -218,7 +218,7 @@ class Metrics:
             record.queue_s += queue_s
             record.max_queue_s = max(record.max_queue_s, queue_s)
 
-    def used(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None:
+    def count_use(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None:
         """Add what a call in a process of its own used: `cpu_s`, `max_rss_bytes`, `io_operations`."""
         record = self.records.get(tool) or self._new(tool)
         memory = int(use.get("max_rss_bytes", 0))
@@ -230,7 +230,7 @@ class Metrics:
             record.io_operations += int(use["io_operations"])
             record.io_measured += 1
 
-    def cached(self, tool: str, hit: bool) -> None:
+    def count_cache_lookup(self, tool: str, hit: bool) -> None:
         """Count a look into the result cache."""
         record = self.records.get(tool) or self._new(tool)
         if hit:

@@ -127,8 +127,8 @@ def _samples(metrics: ToolMetrics) -> Iterator[tuple[str, Sample]]:
 
 
 def _labels(labels: dict[str, str]) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return ",".join(f'{name}="{_escape_label(value)}"' for name, value in labels.items())
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

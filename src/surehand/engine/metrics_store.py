@@ -53,7 +53,7 @@ class MetricsStore:
         if not os.path.exists(self.path):
             return {}
         with self._opened() as database:
-            return _added(database.execute("SELECT tool, record FROM metrics ORDER BY written").fetchall())
+            return _add_up_records(database.execute("SELECT tool, record FROM metrics ORDER BY written").fetchall())
 
     def clear(self) -> None:
         """Forget everything."""
@@ -81,13 +81,13 @@ class MetricsStore:
         newest = "SELECT run FROM metrics GROUP BY run ORDER BY max(written) DESC LIMIT ?"
         older = f"run NOT IN ({newest})"
         keep = (RUNS_LIMIT // 2,)
-        records = _added(database.execute(f"SELECT tool, record FROM metrics WHERE {older}", keep).fetchall())
+        records = _add_up_records(database.execute(f"SELECT tool, record FROM metrics WHERE {older}", keep).fetchall())
         database.execute(f"DELETE FROM metrics WHERE {older}", keep)
         rows = [(_EARLIER, tool, 0.0, json.dumps(record.to_dict())) for tool, record in records.items()]
         database.executemany("INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?)", rows)
 
 
-def _added(rows: list[tuple[str, str]]) -> dict[str, Record]:
+def _add_up_records(rows: list[tuple[str, str]]) -> dict[str, Record]:
     records: dict[str, Record] = {}
     for tool, text in rows:
         record = Record.from_dict(json.loads(text))

@@ -43,7 +43,7 @@ class Layers:
             from surehand.engine.cache import Caching, cacheable
 
             if cacheable(tool):
-                chosen.append(Caching(self._metrics.cached, self._is_kept))
+                chosen.append(Caching(self._metrics.count_cache_lookup, self._is_kept))
         if own is not None and own.retry_attempts:
             chosen.append(Retry(own.retry_attempts))
         if tool.effects is not None and tool.read_only is not True and not tool.reversible:
@@ -80,9 +80,9 @@ class Retry:
                 pass
             else:
                 if result.error is None or result.error.code not in TRANSIENT:
-                    return _counted(result, attempt)
+                    return _with_attempts(result, attempt)
             await asyncio.sleep(self._pause(attempt))
-        return _counted(await proceed(prepared), self.attempts + 1)
+        return _with_attempts(await proceed(prepared), self.attempts + 1)
 
     def _pause(self, attempt: int) -> float:
         import random
@@ -91,5 +91,5 @@ class Retry:
         return min(LONGEST_WAIT_S, self.first_wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
 
 
-def _counted(result: ToolResult, attempts: int) -> ToolResult:
+def _with_attempts(result: ToolResult, attempts: int) -> ToolResult:
     return result if attempts == 1 else result.with_meta(attempts=attempts)

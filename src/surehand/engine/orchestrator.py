@@ -22,7 +22,7 @@ from surehand.core.frozen import frozen
 from surehand.core.schema import InvalidArguments
 from surehand.core.session import Kept, Session
 from surehand.core.tool import Tool
-from surehand.engine.arguments import mended
+from surehand.engine.arguments import repair_arguments
 
 if TYPE_CHECKING:
     from surehand.core.events import Progress
@@ -174,12 +174,12 @@ class _Runner:
             return [Batch(0, (0,), concurrency_safe=False)]
         estimate = self._executor.meter.estimate_s
 
-        def found() -> list[Batch]:
+        def find_batches() -> list[Batch]:
             limit = self._at_once
             return batches(self._calls, self._view, self._session, limit=limit, estimate=estimate, facts=self._facts)
 
         blocks = any(_blocks(call, self._view) for call in self._calls)
-        return await self._executor.workers.submit(found) if blocks else found()
+        return await self._executor.workers.submit(find_batches) if blocks else find_batches()
 
     def start(
         self, batch: Batch, put: Callable[[Finished], None], fail: Callable[[BaseException], None]
@@ -204,7 +204,7 @@ class _Runner:
                 call = self._calls[position]
                 try:
                     if call.source == "model":
-                        result = await self._watched(call, facts.pop(position, None))
+                        result = await self._run_watching_repeats(call, facts.pop(position, None))
                     else:
                         result = await self._run(call, facts.pop(position, None))
                 except asyncio.CancelledError:
@@ -219,13 +219,13 @@ class _Runner:
     async def _run(self, call: ToolCall, facts: dict[str, Any] | None) -> ToolResult:
         return await self._executor.run(call, self._session, self._view, facts=facts or None)
 
-    async def _watched(self, call: ToolCall, facts: dict[str, Any] | None) -> ToolResult:
+    async def _run_watching_repeats(self, call: ToolCall, facts: dict[str, Any] | None) -> ToolResult:
         """Make a call of a model, unless it repeats one that failed too often."""
         repeats = self._session.keep(REPEATS)
         if (refused := repeats.refusal(call)) is not None:
             return refused
         result = await self._run(call, facts)
-        return repeats.noted(call, result, changes=self._may_change(call.name))
+        return repeats.note(call, result, changes=self._may_change(call.name))
 
     def _may_change(self, name: str) -> bool:
         try:
@@ -284,7 +284,7 @@ def _arguments(tool: Tool, call: ToolCall) -> Any:
     try:
         return tool.arguments.check(call.args)
     except InvalidArguments:
-        return mended(tool, call)[0]
+        return repair_arguments(tool, call)[0]
 
 
 def _unheard(said: Progress | BaseException) -> None:
@@ -329,7 +329,7 @@ class Repeats:
         )
         return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id, repeated=row.count)
 
-    def noted(self, call: ToolCall, result: ToolResult, *, changes: bool) -> ToolResult:
+    def note(self, call: ToolCall, result: ToolResult, *, changes: bool) -> ToolResult:
         """Count an outcome and return the result, with a remark when the same has come of the same call before."""
         key, outcome, now = _call_key(call), hash((result.ok, result.output)), self._clock()
         row = self._rows.pop(key, None)
@@ -340,9 +340,9 @@ class Repeats:
         self._rows[key] = _Outcome(outcome, count, not result.ok, now)
         if len(self._rows) > REMEMBERED:
             self._rows.popitem(last=False)
-        return result if count < NOTICE_AT else self._remarked(result, count)
+        return result if count < NOTICE_AT else self._add_remark(result, count)
 
-    def _remarked(self, result: ToolResult, count: int) -> ToolResult:
+    def _add_remark(self, result: ToolResult, count: int) -> ToolResult:
         remark = f"[This is the same call with the same outcome for the {_ordinal(count)} time in a row.]"
         if not result.ok and self.limit:
             remark = f"{remark[:-1]} After {self.limit} it is no longer run; try another way.]"

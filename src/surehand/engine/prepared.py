@@ -33,11 +33,11 @@ class View(Protocol):
 class Meter(Protocol):
     """Who counts calls (`engine.metrics.Metrics`)."""
 
-    def started(self, tool: str) -> None:
+    def count_start(self, tool: str) -> None:
         """Count a call that begins."""
         ...
 
-    def finished(
+    def count_end(
         self,
         tool: str,
         duration_s: float,
@@ -50,7 +50,7 @@ class Meter(Protocol):
         """Count a call that ended."""
         ...
 
-    def used(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None:
+    def count_use(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None:
         """Add the resources a call used."""
         ...
 

@@ -16,7 +16,7 @@ from surehand.core.call import ToolError, ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import FunctionTool, Tool
 from surehand.engine import process
-from surehand.engine.arguments import mended
+from surehand.engine.arguments import repair_arguments
 
 
 def main(descriptor: int) -> None:
@@ -29,7 +29,7 @@ def main(descriptor: int) -> None:
 
 def _carried_out(order: dict[str, Any]) -> dict[str, Any]:
     try:
-        return ToolResult.of(_run(order)).with_meta(resources=_used()).to_dict()
+        return ToolResult.of(_run(order)).with_meta(resources=_measure_use()).to_dict()
     except ToolFailure as failure:
         return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output).to_dict()
     except BaseException as problem:  # handed over as it is; the parent decides what it means
@@ -40,18 +40,18 @@ def _run(order: dict[str, Any]) -> Any:
     from surehand.core.call import ToolCall
 
     sys.path[:] = order["path"]
-    target = _imported(order)
+    target = _import_target(order)
     if not isinstance(target, Tool):
         value = target(**order["args"])
     else:
-        args, _ = mended(target, ToolCall(target.name, order["args"]))
+        args, _ = repair_arguments(target, ToolCall(target.name, order["args"]))
         if not isinstance(target, FunctionTool):
             raise ToolFailure("only a function under @tool runs in a process")
         value = target.run(args, None)  # pyright: ignore[reportArgumentType]  # a process has no session to show
     return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
-def _imported(order: dict[str, Any]) -> Any:
+def _import_target(order: dict[str, Any]) -> Any:
     """Return what the order names; the program of the module it stands in is not run."""
     process.importing = True
     try:
@@ -71,7 +71,7 @@ def _imported(order: dict[str, Any]) -> Any:
         process.importing = False
 
 
-def _used() -> dict[str, float | int]:
+def _measure_use() -> dict[str, float | int]:
     """Return what this process used: it is the call's own, so the figures are too."""
     import resource
 

@@ -34,14 +34,14 @@ class Readiness:
         """Return when the tool can be called; raise `tool_unavailable` when it cannot."""
         state = self._lifecycle.state(tool.name)
         if state in ("registered", "initializing"):
-            await self._initialized(tool, session)
+            await self._initialize_once(tool, session)
         elif state == "unregistered":
             return  # taken away while the call was on its way here: it still runs to its end
         elif state != "disabled" or self.revive is None or not await self.revive(tool):
             hint = _FAILED if state == "failed" else _DISABLED
-            raise ToolFailure(self._said(tool, state), code="tool_unavailable", hint=hint)
+            raise ToolFailure(self._describe_state(tool, state), code="tool_unavailable", hint=hint)
 
-    async def _initialized(self, tool: Tool, session: Session) -> None:
+    async def _initialize_once(self, tool: Tool, session: Session) -> None:
         """Initialise a tool; calls that come meanwhile wait for the same attempt."""
         if tool.initialize is None:
             self._lifecycle.move(tool.name, "initializing", "first use")
@@ -51,7 +51,7 @@ class Readiness:
         if starting is None:
             # A task of its own: the first caller may be cancelled, the others still wait for the outcome.
             starting = self._starting[tool.name] = asyncio.create_task(self._initialize(tool, session))
-            starting.add_done_callback(lambda task: self._started(tool.name, task))
+            starting.add_done_callback(lambda task: self._forget_start(tool.name, task))
         await asyncio.shield(starting)
 
     async def _initialize(self, tool: Tool, session: Session) -> None:
@@ -82,12 +82,12 @@ class Readiness:
             except Exception:
                 logging.getLogger("surehand").exception("%s did not close", tool.name)
 
-    def _started(self, name: str, task: asyncio.Task[None]) -> None:
+    def _forget_start(self, name: str, task: asyncio.Task[None]) -> None:
         self._starting.pop(name, None)
         if not task.cancelled():
             task.exception()  # whoever still waits is told; nobody else needs to be
 
-    def _said(self, tool: Tool, state: str) -> str:
+    def _describe_state(self, tool: Tool, state: str) -> str:
         life = self._lifecycle.life(tool.name)
         why = life.past[-1][3] if life is not None and life.past else ""
         return f"{tool.name} is {state}" + (f" ({why})" if why else "")

@@ -38,7 +38,7 @@ class Keeping:
     """Writes down what a call has done to the paths it stated."""
 
     async def __call__(self, prepared: Prepared, proceed: Proceed) -> ToolResult:
-        stated = _stated(prepared)
+        stated = _stated_changes(prepared)
         if not stated:
             return await proceed(prepared)
         try:
@@ -49,9 +49,9 @@ class Keeping:
         try:
             result = await proceed(prepared)
         except BaseException:
-            await asyncio.to_thread(_kept, prepared, stated, before)
+            await asyncio.to_thread(_record_difference, prepared, stated, before)
             raise
-        change_id = await asyncio.to_thread(_kept, prepared, stated, before)
+        change_id = await asyncio.to_thread(_record_difference, prepared, stated, before)
         prepared.change_id = change_id or ""
         if change_id is None or result.undo is not None:
             return result
@@ -100,12 +100,12 @@ def _own_undo(prepared: Prepared, result: ToolResult) -> Undo | None:
     return Undo(call=made) if isinstance(made, ToolCall) else made
 
 
-def _stated(prepared: Prepared) -> list[_Changing]:
+def _stated_changes(prepared: Prepared) -> list[_Changing]:
     effects = prepared.tool.effects(prepared.args, prepared.ctx) if prepared.tool.effects else None
     return [each for each in effects or () if isinstance(each, WritePath | DeletePath)]
 
 
-def _kept(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str | None:
+def _record_difference(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str | None:
     """Compare with what stood there and write the differences down; return the change's id."""
     from surehand.history.history import HISTORY
     from surehand.history.words import Author

@@ -133,7 +133,7 @@ def read(path: str) -> Recording:
         if kind in (KIND, "session_started"):
             workspace = workspace or record.get("workspace") or data.get("workspace", "")
         elif kind in ("call", "call_finished") and data.get("call") and data.get("result"):
-            calls.append(_recorded(data))
+            calls.append(_load_recorded(data))
     if not calls:
         raise StateError(f"{path} holds no calls")
     return Recording(workspace, tuple(calls))
@@ -147,7 +147,7 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
         raise StateError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
 
 
-def _recorded(data: Mapping[str, Any]) -> Recorded:
+def _load_recorded(data: Mapping[str, Any]) -> Recorded:
     decision = cast("dict[str, Any]", data.get("decision") or {})
     return Recorded(
         ToolCall.from_dict(data["call"]),

@@ -47,13 +47,13 @@ def runner(tool: Tool, workers: Workers) -> Run:
             try:
                 value = await run(args, ctx)
             except (SystemExit, KeyboardInterrupt) as stop:
-                raise _stopped(stop) from stop
+                raise _exit_failure(stop) from stop
             return value if type(value) is ToolResult else ToolResult.of(value)
 
         return on_loop
 
     def handle(args: Any, ctx: ToolContext) -> Any:
-        checked(tool, args, ctx)
+        check_once(tool, args, ctx)
         return run(args, ctx)
 
     handler = handle if checks_itself(tool) else run
@@ -77,7 +77,7 @@ def checks_itself(tool: Tool) -> bool:
     return not _is_async(tool) and not inspect.iscoroutinefunction(tool.check)
 
 
-def checked(tool: Tool, args: Any, ctx: ToolContext) -> None:
+def check_once(tool: Tool, args: Any, ctx: ToolContext) -> None:
     """Check a call's preconditions, once."""
     if (check := tool.check) is not None:
         ctx.once("checked", lambda: check(args, ctx))
@@ -96,7 +96,7 @@ async def _last(values: AsyncIterator[Any], ctx: ToolContext) -> Any:
                 ctx.progress(last if isinstance(last, str) else ToolResult.of(last).output)
             last = value
     except (SystemExit, KeyboardInterrupt) as stop:
-        raise _stopped(stop) from stop
+        raise _exit_failure(stop) from stop
     finally:
         if close := getattr(values, "aclose", None):
             await close()
@@ -105,7 +105,7 @@ async def _last(values: AsyncIterator[Any], ctx: ToolContext) -> Any:
     return last
 
 
-def _stopped(stop: BaseException) -> ToolFailure:
+def _exit_failure(stop: BaseException) -> ToolFailure:
     return ToolFailure(f"the tool called {type(stop).__name__}({stop}); a tool reports failure by raising ToolFailure")
 
 
@@ -128,7 +128,7 @@ async def within(
     """
     loop = asyncio.get_running_loop()
     waiter: Waiter = loop.create_future()
-    task = loop.create_task(_announced(work, waiter))
+    task = loop.create_task(_run_and_wake(work, waiter))
     deadlines.set(waiter, prepared.timeout_s, loop)
     running[prepared.call.id] = waiter
     try:
@@ -158,7 +158,7 @@ async def _outcome(task: asyncio.Task[ToolResult], prepared: Prepared, *, by_us:
         except asyncio.CancelledError:  # a second wish to stop changes nothing: the change is on its way
             by_us = False
     if not task.done():
-        failure = _unknown(prepared.tool)
+        failure = _unknown_outcome(prepared.tool)
     elif not task.cancelled() and task.exception() is None:
         prepared.outcome = task.result()
         if by_us:
@@ -195,7 +195,7 @@ def aftermath(prepared: Prepared) -> str:
 _THREAD: Final = "Its thread cannot be stopped and ends by itself"
 
 
-def _unknown(tool: Tool) -> ToolFailure:
+def _unknown_outcome(tool: Tool) -> ToolFailure:
     return ToolFailure(
         f"{tool.name} was given up in the middle of a change, which has not ended within {CHANGE_LIMIT_S:g} s",
         code="cancelled",
@@ -227,7 +227,7 @@ async def stoppable(turn: Waiter, waiters: dict[str, Waiter], call_id: str) -> N
         waiters.pop(call_id, None)
 
 
-async def _announced(work: Coroutine[Any, Any, ToolResult], waiter: asyncio.Future[None]) -> ToolResult:
+async def _run_and_wake(work: Coroutine[Any, Any, ToolResult], waiter: asyncio.Future[None]) -> ToolResult:
     """Wake the waiter from inside the task: one turn of the loop less than a done-callback."""
     try:
         return await work
@@ -258,7 +258,7 @@ class Underway:
     def __init__(self) -> None:
         self.closed = False
         self._callers: dict[Caller, int] = {}
-        self._stopped: set[Caller] = set()
+        self._exit_failure: set[Caller] = set()
         self._all_ended = asyncio.Event()
 
     def begin(self) -> Caller | None:
@@ -276,23 +276,23 @@ class Underway:
         if depth:
             self._callers[caller] = depth
             return
-        self._stopped.discard(caller)
+        self._exit_failure.discard(caller)
         if self.closed and not self._callers:
             self._all_ended.set()
 
     def take_stop(self) -> bool:
         """Tell whether a cancellation is ours alone, meant for the call; then its task itself is not cancelled."""
         caller = asyncio.current_task()
-        if caller is None or caller not in self._stopped:
+        if caller is None or caller not in self._exit_failure:
             return False
-        self._stopped.discard(caller)
+        self._exit_failure.discard(caller)
         return caller.uncancel() == 0
 
     async def close(self) -> None:
         """Refuse calls from now on; stop those under way and wait for their end."""
         self.closed = True
-        for caller in self._callers.keys() - self._stopped:
-            self._stopped.add(caller)
+        for caller in self._callers.keys() - self._exit_failure:
+            self._exit_failure.add(caller)
             caller.cancel()
         if self._callers:
             try:

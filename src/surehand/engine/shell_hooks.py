@@ -94,7 +94,7 @@ class ShellHook(Extension):
             raise _veto(tool, self.name, err.strip() or "no reason was given")
         if code != 0:
             raise RuntimeError(f"the command ended with {code}: {err.strip()[:1500]}")
-        answer = _parsed(out)
+        answer = _parse_answer(out)
         if answer.get("decision") == "deny":
             raise _veto(tool, self.name, str(answer.get("reason") or "no reason was given"))
         return answer
@@ -154,7 +154,7 @@ class ShellHook(Extension):
         return code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
-def _parsed(out: str) -> dict[str, Any]:
+def _parse_answer(out: str) -> dict[str, Any]:
     if not out.strip():
         return {}
     try:

@@ -97,7 +97,7 @@ class Resources:
 
     async def wait(self, names: tuple[str, ...], waiters: Waiters, call_id: str) -> float:
         """Take all of them, one after another, and return the seconds waited; no two calls wait for each other as
-        long as everybody takes them `ordered`."""
+        long as everybody takes them `sort_names`."""
         began = perf_counter()
         taken: list[str] = []
         try:
@@ -135,7 +135,7 @@ class Resources:
             raise
 
 
-def ordered(names: Iterable[str]) -> tuple[str, ...]:
+def sort_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return distinct names in the one order everybody takes them."""
     return tuple(sorted(set(names)))
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from surehand.core.frozen import changed
 from surehand.policy.decision import Request
 from surehand.policy.files import read_rules
-from surehand.policy.paths import PathPattern, Place, Roots, compile_pattern, folded, has_wildcard, pattern_key
+from surehand.policy.paths import PathPattern, Place, Roots, compile_pattern, fold_name, has_wildcard, pattern_key
 from surehand.policy.rules import Kind, Origin, Rule, Verdict, grant
 
 _OPEN = re.compile(r"[*?\[\]{}\\]")
@@ -68,7 +68,7 @@ class RuleBook:
             return []
         return [rule for name in (*names, "") if name in found for rule in found[name]]
 
-    def named(self, verdict: Verdict) -> Sequence[Rule]:
+    def about_tools(self, verdict: Verdict) -> Sequence[Rule]:
         """Return the rules that may be about a tool as a whole."""
         return self._naming.get(verdict, ())
 
@@ -76,7 +76,7 @@ class RuleBook:
 def last_name(spec: str) -> str:
     """Return the component every match of a pattern must have (folded), or nothing when wildcards leave it open."""
     last = spec.rstrip("/").rpartition("/")[2]
-    return "" if last in (".", "..", "~") or _OPEN.search(last) else folded(last)
+    return "" if last in (".", "..", "~") or _OPEN.search(last) else fold_name(last)
 
 
 @lru_cache(maxsize=1)
@@ -100,7 +100,7 @@ class Matching:
     def naming(self, verdict: Verdict) -> tuple[Rule, ...]:
         """Return the rules about the tool as a whole."""
         names = self.request.names
-        found = [rule for rule in self.book.named(verdict) if rule.names_tool(names) and self.counts(rule)]
+        found = [rule for rule in self.book.about_tools(verdict) if rule.names_tool(names) and self.counts(rule)]
         if verdict == "allow":
             found += [rule for rule in self._grants if rule.names_tool(names)]
         elif verdict == "deny" and self.request.tool.startswith("mcp__"):

@@ -10,7 +10,7 @@ from surehand.policy.policy import Warned
 from surehand.policy.rules import Rule
 
 
-def explained(answer: Mapping[str, Any]) -> str:
+def format_verdict(answer: Mapping[str, Any]) -> str:
     """Return the answer of a check as a person reads it."""
     lines = [f"{answer['decision']}: {answer['reason']}"]
     if answer["commands"]:
@@ -56,7 +56,7 @@ def warnings(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[Warned]:
     return [each for each in found if each is not None]
 
 
-def misnamed(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[Warned]:
+def find_misnamed(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[Warned]:
     """Return the rules that name no tool but nearly do; one that is near to none may be meant for a tool to come."""
     from difflib import get_close_matches
 

@@ -79,7 +79,7 @@ class _Lines:
         self._taken: set[tuple[int, str]] = set()
 
     def origin(self, rule: str) -> Origin:
-        quoted = (f'"{_escaped(rule)}"', f"'{rule}'")
+        quoted = (f'"{_escape_toml(rule)}"', f"'{rule}'")
         for number, line in enumerate(self._lines, 1):
             if any(each in line for each in quoted) and (number, rule) not in self._taken:
                 self._taken.add((number, rule))
@@ -87,7 +87,7 @@ class _Lines:
         return Origin(self.source, self.path)
 
 
-def _escaped(text: str) -> str:
+def _escape_toml(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from surehand.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
-from surehand.policy.paths import Place, Roots, below, folded
+from surehand.policy.paths import Place, Roots, below, fold_name
 from surehand.state import locations
 
 
@@ -61,7 +61,7 @@ _FIND_TESTS = (
 def path_floor(effect: ReadPath | WritePath | DeletePath, place: Place, roots: Roots, *, picked: bool = False) -> str:
     """Return why the floor forbids this effect, or nothing; the folder something is `picked` in is no target."""
     for name in place.names:
-        reason = _ssh(name, roots) or ("" if isinstance(effect, ReadPath) else _kept(name, roots))
+        reason = _ssh(name, roots) or ("" if isinstance(effect, ReadPath) else _kept_from_change(name, roots))
         if reason:
             return reason
     if isinstance(effect, ReadPath) or not effect.recursive or (picked and place.inside):
@@ -70,11 +70,11 @@ def path_floor(effect: ReadPath | WritePath | DeletePath, place: Place, roots: R
 
 
 def _ssh(name: str, roots: Roots) -> str:
-    return "ssh keys are out of reach" if below(folded(name), folded(f"{roots.home}/.ssh")) else ""
+    return "ssh keys are out of reach" if below(fold_name(name), fold_name(f"{roots.home}/.ssh")) else ""
 
 
-def _kept(name: str, roots: Roots) -> str:
-    plain = folded(name)
+def _kept_from_change(name: str, roots: Roots) -> str:
+    plain = fold_name(name)
     parts = plain.split("/")
     if ".git" in parts:
         return ".git internals are changed by git alone"
@@ -92,7 +92,7 @@ def _kept(name: str, roots: Roots) -> str:
 
 
 def _beside_workspace(plain: str, roots: Roots) -> bool:
-    return any(plain == folded(f"{root}/surehand.toml") for root in roots.workspace_names)
+    return any(plain == fold_name(f"{root}/surehand.toml") for root in roots.workspace_names)
 
 
 def own_state(name: str, roots: Roots) -> bool:
@@ -106,7 +106,7 @@ def own_state(name: str, roots: Roots) -> bool:
 
 @lru_cache(maxsize=8)
 def _start_files(home: str) -> frozenset[str]:
-    return frozenset(folded(f"{home}/{start}") for start in _START_FILES)
+    return frozenset(fold_name(f"{home}/{start}") for start in _START_FILES)
 
 
 @lru_cache(maxsize=8)

@@ -29,7 +29,7 @@ from surehand.policy.book import Matching
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import command_floor, kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
 from surehand.policy.hosts import host_guard, plain_host
-from surehand.policy.paths import PathPattern, Place, below, folded
+from surehand.policy.paths import PathPattern, Place, below, fold_name
 from surehand.policy.projects import project_problem, repository_problem
 from surehand.policy.rules import Kind, Origin, Rule, Verdict
 from surehand.policy.suggest import suggestion
@@ -126,10 +126,10 @@ class Judgement:
         effects = request.effects or ()
         if any(isinstance(each, _SPEAKING) for each in effects):
             return [JudgedEffect(None, "allow", by(allow[0]), allow)] if allow else []
-        verdict, reason = self._unseen(allow)
+        verdict, reason = self._judge_unseen(allow)
         return [JudgedEffect(None, verdict, reason, allow)]
 
-    def _unseen(self, allow: tuple[Rule, ...]) -> tuple[Verdict, str]:
+    def _judge_unseen(self, allow: tuple[Rule, ...]) -> tuple[Verdict, str]:
         request = self.request
         if request.read_only and not request.always_asks:
             return "allow", "it is read-only"
@@ -265,7 +265,7 @@ def _denied_host(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
     for part in dict.fromkeys(part for word in words for part in _HOST_PARTS.findall(word)[:64]):
         for rule in denied:
             if rule.names_host(part.lower().strip(".-")):
-                yield _given(words, part, rule)
+                yield _handed_guard(words, part, rule)
 
 
 def _denied_path(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
@@ -282,10 +282,10 @@ def _denied_path(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
         place = rules.roots.place(os.path.join(rules.request.cwd, part))
         for rule in denied:
             if rules.counts(rule) and rules.forbids(rule, place, deep=False):
-                yield _given(words, part, rule)
+                yield _handed_guard(words, part, rule)
 
 
-def _given(words: tuple[str, ...], part: str, rule: Rule) -> Guard:
+def _handed_guard(words: tuple[str, ...], part: str, rule: Rule) -> Guard:
     return Guard("ask", f"{words[0]} is given {part}, which rule {rule.text} ({rule.origin}) denies", (rule,))
 
 
@@ -367,12 +367,12 @@ def _protection(
     meant = any(rules.spelled_out(rule, place) for rule in allow)
     exact = all(any(rules.points_at(rule, name) for rule in allow) for name in place.names)
     unread = lists and reads and place.inside
-    if any(is_secret(folded(name)) for name in place.names) and not (unread and os.path.isfile(place.real)):
+    if any(is_secret(fold_name(name)) for name in place.names) and not (unread and os.path.isfile(place.real)):
         if exact:
             return None
         if isinstance(effect, DeletePath):  # tells and changes nothing of what is in it
             return None if meant else Guard("ask", f"{place.given} holds secrets")
-        rule = f"{'Read' if reads else 'Edit'}({rules.roots.spelled(place.given)})"
+        rule = f"{'Read' if reads else 'Edit'}({rules.roots.spell(place.given)})"
         reason = f"{place.given} holds secrets, going by its name; where it holds none, a user's rule {rule} allows it"
         return Guard("ask" if meant else "deny", reason)
     if reads and not unread and (other := _secret_by_another_name(rules, place)):

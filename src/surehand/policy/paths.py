@@ -30,7 +30,7 @@ _IGNORABLE = (
 )
 
 
-def folded(text: str) -> str:
+def fold_name(text: str) -> str:
     """Return `text` as the most forgiving file system would compare it: case, form and invisible characters aside."""
     if text.isascii():
         return text.lower()
@@ -56,7 +56,7 @@ class Place:
     @property
     def components(self) -> frozenset[str]:
         """Every component of both names, folded."""
-        return frozenset(part for name in self.names for part in folded(name).split("/") if part)
+        return frozenset(part for name in self.names for part in fold_name(name).split("/") if part)
 
 
 class Roots:
@@ -93,7 +93,7 @@ class Roots:
         named_inside = _within(given, self.given) or _within(given, self.real)
         return Place(given, real, inside=named_inside and _within(real, self.real))
 
-    def spelled(self, path: str) -> str:
+    def spell(self, path: str) -> str:
         """Return a path as a rule spells it out: from the workspace where it lies there."""
         return next((f".{path[len(each) :]}" for each in self.workspace_names if path.startswith(f"{each}/")), path)
 
@@ -124,7 +124,7 @@ class PathPattern:
 
     def matches(self, path: str) -> bool:
         """Whether the pattern covers a path."""
-        path = folded(path) if self.generous else path
+        path = fold_name(path) if self.generous else path
         if any(below(path, anchor) for anchor in self.anchored):
             return True
         if any(
@@ -135,12 +135,12 @@ class PathPattern:
 
     def touches_below(self, folder: str) -> bool:
         """Return whether something below `folder` may match: what a recursive change of it would change."""
-        folder = folded(folder) if self.generous else folder
+        folder = fold_name(folder) if self.generous else folder
         return any(below(start, folder) for start in self.starts)
 
     def names(self, component: str) -> bool:
         """Return whether the pattern spells out `component` (no wildcard), so that whoever wrote it meant it."""
-        return folded(component) in {folded(part) for part in self.text.split("/") if not _WILD.search(part)}
+        return fold_name(component) in {fold_name(part) for part in self.text.split("/") if not _WILD.search(part)}
 
 
 _WILD = re.compile(r"[*?\[\\]")
@@ -165,9 +165,9 @@ def compile_pattern(text: str, roots_key: tuple[tuple[str, ...], tuple[str, ...]
     expressions: list[str] = []
     starts: list[str] = []
     for base in bases:
-        start = (folded(base) if generous else base).rstrip("/")
+        start = (fold_name(base) if generous else base).rstrip("/")
         for each in expand_braces(body.strip("/")):
-            part = folded(each) if generous else each
+            part = fold_name(each) if generous else each
             whole = f"{start}/{part}" if part else start or "/"
             if not free:
                 starts.append(_literal_start(whole))

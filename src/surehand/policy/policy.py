@@ -18,7 +18,7 @@ from surehand.policy.book import RuleBook
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import path_floor
 from surehand.policy.judge import Judgement
-from surehand.policy.paths import Roots, compile_pattern, folded, has_wildcard, pattern_key
+from surehand.policy.paths import Roots, compile_pattern, fold_name, has_wildcard, pattern_key
 from surehand.policy.rules import Kind, Rule, Verdict, grant
 from surehand.policy.sources import rules_in_force
 from surehand.policy.trust import trusted_files
@@ -100,7 +100,7 @@ class Policy:
     def judge(self, request: Request) -> Decision:
         """Return the verdict on a call."""
         if request.effects or request.grants:
-            return self._judged(request)
+            return self._judge_anew(request)
         key = (
             request.tool,
             request.module,
@@ -114,11 +114,11 @@ class Policy:
         known = self._plain.get(key)
         if known is not None and known[1] is request.tool_settings:
             return known[0]
-        decision = self._judged(request)
+        decision = self._judge_anew(request)
         self._plain[key] = (decision, request.tool_settings)
         return decision
 
-    def _judged(self, request: Request) -> Decision:
+    def _judge_anew(self, request: Request) -> Decision:
         if request.confined and request.effects and (left := leaves(request.effects, request.cwd, self.roots(request))):
             return Decision("deny", left)
         return Judgement(self, request).decision()
@@ -134,20 +134,20 @@ class Policy:
         if not any(rule.kind == "write" and rule.verdict == "allow" for rule in self.own_rules) and not grants:
             return ()
         given = [rule for text in grants for line in text.splitlines() if (rule := grant(line))]
-        return opened(self.own_rules, given, Roots(workspace, roots))
+        return list_opened_folders(self.own_rules, given, Roots(workspace, roots))
 
     def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
         """Return what searches leave out: secrets, and what a rule denies to read. A folder's path ends in `/`."""
-        denied = self._denied("read", Roots(workspace, roots))
+        denied = self._denied_paths("read", Roots(workspace, roots))
         if denied is None:
             return is_secret
         return lambda path: is_secret(path) or denied(path)
 
     def keeps_as_is(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
         """Return what no command may change whichever program it starts: what a rule denies to write; None: nothing."""
-        return self._denied("write", Roots(workspace, roots))
+        return self._denied_paths("write", Roots(workspace, roots))
 
-    def _denied(self, kind: Kind, roots: Roots) -> Callable[[str], bool] | None:
+    def _denied_paths(self, kind: Kind, roots: Roots) -> Callable[[str], bool] | None:
         """Return what tells whether a rule of the user's denies this kind of effect on a path; None without such."""
         denied = [rule for rule in self.own_rules if (rule.kind, rule.verdict) == (kind, "deny")]
         if not denied:
@@ -157,7 +157,7 @@ class Policy:
         patterns = [compile_pattern(rule.spec, pattern_key(roots), True) for rule in denied]
         return lambda path: any(pattern.matches(path.rstrip("/")) for pattern in patterns)
 
-    def narrowed(self, rules: Sequence[Rule] = (), *, ceiling: Mode) -> Both:
+    def narrow(self, rules: Sequence[Rule] = (), *, ceiling: Mode) -> Both:
         """Return the policy of a sub-agent: what both this one and `rules` permit, in no freer mode than `ceiling`."""
         return Both(self, Policy(rules, public_hosts=self.allowed_hosts, capable=self.capable), ceiling)
 
@@ -282,7 +282,7 @@ def _places(run: RunCommand) -> Iterator[str]:
 # that are written out are judged word by word, but the programs they start are held by the sandbox alone.
 
 
-def opened(rules: Iterable[Rule], grants: Iterable[Rule], roots: Roots) -> tuple[str, ...]:
+def list_opened_folders(rules: Iterable[Rule], grants: Iterable[Rule], roots: Roots) -> tuple[str, ...]:
     """Return the folders that these rules, and those an approver gave, open for writing."""
     known = tuple(rules)
     denied = [rule for rule in known if rule.kind == "write" and rule.verdict != "allow"]
@@ -302,6 +302,6 @@ def _folder(rule: Rule, roots: Roots) -> str:
     if rule.origin.source == "project":
         return ""
     place = roots.place(os.path.expanduser(name))
-    if place.inside or not os.path.isdir(place.real) or any(is_secret(folded(each)) for each in place.names):
+    if place.inside or not os.path.isdir(place.real) or any(is_secret(fold_name(each)) for each in place.names):
         return ""
     return "" if path_floor(DeletePath(place.real, recursive=True), place, roots) else place.real

@@ -60,7 +60,7 @@ def project_problem(effect: RunCommand, request: Request) -> str:
         return ""
     folders = dict.fromkeys(_folder(each.path) for each in effect.implies if isinstance(each, ReadPath))
     upwards = dict.fromkeys(above for folder in folders for above in _upwards(folder))
-    return _pinned(program, upwards) or _steered(program, effect, request, upwards, folders)
+    return _pin_problem(program, upwards) or _settings_problem(program, effect, request, upwards, folders)
 
 
 def heeds_a_project(program: str) -> bool:
@@ -71,7 +71,7 @@ def heeds_a_project(program: str) -> bool:
 _NAMED_PINS = [pin for pin in _PINS.values() if pin[0] != ".*"]
 
 
-def _pinned(program: str, folders: dict[str, None]) -> str:
+def _pin_problem(program: str, folders: dict[str, None]) -> str:
     """Say which file chooses the program by a path."""
     if not heeds_a_project(program):
         return ""
@@ -82,7 +82,7 @@ def _pinned(program: str, folders: dict[str, None]) -> str:
     return ""
 
 
-def _steered(
+def _settings_problem(
     program: str, effect: RunCommand, request: Request, upwards: dict[str, None], folders: dict[str, None]
 ) -> str:
     """Say which settings make the program do more than look."""

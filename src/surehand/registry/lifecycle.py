@@ -158,7 +158,7 @@ class Lifecycle:
 
     # Moves ---------------------------------------------------------------------------------------------------------
 
-    def registered(self, name: str) -> Life:
+    def register(self, name: str) -> Life:
         """Begin the life of a tool, in the state `registered`."""
         if name in self._lives:
             raise IllegalTransition(name, self._lives[name].state, "registered", "the name is taken")
@@ -173,13 +173,13 @@ class Lifecycle:
         if life is None:
             if to != "registered":
                 raise IllegalTransition(name, "unregistered", to)
-            self.registered(name)
+            self.register(name)
         elif to == "unregistered":
-            self.unregistered(name, why)
+            self.unregister(name, why)
         else:
             self._move(life, to, why)
 
-    def unregistered(self, name: str, why: str = "") -> None:
+    def unregister(self, name: str, why: str = "") -> None:
         """Take the name away at once; a tool that still runs calls is unregistered when the last one ends."""
         life = self._lives.get(name)
         if life is None:
@@ -192,7 +192,7 @@ class Lifecycle:
         del self._lives[name]
         self._gone.append(life)
 
-    def began(self, which: Life | str) -> Life:
+    def begin_call(self, which: Life | str) -> Life:
         """Count a call that begins and return the life it belongs to. A tool in `error` recovers by being called.
 
         A call may begin on a life whose name is gone: it was on its way when the tool was taken away.
@@ -213,7 +213,7 @@ class Lifecycle:
         life.running = 1
         return life
 
-    def ended(self, which: Life | str, failed: bool = False) -> None:
+    def end_call(self, which: Life | str, failed: bool = False) -> None:
         """Count a call that ended. `failed` is for exceptions and time-outs only, not for answers a tool chose."""
         life = self._lives[which] if isinstance(which, str) else which
         if life.state == "unregistered":

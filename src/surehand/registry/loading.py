@@ -82,7 +82,9 @@ class Loader:
         try:
             source = _read(path)
         except OSError as problem:
-            return self._finished(Loaded(path, self._given.get(path, ()), f"{path} cannot be read: {problem.strerror}"))
+            return self._report_loaded(
+                Loaded(path, self._given.get(path, ()), f"{path} cannot be read: {problem.strerror}")
+            )
         digest = hashlib.sha256(source).hexdigest()
         if self._digests.get(path) == digest:
             return None
@@ -135,13 +137,13 @@ class Loader:
                 raise SurehandError("it holds no tools; put @tool on a function, or list them in TOOLS")
             self._registry.exchange(before, tools, deferrable=deferrable)
         except RegistrationError as problem:
-            return self._finished(Loaded(source, before, f"{source}: {problem}"))
+            return self._report_loaded(Loaded(source, before, f"{source}: {problem}"))
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as problem:  # foreign code may raise anything while it is imported, SystemExit too
-            return self._finished(Loaded(source, before, _said(source, problem)))
+            return self._report_loaded(Loaded(source, before, _describe_problem(source, problem)))
         self._given[source] = tuple(tool.name for tool in tools)
-        return self._finished(Loaded(source, self._given[source]))
+        return self._report_loaded(Loaded(source, self._given[source]))
 
     def _drop(self, path: str) -> Loaded:
         names = self._given.pop(path)
@@ -150,10 +152,10 @@ class Loader:
             self._registry.exchange(names, ())
         except RegistrationError as problem:
             self._given[path] = names
-            return self._finished(Loaded(path, names, f"{path} is gone, but: {problem}"))
-        return self._finished(Loaded(path))
+            return self._report_loaded(Loaded(path, names, f"{path} is gone, but: {problem}"))
+        return self._report_loaded(Loaded(path))
 
-    def _finished(self, loaded: Loaded) -> Loaded:
+    def _report_loaded(self, loaded: Loaded) -> Loaded:
         self._report(loaded)
         return loaded
 
@@ -264,7 +266,7 @@ def _read(path: str) -> bytes:
     return source
 
 
-def _said(source: str, problem: BaseException) -> str:
+def _describe_problem(source: str, problem: BaseException) -> str:
     """Return one line on what went wrong, with the place in the file where it did."""
     if isinstance(problem, SyntaxError):
         return f"{source}:{problem.lineno or 0}: {problem.msg}"

@@ -148,7 +148,7 @@ class Registry:
             if alias is None:
                 return None
             entry = self._entries[alias]
-        return entry.tool or _loaded(entry)
+        return entry.tool or _load_entry(entry)
 
     def card(self, name: str) -> Tool | ToolInfo | None:
         """Return what is at hand of a tool, without loading it or building its schema."""
@@ -161,7 +161,7 @@ class Registry:
     def info(self, name: str, session: Session | None = None) -> ToolInfo | None:
         """Return what is told of a tool, without loading it where possible."""
         real = self.resolve(name)
-        return None if real is None else _told(self._entries[real], session)
+        return None if real is None else _info_of(self._entries[real], session)
 
     def infos(self, session: Session | None = None, **wanted: Any) -> list[ToolInfo]:
         """Return what is told of all tools, in order of registration; keywords select by metadata.
@@ -172,7 +172,7 @@ class Registry:
         unknown = wanted.keys() - set(names_of(ToolInfo))
         if unknown:
             raise ValueError(f"tools have no metadata named {', '.join(sorted(unknown))}")
-        told = (_told(entry, session) for entry in self._entries.values())
+        told = (_info_of(entry, session) for entry in self._entries.values())
         return [
             info
             for info in told
@@ -182,7 +182,7 @@ class Registry:
 
     def all(self) -> list[Tool]:
         """Return every tool, loaded."""
-        return [entry.tool or _loaded(entry) for entry in self._entries.values()]
+        return [entry.tool or _load_entry(entry) for entry in self._entries.values()]
 
     def names(self) -> list[str]:
         """Return every tool's name in full form (`mcp__{module}__{tool}` for tools of a module)."""
@@ -271,12 +271,12 @@ class Registry:
             if other != name:
                 self._aliases[other] = name
         self.version += 1
-        self.lifecycle.registered(name)
+        self.lifecycle.register(name)
         if self._emit is not None:
             self._emit(Event("tool_registered", tool=name))
 
     def _remove(self, name: str) -> None:
-        self.lifecycle.unregistered(name)  # first: a hook may refuse, and then nothing has happened
+        self.lifecycle.unregister(name)  # first: a hook may refuse, and then nothing has happened
         del self._entries[name]
         for alias in [alias for alias, real in self._aliases.items() if real == name]:
             del self._aliases[alias]
@@ -297,7 +297,7 @@ def _in_module(tool: Tool, module: str, version: str | None) -> Tool:
     return replace(tool, module=module, version=version or tool.version)
 
 
-def _loaded(entry: _Entry) -> Tool:
+def _load_entry(entry: _Entry) -> Tool:
     assert entry.load is not None
     try:
         entry.tool = entry.load()
@@ -312,10 +312,10 @@ def _loaded(entry: _Entry) -> Tool:
     return entry.tool
 
 
-def _told(entry: _Entry, session: Session | None) -> ToolInfo:
+def _info_of(entry: _Entry, session: Session | None) -> ToolInfo:
     if entry.info is not None and (session is None or entry.tool is None):
         return entry.info
-    tool = entry.tool or _loaded(entry)
+    tool = entry.tool or _load_entry(entry)
     return tool.info(session)
 
 

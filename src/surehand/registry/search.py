@@ -127,11 +127,11 @@ class _Index:
             return []
         scores: dict[int, float] = {}
         for variants in sorted(asked, key=lambda each: self._frequency(each[0][0])):
-            gained = self._gained(variants, scores if len(scores) >= limit else None)
+            gained = self._score_word(variants, scores if len(scores) >= limit else None)
             for number, worth in gained.items():
                 scores[number] = scores.get(number, 0.0) + worth
         best = self._best(scores, len(asked), limit, keep)
-        for number in self._named(query):
+        for number in self._find_by_whole_name(query):
             if keep is None or keep(self.names[number]):
                 best[number] = best.get(number, 0.0) + WHOLE_NAME
         ranked = sorted((-score, number) for number, score in best.items())
@@ -189,7 +189,7 @@ class _Index:
     def _frequency(self, word: str) -> int:
         return sum(len(field.get(word, ())) for field in self.fields)
 
-    def _gained(self, variants: list[tuple[str, float]], found: dict[int, float] | None) -> dict[int, float]:
+    def _score_word(self, variants: list[tuple[str, float]], found: dict[int, float] | None) -> dict[int, float]:
         """Return what one word of the query is worth to each tool that has it, in its best field only.
 
         `found` holds the tools that rarer words have brought up, once they are enough.
@@ -201,10 +201,10 @@ class _Index:
         gained: dict[int, float] = {}
         for worth, field, word in sorted(worths):
             if entries := self.fields[field].get(word):
-                gained.update(dict.fromkeys(self._walked(field, word, entries, found), worth))
+                gained.update(dict.fromkeys(self._entries_to_walk(field, word, entries, found), worth))
         return gained
 
-    def _walked(self, field: int, word: str, entries: list[int], found: dict[int, float] | None) -> list[int]:
+    def _entries_to_walk(self, field: int, word: str, entries: list[int], found: dict[int, float] | None) -> list[int]:
         if len(entries) <= WALK_LIMIT:
             return entries
         if found is None:
@@ -215,7 +215,7 @@ class _Index:
             members = self._members[field, word] = frozenset(entries)
         return [number for number in found if number in members]
 
-    def _named(self, query: str) -> list[int]:
+    def _find_by_whole_name(self, query: str) -> list[int]:
         """Return the tools whose whole name or alias the query is, however it is written (`web_fetch`, `WebFetch`)."""
         if self._whole_names is None:
             self._whole_names = {}
@@ -232,7 +232,7 @@ class _Index:
             groups.setdefault(packed, []).append(number)
         best: dict[int, float] = {}
         least = 0.0
-        for worth, packed in sorted(((_unpacked(packed, terms), packed) for packed in groups), reverse=True):
+        for worth, packed in sorted(((_worth_of_sum(packed, terms), packed) for packed in groups), reverse=True):
             if worth < least or len(best) >= limit:
                 break
             for number in sorted(groups[packed]):
@@ -244,7 +244,7 @@ class _Index:
         return best
 
 
-def _unpacked(packed: float, terms: int) -> float:
+def _worth_of_sum(packed: float, terms: int) -> float:
     """Return what a sum is worth: much more when all words of the query were found than when one was."""
     matched, worth = divmod(packed, MATCHED)
     return worth * (matched / terms) ** 1.5

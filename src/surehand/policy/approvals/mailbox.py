@@ -55,7 +55,7 @@ class Mailbox:
     async def ask(self, question: Question) -> Answer:
         """Put the question up and wait for an answer until its time is over."""
         expires = time.time() + self.timeout_s
-        with self._opened() as store:
+        with self._open_store() as store:
             identity = _put_up(store, question, expires)
             if self._tell is not None:
                 self._tell(identity, question)
@@ -77,7 +77,7 @@ class Mailbox:
         if not os.path.exists(self.path):
             return []
         now = time.time()
-        with self._opened() as store:
+        with self._open_store() as store:
             rows = store.execute(
                 "select id, digest, tool, question, asked, expires, waiting from approvals "
                 "where answer is null and expires > ? order by asked",
@@ -101,9 +101,9 @@ class Mailbox:
         now = time.time()
         if not os.path.exists(self.path):
             raise StateError(f"there is no question {identity}")
-        with self._opened() as store:
+        with self._open_store() as store:
             row = store.execute("select answer, expires, waiting from approvals where id = ?", (identity,)).fetchone()
-            problem = _problem(identity, row, now)
+            problem = _answer_problem(identity, row, now)
             if problem:
                 raise StateError(problem)
             with store:
@@ -115,7 +115,7 @@ class Mailbox:
             raise StateError(f"the question {identity} has been answered already")
 
     @contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
+    def _open_store(self) -> Generator[sqlite3.Connection]:
         import sqlite3
 
         from surehand.state.locations import private_dir
@@ -147,7 +147,7 @@ def _put_up(store: sqlite3.Connection, question: Question, expires: float) -> st
         store.execute(
             "insert or replace into approvals (id, digest, tool, question, asked, expires, waiting) "
             "values (?, ?, ?, ?, ?, ?, ?)",
-            (identity, question.digest, question.tool, json.dumps(_kept(question)), now, expires, now),
+            (identity, question.digest, question.tool, json.dumps(_to_row(question)), now, expires, now),
         )
     return identity
 
@@ -169,7 +169,7 @@ def _leave(store: sqlite3.Connection, identity: str) -> None:
         store.execute("update approvals set waiting = 0 where id = ? and answer is null", (identity,))
 
 
-def _kept(question: Question) -> dict[str, Any]:
+def _to_row(question: Question) -> dict[str, Any]:
     """Return what another process needs to show the question; arguments are shown, not kept raw."""
     from surehand.files.sanitize import mask_data
 
@@ -184,7 +184,7 @@ def _kept(question: Question) -> dict[str, Any]:
     )
 
 
-def _problem(identity: str, row: Any, now: float) -> str:
+def _answer_problem(identity: str, row: Any, now: float) -> str:
     if row is None:
         return f"there is no question {identity}"
     if row[0] is not None:

@@ -50,18 +50,18 @@ class Terminal:
         async with self._turn:
             if self._reading is not None and self._writing is not None:
                 with echoing(self._reading):
-                    return await self._asked(question, self._reading, self._writing)
+                    return await self._ask_on(question, self._reading, self._writing)
             try:
                 device = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
             except OSError:
                 return Answer("no", "there is no terminal to ask on")
             try:
                 with echoing(device):
-                    return await self._asked(question, device, device)
+                    return await self._ask_on(question, device, device)
             finally:
                 os.close(device)
 
-    async def _asked(self, question: Question, reading: int, writing: int) -> Answer:
+    async def _ask_on(self, question: Question, reading: int, writing: int) -> Answer:
         rules, can_try = question.decision.suggestion, question.try_first is not None
         trial = question.preview.trial if question.preview is not None else None
         _forget_typed(reading)
@@ -72,12 +72,12 @@ class Terminal:
                 return Answer("no", "the terminal was closed")
             word, _, rest = line.strip().partition(" ")
             if word.lower() in ("d", "dry") and question.try_first is not None:
-                shown, trial = await _tried(question)
+                shown, trial = await _try_on_copy(question)
                 _write(writing, f"{self._style(shown)}\n\n{choices(rules, can_try, tried=trial is not None)}")
                 continue
             kind = "once" if word.lower() in ("r", "run") and trial is not None else _KEYS.get(word.lower())
             if kind is None or (kind in ("session", "always") and rules is None):
-                told = explained(rules, can_try, tried=trial is not None)
+                told = explain_answers(rules, can_try, tried=trial is not None)
                 _write(writing, f"{told}\n\n{choices(rules, can_try, tried=trial is not None)}")
                 continue
             # What a yes makes real is the trial that was seen last; `r` wants a run.
@@ -97,7 +97,7 @@ class Terminal:
         return said is not None and said.strip().lower() in ("y", "yes")
 
 
-async def _tried(question: Question) -> tuple[str, Trial | None]:
+async def _try_on_copy(question: Question) -> tuple[str, Trial | None]:
     """Return what trying the call on a copy showed, and what would make it real; a failure to try is no answer."""
     assert question.try_first is not None
     try:
@@ -121,7 +121,7 @@ def choices(rules: str | None, can_try: bool = False, *, tried: bool = False) ->
     return f"[y] once   {remembered}{trying}[?] help   [n] no (n and a reason) > "
 
 
-def explained(rules: str | None, can_try: bool = False, *, tried: bool = False) -> str:
+def explain_answers(rules: str | None, can_try: bool = False, *, tried: bool = False) -> str:
     """Return what each answer does, on a line each; for `?`, and for whatever is no answer."""
     covers = " and ".join(visible(line, lines=False) for line in (rules or "").splitlines())
     every = (
