@@ -43,6 +43,7 @@ Decision: TypeAlias = Literal["kill"] | int | None
 _X86_64: Final = {
     0: "read", 1: "write", 2: "open", 3: "close", 4: "stat", 5: "fstat", 6: "lstat", 9: "mmap", 17: "pread64",
     18: "pwrite64", 20: "writev", 21: "access", 22: "pipe", 32: "dup", 33: "dup2", 40: "sendfile", 41: "socket",
+    42: "connect", 44: "sendto", 133: "mknod", 259: "mknodat",
     53: "socketpair", 56: "clone", 57: "fork", 58: "vfork", 59: "execve", 61: "wait4", 72: "fcntl", 73: "flock",
     74: "fsync", 75: "fdatasync", 76: "truncate", 77: "ftruncate", 78: "getdents", 82: "rename", 83: "mkdir",
     84: "rmdir", 85: "creat", 86: "link", 87: "unlink", 88: "symlink", 89: "readlink", 90: "chmod", 91: "fchmod",
@@ -54,7 +55,8 @@ _X86_64: Final = {
 }  # fmt: skip
 _AARCH64: Final = {
     63: "read", 64: "write", 56: "openat", 57: "close", 80: "fstat", 222: "mmap", 67: "pread64", 68: "pwrite64",
-    66: "writev", 23: "dup", 71: "sendfile", 198: "socket", 199: "socketpair", 220: "clone", 221: "execve",
+    66: "writev", 23: "dup", 71: "sendfile", 198: "socket", 203: "connect",
+    206: "sendto", 33: "mknodat", 199: "socketpair", 220: "clone", 221: "execve",
     260: "wait4", 25: "fcntl", 32: "flock", 82: "fsync", 83: "fdatasync", 45: "truncate", 46: "ftruncate",
     81: "sync", 98: "futex", 61: "getdents64", 115: "clock_nanosleep", 34: "mkdirat", 79: "newfstatat",
     35: "unlinkat", 38: "renameat", 37: "linkat", 36: "symlinkat", 78: "readlinkat", 53: "fchmodat", 52: "fchmod",

@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import socket
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 from tests.faults import tracing
+from tests.users import ORDINARY, USERS
 
 from surehand.git.model import what_asks
 from surehand.git.reads import ONLY_READS
@@ -105,12 +109,26 @@ def git(*words: str, cwd: Path) -> None:
     subprocess.run(["git", *identity, *words], cwd=cwd, check=True, capture_output=True)
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with all that settings could bear on: attributes, a merge, a tag, a stash, a submodule, changes."""
-    base = tmp_path_factory.mktemp("fuzz")
+@pytest.fixture(scope="module", params=USERS)
+def repository(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A repository of whoever runs the tests, and one of an ordinary user."""
+    if request.param != USERS[0] and os.geteuid() != 0:
+        pytest.skip("the tests already run as an ordinary user")
+    base = Path(tempfile.mkdtemp(prefix="fuzz-", dir="/var/tmp"))
+    base.chmod(0o755)
+    try:
+        folder = furnish(base)
+        for path in (base, *base.rglob("*")) if request.param != USERS[0] else ():
+            os.chown(path, ORDINARY, ORDINARY, follow_symlinks=False)
+        yield folder
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def furnish(base: Path) -> Path:
+    """Make a repository with all that settings could bear on: attributes, a merge, a tag, a stash, a submodule."""
     outside, inner, folder = base / "outside", base / "inner", base / "ws"
-    for each in (outside, inner, folder):
+    for each in (outside, inner, folder, base / "home"):
         each.mkdir()
     (outside / "secret.txt").write_text("canary\n")
     (outside / "run.sh").write_text("#!/bin/sh\ncat\n")
@@ -178,37 +196,58 @@ def program() -> str:
     return os.path.realpath(found)
 
 
+# Which arguments of a call that changes something name files: (folder's descriptor or None, path).
+CHANGES: dict[str, tuple[tuple[int | None, int], ...]] = {
+    **dict.fromkeys(("unlink", "mkdir", "truncate", "rmdir", "mknod", "chmod"), ((None, 0),)),
+    **dict.fromkeys(("rename", "link"), ((None, 0), (None, 1))),
+    **dict.fromkeys(("unlinkat", "mkdirat", "mknodat", "fchmodat"), ((0, 1),)),
+    **dict.fromkeys(("renameat", "renameat2", "linkat"), ((0, 1), (2, 3))),
+    "symlink": ((None, 1),),
+    "symlinkat": ((1, 2),),
+}
+HERE = 0xFFFFFF9C  # the working directory, in the place of a descriptor
+
+
+def note(call: tracing.Call) -> str:
+    """Say what a call starts, opens, changes or reaches, a line each; nothing of other calls."""
+    if call.name == "execve":
+        return f"run {call.text(0)}"
+    if call.name == "openat":
+        return _opened(call, call.text(1), call.args[0], call.args[2])
+    if call.name in ("open", "creat"):
+        return _opened(call, call.text(0), HERE, call.args[1] if call.name == "open" else os.O_CREAT)
+    if call.name in CHANGES:
+        named = ((HERE if at is None else call.args[at], call.text(path)) for at, path in CHANGES[call.name])
+        return "\n".join(_opened(call, name, at, os.O_WRONLY) for at, name in named)
+    return f"reach {call.name}" if call.name in ("connect", "sendto", "openat2") else ""
+
+
 def looked(repository: Path, home: Path, line: str) -> list[str]:
-    """Run one command as Surehand does; return every program it started and every file it opened."""
+    """Run one command as Surehand does, as the owner of the repository; return what it started, opened and changed."""
     variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C", **ONLY_READS}
 
+    owner = os.stat(repository).st_uid
+
     def run() -> None:
+        if owner != os.geteuid():
+            os.setgroups([])
+            os.setgid(owner)
+            os.setuid(owner)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         os.chdir(repository)
         os.execve(program(), ["git", *line.split()], variables)
 
-    def note(call: tracing.Call) -> str:
-        if call.name == "execve":
-            return f"run {call.text(0)}"
-        if call.name == "openat":
-            return _opened(call, call.text(1), call.args[0], call.args[2])
-        if call.name in ("open", "creat"):
-            return _opened(call, call.text(0), -100, call.args[1] if call.name == "open" else os.O_CREAT)
-        if call.name in ("rename", "unlink", "mkdir", "symlink", "link", "truncate", "rmdir"):
-            return _opened(call, call.text(0), -100, os.O_WRONLY)
-        return f"reach {call.name}" if call.name == "connect" else ""
-
     done = tracing.trace(run, note=note)
     begin = next((at for at, each in enumerate(done.noted) if each.startswith("run ")), 0)
-    return done.noted[begin:]
+    return [line for each in done.noted[begin:] for line in each.split("\n")]
 
 
 def _opened(call: tracing.Call, name: str, folder: int, flags: int) -> str:
     if not name.startswith("/"):
         number = folder & 0xFFFFFFFF
-        place = "cwd" if number == 0xFFFFFF9C else f"fd/{number}"
+        place = "cwd" if number == HERE else f"fd/{number}"
         name = os.path.join(os.readlink(f"/proc/{call.thread}/{place}"), name)
     return f"{'write' if flags & _CREATES_OR_WRITES else 'read'} {os.path.realpath(name)}"
 
@@ -241,9 +280,9 @@ def harmless(settings: dict[str, str], repository: Path) -> dict[str, str]:
     return {key: value for key, value in settings.items() if is_harmless(key, value, inside=inside, reads=True)}
 
 
-def try_one(repository: Path, home: Path, seed: int, commands: int | None = None) -> None:
+def try_one(repository: Path, seed: int, commands: int | None = None) -> None:
     chance = random.Random(seed)
-    outside = repository.parent / "outside"
+    outside, home = repository.parent / "outside", repository.parent / "home"
     every = {key_of(name): values(chance, outside)[0] for name in chance.sample(NAMES, len(NAMES) * 2 // 3)}
     settings = harmless(every, repository)
     set_up(repository, settings)
@@ -256,22 +295,39 @@ def try_one(repository: Path, home: Path, seed: int, commands: int | None = None
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_repository_about_which_nothing_is_asked_makes_git_run_and_reach_nothing(
-    repository: Path, tmp_path: Path, seed: int
-) -> None:
-    try_one(repository, tmp_path, seed, commands=22)
+def test_a_repository_about_which_nothing_is_asked_makes_git_run_and_reach_nothing(repository: Path, seed: int) -> None:
+    try_one(repository, seed, commands=14)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 130))
-def test_many_repositories_about_which_nothing_is_asked(repository: Path, tmp_path: Path, seed: int) -> None:
-    try_one(repository, tmp_path, seed)
+def test_many_repositories_about_which_nothing_is_asked(repository: Path, seed: int) -> None:
+    try_one(repository, seed)
 
 
-def test_the_watch_sees_what_a_setting_that_is_asked_about_would_do(repository: Path, tmp_path: Path) -> None:
-    outside = repository.parent / "outside"
+def test_the_watch_sees_what_a_setting_that_is_asked_about_would_do(repository: Path) -> None:
+    outside, home = repository.parent / "outside", repository.parent / "home"
     set_up(repository, {"diff.x.textconv": f"{outside}/run.sh", "blame.ignoreRevsFile": f"{outside}/secret.txt"})
     assert what_asks(str(repository)) == ("diff.x.textconv", "blame.ignorerevsfile")
-    assert any("run.sh" in each for each in faults("diff", looked(repository, tmp_path, "diff"), repository, tmp_path))
-    blamed = faults("blame", looked(repository, tmp_path, "blame a.txt"), repository, tmp_path)
+    assert any("run.sh" in each for each in faults("diff", looked(repository, home, "diff"), repository, home))
+    blamed = faults("blame", looked(repository, home, "blame a.txt"), repository, home)
     assert f"git blame: read {outside}/secret.txt" in blamed
+    assert any(each.startswith("write ") for each in looked(repository, home, "tag another"))
+
+
+def test_the_watch_sees_connections_and_every_kind_of_change(repository: Path) -> None:
+    outside = str(repository.parent / "outside")
+
+    def act() -> None:
+        folder = os.open(outside, os.O_RDONLY)
+        os.mkdir("made", dir_fd=folder)
+        os.rename("made", "moved", src_dir_fd=folder, dst_dir_fd=folder)
+        os.rmdir("moved", dir_fd=folder)
+        with socket.socket() as link:
+            link.connect_ex(("127.0.0.1", 9))
+
+    noted = [line for each in tracing.trace(act, note=note).noted for line in each.split("\n")]
+    assert [each for each in noted if each.startswith("write ")].count(f"write {outside}/made") == 2
+    assert f"write {outside}/moved" in noted
+    assert "reach connect" in noted
+    assert faults("x", [f"write {outside}/made", "reach connect"], repository, repository.parent / "home") != []
