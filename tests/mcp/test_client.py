@@ -8,9 +8,11 @@ import os
 import re
 import shutil
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -495,3 +497,45 @@ async def test_an_answer_is_held_to_what_the_server_promised(tmp_path: Path) -> 
             result = await app.call("rough:rich")
             assert result.ok is ok, result.output
             assert ok or "output schema" in result.output
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """A server over HTTP that answers calls of its tool with the id of another request."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        info = {"serverInfo": {"name": "e", "version": "1"}, "capabilities": {"tools": {}}}
+        results: dict[str, Any] = {
+            "initialize": {"protocolVersion": asked.get("params", {}).get("protocolVersion"), **info},
+            "tools/list": {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "for somebody else"}]},
+        }
+        result = results.get(asked["method"])
+        number = 4711 if asked["method"] == "tools/call" else asked.get("id")
+        text = json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode() if result else b""
+        self.send_response(200 if result else 202)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        self.send_error(405)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+async def test_an_answer_over_http_with_the_id_of_another_request_fails_the_call_at_once(tmp_path: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/mcp"
+        async with opened(tmp_path, e=McpServerSettings(url=address, timeout=100)) as app, asyncio.timeout(60):
+            result = await app.call("e:go")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert result.error is not None
+    assert result.error.code != "timeout"
+    assert "its answer is to another request" in result.error.message

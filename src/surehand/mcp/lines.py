@@ -263,6 +263,17 @@ def _ends_of(line: bytes) -> dict[str, Any]:
         return {}
 
 
+def id_of_request(line: bytes) -> str | int | None:
+    """Return the id of a message that wants an answer; None for any other."""
+    return _id_in(line) if "method" in _top(line) else None
+
+
+def id_of_answer(line: bytes) -> str | int | None:
+    """Return the id of a message that is an answer; None for any other."""
+    found = _top(line)
+    return _id_in(line) if "method" not in found and ("result" in found or "error" in found) else None
+
+
 def _stand_in(number: str | int | None, code: int, text: str) -> SessionMessage:
     """Return the error that stands in for an answer that cannot be used."""
     error = types.ErrorData(code=code, message=text)

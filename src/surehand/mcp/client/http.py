@@ -5,6 +5,7 @@ The SDK bounds the events of a stream; an answer in plain JSON it reads whole, w
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from surehand.mcp.lines import LINE_LIMIT
+from surehand.mcp.lines import LINE_LIMIT, UNREADABLE, id_of_answer, id_of_request
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
 _EXCEEDED: Final = "byte limit"
@@ -57,25 +58,39 @@ async def _bound(answer: httpx2.Response) -> None:
     """Cut an answer that is read whole off where it is too long; it is unpacked here, to count what fills memory."""
     if not answer.headers.get("content-type", "").lower().startswith("text/event-stream"):
         packed = httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
-        answer.stream = _Counted(packed)
+        answer.stream = _Counted(packed, _request_id(answer.request))
         answer.headers.pop("content-encoding", None)
 
 
 class _Counted(httpx2.AsyncByteStream):
-    def __init__(self, answer: httpx2.Response) -> None:
+    def __init__(self, answer: httpx2.Response, request_id: str | int | None) -> None:
         self._answer = answer
+        self._request_id = request_id
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, pieces = 0, list[bytes]()
         try:
             async for piece in self._answer.aiter_bytes():
                 size += len(piece)
                 if size > LINE_LIMIT:
                     raise httpx2.StreamError(f"the answer exceeded the {LINE_LIMIT:,} {_EXCEEDED}")
-                yield piece
+                pieces.append(piece)
+            yield self._checked(b"".join(pieces))
         except httpx2.RequestError as problem:
             # Badly packed, or cut off: the SDK fails the call at once for this kind of error alone.
             raise httpx2.StreamError(f"the answer broke off: {problem}") from problem
 
+    def _checked(self, body: bytes) -> bytes:
+        """Return an answer, or the error that stands in for one to another request: no other would come."""
+        if self._request_id is None or id_of_answer(body) in (self._request_id, None):
+            return body
+        error = {"code": UNREADABLE, "message": "its answer is to another request (it has another id)"}
+        return json.dumps({"jsonrpc": "2.0", "id": self._request_id, "error": error}).encode()
+
     async def aclose(self) -> None:
         await self._answer.aclose()
+
+
+def _request_id(request: httpx2.Request) -> str | int | None:
+    """Return the id of the request that a message is; None for one that wants no answer."""
+    return id_of_request(request.content) if request.method == "POST" else None
