@@ -19,7 +19,7 @@ from surehand.search import ripgrep as rg
 from surehand.search import search
 from surehand.search.file_filter import file_filter
 from surehand.search.gitignore import rg_agrees
-from surehand.search.search import Held, Root, Search
+from surehand.search.search import OpenFiles, Root, Search
 from surehand.search.walk import Walk, walk_options
 
 PATTERNS = [
@@ -133,7 +133,7 @@ def test_a_binary_file_is_not_handed_to_rg_however_small(tmp_path: Path) -> None
     (tmp_path / "b.txt").write_bytes("needle\n".encode("utf-16"))
     (tmp_path / "c.txt").write_bytes(b"needle\n")
     root = Root(os.open(tmp_path, os.O_RDONLY))
-    with Held(root, [b"a.bin", b"b.txt", b"c.txt"]) as held:
+    with OpenFiles(root, [b"a.bin", b"b.txt", b"c.txt"]) as held:
         assert sorted(held.files.values()) == [b"b.txt", b"c.txt"]
     root.close()
 

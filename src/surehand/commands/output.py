@@ -141,7 +141,7 @@ class Stream:
         head, tail = bytes(self._head), b"".join(self._tail)[-self._tail_limit :] if self._tail_limit else b""
         if self.total <= len(head) + len(tail):
             text, stray = decoded(head + tail)
-            return Shown(fitted(_noted(text, stray), self._limit), self.total, 0, "", file, stray)
+            return Shown(fitted(_add_stray_note(text, stray), self._limit), self.total, 0, "", file, stray)
         text, cut, stray = self._without_middle(head, tail, f"; all of it is in {file}" if file else "")
         return Shown(fitted(text, self._limit), self.total, cut, "", file, stray)
 
@@ -152,7 +152,7 @@ class Stream:
             cut = self.total - len(head) - len(tail)
             middle = f"\n\n[{cut:,} bytes left out here{where}]\n\n"
             (before, early), (after, late) = decoded(head, ends=not tail), decoded(tail, begins=False)
-            text, stray = _noted(before + middle + after, early + late), early + late
+            text, stray = _add_stray_note(before + middle + after, early + late), early + late
             over = len(text.encode(errors="surrogatepass")) - self._limit
             if over <= 0:
                 break
@@ -177,7 +177,7 @@ def fitted(text: str, limit_bytes: int) -> str:
     return before.decode(errors="ignore") + mark + after.decode(errors="ignore")
 
 
-def _noted(text: str, stray: int) -> str:
+def _add_stray_note(text: str, stray: int) -> str:
     """Return a text with a word on the bytes in it that are none, on a line of its own."""
     if not stray:
         return text

@@ -142,7 +142,7 @@ class ShellWithMemory:
         """Wait for the shell to be there, and for its keeper to begin a new journal."""
         if self._at_first is None:
             await self._reported
-            self._at_first = frozenset(self._told(0).split("\n"))
+            self._at_first = frozenset(self._read_report(0).split("\n"))
         self._reported, self._reports = self._loop.create_future(), b""
         if journal is not None:
             await self._begin_journal(journal)
@@ -167,10 +167,10 @@ class ShellWithMemory:
         code, _, cwd = self._reports.rstrip(b"\0").partition(b"\t")
         self._cwd = os.fsdecode(cwd)
         if remembers:
-            self.memory = Memory.told(self._told(self._length), self._at_first or frozenset())
+            self.memory = Memory.told(self._read_report(self._length), self._at_first or frozenset())
         return Step(Ended(exit_code=int(code), cpu_s=max(cpu_s, 0.0), wall_s=wall_s, journal=facts), self._cwd)
 
-    def _told(self, begin: int) -> str:
+    def _read_report(self, begin: int) -> str:
         """Return what the shell put down after its order."""
         return os.fsdecode(os.pread(self._order, os.fstat(self._order).st_size - begin, begin))
 

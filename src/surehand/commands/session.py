@@ -231,7 +231,7 @@ class Shells:
             return None
         cache = locations.server_cache(self.session.workspace)
         plan = self.closed_plan(namespaces=probe.abilities().namespaces)
-        launcher = await self._started(replace(plan, network=True, writable=(*plan.writable, cache)))
+        launcher = await self._launch(replace(plan, network=True, writable=(*plan.writable, cache)))
         self._servers.append(launcher)
         return launcher, cache
 
@@ -291,7 +291,7 @@ class Shells:
         self._secrets = frozenset(secrets_at_top(self.session.roots))
         self._opened = self.session.opens()
         mode = self.session.settings.sandbox.mode
-        launcher = await self._contained() if mode != "off" and probe.available() else None
+        launcher = await self._start_contained() if mode != "off" and probe.available() else None
         if launcher is None:
             if mode == "required":
                 raise ToolFailure(
@@ -299,12 +299,12 @@ class Shells:
                     code="tool_unavailable",
                     hint=_NO_SANDBOX,
                 )
-            launcher = await self._started(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+            launcher = await self._launch(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
         self._folders, self._outdated = launcher.plan.folders, False
         self._note(launcher)
         return launcher
 
-    async def _contained(self) -> Launcher | None:
+    async def _start_contained(self) -> Launcher | None:
         """Start a contained launcher with all the system can; None when that is not enough."""
         abilities = probe.abilities()
         if abilities.namespaces:
@@ -314,9 +314,9 @@ class Shells:
                 probe.note_failure(str(failure))
         if not probe.abilities().enough:
             return None
-        return await self._started(self.closed_plan(namespaces=False))
+        return await self._launch(self.closed_plan(namespaces=False))
 
-    async def _started(self, plan: Plan) -> Launcher:
+    async def _launch(self, plan: Plan) -> Launcher:
         try:
             return await Launcher.start(plan)
         except LauncherFailure as failure:
@@ -333,14 +333,14 @@ class Shells:
             return self._for_git[1]
         if self._for_git is not None:
             self._retired.append(self._for_git[1])
-        self._for_git = secrets, await self._started(self.closed_plan(namespaces=True, uncovered=secrets))
+        self._for_git = secrets, await self._launch(self.closed_plan(namespaces=True, uncovered=secrets))
         return self._for_git[1]
 
     async def git_launcher(self, also: Sequence[str] = ()) -> Launcher:
         """Return a launcher of the caller's own for git, which may write in further folders."""
         if self.session.settings.sandbox.mode == "off" or not probe.available():
-            return await self._started(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
-        return await self._started(self.closed_plan(namespaces=probe.abilities().namespaces, also=also))
+            return await self._launch(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+        return await self._launch(self.closed_plan(namespaces=probe.abilities().namespaces, also=also))
 
     def closed_plan(self, *, namespaces: bool, also: Sequence[str] = (), uncovered: Sequence[str] = ()) -> Plan:
         """Return what is enforced on this session's commands as things lie now; `also` may be written in, too."""

@@ -77,7 +77,7 @@ def text_diff(before: str, after: str, path: str, *, limit_lines: int | None = N
         return ""
     old, new = _split(before), _split(after)
     head, tail = _common(old, new)
-    return _within(limit_lines, [*_header(path), *_compared(old, new, head, tail)])
+    return _within(limit_lines, [*_header(path), *_compare_lines(old, new, head, tail)])
 
 
 def _within(limit_lines: int | None, lines: list[str]) -> str:
@@ -105,7 +105,7 @@ def narrow_diff(before: bytes, after: bytes, encoding: Encoding, path: str) -> s
 def creation_diff(text: str, path: str, *, limit_lines: int | None = None) -> str:
     """Return the diff of a new file; cut after `limit_lines`, and said so."""
     lines = _split(text)
-    shown = [line for each in lines for line in _marked("+", each)]
+    shown = [line for each in lines for line in _mark_line("+", each)]
     header = ["--- /dev/null", _header(path)[1], f"@@ -0,0 +{_range(1, len(lines))} @@"]
     return _within(limit_lines, [*header, *shown])
 
@@ -143,10 +143,10 @@ def snippet(
     last = _line_stop(data, max(start, end - 1), encoding)
     middle = _split(_text(data, first, last, encoding))
     if middle:
-        middle[0] = _focused(middle[0], *(len(_text(data, first, place, encoding)) for place in (start, end)))
+        middle[0] = _focus_line(middle[0], *(len(_text(data, first, place, encoding)) for place in (start, end)))
     lines = [*above, *middle, *_lines_after(data, last, encoding, context)]
     number = (line_at(data, first, encoding) if first_line is None else first_line) - len(above)
-    shown = [f"{number + index:6}\t{_bounded(line.rstrip(chr(13) + chr(10)))}" for index, line in enumerate(lines)]
+    shown = [f"{number + index:6}\t{_truncate(line.rstrip(chr(13) + chr(10)))}" for index, line in enumerate(lines)]
     if len(shown) > limit:
         half = limit // 2
         shown = [*shown[:half], f"   ... {len(shown) - 2 * half} lines ...", *shown[-half:]]
@@ -166,7 +166,7 @@ def _blocks(data: bytes, splices: Sequence[Splice], encoding: Encoding) -> Itera
             together.append([span])
     for group in together[: HUNK_LIMIT + 1]:
         start, stop = group[0][0], max(span[1] for span in group)
-        yield _trimmed(data, start, stop, [span[2] for span in group], encoding)
+        yield _trim_block(data, start, stop, [span[2] for span in group], encoding)
     for group in together[HUNK_LIMIT + 1 :]:
         yield Block(group[0][0], group[-1][1], [], [])
 
@@ -180,7 +180,7 @@ def _touched_stop(data: bytes, splice: Splice, encoding: Encoding) -> int:
     return _line_stop(data, splice.end, encoding)
 
 
-def _trimmed(data: bytes, start: int, stop: int, splices: list[Splice], encoding: Encoding) -> Block:
+def _trim_block(data: bytes, start: int, stop: int, splices: list[Splice], encoding: Encoding) -> Block:
     # A line longer than we look is shown by a part of it.
     opening = "" if _begins_line(data, start, encoding) else "…"
     closing = "" if stop == len(data) or _begins_line(data, stop, encoding) else "…\n"
@@ -211,19 +211,19 @@ def _near(data: bytes, blocks: list[Block], encoding: Encoding) -> Iterator[list
 
 
 def _hunk(data: bytes, group: list[Block], above: list[str], encoding: Encoding) -> tuple[list[str], int, int]:
-    body = [line for each in above for line in _marked(" ", each)]
+    body = [line for each in above for line in _mark_line(" ", each)]
     old_count = new_count = len(above)
     for index, block in enumerate(group):
         if index:
             between = _split(_text(data, group[index - 1].end, block.start, encoding))
-            body += [line for each in between for line in _marked(" ", each)]
+            body += [line for each in between for line in _mark_line(" ", each)]
             old_count, new_count = old_count + len(between), new_count + len(between)
         old, new = _showing_difference(block.old, block.new)
-        body += [line for each in old for line in _marked("-", each)]
-        body += [line for each in new for line in _marked("+", each)]
+        body += [line for each in old for line in _mark_line("-", each)]
+        body += [line for each in new for line in _mark_line("+", each)]
         old_count, new_count = old_count + len(block.old), new_count + len(block.new)
     below = _lines_after(data, group[-1].end, encoding)
-    body += [line for each in below for line in _marked(" ", each)]
+    body += [line for each in below for line in _mark_line(" ", each)]
     return body, old_count + len(below), new_count + len(below)
 
 
@@ -235,11 +235,11 @@ def _showing_difference(old: list[str], new: list[str]) -> tuple[list[str], list
             head = _agreeing(before, after)
             tail = _agreeing(before[head:][::-1], after[head:][::-1])
             for lines, text in zip(shown, (before, after), strict=True):
-                lines[index] = _focused(text, head, len(text) - tail)
+                lines[index] = _focus_line(text, head, len(text) - tail)
     return shown
 
 
-def _compared(old: list[str], new: list[str], head: int, tail: int) -> Iterator[str]:
+def _compare_lines(old: list[str], new: list[str], head: int, tail: int) -> Iterator[str]:
     """Yield the hunks between two lists of lines that agree on `head` first and `tail` last ones."""
     from difflib import SequenceMatcher
 
@@ -257,21 +257,21 @@ def _compared(old: list[str], new: list[str], head: int, tail: int) -> Iterator[
         yield f"@@ -{_range(first + i1 + 1, i2 - i1)} +{_range(first + j1 + 1, j2 - j1)} @@"
         for tag, a1, a2, b1, b2 in group:
             if tag == "equal":
-                yield from (line for each in window_old[a1:a2] for line in _marked(" ", each))
+                yield from (line for each in window_old[a1:a2] for line in _mark_line(" ", each))
                 continue
             before, after = _showing_difference(window_old[a1:a2], window_new[b1:b2])
-            yield from (line for each in before for line in _marked("-", each))
-            yield from (line for each in after for line in _marked("+", each))
+            yield from (line for each in before for line in _mark_line("-", each))
+            yield from (line for each in after for line in _mark_line("+", each))
 
 
-def _marked(sign: str, line: str) -> list[str]:
+def _mark_line(sign: str, line: str) -> list[str]:
     """Return a line of a diff, with the note that a last line without its end needs."""
     if line.endswith("\n"):
-        return [sign + _bounded(line[:-1])]
-    return [sign + _bounded(line), NO_NEWLINE]
+        return [sign + _truncate(line[:-1])]
+    return [sign + _truncate(line), NO_NEWLINE]
 
 
-def _focused(line: str, start: int, end: int) -> str:
+def _focus_line(line: str, start: int, end: int) -> str:
     """Return a line, or of a very long one the characters from `start` to `end` with some around them."""
     text = line.rstrip("\r\n")
     if len(text) <= LINE_LIMIT:
@@ -279,10 +279,10 @@ def _focused(line: str, start: int, end: int) -> str:
     first, last = max(0, start - _AROUND), min(len(text), end + _AROUND)
     before = f"…({first} characters)…" if first else ""
     after = f"…({len(text) - last} characters)…" if last < len(text) else ""
-    return before + _bounded(text[first:last], LINE_LIMIT - 100) + after + line[len(text) :]
+    return before + _truncate(text[first:last], LINE_LIMIT - 100) + after + line[len(text) :]
 
 
-def _bounded(text: str, limit: int = LINE_LIMIT) -> str:
+def _truncate(text: str, limit: int = LINE_LIMIT) -> str:
     """Return a line, or the beginning and the end of a very long one."""
     if len(text) <= limit:
         return text

@@ -21,7 +21,7 @@ def shown_name(path: bytes | str) -> str:
     text = os.fsdecode(path)
     if _PLAIN_NAME.fullmatch(text):
         return text
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return '"' + "".join(map(_escape_letter, text)) + '"'
 
 
 def shown_names(paths: Sequence[bytes]) -> list[str]:
@@ -32,7 +32,7 @@ def shown_names(paths: Sequence[bytes]) -> list[str]:
     return names if plain else [shown_name(path) for path in paths]
 
 
-def _escaped(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     if letter in '"\\':
         return "\\" + letter
     if _PLAIN_NAME.fullmatch(letter):
@@ -46,7 +46,7 @@ def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = L
     if not text.isascii() and any(low == high for low, high in places):
         places = _between_letters(text, places)
     if len(text) <= limit:
-        return _text(_marked(text, places))
+        return _text(_mark_matches(text, places))
     pieces: list[tuple[str, bool]] = []
     at = 0
     for begin, end in places:
@@ -68,7 +68,7 @@ def _between_letters(text: bytes, places: tuple[tuple[int, int], ...]) -> tuple[
     return tuple((low, high) for low, high in places if low < high or low in borders)
 
 
-def _marked(text: bytes, places: tuple[tuple[int, int], ...]) -> bytes:
+def _mark_matches(text: bytes, places: tuple[tuple[int, int], ...]) -> bytes:
     if not places:
         return text
     parts: list[bytes] = []

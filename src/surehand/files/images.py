@@ -29,7 +29,7 @@ OUTPUT_BYTES: Final = 3_500_000
 FILE_BYTES: Final = 64 * 1024 * 1024
 MEMORY_BYTES: Final = 256 * 1024 * 1024
 PAINTED_PIXELS: Final = 800_000_000
-"""How much work a picture may be: see `_painted`."""
+"""How much work a picture may be: see `_count_painted`."""
 # A file this much smaller than its pixels is suspicious: photographs and screenshots stay far under this ratio, bombs
 # reach a thousand and more. It gets less memory and less time.
 RATIO_LIMIT: Final = 200
@@ -84,7 +84,7 @@ def prepared(content: bytes, path: str) -> Picture:
 
     try:
         with _guarded(), Image.open(io.BytesIO(content), formats=READABLE) as image:
-            return _prepared(image, content, path)
+            return _prepare_image(image, content, path)
     except UnidentifiedImageError:
         raise broken(path, "it is no image that can be read") from None
     except Image.DecompressionBombError as problem:
@@ -136,7 +136,7 @@ def _judge(image: Image, content: bytes, path: str, full: tuple[int, int]) -> No
     if pixels * 4 > len(content) * RATIO_LIMIT:
         anyway = image.format in _DECODER_BYTES and pixels <= DECODED_ANYWAY
         memory, painted = MEMORY_BYTES if anyway else SMALL_FILE_BYTES, SMALL_FILE_PIXELS
-    if _memory(image, content, pixels) > memory or _painted(image, content, pixels) > painted:
+    if _memory(image, content, pixels) > memory or _count_painted(image, content, pixels) > painted:
         size = f"{full[0]:,} x {full[1]:,} pixels"
         raise _too_large(path, f"an image of {size} in a file of {len(content):,} bytes")
 
@@ -150,7 +150,7 @@ def _too_large(path: str, why: str) -> ToolFailure:
     )
 
 
-def _painted(image: Image, content: bytes, pixels: int) -> int:
+def _count_painted(image: Image, content: bytes, pixels: int) -> int:
     """Return how many pixels a JPEG paints: all of them with every scan, and a scan may be a few bytes long.
 
     Other formats count eight times: their pixels are decoded and scaled one by one.
@@ -180,7 +180,7 @@ def _in_scans(image: Image, content: bytes) -> bool:
     return bool(image.info.get("progressive")) or content[at + 4 : at + 5] < bytes([len(image.getbands())])
 
 
-def _prepared(image: Image, content: bytes, path: str) -> Picture:
+def _prepare_image(image: Image, content: bytes, path: str) -> Picture:
     width, height = image.size
     kind = "JPEG" if image.format == "MPO" else image.format or ""
     image.draft("RGB", _fitting(image.size))  # a JPEG can be decoded at a half, a quarter or an eighth of its size
@@ -191,9 +191,9 @@ def _prepared(image: Image, content: bytes, path: str) -> Picture:
     fits = max(width, height) <= LONGEST_SIDE and len(content) <= OUTPUT_BYTES
     if kind in ACCEPTED and fits and turn is None:
         return Picture(content, ACCEPTED[kind], width, height, kind, width, height, animated)
-    plain = _scaled(image)
+    plain = _scale_down(image)
     upright = plain if turn is None else plain.transpose(turn)
-    data, mime_type = _encoded(upright, kind)
+    data, mime_type = _encode_image(upright, kind)
     return Picture(data, mime_type, *upright.size, kind, width, height, animated)
 
 
@@ -203,7 +203,7 @@ def _fitting(size: tuple[int, int]) -> tuple[int, int]:
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
-def _scaled(image: Image) -> Image:
+def _scale_down(image: Image) -> Image:
     """Return the picture in bounds and in a plain mode, made in bands: never a second one of the full size."""
     from PIL.Image import new
 
@@ -247,22 +247,22 @@ def _eight_bits(image: Image) -> Callable[[Image], Image]:
     return lambda part: cast("Any", part.convert("F")).point(spread).convert("L")
 
 
-def _encoded(image: Image, kind: str) -> tuple[bytes, str]:
+def _encode_image(image: Image, kind: str) -> tuple[bytes, str]:
     """Return the picture as PNG where lines and transparency matter, otherwise as JPEG; smaller until it fits."""
     if image.mode == "RGBA" or kind in ("PNG", "GIF", "BMP"):
-        data = _saved(image, "PNG")
+        data = _save_image(image, "PNG")
         if len(data) <= OUTPUT_BYTES:
             return data, "image/png"
     flat = _on_white(image) if image.mode == "RGBA" else image
     data = b""
     for quality in (85, 70, 50, 30):
-        data = _saved(flat, "JPEG", quality=quality)
+        data = _save_image(flat, "JPEG", quality=quality)
         if len(data) <= OUTPUT_BYTES:
             break
     return data, "image/jpeg"
 
 
-def _saved(image: Image, kind: str, **options: Any) -> bytes:
+def _save_image(image: Image, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()

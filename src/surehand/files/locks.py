@@ -42,7 +42,7 @@ async def locked(fds: Sequence[int]) -> AsyncGenerator[None]:
 
     taken: list[int] = []
     try:
-        for fd in _ordered(fds):
+        for fd in _sort_descriptors(fds):
             for pause in _pauses():
                 if try_lock(fd):
                     break
@@ -59,7 +59,7 @@ def locked_now(fds: Sequence[int]) -> Generator[None]:
     """Hold the locks of folders from a thread that may wait."""
     taken: list[int] = []
     try:
-        for fd in _ordered(fds):
+        for fd in _sort_descriptors(fds):
             for pause in _pauses():
                 if try_lock(fd):
                     break
@@ -71,7 +71,7 @@ def locked_now(fds: Sequence[int]) -> Generator[None]:
             _unlock(fd)
 
 
-def _ordered(fds: Sequence[int]) -> list[int]:
+def _sort_descriptors(fds: Sequence[int]) -> list[int]:
     """Return one descriptor per folder, in an order that is the same in every process."""
     if len(fds) == 1:
         return list(fds)

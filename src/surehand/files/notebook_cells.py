@@ -175,7 +175,7 @@ class NotebookText:
     def _replace(self, edit: CellEdit, cell: RawCell) -> Iterator[tuple[int, int, str]]:
         if edit.cell_type is not None and edit.cell_type != cell.value.get("cell_type"):
             prefix = self._cell_prefix() if self.style.newline else ""
-            yield cell.start, cell.end, self.style.dump(self._turned(edit, cell.value), prefix)
+            yield cell.start, cell.end, self.style.dump(self._change_type(edit, cell.value), prefix)
             return
         members = {member.name: member for member in _members(self.text, cell.start)}
         if "source" not in members:
@@ -188,7 +188,7 @@ class NotebookText:
             if json.loads(self.text[place.start : place.end]) != json.loads(changes[name]):
                 yield place.start, place.end, changes[name]
 
-    def _turned(self, edit: CellEdit, value: dict[str, Any]) -> dict[str, Any]:
+    def _change_type(self, edit: CellEdit, value: dict[str, Any]) -> dict[str, Any]:
         """Return a cell as one of another type, its members in their order."""
         turned = {name: each for name, each in value.items() if name not in ("outputs", "execution_count")}
         turned["cell_type"] = edit.cell_type

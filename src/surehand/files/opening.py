@@ -64,7 +64,7 @@ class Source:
 
 def open_file(path: str, ctx: ToolContext) -> Source:
     """Open the regular file at the absolute `path`; raise ToolFailure for a folder, a device, a missing name."""
-    source = _opened(path, ctx)
+    source = _open_source(path, ctx)
     if stat.S_ISDIR(source.stat.st_mode):
         os.close(source.fd)
         raise ToolFailure(
@@ -77,7 +77,7 @@ def open_file(path: str, ctx: ToolContext) -> Source:
 
 def open_folder(path: str, ctx: ToolContext) -> Source:
     """Open the folder at the absolute `path`; raise ToolFailure for anything else."""
-    source = _opened(path, ctx)
+    source = _open_source(path, ctx)
     if not stat.S_ISDIR(source.stat.st_mode):
         os.close(source.fd)
         raise ToolFailure(
@@ -88,7 +88,7 @@ def open_folder(path: str, ctx: ToolContext) -> Source:
     return source
 
 
-def _opened(path: str, ctx: ToolContext) -> Source:
+def _open_source(path: str, ctx: ToolContext) -> Source:
     roots = readable_roots(ctx, path)
     try:
         fd = open_beneath(path, roots, os.O_RDONLY)

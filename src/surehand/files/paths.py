@@ -298,7 +298,7 @@ def _open_resolved(path: str, roots: Sequence[str], flags: int, mode: int) -> in
     real_roots = [os.path.realpath(root) for root in roots]
     last = OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     for _ in range(ATTEMPTS):
-        real = _resolved(path, flags)
+        real = _resolve_link(path, flags)
         root = root_of(real, real_roots)
         if root is None:
             raise OutsideRoots(path, real)
@@ -312,7 +312,7 @@ def _open_resolved(path: str, roots: Sequence[str], flags: int, mode: int) -> in
     raise last
 
 
-def _resolved(path: str, flags: int) -> str:
+def _resolve_link(path: str, flags: int) -> str:
     if not flags & os.O_NOFOLLOW:
         return os.path.realpath(path)
     folder, name = os.path.split(path)

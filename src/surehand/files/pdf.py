@@ -51,7 +51,7 @@ def page_range(text: str) -> tuple[int, int]:
 
 def read_pdf(fd: int, path: str, first: int = 1, last: int = ALL, budget: int = CHARACTERS) -> PdfText:
     """Return the text of pages `first` to `last` of the open file; raise ToolFailure for one that cannot be read."""
-    found = _asked(fd, path, first, last, budget)
+    found = _ask_child(fd, path, first, last, budget)
     if "error" in found:
         raise _failure(path, found)
     pages = tuple(PdfPage(each["page"], each["text"], each["cut"]) for each in found["pages"])
@@ -64,7 +64,7 @@ def read_pdf(fd: int, path: str, first: int = 1, last: int = ALL, budget: int = 
     return PdfText(found["count"], pages, found["title"] or "")
 
 
-def _asked(fd: int, path: str, first: int, last: int, budget: int) -> dict[str, Any]:
+def _ask_child(fd: int, path: str, first: int, last: int, budget: int) -> dict[str, Any]:
     import subprocess
     from importlib.util import find_spec
 

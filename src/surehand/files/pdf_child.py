@@ -28,7 +28,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     import pypdfium2
 
-    limit = _held() + MEMORY_BYTES
+    limit = _count_held_bytes() + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
         document: Any = pypdfium2.PdfDocument(os.fdopen(int(fd), "rb"))
@@ -41,7 +41,7 @@ def main() -> None:
     sys.stdout.write(json.dumps(found))
 
 
-def _held() -> int:
+def _count_held_bytes() -> int:
     """Return the bytes this process holds before it looks at the document."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:

@@ -80,10 +80,10 @@ def mark_lookalikes(text: str) -> str:
 
     A word of another alphabet is left alone as long as it does not mix with ASCII and could not be read as ASCII.
     """
-    return text if text.isascii() else _WORDS.sub(lambda word: _marked(word[0]), text)
+    return text if text.isascii() else _WORDS.sub(lambda word: _mark_word(word[0]), text)
 
 
-def _marked(word: str) -> str:
+def _mark_word(word: str) -> str:
     if word.isascii():
         return word
     letters = [char for char in word if char.isalpha()]

@@ -38,7 +38,7 @@ def secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], bool],
         with _bare_view(place) as view:
             if printed.reach == "blobs":
                 return _secret_blob(view, list(printed.revisions), is_secret)
-            commits = _resolved(view, printed.revisions)
+            commits = _resolve_names(view, printed.revisions)
             if not commits:
                 return ""
             key = (place.common, (printed.reach, str(printed.most), *sorted(commits)))
@@ -90,7 +90,7 @@ def _first(names: bytes, is_secret: Callable[[str], bool]) -> str:
     return ""
 
 
-def _resolved(view: str, names: Iterable[str]) -> list[str]:
+def _resolve_names(view: str, names: Iterable[str]) -> list[str]:
     """Return the commits and trees that words stand for, those that are left out with `^`; other words are paths."""
     found: list[str] = []
     for name in names:

@@ -112,7 +112,7 @@ class _Reading:
 
     def _of_file(self, file: bytes, depth: int = 0) -> Iterator[tuple[bytes, bytes]]:
         """Yield what a file says, what included files say where they are named."""
-        for key, value in _parsed(read_plain(file, _CONFIG_LIMIT) or b""):
+        for key, value in _parse_config(read_plain(file, _CONFIG_LIMIT) or b""):
             if key == b"include.path" or ((asked := _CONDITION.fullmatch(key)) and self._holds(asked, file)):
                 if depth < _INCLUDES:
                     named = os.path.join(os.path.dirname(file), os.path.expanduser(value))
@@ -188,7 +188,7 @@ def entries(data: bytes) -> tuple[tuple[Entry, ...], bool]:
     return tuple(found), whole
 
 
-def _parsed(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _parse_config(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     return ((each.key, each.value) for each in entries(data)[0])
 
 

@@ -44,7 +44,7 @@ def _write(path: str, data: bytes) -> None:
 def _attributes(git_dir: str) -> bytes:
     lines = [_line(pattern) for pattern in SECRET_PATTERNS if not pattern.startswith("/")]
     exact = (each.path for each in tracked(git_dir) if is_secret(each.path))
-    lines += [_quoted("/" + re.sub(r"([*?[\\])", r"\\\1", path)) + " -diff" for path in exact]
+    lines += [_quote_pattern("/" + re.sub(r"([*?[\\])", r"\\\1", path)) + " -diff" for path in exact]
     return os.fsencode("\n".join(lines) + "\n")
 
 
@@ -52,10 +52,10 @@ def _line(pattern: str) -> str:
     name, word = (pattern[1:], "!diff") if pattern.startswith("!") else (pattern, "-diff")
     if name.endswith("/"):
         name += "**"
-    return f"{_quoted('**/' + name if '/' in name else name)} {word}"
+    return f"{_quote_pattern('**/' + name if '/' in name else name)} {word}"
 
 
-def _quoted(pattern: str) -> str:
+def _quote_pattern(pattern: str) -> str:
     escaped = pattern.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped}"'
 

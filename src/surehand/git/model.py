@@ -103,14 +103,14 @@ class _Look:
         for each in found:
             key, value = os.fsdecode(each.key), os.fsdecode(each.value)
             if key == "include.path" or (key.startswith("includeif.") and key.endswith(".path")):
-                yield from self._included(path, key, value, depth)
+                yield from self._look_into_included(path, key, value, depth)
             elif key == "core.worktree":
                 if not self._leads_back(value):
                     yield f"core.worktree, which leads to {value}"
             elif not is_harmless(key, value, inside=self._holds, reads=self._reads):
                 yield key
 
-    def _included(self, path: str, key: str, value: str, depth: int) -> Iterator[str]:
+    def _look_into_included(self, path: str, key: str, value: str, depth: int) -> Iterator[str]:
         """Look into a file that is included, whatever its condition says now; only one of the repository's own."""
         named = os.path.realpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
         if depth >= _INCLUDES or not self._holds(named):

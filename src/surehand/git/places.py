@@ -145,7 +145,7 @@ def inner_places(place: Place) -> Iterator[Place]:
     seen = {place.git_dir}
     waiting = [place]
     for outer in waiting:
-        for inner in _nested(outer):
+        for inner in _find_nested(outer):
             if inner.git_dir not in seen and len(seen) < _MOST:
                 seen.add(inner.git_dir)
                 waiting.append(inner)
@@ -157,7 +157,7 @@ def too_many(place: Place) -> bool:
     return sum(1 for _ in inner_places(place)) >= _MOST - 1
 
 
-def _nested(place: Place) -> Iterator[Place]:
+def _find_nested(place: Place) -> Iterator[Place]:
     from surehand.git.index import gitlinks
 
     top = _work_top(place)

@@ -94,7 +94,7 @@ def prints(call: GitCall, *, diffs: bool = False) -> Printed | None:
         in_full = diffs or any(_IN_FULL.fullmatch(word) for word in words)
         return Printed("trees", _operands(words) or ("HEAD",)) if in_full else None
     if name == "grep":
-        return _grepped(words)
+        return _judge_grep(words)
     if name == "cat-file":
         shows = any(word in ("-p", "blob") or (word.startswith("--batch") and "check" not in word) for word in words)
         names = _operands(words)
@@ -103,7 +103,7 @@ def prints(call: GitCall, *, diffs: bool = False) -> Printed | None:
     return None
 
 
-def _grepped(words: Sequence[str]) -> Printed | None:
+def _judge_grep(words: Sequence[str]) -> Printed | None:
     if any(_NAMES_ONLY.fullmatch(word) for word in _options(words, _TAKES_VALUE_IN_GREP)):
         return None
     given = any(word.startswith(("-e", "-f")) for word in words)

@@ -19,7 +19,7 @@ _SETTINGS: Final = {
 }
 
 
-def _numbered(settings: Mapping[str, str]) -> dict[str, str]:
+def _number_settings(settings: Mapping[str, str]) -> dict[str, str]:
     numbered = {"GIT_CONFIG_COUNT": str(len(settings))}
     for at, (key, value) in enumerate(settings.items()):
         numbered |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
@@ -32,7 +32,7 @@ ONLY_READS: Final[dict[str, str]] = {
     "GIT_ALLOW_PROTOCOL": "none",  # unlike settings, this holds in submodules too
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_PAGER": "cat",
-    **_numbered(_SETTINGS),
+    **_number_settings(_SETTINGS),
 }
 
 OWN_WORDS: Final = (

@@ -124,7 +124,7 @@ def is_harmless(key: str, value: str, *, inside: Callable[[str], bool], reads: b
 
     With `reads`, whether it is for commands that only look, run on this very repository.
     """
-    name = _folded(key)
+    name = _fold_key(key)
     if _HARMLESS.fullmatch(name) or (reads and _FOR_READS.fullmatch(name)):
         return True
     if _ADDRESS.fullmatch(name):
@@ -134,7 +134,7 @@ def is_harmless(key: str, value: str, *, inside: Callable[[str], bool], reads: b
     return any(names.fullmatch(name) and values.fullmatch(value) for names, values in _BY_VALUE)
 
 
-def _folded(key: str) -> str:
+def _fold_key(key: str) -> str:
     """Return a key as git compares it: what stands in the middle is anybody's, the rest has no case."""
     section, _, rest = key.partition(".")
     middle, dot, name = rest.rpartition(".")

@@ -84,7 +84,7 @@ def _restored(folder: str, path: str, entry: list[Any]) -> bool:
         there = os.path.lexists(path)
         remove_tree(path)
         return there
-    wanted, data = _wanted(folder, now, entry)
+    wanted, data = _read_before(folder, now, entry)
     if now == wanted:
         return False
     if now.kind != wanted.kind:
@@ -100,7 +100,7 @@ def _restored(folder: str, path: str, entry: list[Any]) -> bool:
     return True
 
 
-def _wanted(folder: str, now: FileState, entry: list[Any]) -> tuple[FileState, bytes | None]:
+def _read_before(folder: str, now: FileState, entry: list[Any]) -> tuple[FileState, bytes | None]:
     """Return what stood there before, and its content."""
     kind, mode, target, kept, _links, _mtime = entry
     if kind == "folder":

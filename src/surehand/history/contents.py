@@ -68,7 +68,7 @@ class Contents:
             self._database.execute(_INSERT, (digest, "raw", size, size, None, 0, b"".join(parts)))
         elif not self.has(digest):
             self._placed.append(self.path(digest))
-            self._put(digest, parts)
+            self._store_content(digest, parts)
             self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
 
     def keep_file(self, digest: str, size: int, path: str) -> None:
@@ -103,7 +103,7 @@ class Contents:
         try:
             os.link(name, target, src_dir_fd=folder_fd, follow_symlinks=False)
         except OSError:
-            self._put(digest, [data])
+            self._store_content(digest, [data])
 
     def keep_after(
         self, digest: str, base: str, splices: Sequence[Splice], parts: Sequence[bytes | memoryview]
@@ -263,7 +263,7 @@ class Contents:
         except (OSError, zlib.error):
             return None
 
-    def _put(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:
+    def _store_content(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:
         target = self.path(digest)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         self._unneeded.pop(target, None)

@@ -58,15 +58,15 @@ def connect(folder: str | None) -> tuple[sqlite3.Connection, str]:
     latest entries but never breaks the older ones.
     """
     if folder is None:
-        return _prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)), ""
+        return _prepare_database(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)), ""
     path = os.path.join(folder, "history.db")
     try:
-        return _opened(path), ""
+        return _open_database(path), ""
     except sqlite3.DatabaseError as problem:
         if not is_damaged(folder, problem):
             raise
         aside = set_aside(folder)
-        return _opened(path), f"the history could not be read ({problem}); it was set aside as {aside}"
+        return _open_database(path), f"the history could not be read ({problem}); it was set aside as {aside}"
 
 
 class Unreadable(sqlite3.DatabaseError):
@@ -105,16 +105,16 @@ def set_aside(folder: str) -> str:
     return aside
 
 
-def _opened(path: str) -> sqlite3.Connection:
+def _open_database(path: str) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=15, isolation_level=None, check_same_thread=False)
     try:
-        return _prepared(database)
+        return _prepare_database(database)
     except BaseException:
         database.close()
         raise
 
 
-def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
+def _prepare_database(database: sqlite3.Connection) -> sqlite3.Connection:
     database.execute("PRAGMA auto_vacuum=INCREMENTAL")  # heard only by a new database
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=NORMAL")
@@ -163,7 +163,7 @@ class Log:
                 *row,
                 json.dumps(change.about) if change.about else "[]",
                 change.temporary,
-                _packed(change.files),
+                _pack_files(change.files),
                 change.main_session_id or change.session_id,
                 change.turn or change.call_id,
                 change.note,
@@ -176,7 +176,7 @@ class Log:
     def finish(self, id: str, files: Sequence[FileChange]) -> None:
         """Confirm a change that was begun."""
         self._database.execute(
-            "UPDATE change SET state='done', temporary='', files=? WHERE number=?", (_packed(files), int(id))
+            "UPDATE change SET state='done', temporary='', files=? WHERE number=?", (_pack_files(files), int(id))
         )
 
     def confirm(self, ids: Sequence[str]) -> None:
@@ -262,7 +262,7 @@ class Log:
         """Return every content a change refers to."""
         found: set[str] = set()
         for number, files in self._database.execute("SELECT number, files FROM change"):
-            for each in _unpacked(number, files):
+            for each in _unpack_files(number, files):
                 found.update(state.digest for state in (each.before, each.after) if state)
         return found
 
@@ -276,7 +276,7 @@ class Log:
         self._database.execute("INSERT OR REPLACE INTO fact(name, value) VALUES(?,?)", (name, value))
 
 
-def _packed(files: Sequence[FileChange]) -> str:
+def _pack_files(files: Sequence[FileChange]) -> str:
     # Names that are no text keep their odd bytes as surrogates; ASCII-only JSON carries them through SQLite.
     return json.dumps([[each.path, _state(each.before), each.after and _state(each.after)] for each in files])
 
@@ -285,7 +285,7 @@ def _packed_compensation(compensation: Compensation) -> str:
     return json.dumps({**compensation.to_dict(), "original_args": compensation.original_args})
 
 
-def _unpacked(number: int, files: str) -> tuple[FileChange, ...]:
+def _unpack_files(number: int, files: str) -> tuple[FileChange, ...]:
     try:
         return tuple(
             FileChange(path, FileState(*before), FileState(*after) if after else None)
@@ -305,7 +305,7 @@ def _change(row: tuple[Any, ...]) -> Change:
     return Change(
         id=str(number),
         tool=tool,
-        files=_unpacked(number, files),
+        files=_unpack_files(number, files),
         kind=kind,
         state=state,
         about=tuple(json.loads(about)),

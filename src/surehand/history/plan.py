@@ -96,7 +96,7 @@ def plan_undo(history: History, wish: Wish | None = None) -> Plan:
     wish = wish or Wish()
     recover(history)  # a change of another process that was only begun, or not confirmed yet
     if wish.change_id is not None:
-        return _plan_one(history, _known(history, wish.change_id))
+        return _plan_one(history, _get_known(history, wish.change_id))
     changes = _chosen(history, wish)
     if not changes:
         raise _nothing(history, wish)
@@ -118,7 +118,7 @@ def plan_redo(history: History, *, change_id: str | None = None, session_id: str
     if change_id is None:
         undos = history.standing("undo", limit=1, session_id=session_id)
     else:
-        _known(history, change_id)
+        _get_known(history, change_id)
         undos = [each for each in history.standing("undo") if change_id == each.id or change_id in each.about]
     if not undos:
         whose = "" if session_id is None else f" in {session_id}"
@@ -135,7 +135,7 @@ def _chosen(history: History, wish: Wish) -> list[Change]:
         return _in_order(history, history.standing(session_id=wish.session_id), wish)
     groups = _groups(history, wish)
     if wish.to is not None:
-        number = _known(history, wish.to).number
+        number = _get_known(history, wish.to).number
         chosen = takewhile(lambda group: group[0].number > number, groups)
     elif (since := wish.since) is not None:
         chosen = takewhile(lambda group: group[0].at >= since, groups)
@@ -334,7 +334,7 @@ def _nothing(history: History, wish: Wish) -> ToolFailure:
     return ToolFailure(f"there is nothing to undo{where}", code="precondition_failed", hint=" ".join([*hints, _LISTED]))
 
 
-def _known(history: History, id: str) -> Change:
+def _get_known(history: History, id: str) -> Change:
     change = history.change(id)
     if change is None or change.state == "intent":
         hint = history.dropped() or _LISTED

@@ -287,7 +287,7 @@ class _Folders:
         except OSError as problem:
             if not make and _no_folder(problem, path, self._links):
                 return None  # a step is to make it, or nothing stands there and nothing shall
-            raise _unreached(problem, path) from None
+            raise _unreachable_error(problem, path) from None
 
 
 def in_order(steps: Sequence[FileChange]) -> list[FileChange]:
@@ -316,7 +316,7 @@ def _no_folder(problem: OSError, path: str, links: tuple[str, ...]) -> bool:
     return problem.errno in (errno.ENOENT, errno.ENOTDIR) or (problem.errno == errno.ELOOP and path.startswith(links))
 
 
-def _unreached(problem: OSError, path: str) -> ToolFailure:
+def _unreachable_error(problem: OSError, path: str) -> ToolFailure:
     if problem.errno != errno.ELOOP:
         return os_failure(problem, path, "reach")
     return ToolFailure(
@@ -343,7 +343,7 @@ def _standing(path: str, roots_of: RootsOf, links: tuple[str, ...]) -> tuple[Fil
     except OSError as problem:
         if _no_folder(problem, path, links):
             return ABSENT, None
-        raise _unreached(problem, path) from None
+        raise _unreachable_error(problem, path) from None
     try:
         return state_in(folder, os.path.basename(path))
     finally:

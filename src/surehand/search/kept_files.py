@@ -62,7 +62,7 @@ class KeptFiles:
         if repository is None:
             return False
         if repository.top not in self._tracked:
-            self._tracked[repository.top] = frozenset(_tracked(repository))
+            self._tracked[repository.top] = frozenset(_list_tracked(repository))
         return path[len(repository.top) + 1 :] in self._tracked[repository.top]
 
 
@@ -71,7 +71,7 @@ def _is_cache(name: bytes) -> bool:
     return text in CACHES or text.endswith(_CACHE_ENDINGS)
 
 
-def _tracked(repository: Repository) -> Iterator[bytes]:
+def _list_tracked(repository: Repository) -> Iterator[bytes]:
     """Yield the names in the index of a repository, with the folders above them; none where it cannot be read."""
     try:
         with open(os.path.join(repository.git_dir, b"index"), "rb") as file:

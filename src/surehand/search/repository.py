@@ -54,7 +54,7 @@ def git_dir_of(folder: bytes) -> bytes | None:
     return os.path.join(folder, b".git") if not place.pointer else os.fsencode(place.git_dir)
 
 
-def _shared(git_dir: bytes) -> bytes:
+def _find_common_dir(git_dir: bytes) -> bytes:
     """Return the git folder that a worktree has in common with its repository; for any other one itself."""
     if not os.path.lexists(os.path.join(git_dir, b"commondir")):
         return git_dir
@@ -72,7 +72,7 @@ def user_excludes_file(settings: dict[bytes, bytes] | None = None) -> bytes | No
 
 
 def _repository(top: bytes, git_dir: bytes) -> Repository:
-    shared = _shared(git_dir)
+    shared = _find_common_dir(git_dir)
     settings = settings_of(git_dir, shared)
     excludes_file = user_excludes_file(settings)
     return Repository(

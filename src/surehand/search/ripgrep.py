@@ -348,14 +348,14 @@ def _fault(pattern: str, complaint: str) -> tuple[str, int | None]:
     else:
         said = re.search(r"^error: (.*)$", complaint, re.MULTILINE)
         reason = said[1] if said else complaint.removeprefix("rg: ").splitlines()[0]
-        position = _marked(complaint, pattern)
+        position = _find_marks(complaint, pattern)
     if reason.startswith(_ODD_BRACKET):
         odd = _odd_bracket(pattern)
         position = position if odd is None else odd
     return reason, None if position is None else min(max(0, position), len(pattern))
 
 
-def _marked(complaint: str, pattern: str) -> int | None:
+def _find_marks(complaint: str, pattern: str) -> int | None:
     """Return the place `rg` puts its signs below; of several (a name given twice) the last."""
     line = _CARETS.search(complaint)
     if line is None:

@@ -32,8 +32,8 @@ from surehand.files.paths import open_strict
 from surehand.search import ripgrep
 from surehand.search.walk import Judge, Walk, order, rg_may_walk, walk_options
 
-HELD: Final = 400
-"""Files held open for one run of `rg`; a process may often have no more than 1,024."""
+MAX_OPEN_FILES: Final = 400
+"""Files open for one run of `rg`; a process often gets only 1,024 descriptors."""
 LARGE: Final = 1 << 20
 """Bytes from which on it pays to look closer at a file's beginning before it is searched."""
 CHUNK: Final = 1 << 16
@@ -94,8 +94,8 @@ def has_monstrous_line(fd: int, size: int) -> bool:
     return any(b"\n" not in os.pread(fd, LARGE, place) for place in places)
 
 
-class Held:
-    """Files held open for `rg`, under the names it is given; large binary files are left out, like what is no file."""
+class OpenFiles:
+    """Regular files opened beneath the search root, passed to `rg` as /proc/self/fd/N; no large binary ones."""
 
     def __init__(self, root: Root, files: Sequence[bytes]) -> None:
         self.files: dict[bytes, bytes] = {}
@@ -109,7 +109,7 @@ class Held:
             self.close()
             raise
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> OpenFiles:
         return self
 
     def __exit__(
@@ -253,7 +253,7 @@ class Search:
             self._root.close()
 
     def _lines(self, need: int) -> list[Line]:
-        walker = self._wanted()
+        walker = self._list_wanted()
         first = list(islice(walker, SMALL + 1))
         if len(first) <= SMALL:
             return self._lines_of(first, need)
@@ -266,16 +266,16 @@ class Search:
         return self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
 
     def _counts(self, need: int) -> list[tuple[bytes, int]]:
-        walker = self._wanted()
+        walker = self._list_wanted()
         first = list(islice(walker, SMALL + 1))
         if len(first) <= SMALL:
-            return self._counted(first)[:need]
-        found = self._probe(first, walker, need, lambda files, _: self._counted(files))
+            return self._count_files(first)[:need]
+        found = self._probe(first, walker, need, lambda files, _: self._count_files(files))
         if found is not None:
             return found[:need]
         counted = self._counted_by_rg()
         if counted is None:
-            return self._counted([*first, *walker])[:need]
+            return self._count_files([*first, *walker])[:need]
         return list(islice(filter(self._is_there, counted), need))
 
     def _is_there(self, counted: tuple[bytes, int]) -> bool:
@@ -285,7 +285,7 @@ class Search:
             os.close(opened[0])
         return opened is not None
 
-    def _wanted(self) -> Iterator[bytes]:
+    def _list_wanted(self) -> Iterator[bytes]:
         for path, is_file in self.walk.files():
             if self.stop.wanted:
                 return
@@ -314,20 +314,20 @@ class Search:
     def _lines_of(self, files: Sequence[bytes], need: int, expected: Sequence[int] = ()) -> list[Line]:
         """Return the first `need` lines of files given in order, searched in parts that grow."""
         found: list[Line] = []
-        at, size = 0, max(PROBE, _files_for(expected, need)) if expected else HELD
+        at, size = 0, max(PROBE, _files_for(expected, need)) if expected else MAX_OPEN_FILES
         while at < len(files) and len(found) < need:
             part = files[at : at + size]
             if len(part) > PROBE and not expected:
-                counted = self._counted(part)
+                counted = self._count_files(part)
                 found += self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
             else:
-                for begin in range(0, len(part), HELD):
-                    found += self._lines_of_batch(part[begin : begin + HELD], need)
+                for begin in range(0, len(part), MAX_OPEN_FILES):
+                    found += self._lines_of_batch(part[begin : begin + MAX_OPEN_FILES], need)
             at, size = at + size, size * 4
         return found[:need]
 
     def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
-        with Held(self._root, files) as held:
+        with OpenFiles(self._root, files) as held:
             long = self._with_too_many_matches(held)
             others = [name for name in held.files if name not in long]
             try:
@@ -348,22 +348,22 @@ class Search:
                 del by_file[path]
         return [line for path in files for line in by_file.get(path, ())]
 
-    def _with_too_many_matches(self, held: Held) -> list[bytes]:
+    def _with_too_many_matches(self, held: OpenFiles) -> list[bytes]:
         """Return the names of files with lines of megabytes that hold more matches than `rg` can list."""
         long = held.monstrous()
         matches = dict(ripgrep.counts(self._run_on(long, held, COUNTING_MATCHES))) if long else {}
         return [name for name in long if matches.get(name, 0) > MATCHES_LISTED]
 
-    def _counted(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    def _count_files(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
         found: dict[bytes, int] = {}
-        for begin in range(0, len(files), HELD):
-            with Held(self._root, files[begin : begin + HELD]) as held:
+        for begin in range(0, len(files), MAX_OPEN_FILES):
+            with OpenFiles(self._root, files[begin : begin + MAX_OPEN_FILES]) as held:
                 run = self._run_on(held.files, held, COUNTING)
                 counted = ((held.files[name], number) for name, number in ripgrep.counts(run))
                 found |= {path: number for path, number in counted if not held.is_binary(path)}
         return [(path, found[path]) for path in files if path in found]
 
-    def _run_on(self, names: Collection[bytes], held: Held, options: Sequence[str]) -> Iterator[bytes]:
+    def _run_on(self, names: Collection[bytes], held: OpenFiles, options: Sequence[str]) -> Iterator[bytes]:
         return self.run([*options, "--", *names], held=tuple(held.fds.values())) if names else iter(())
 
     def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
@@ -422,7 +422,7 @@ def _files_for(expected: Sequence[int], need: int) -> int:
     return len(expected)
 
 
-def _by_file(held: Held, messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> dict[bytes, list[Line]]:
+def _by_file(held: OpenFiles, messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> dict[bytes, list[Line]]:
     """Return the lines of each file; files that turn out to be binary are left out."""
     by_file: dict[bytes, list[Line]] = {}
     path = b""

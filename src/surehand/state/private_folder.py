@@ -42,7 +42,7 @@ class PrivateFolder:
             try:
                 os.mkdir(path, 0o700)
                 os.mkdir(os.path.join(path, TRIALS), 0o700)
-                return cls(path, _locked(path))
+                return cls(path, _make_locked(path))
             except FileExistsError:
                 continue
             except OSError as problem:
@@ -66,7 +66,7 @@ def _base() -> str:
     return wanted if os.path.isdir(wanted) and os.access(wanted, os.W_OK | os.X_OK) else os.path.realpath("/tmp")
 
 
-def _locked(path: str) -> int:
+def _make_locked(path: str) -> int:
     """Make the folder that is locked; it has its name only once it is, so that nobody takes it for abandoned."""
     made, place = os.path.join(path, _UNLOCKED), os.path.join(path, SCRATCH)
     os.mkdir(made, 0o700)

@@ -103,7 +103,7 @@ class WebAddress:
     @property
     def ip(self) -> IPAddress | None:
         """The address the host spells, if it is no name."""
-        return _spelled(self.host)
+        return _parse_odd_ip(self.host)
 
     def same_site(self, other: WebAddress) -> bool:
         """Return whether `other` is the same host at the same port, or its secure form."""
@@ -119,13 +119,13 @@ def read_url(url: str) -> WebAddress:
         raise _invalid(f"the URL is {len(url)} characters long (at most {MAX_URL_CHARS})")
     found = _URL.fullmatch(url)
     if found is None:
-        raise _invalid(f"{_shown(url)} is not a URL", "Give the whole address, such as https://example.com/page.")
+        raise _invalid(f"{_shorten(url)} is not a URL", "Give the whole address, such as https://example.com/page.")
     scheme = found["scheme"].lower()
     if scheme not in PORTS:
         raise _invalid(f"{scheme}: addresses cannot be opened", "Only http and https are supported.")
     parts = _AUTHORITY.fullmatch(found["rest"])
     if parts is None:
-        raise _invalid(f"{_shown(url)} has no host", f"Write it as {scheme}://host/path.")
+        raise _invalid(f"{_shorten(url)} has no host", f"Write it as {scheme}://host/path.")
     if "@" in parts["authority"]:
         raise _invalid(
             "the URL carries a user name or password", "Remove everything between // and @ in the host part."
@@ -148,7 +148,7 @@ def normal_host(host: str) -> str:
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
         return str(_v4(host))
     if len(host) > 253 or not _NAME.fullmatch(host):
-        raise _invalid(f"{_shown(host)} is not a host name")
+        raise _invalid(f"{_shorten(host)} is not a host name")
     return host
 
 
@@ -165,7 +165,7 @@ def literal_problem(url: str, allowed_hosts: Iterable[str] = ()) -> str | None:
     if is_allowed(address, loopback, allowed_hosts):
         return None
     if (ip := address.ip) is not None:
-        found = address_problem(ip) or _tunnelled(ip)
+        found = address_problem(ip) or _tunnel_problem(ip)
         return found and f"{address.host} is not a public address ({found})"
     found = _local_name(address.host)
     return found and f"{address.host} is not a public host ({found})"
@@ -174,12 +174,12 @@ def literal_problem(url: str, allowed_hosts: Iterable[str] = ()) -> str | None:
 def address_problem(ip: IPAddress) -> str | None:
     """Return what kind of non-public address `ip` is, or None for a public one. Embedded IPv4 is unwrapped."""
     if isinstance(ip, ipaddress.IPv6Address):
-        if found := _listed(ip):
+        if found := _special_range(ip):
             return found
-        if (inner := _embedded(ip)) is not None:
+        if (inner := _embedded_ipv4(ip)) is not None:
             return address_problem(inner)
         return None if ip in _PUBLIC_V6 else "reserved"
-    return _listed(ip)
+    return _special_range(ip)
 
 
 def is_allowed(address: WebAddress, resolved: Iterable[IPAddress], allowed_hosts: Iterable[str]) -> bool:
@@ -221,7 +221,7 @@ def _host_and_port(authority: str, default: int) -> tuple[str, int]:
         raise _invalid(f"the host part of the URL contains {found[0]!a}")
     parts = _HOST_PORT.fullmatch(authority)
     if parts is None or not (parts["v6"] or parts["name"]):
-        raise _invalid(f"{_shown(authority)} is not a host" if authority else "the URL has no host")
+        raise _invalid(f"{_shorten(authority)} is not a host" if authority else "the URL has no host")
     port = int(parts["port"]) if parts["port"] else default
     if not 0 < port < 65536:
         raise _invalid(f"{port} is not a port (1 to 65535)")
@@ -231,10 +231,10 @@ def _host_and_port(authority: str, default: int) -> tuple[str, int]:
 def _rebuilt(scheme: str, host: str, port: int, path: str, query: str) -> str:
     shown = f"[{host}]" if ":" in host else host
     where = shown if port == PORTS[scheme] else f"{shown}:{port}"
-    return f"{scheme}://{where}{_escaped(path or '/')}{_escaped(query)}"
+    return f"{scheme}://{where}{_percent_encode(path or '/')}{_percent_encode(query)}"
 
 
-def _escaped(text: str) -> str:
+def _percent_encode(text: str) -> str:
     """Return `text` with what does not belong into a URL percent-encoded; what is encoded already stays as it is."""
     return quote(text, safe=_SAFE_IN_URL, errors="surrogatepass")
 
@@ -245,21 +245,21 @@ def _ascii(host: str) -> str:
     try:
         return idna.encode(host, uts46=True, transitional=False).decode("ascii")
     except (idna.IDNAError, UnicodeError):
-        raise _invalid(f"{_shown(host)} is not a host name") from None
+        raise _invalid(f"{_shorten(host)} is not a host name") from None
 
 
 def _v4(host: str) -> ipaddress.IPv4Address:
     """Return the address that `host` spells the way the C library reads it: 1 to 4 parts, decimal, octal or hex."""
     parts = host.split(".")
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
-        raise _invalid(f"{_shown(host)} is not an address")
+        raise _invalid(f"{_shorten(host)} is not an address")
     try:
         numbers = [_number(part) for part in parts]
     except ValueError:
-        raise _invalid(f"{_shown(host)} is not an address") from None
+        raise _invalid(f"{_shorten(host)} is not an address") from None
     *leading, last = numbers
     if any(number > 255 for number in leading) or last >= 256 ** (4 - len(leading)):
-        raise _invalid(f"{_shown(host)} is not an address")
+        raise _invalid(f"{_shorten(host)} is not an address")
     value = sum(number << (24 - 8 * at) for at, number in enumerate(leading)) + last
     return ipaddress.IPv4Address(value)
 
@@ -276,7 +276,7 @@ def _v6(host: str) -> ipaddress.IPv6Address:
     try:
         return ipaddress.IPv6Address(host if "%" not in host else "")  # a zone only makes sense for link-local ones
     except ValueError:
-        raise _invalid(f"{_shown(host)} is not an address") from None
+        raise _invalid(f"{_shorten(host)} is not an address") from None
 
 
 def _v6_text(ip: ipaddress.IPv6Address) -> str:
@@ -286,18 +286,18 @@ def _v6_text(ip: ipaddress.IPv6Address) -> str:
     return f"::ffff:{int(inner) >> 16:x}:{int(inner) & 0xFFFF:x}"
 
 
-def _spelled(host: str) -> IPAddress | None:
+def _parse_odd_ip(host: str) -> IPAddress | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
 
 
-def _listed(ip: IPAddress) -> str | None:
+def _special_range(ip: IPAddress) -> str | None:
     return next((why for net, why in _NETWORKS if net.version == ip.version and ip in net), None)
 
 
-def _embedded(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _embedded_ipv4(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     bits = int(ip)
     isatap = (bits >> 32) & 0xFFFF_FFFF in (0x0000_5EFE, 0x0200_5EFE)
     if isatap or any(ip in net for net in _EMBEDDING):
@@ -305,9 +305,9 @@ def _embedded(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return None
 
 
-def _tunnelled(ip: IPAddress) -> str | None:
+def _tunnel_problem(ip: IPAddress) -> str | None:
     """Return why an address written into a URL is refused though what it embeds is public: nobody writes it so."""
-    if isinstance(ip, ipaddress.IPv6Address) and _embedded(ip) is not None:
+    if isinstance(ip, ipaddress.IPv6Address) and _embedded_ipv4(ip) is not None:
         return "an IPv4 address wrapped in IPv6"
     return None
 
@@ -323,7 +323,7 @@ def _owns(tail: str) -> bool:
     return tail in ("localhost", "localdomain", "local", "internal", "home.arpa", "svc")
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return ascii(text if len(text) <= 100 else text[:97] + "...")
 
 

@@ -48,18 +48,18 @@ def decode(body: bytes, content_type: str = "", *, cut: bool = False) -> str:
     """Return the text of a body; never fails. With `cut` a character that is cut off at the end is dropped."""
     for mark, name in _MARKS:
         if body.startswith(mark):
-            return _decoded(body[len(mark) :], name, cut)
-    declared = _declared(body, content_type)
+            return _decode_as(body[len(mark) :], name, cut)
+    declared = _find_declared(body, content_type)
     if declared and declared != "cp1252" and (text := _strictly(body, declared, cut)) is not None:
         return text
     if b"\x1b$" in body and (text := _strictly(body, "iso2022_jp", cut)) is not None:  # plain ASCII to the eye
         return text
     if (text := _strictly(body, "utf-8", cut)) is not None:  # also where a server says latin-1 to everything
         return text
-    return _decoded(body, declared or _guessed(body), cut)
+    return _decode_as(body, declared or _guess_encoding(body), cut)
 
 
-def _declared(body: bytes, content_type: str) -> str | None:
+def _find_declared(body: bytes, content_type: str) -> str | None:
     if (found := _IN_HEADER.search(content_type)) and (name := _codec(found[1])):
         return name
     head = body[:_HEAD_BYTES]
@@ -80,7 +80,7 @@ def _codec(label: str) -> str | None:
     return name if name in _KNOWN else None
 
 
-def _guessed(body: bytes) -> str:
+def _guess_encoding(body: bytes) -> str:
     """Return the likeliest encoding, from the parts of the page that have more than ASCII in them."""
     import charset_normalizer
 
@@ -106,10 +106,10 @@ def _sample(body: bytes) -> bytes:
 
 def _strictly(body: bytes, name: str, cut: bool) -> str | None:
     try:
-        return _decoded(body, name, cut, "strict")
+        return _decode_as(body, name, cut, "strict")
     except UnicodeError:
         return None
 
 
-def _decoded(body: bytes, name: str, cut: bool, errors: str = "replace") -> str:
+def _decode_as(body: bytes, name: str, cut: bool, errors: str = "replace") -> str:
     return codecs.getincrementaldecoder(name)(errors).decode(body, final=not cut)

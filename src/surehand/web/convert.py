@@ -47,7 +47,7 @@ class Converter:
         data = text.encode("utf-8", "replace")
         simpler: Kind = "words" if kind == "html" else "text"
         async with self._one_at_a_time:
-            found = await self._tried(kind, data, base_url) or await self._tried(simpler, data, base_url)
+            found = await self._try_child(kind, data, base_url) or await self._try_child(simpler, data, base_url)
         return found or Page("", "", rough=True)
 
     async def close(self) -> None:
@@ -64,12 +64,12 @@ class Converter:
             child.kill()
             await child.wait()
 
-    async def _tried(self, kind: Kind, data: bytes, base_url: str) -> Page | None:
+    async def _try_child(self, kind: Kind, data: bytes, base_url: str) -> Page | None:
         """Return what the child makes of the text, or None when it died of it or took too long."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 child = await self._ready()
-                page, last = await _asked(child, {"kind": kind, "base_url": base_url, "bytes": len(data)}, data)
+                page, last = await _ask_child(child, {"kind": kind, "base_url": base_url, "bytes": len(data)}, data)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
             await self.close()
             return None
@@ -96,7 +96,7 @@ class Converter:
         return self._child
 
 
-async def _asked(child: asyncio.subprocess.Process, head: dict[str, Any], data: bytes) -> tuple[Page, bool]:
+async def _ask_child(child: asyncio.subprocess.Process, head: dict[str, Any], data: bytes) -> tuple[Page, bool]:
     """Return the child's answer, and whether it was its last."""
     assert child.stdin is not None
     assert child.stdout is not None

@@ -77,9 +77,9 @@ async def document(reply: Reply, converter: Converter) -> Document:
         case "empty":
             return replace(made, notes=(*made.notes, "The answer is empty."))
         case "binary":
-            return replace(made, text=_named(made, found))
+            return replace(made, text=_name_of(made, found))
         case "image" | "pdf":
-            return await asyncio.to_thread(_shown, made, reply)
+            return await asyncio.to_thread(_show_document, made, reply)
         case _:
             return await _read(made, reply, converter)
 
@@ -134,7 +134,7 @@ def _notes(reply: Reply, cut: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _named(made: Document, found: Found) -> str:
+def _name_of(made: Document, found: Found) -> str:
     size = f"{made.size:,} bytes" if made.size is not None else "of unknown size"
     what = found.format if found.kind == "binary" and found.format else "file"
     return f"This is a {what} ({made.content_type or found.mime}, {size}); it cannot be shown as text."
@@ -155,7 +155,7 @@ async def _read(made: Document, reply: Reply, converter: Converter) -> Document:
     return replace(made, title=page.title, text=page.text, notes=tuple(notes))
 
 
-def _shown(made: Document, reply: Reply) -> Document:
+def _show_document(made: Document, reply: Reply) -> Document:
     if reply.cut:
         size = f"{reply.size:,} bytes, " if reply.size else ""
         raise ToolFailure(

@@ -148,7 +148,7 @@ async def get(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
 
     try:
         async with asyncio.timeout(wish.timeout_s):
-            return await _followed(address, reach, wish)
+            return await _follow_redirects(address, reach, wish)
     except TimeoutError:
         raise ToolFailure(
             f"{address.url} did not answer completely within {wish.timeout_s:g} s",
@@ -156,10 +156,10 @@ async def get(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
             hint="Try again with a longer timeout (at most 120 s), or use another source.",
         ) from None
     except httpx2.HTTPError as problem:
-        raise _failed(address, problem) from problem
+        raise _failure_error(address, problem) from problem
 
 
-async def _followed(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
+async def _follow_redirects(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
     hops: list[str] = []
     first = address
     while True:
@@ -199,12 +199,12 @@ async def _one(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
     tls = await asyncio.to_thread(_tls) if address.scheme == "https" else _no_tls()
     headers = {**_HEADERS, **wish.headers, "Host": httpx2.URL(address.url).netloc.decode("ascii")}
     async with httpx2.AsyncClient(trust_env=False, proxy=reach.proxy, verify=tls, timeout=wish.timeout_s) as client:
-        response = await _opened(client, address, places, headers)
+        response = await _open_response(client, address, places, headers)
         async with aclosing(response):
             return await _read(response, address, wish)
 
 
-async def _opened(
+async def _open_response(
     client: httpx2.AsyncClient, address: WebAddress, places: Sequence[str], headers: Mapping[str, str]
 ) -> httpx2.Response:
     """Return the response of the first place that takes the connection."""
@@ -238,11 +238,11 @@ async def _places(address: WebAddress, reach: Reach) -> list[str]:
         found = ()
     if not found and reach.proxy is None:
         raise ToolFailure(f"no address was found for {address.host}", hint="Check the spelling of the host.")
-    judged = _judged(address, [each.partition("%")[0] for each in found], reach)
+    judged = _judge_addresses(address, [each.partition("%")[0] for each in found], reach)
     return judged if reach.proxy is None else [address.host]
 
 
-def _judged(address: WebAddress, found: list[str], reach: Reach) -> list[str]:
+def _judge_addresses(address: WebAddress, found: list[str], reach: Reach) -> list[str]:
     """Return `found` if all of it is public, or what of it the user has opened; otherwise refuse."""
     problems = {each: problem for each in found if (problem := address_problem(ip_address(each)))}
     if not problems or is_allowed(address, (), reach.allowed_hosts):
@@ -250,13 +250,13 @@ def _judged(address: WebAddress, found: list[str], reach: Reach) -> list[str]:
     opened = [each for each in problems if is_allowed(address, [ip_address(each)], reach.allowed_hosts)]
     if not opened:
         place, problem = next(iter(problems.items()))
-        raise _refused(f"{address.host} leads to {place}, which is not a public address ({problem})")
+        raise _refusal_error(f"{address.host} leads to {place}, which is not a public address ({problem})")
     return opened
 
 
 def _judge_text(address: WebAddress, reach: Reach) -> None:
     if problem := literal_problem(address.url, reach.allowed_hosts):
-        raise _refused(problem)
+        raise _refusal_error(problem)
 
 
 async def _read(response: httpx2.Response, address: WebAddress, wish: Wish) -> Reply:
@@ -323,11 +323,11 @@ def _no_tls() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _refused(problem: str) -> ToolFailure:
+def _refusal_error(problem: str) -> ToolFailure:
     return ToolFailure(problem, code="permission_denied", hint=_OPEN_IT)
 
 
-def _failed(address: WebAddress, problem: Any) -> ToolFailure:
+def _failure_error(address: WebAddress, problem: Any) -> ToolFailure:
     import httpx2
 
     where = f"{address.host}:{address.port}"
@@ -460,14 +460,14 @@ class Unpacker:
             yield chunk
             return
         while chunk:
-            piece = self._unpacked(chunk)
+            piece = self._unpack_piece(chunk)
             chunk = self._stream.unconsumed_tail
             if self._stream.eof:
                 chunk = self._next_member()
             if piece:
                 yield piece
 
-    def _unpacked(self, chunk: bytes) -> bytes:
+    def _unpack_piece(self, chunk: bytes) -> bytes:
         try:
             piece = self._stream.decompress(chunk, PIECE_BYTES)
         except zlib.error as problem:

@@ -67,10 +67,10 @@ class Page:
 
 def html_page(html: str, base_url: str = "") -> Page:
     """Return the readable text of a page; links are made absolute when `base_url` is given."""
-    html = _prepared(html)
-    text = _converted(html, base_url, everything=False)
+    html = _prepare_html(html)
+    text = _convert_html(html, base_url, everything=False)
     if not text.strip():  # a page that shows itself only by a script, or that is one menu
-        text = _converted(html, base_url, everything=True)
+        text = _convert_html(html, base_url, everything=True)
     text = _SCRIPT_LINK.sub("]()", text)
     return Page(title_of(html), text[:TEXT_CHARS].strip())
 
@@ -114,7 +114,7 @@ def is_quick(html: str) -> bool:
     return effort_us <= _QUICK_US and rows * cells <= _QUICK_CELLS
 
 
-def _prepared(html: str) -> str:
+def _prepare_html(html: str) -> str:
     """Return the page as the converter takes it well. Every look at a megabyte costs, so there are few."""
     html = _CUSTOM_END.sub(r"\g<0> ", html.replace("\0", ""))
     folded = html.encode("utf-8", "replace").lower()  # bytes fold faster than characters
@@ -158,7 +158,7 @@ def _tag_round(html: str, start: int, end: int) -> str:
     return html[opening : closing + 1]
 
 
-def _converted(html: str, base_url: str, *, everything: bool) -> str:
+def _convert_html(html: str, base_url: str, *, everything: bool) -> str:
     from html_to_markdown import convert
 
     return convert(html, _options(base_url, everything)).content or ""

@@ -94,11 +94,11 @@ class Applying:
         }
         for why, says in reasons.items():
             if paths := [each.path for each in self.differences if says(each)]:
-                raise _refused(f"{_listed(paths)}: {why}", paths)
+                raise _refusal(f"{_list_some(paths)}: {why}", paths)
         if len(self.differences) > MOST_PATHS:
-            raise _refused(f"it changed more than {MOST_PATHS:,} paths", [])
+            raise _refusal(f"it changed more than {MOST_PATHS:,} paths", [])
         if sum(each.before.size for each in self.differences) > MOST_BYTES:
-            raise _refused(f"it would change or delete more than {MOST_BYTES >> 20:,} MB", [])
+            raise _refusal(f"it would change or delete more than {MOST_BYTES >> 20:,} MB", [])
 
     def _content(self, history: History) -> Callable[[str], Data | None]:
         def content(digest: str) -> Data | None:
@@ -123,20 +123,20 @@ class Applying:
         """Raise ToolFailure, with a diff, when a path was changed by somebody else since the trial began."""
         during = [each for each in self.differences if each.disturbed]
         since = [each for each in steps.standing() if each.changed or _other_mode(each)]
-        added = self._added()
+        added = self._find_added()
         if not during and not since and not added:
             return
         names = {each.place: each.path for each in self.differences}
         paths = [*(each.path for each in during), *(names[each.step.path] for each in since), *added]
         diff = render(during) + "".join(_diff(each, self._content(steps.history)) for each in since)
         raise ToolFailure(
-            f"not applied: {_listed(paths)} changed since the trial began\n{diff}".rstrip("\n"),
+            f"not applied: {_list_some(paths)} changed since the trial began\n{diff}".rstrip("\n"),
             code="precondition_failed",
             hint="Nothing was changed. Try the command again, or run it for real.",
             details={"paths": paths, "diff": diff},
         )
 
-    def _added(self) -> list[str]:
+    def _find_added(self) -> list[str]:
         """Return what came to stand in folders that would go."""
         known = {each.place for each in self.differences}
         found: list[str] = []
@@ -180,12 +180,12 @@ def _data(side: Side) -> Data:
         os.close(descriptor)
 
 
-def _listed(paths: Sequence[str], most: int = 5) -> str:
+def _list_some(paths: Sequence[str], most: int = 5) -> str:
     shown = ", ".join(paths[:most])
     return f"{shown} and {len(paths) - most} more" if len(paths) > most else shown
 
 
-def _refused(why: str, paths: Sequence[str]) -> ToolFailure:
+def _refusal(why: str, paths: Sequence[str]) -> ToolFailure:
     return ToolFailure(
         f"the trial cannot be applied: {why}",
         code="precondition_failed",

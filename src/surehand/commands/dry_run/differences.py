@@ -165,17 +165,17 @@ def open_up(folder: str) -> dict[str, int]:
 
 def read_bytes(path: str) -> bytes:
     """Return the bytes of a file, no link followed."""
-    with open(_opened(path), "rb") as file:
+    with open(_open_for_reading(path), "rb") as file:
         return file.read()
 
 
-def _opened(path: str) -> int:
+def _open_for_reading(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _digest(path: str) -> str:
     hasher = hashlib.sha256()
-    with open(_opened(path), "rb", buffering=0) as file:
+    with open(_open_for_reading(path), "rb", buffering=0) as file:
         while block := file.read(_BLOCK):
             hasher.update(block)
     return hasher.hexdigest()

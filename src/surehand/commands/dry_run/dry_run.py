@@ -94,7 +94,7 @@ async def prepared(shells: Shells, name: str) -> Place:
     if launcher is not None and not shells.no_layers and probe.abilities().overlay:
         return Place(await asyncio.to_thread(Layers.make, folder, workspace, _others(launcher)), launcher)
     if launcher is not None:
-        return Place(await _copied(folder, workspace, _others(launcher)), launcher)
+        return Place(await _copy_workspace(folder, workspace, _others(launcher)), launcher)
     if not probe.abilities().enough:
         why = probe.abilities().why_not or "this system can contain nothing"
         raise ToolFailure(
@@ -105,8 +105,8 @@ async def prepared(shells: Shells, name: str) -> Place:
     # Not in the session's private temp, where its commands write: with Landlock alone nothing in that can be hidden.
     own = PrivateFolder.make()
     try:
-        copy = await _copied(os.path.join(own.path, TRIALS, name), workspace)
-        return Place(copy, await _confined(shells, copy), own)
+        copy = await _copy_workspace(os.path.join(own.path, TRIALS, name), workspace)
+        return Place(copy, await _start_confined(shells, copy), own)
     except BaseException:
         await asyncio.to_thread(own.remove)
         raise
@@ -130,7 +130,7 @@ def _others(launcher: Launcher) -> list[str]:
     return [path for path in plan.writable if path != plan.workspace and not inside(path, [plan.private_dir])]
 
 
-async def _copied(folder: str, workspace: str, frozen: Sequence[str] = ()) -> TreeCopy:
+async def _copy_workspace(folder: str, workspace: str, frozen: Sequence[str] = ()) -> TreeCopy:
     """Copy the workspace in a thread, which ends soon when nobody waits for it any more."""
     stop = threading.Event()
     work = asyncio.ensure_future(
@@ -146,7 +146,7 @@ async def _copied(folder: str, workspace: str, frozen: Sequence[str] = ()) -> Tr
         raise
 
 
-async def _confined(shells: Shells, copy: TreeCopy) -> Launcher:
+async def _start_confined(shells: Shells, copy: TreeCopy) -> Launcher:
     """Start a launcher whose commands may write the copy and nothing else."""
     plan = replace(shells.closed_plan(namespaces=False), writable=(copy.copy, copy.temp), network=False)
     try:

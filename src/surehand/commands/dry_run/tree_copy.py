@@ -127,7 +127,7 @@ class TreeCopy:
 
 def copy_tree(source: str, target: str, limits: Limits, stopped: Callable[[], bool]) -> None:
     """Copy a tree with its links, modes and times; raise ToolFailure when it is too large or `stopped` says so."""
-    entries = _measured(source, limits)
+    entries = _measure_tree(source, limits)
     os.mkdir(target, 0o700)
     folders = [("", os.stat(source))]
     for path, status in entries:
@@ -146,7 +146,7 @@ def copy_tree(source: str, target: str, limits: Limits, stopped: Callable[[], bo
         _keep(os.path.join(target, path), status)
 
 
-def _measured(source: str, limits: Limits) -> list[tuple[str, os.stat_result]]:
+def _measure_tree(source: str, limits: Limits) -> list[tuple[str, os.stat_result]]:
     """Return everything in a tree, folders before what is in them; refuse one beyond the limits before any copy."""
     found: list[tuple[str, os.stat_result]] = []
     total, waiting = 0, [""]

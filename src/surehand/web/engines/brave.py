@@ -20,10 +20,10 @@ def brave(key: str, url: str = URL) -> Engine:
         headers = {"Accept": "application/json", "X-Subscription-Token": key}
         return Ask(url, parameters, headers)
 
-    return Engine("brave", ask, read_json("brave", _picked), _PER_PAGE, dict.fromkeys((401, 403, 422), _REFUSED))
+    return Engine("brave", ask, read_json("brave", _pick_results), _PER_PAGE, dict.fromkeys((401, 403, 422), _REFUSED))
 
 
-def _picked(answer: dict[str, Any]) -> list[Found]:
+def _pick_results(answer: dict[str, Any]) -> list[Found]:
     web: dict[str, Any] = answer.get("web") or {}
     rows: list[dict[str, Any]] = web.get("results") or []
     return [Found(words_of(row["title"]), row["url"], words_of(row.get("description") or ""), "brave") for row in rows]

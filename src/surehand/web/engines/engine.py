@@ -73,7 +73,7 @@ async def search(engine: Engine, query: str, count: int, reach: Reach, timeout_s
     reach = replace(reach, allowed_hosts=(*reach.allowed_hosts, *engine.opens))
     found: dict[str, Found] = {}
     for page in range(MAX_PAGES):
-        results = engine.read(await _asked(engine, query, count, page, reach, timeout_s))
+        results = engine.read(await _ask_engine(engine, query, count, page, reach, timeout_s))
         web = (each for each in results if each.url.startswith(("http://", "https://")))
         new = {each.url: each for each in web if each.url not in found}
         found |= new
@@ -82,7 +82,7 @@ async def search(engine: Engine, query: str, count: int, reach: Reach, timeout_s
     return list(found.values())[:count]
 
 
-async def _asked(engine: Engine, query: str, count: int, page: int, reach: Reach, timeout_s: float) -> Reply:
+async def _ask_engine(engine: Engine, query: str, count: int, page: int, reach: Reach, timeout_s: float) -> Reply:
     ask = engine.ask(query, count, page)
     try:
         reply = await get(read_url(ask.sent), reach, Wish(timeout_s=timeout_s, headers=ask.headers))
@@ -93,18 +93,18 @@ async def _asked(engine: Engine, query: str, count: int, page: int, reach: Reach
         message = f"{engine.name} could not be asked: {message}"
         raise ToolFailure(message, code=failure.code, hint=failure.hint) from None
     if not reply.ok:
-        raise _refused(engine, reply)
+        raise _refusal_error(engine, reply)
     return reply
 
 
-def _refused(engine: Engine, reply: Reply) -> ToolFailure:
+def _refusal_error(engine: Engine, reply: Reply) -> ToolFailure:
     wait = next((f" It says when to come back: {reply.headers[name]}." for name in _WAITS if name in reply.headers), "")
     if reply.status == 429:
         return ToolFailure(
             f"{engine.name} limits how often it may be asked (HTTP 429).{wait}", hint="Wait before the next search."
         )
     meaning = engine.refusals.get(reply.status, "")
-    said = _said(reply)
+    said = _read_error_text(reply)
     return ToolFailure(
         f"{engine.name} refused the search (HTTP {reply.status} {reply.reason}){': ' + said if said else ''}",
         hint=meaning,
@@ -112,7 +112,7 @@ def _refused(engine: Engine, reply: Reply) -> ToolFailure:
     )
 
 
-def _said(reply: Reply) -> str:
+def _read_error_text(reply: Reply) -> str:
     """Return the message in an error's JSON, whatever the service calls it; other bodies say little on a line."""
     try:
         data: Any = json.loads(reply.body)

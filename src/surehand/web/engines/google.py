@@ -24,9 +24,9 @@ def google(key: str, engine_id: str, url: str = URL) -> Engine:
         parameters = {"q": query, "cx": engine_id, "num": str(number), "start": str(start + 1)}
         return Ask(url, parameters, {"Accept": "application/json"}, secret={"key": key})
 
-    return Engine("google", ask, read_json("google", _picked), _PER_PAGE, _REFUSALS)
+    return Engine("google", ask, read_json("google", _pick_results), _PER_PAGE, _REFUSALS)
 
 
-def _picked(answer: dict[str, Any]) -> list[Found]:
+def _pick_results(answer: dict[str, Any]) -> list[Found]:
     rows: list[dict[str, Any]] = answer.get("items") or []
     return [Found(words_of(row["title"]), row["link"], words_of(row.get("snippet") or ""), "google") for row in rows]

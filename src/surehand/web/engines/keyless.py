@@ -48,11 +48,11 @@ def _read(reply: Reply) -> list[Found]:
     if not links and not _NOTHING.search(html):
         raise ToolFailure("DuckDuckGo answered in a form that is not known", hint="Set up another search engine.")
     ends = [*(link.start() for link in links[1:]), len(html)]
-    found = [_found(link, html[link.end() : end][:_PART_CHARS]) for link, end in zip(links, ends, strict=False)]
+    found = [_read_result(link, html[link.end() : end][:_PART_CHARS]) for link, end in zip(links, ends, strict=False)]
     return [each for each in found if each.url]
 
 
-def _found(link: re.Match[str], rest: str) -> Found:
+def _read_result(link: re.Match[str], rest: str) -> Found:
     snippet = _SNIPPET.search(rest)
     return Found(words_of(link[2]), _target(unescape(link[1])), words_of(snippet[2]) if snippet else "", "duckduckgo")
 

@@ -27,19 +27,19 @@ def searxng(base_url: str) -> Engine:
         parameters = {"q": query, "format": "json", "pageno": str(page + 1)}
         return Ask(f"{base}/search", parameters, {"Accept": "application/json"})
 
-    return Engine("searxng", ask, read_json("searxng", _picked), 1, _REFUSALS, opens=(f"{host}:{port}",))
+    return Engine("searxng", ask, read_json("searxng", _pick_results), 1, _REFUSALS, opens=(f"{host}:{port}",))
 
 
-def _picked(answer: dict[str, Any]) -> list[Found]:
+def _pick_results(answer: dict[str, Any]) -> list[Found]:
     rows: list[dict[str, Any]] = answer["results"]
     silent: list[list[str]] = answer.get("unresponsive_engines") or []
     if not rows and silent:
         names = ", ".join(" ".join(each) for each in silent)
         raise ToolFailure(f"none of the engines behind searxng answered: {names[:300]}", hint="Try again later.")
-    return [_found(row) for row in rows]
+    return [_read_row(row) for row in rows]
 
 
-def _found(row: dict[str, Any]) -> Found:
+def _read_row(row: dict[str, Any]) -> Found:
     engines: list[str] = row.get("engines") or [row.get("engine") or ""]
     source = ", ".join(each for each in engines if each)
     return Found(
