@@ -522,7 +522,7 @@ class Elsewhere(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_error(405)
 
-    def log_message(self, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
