@@ -1,4 +1,4 @@
-"""Numbers with their nouns."""
+"""`counted`: a number with its noun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call does to the world, stated as facts before it runs.
+"""Effects: what a call does to the world, stated as facts before it runs.
 
 A tool states effects; the policy judges them. Paths are absolute but not yet resolved (links and `..` are the
 policy's to follow, so that both the name given and the place it leads to are judged).

@@ -1,4 +1,4 @@
-"""This Python, started again as a child with an environment of its own."""
+"""The interpreter: this Python, started again as a child with an environment of its own."""
 
 from __future__ import annotations
 

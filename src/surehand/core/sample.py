@@ -1,4 +1,4 @@
-"""The smallest arguments that a schema takes: an example for whoever sent wrong ones."""
+"""Sample arguments: the smallest that a schema takes, an example for whoever sent wrong ones."""
 
 from __future__ import annotations
 

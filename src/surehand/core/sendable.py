@@ -1,4 +1,4 @@
-"""Data as a provider's client can send it: a byte that is no text has no place in UTF-8."""
+"""Sendable data, as a provider's client takes it: a byte that is no text has no place in UTF-8."""
 
 from __future__ import annotations
 

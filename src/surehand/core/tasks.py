@@ -1,4 +1,4 @@
-"""The board: to-dos, background commands and agents of one session, seen alike.
+"""Tasks on one board: to-dos, background commands and agents of one session, seen alike.
 
 A to-do moves by being told to; what runs moves by itself, and can be listened to and stopped.
 """

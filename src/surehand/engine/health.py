@@ -1,4 +1,4 @@
-"""Are the tools well? On demand, on an interval, and as the way back for a tool the circuit breaker took out.
+"""Health of the tools: checked on demand, on an interval, and as the way back for a tool the circuit breaker took out.
 
 A tool without a health check of its own is healthy as long as it is registered and not disabled by hand. A check that
 takes too long counts as an error of that check and holds up nobody else.

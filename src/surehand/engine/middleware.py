@@ -1,4 +1,4 @@
-"""What may stand between a checked call and its handler, and in which order: extensions, cache, retries, history.
+"""Middleware between a checked call and its handler, in this order: extensions, cache, retries, history.
 
 Layers are chosen once per tool. A tool that needs none of them pays for none.
 """

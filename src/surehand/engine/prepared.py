@@ -1,4 +1,4 @@
-"""What the executor and its middleware say to each other: a call that may run, and who looks on."""
+"""A prepared call, as the executor and its middleware hand it on: checked, permitted, and who looks on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a tool ready: initialised on its first use, brought back when the circuit breaker took it out."""
+"""Readiness of a tool: initialised on its first use, brought back when the circuit breaker took it out."""
 
 from __future__ import annotations
 

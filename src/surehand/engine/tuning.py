@@ -1,4 +1,4 @@
-"""Advice from what was measured: three pure functions, and a tuner that follows them when it is switched on.
+"""Tuning by what was measured: three pure functions, and a tuner that follows them when it is switched on.
 
 - timeout: max(1.5 x p95, 3 x average, 5 s)
 - concurrency: one less above 10% of calls that waited, one more under 1%

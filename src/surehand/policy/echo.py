@@ -1,4 +1,4 @@
-"""Whether a terminal shows what is typed: not while something else is written there, but for a question."""
+"""Echo: whether a terminal shows what is typed, not while something else is written there, but for a question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verdict in words: what was judged, every rule that had a say with its place, and what decided."""
+"""Explain a verdict in words: what was judged, every rule that had a say with its place, and what decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the rules in force come from: the user's settings, the project's file, the command line.
+"""Sources of the rules in force: the user's settings, the project's file, the command line.
 
 The settings say which rules hold; the files say on which line each stands. A project's file may only narrow: its allow
 rules never count, its deny and ask rules count always, trusted or not.

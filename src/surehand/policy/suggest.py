@@ -1,4 +1,4 @@
-"""The narrowest sensible rules that would answer a question for good: `Bash(git commit:*)`, never plain `Bash`."""
+"""Suggest the narrowest rules that would answer a question for good: `Bash(git commit:*)`, never plain `Bash`."""
 
 from __future__ import annotations
 

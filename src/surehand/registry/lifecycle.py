@@ -1,4 +1,4 @@
-"""The life of a tool: its state, the moves that are legal, and the record of every move.
+"""The lifecycle of a tool: its state, the moves that are legal, and the record of every move.
 
 The table below is the whole truth; everything else only keeps it. A tool that runs several calls at once is
 `executing` until the last of them ends, and a tool whose name is taken away while calls run drains first.

@@ -1,4 +1,4 @@
-"""Tools from elsewhere: installed packages, module paths, and folders of Python files that may change while we run.
+"""Loading tools from elsewhere: installed packages, module paths, and folders of Python files that may change.
 
 A source is a name and the tools it gave. Loading it again puts the new tools in the place of the old ones, all or
 nothing: a file that does not load leaves the old tools and one clear error.

@@ -1,4 +1,4 @@
-"""What tools need of each other: `Grep`, `Grep>=1.2,<2`, `pkg.search ~=1.0`.
+"""Resolve what tools need of each other: `Grep`, `Grep>=1.2,<2`, `pkg.search ~=1.0`.
 
 A requirement names a tool (or an alias) and, where it matters, a range of versions as Python packages write them.
 """

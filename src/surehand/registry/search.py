@@ -1,4 +1,4 @@
-"""Finding a tool by what it does: ranked, forgiving of typos, in any language.
+"""Search for a tool by what it does: ranked, forgiving of typos, in any language.
 
 The index is built with the first search and again when tools changed. It keeps, for each word and each field, the
 tools that have it; a search walks the shortest of these lists and never more than a few thousand entries, so ten
