@@ -317,7 +317,7 @@ def test_room_is_made_within_a_question_whose_calls_alone_are_too_much() -> None
     for n in range(20):
         messages.append(Message("assistant", "", (ToolCall("Write", long, f"c{n}", "model"),)))
         messages.append(Message("tool", results=(ToolResult(output="ok"),)))
-    made, said = Room().compacted(messages, "", [], 8000)
+    made, said = Room().compact(messages, "", [], 8000)
     assert "dropped the 1" in said
     assert len(json.dumps([message.to_dict() for message in made])) < 8000 * 4
     assert made[0] is messages[0]
@@ -329,11 +329,11 @@ def test_the_oldest_questions_go_with_all_that_belongs_to_them() -> None:
     messages: list[Message] = []
     for n in range(10):
         messages += [Message("user", f"question {n} " + "x" * 4000), Message("assistant", f"answer {n}")]
-    made, said = Room().compacted(messages, "", [], 8000)
+    made, said = Room().compact(messages, "", [], 8000)
     assert "oldest exchanges" in said
     assert made == messages[len(messages) - len(made) :]
     assert made[0].role == "user"
-    assert Room().compacted(made, "", [], 8000) == (made, "")
+    assert Room().compact(made, "", [], 8000) == (made, "")
 
 
 def test_usage_adds_up_and_messages_survive_json() -> None:

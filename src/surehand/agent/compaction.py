@@ -35,7 +35,7 @@ class Room:
     def __init__(self) -> None:
         self._measured: dict[int, tuple[object, int]] = {}  # with what was measured, so that no other takes its place
 
-    def compacted(
+    def compact(
         self, messages: list[Message], system: str, tools: Sequence[ToolInfo], window: int
     ) -> tuple[list[Message], str]:
         """Return messages that fit, and what was dropped in words (empty when nothing was)."""
@@ -50,14 +50,14 @@ class Room:
         for position, message in enumerate(made[: max(0, len(made) - KEPT_MESSAGES)]):
             if size <= room:
                 break
-            made[position], emptied = _emptied(message)
+            made[position], emptied = _empty_results(message)
             results += emptied
             size += self._all([made[position]]) - self._all([message])
         while size > room and len(made) > KEPT_MESSAGES and (oldest := _oldest(made)):
             size -= self._all(made[oldest])
             del made[oldest]
             exchanges += 1
-        return (made, _told(results, exchanges, before - size)) if results or exchanges else (messages, "")
+        return (made, _format_dropped(results, exchanges, before - size)) if results or exchanges else (messages, "")
 
     def _all(self, messages: Sequence[Message]) -> int:
         return sum(self._size(message, _characters) for message in messages)
@@ -69,7 +69,7 @@ class Room:
         return known[1]
 
 
-def _told(results: int, exchanges: int, freed: int) -> str:
+def _format_dropped(results: int, exchanges: int, freed: int) -> str:
     dropped = [f"the text of {counted(results, 'old tool result')}"] if results else []
     dropped += [f"the {counted(exchanges, 'oldest exchange')}"] if exchanges else []
     return f"made room in the conversation: dropped {' and '.join(dropped)}; about {freed // _TOKEN:,} tokens"
@@ -88,7 +88,7 @@ def _characters(message: Message) -> int:
     return size
 
 
-def _emptied(message: Message) -> tuple[Message, int]:
+def _empty_results(message: Message) -> tuple[Message, int]:
     """Return a message without the text of its results, and how many of them lost it."""
     results = tuple(map(_without_text, message.results))
     changed = sum(new is not old for new, old in zip(results, message.results, strict=True))

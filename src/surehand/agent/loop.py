@@ -65,7 +65,7 @@ class Limits:
             return None
         return ((usage.total - usage.output_tokens) * self.prices[0] + usage.output_tokens * self.prices[1]) / 1e6
 
-    def reached(self, outcome: Outcome, elapsed_s: float) -> str | None:
+    def find_reached(self, outcome: Outcome, elapsed_s: float) -> str | None:
         """Return which limit an answer has met before its next turn; what its sub-agents spend counts."""
         if outcome.turns >= self.turns:
             return "turn_limit"
@@ -173,7 +173,7 @@ class Loop:
     async def _take_turns(self, outcome: Outcome) -> None:
         started = monotonic()
         while True:
-            if reached := self.limits.reached(outcome, monotonic() - started):
+            if reached := self.limits.find_reached(outcome, monotonic() - started):
                 outcome.stop = reached
                 return
             turn = await self._turn()
@@ -210,7 +210,7 @@ class Loop:
 
     async def _turn(self) -> Turn:
         tools = self.selection.active_tools() if self.selection is not None else []
-        self.messages, dropped = self._room.compacted(self.messages, self.system, tools, self.model.context_tokens)
+        self.messages, dropped = self._room.compact(self.messages, self.system, tools, self.model.context_tokens)
         if dropped:
             self.session.emit("note", message=dropped)
         request = ModelRequest(self.system, tuple(self.messages), tools, self.limits.max_tokens)

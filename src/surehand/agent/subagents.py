@@ -210,11 +210,11 @@ class Subagents:
 
     def _in_background(self, agent: Agent) -> ToolResult:
         assert agent.task is not None
-        agent.task.add_done_callback(lambda task: self._ended(agent, task))
+        agent.task.add_done_callback(lambda task: self._tell_end(agent, task))
         text = f"{agent.id} works in the background. You get a notice when it ends; TaskStop ends it."
         return ToolResult(data={"task_id": agent.id, "agent_id": agent.id, "status": "in_progress"}, output=text)
 
-    def _ended(self, agent: Agent, task: asyncio.Task[ToolResult]) -> None:
+    def _tell_end(self, agent: Agent, task: asyncio.Task[ToolResult]) -> None:
         if task.cancelled():
             agent.state = "cancelled"
             said = "was stopped"
