@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from surehand.cli import render
+from surehand.core.counted import counted
 from surehand.core.errors import SurehandError
 from surehand.core.frozen import field, frozen
 from surehand.core.names import split_full_name
@@ -87,7 +88,7 @@ def settings(options: Namespace) -> Section:
         Check(
             "files and variables",
             True,
-            f"{render.counted(len(loaded.origins), 'value')} set; `surehand config show` lists them",
+            f"{counted(len(loaded.origins), 'value')} set; `surehand config show` lists them",
         ),
         Check("left out", not ignored, ignored or "nothing", "`surehand trust` lets a folder's own settings count."),
         _check_state(),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from surehand.cli import render
+from surehand.core.counted import counted
 
 _RECORDED = ("source", "parent", "ok", "error", "verdict", "rules")
 _SAYING = ("args", "text", "message", "reason", "path", "title")
@@ -135,7 +136,7 @@ def _line(event: dict[str, Any]) -> str:
     what = event.get("tool") or event.get("workspace") or ""
     rest = next((event[key] for key in _SAYING if event.get(key)), "")
     if kind == "gap":
-        rest = f"{render.counted(event['lost'], 'event')} lost: read faster, or follow less"
+        rest = f"{counted(event['lost'], 'event')} lost: read faster, or follow less"
     session = str(event.get("session_id", "")).removeprefix("session_")[-12:]
     words = f"{at}  {session}  {_WORDS.get(kind, kind)}  {what}  {rest}"
     return render.shortened(visible(words, lines=False), render.columns() - 1)

@@ -200,11 +200,6 @@ def _padded(text: str, columns: int) -> str:
     return text + " " * (columns - width(text))
 
 
-def counted(number: int, word: str) -> str:
-    """Return a number of things: `1 call`, `2 calls`."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
 def columns() -> int:
     """Return the width of the terminal."""
     import shutil

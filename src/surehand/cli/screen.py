@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.cli import blocks, render
 from surehand.cli.markdown import MarkdownStream
+from surehand.core.counted import counted
 from surehand.files.sanitize import visible
 from surehand.policy.echo import set_echo
 
@@ -83,7 +84,7 @@ class Screen:
             self._stop()
             if outcome.stop == "empty":
                 self._write(self._dim("(the model said nothing)"))
-            calls = f" · {render.counted(len(outcome.calls), 'call')}" if outcome.calls else ""
+            calls = f" · {counted(len(outcome.calls), 'call')}" if outcome.calls else ""
             took = blocks.took_words(monotonic() - self._since)
             if self._live:
                 spent = outcome.spent.usage.total
@@ -238,4 +239,4 @@ def _told(event: Event) -> str:
     agent = f"{data['subagent_id']} ({visible(str(data.get('description') or data.get('profile') or ''))})"
     if event.kind == "subagent_start":
         return f"{agent} begins: {render.shortened(visible(str(data['prompt'])), 60)}"
-    return f"{agent} is {data['state']}: {render.counted(data['tool_calls'], 'call')}, {data['tokens']:,} tokens"
+    return f"{agent} is {data['state']}: {counted(data['tool_calls'], 'call')}, {data['tokens']:,} tokens"

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render
+from surehand.core.counted import counted
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
@@ -121,7 +122,7 @@ class _Guide:
         for each in text[:lines] if left > 1 else text:
             render.line(f"     {each}".rstrip())
         if left > 1:
-            render.line(f"     ... {render.counted(left, 'more line')}")
+            render.line(f"     ... {counted(left, 'more line')}")
 
 
 def _bytes(guide: _Guide, name: str) -> bytes:
@@ -244,7 +245,7 @@ async def _measured(guide: _Guide) -> None:
     guide.step("Everything was measured and recorded")
     for each in guide.app.metrics.all()[:4]:
         run = each.execution
-        render.line(f"     {each.tool:<10} {render.counted(run.total_calls, 'call')}, {run.failed_calls} failed")
+        render.line(f"     {each.tool:<10} {counted(run.total_calls, 'call')}, {run.failed_calls} failed")
     render.line("     in a folder of yours, `surehand audit show`, `surehand log` and `surehand stats` tell the rest")
 
 
