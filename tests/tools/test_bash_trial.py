@@ -500,7 +500,7 @@ AS_SOMEBODY = """
 import asyncio, json, os, sys
 from dataclasses import replace
 from pathlib import Path
-from tests.tools.changing import COMMANDS, furnish, snapshot
+from changing import COMMANDS, furnish, snapshot
 from surehand.sandbox import probe
 from surehand.policy.approvals import Nobody
 from surehand.testing import scratch_app
