@@ -18,6 +18,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 from surehand.core.tasks import Status as BoardStatus
 from surehand.sandbox.client import Ended, Run
+from surehand.tools.bash_command import BashArgs, command_of, describe, journal_of
 from surehand.tools.settling import Settling
 from surehand.tools.tasks import BOARD
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from surehand.core.session import Session
     from surehand.history.command_changes import Recorded
     from surehand.sandbox.plan import Plan
-    from surehand.tools.bash import BashArgs
 
 Status = Literal["running", "done", "failed", "cancelled", "timeout"]
 _ON_THE_BOARD: Final[dict[Status, BoardStatus]] = {
@@ -161,8 +161,6 @@ class BackgroundTasks:
 
     async def start(self, args: BashArgs, ctx: ToolContext) -> BackgroundTask:
         """Start a command and return at once."""
-        from surehand.tools.bash import command_of, journal_of
-
         shells = self._session.keep(SHELLS)
         shells.stand_in(ctx.cwd)
         launcher = await shells.launcher()
@@ -183,9 +181,7 @@ class BackgroundTasks:
     async def _wait(
         self, task: BackgroundTask, args: BashArgs, ctx: ToolContext, plan: Plan, journal: str | None
     ) -> Ended:
-        from surehand.tools.bash import described
-
-        settling = Settling("Bash", described(args), plan, plan.still_absent(), journal)
+        settling = Settling("Bash", describe(args), plan, plan.still_absent(), journal)
         try:
             return await task.run.finish(args.timeout / 1000)
         finally:

@@ -16,7 +16,7 @@ from surehand.core.tool import Preview
 from surehand.files.protected_paths import inside
 from surehand.git.kept import is_hook
 from surehand.sandbox.client import Ended
-from surehand.tools.bash import BashArgs, command_of, time_s, understood
+from surehand.tools.bash_command import BashArgs, command_of, time_s, understand_call
 from surehand.tools.bash_result import Call, Outcome, Printed, result
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def tried(args: BashArgs, ctx: ToolContext) -> Preview:
     """Return output, exit code and the diff of every file a command would change; its `trial` makes that real."""
     shells = ctx.session.keep(SHELLS)
     shells.stand_in(ctx.cwd)
-    printed = Printed.of(ctx, shells, understood(args, ctx))
+    printed = Printed.of(ctx, shells, understand_call(args, ctx))
     try:
         place, ended = await _ran(args, ctx, shells, printed)
     finally:
@@ -156,7 +156,7 @@ class Tried:
         return applying.apply(session.keep(HISTORY), who)
 
     def _result(self, recorded: Recorded | None) -> ToolResult:
-        call = Call(understood(self._args, self._ctx), self._place.launcher, time_s(self._args, self._ctx))
+        call = Call(understand_call(self._args, self._ctx), self._place.launcher, time_s(self._args, self._ctx))
         note = f"applied from a dry run, {_counted(self._changes, 'changed')}; the command did not run again"
         done = result(self._ctx, call, self._printed, Outcome(self._ended, note), recorded)
         data = {**done.data, "diff": self._diff, "applied_from_trial": self.id}
