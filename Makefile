@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow seeds check house bench conformance docs clean
+.PHONY: help setup run test coverage test-slow seeds check house bench conformance docs clean
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ run: $(STAMP) ## the tour: the product working, step by step
 	@$(BIN)/surehand tour
 
 test: $(STAMP) ## the ordinary tests
+	$(BIN)/python -m pytest -n 2
+
+coverage: $(STAMP) ## the ordinary tests, with the lines they reach counted (about twice as long)
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
 
 test-slow: $(STAMP) ## the long ones: fuzz, soak, faults
