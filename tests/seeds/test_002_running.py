@@ -65,7 +65,7 @@ STATES: tuple[State, ...] = get_args(State)
 @pytest.mark.parametrize(("before", "after"), [pair for pair in product(WAYS, STATES) if pair[1] != "registered"])
 def test_the_state_diagram(before: State, after: State) -> None:
     life = Lifecycle()
-    life.registered("t")
+    life.register("t")
     for step in WAYS[before]:
         life.move("t", step)
     draining = before in ("executing", "initializing") and after == "unregistered"
@@ -110,7 +110,7 @@ async def test_a_tool_lives_through_the_diagram() -> None:
 @pytest.mark.spec("LIFE-2")
 def test_moves_are_recorded_and_told_and_may_be_refused() -> None:
     life, told = Lifecycle(), list[Transition]()
-    life.registered("t")
+    life.register("t")
     life.listen(told.append)
     stop = life.before(lambda move: "not today" if move.after == "disabled" else None)
     with pytest.raises(IllegalTransition, match="not today"):
