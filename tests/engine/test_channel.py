@@ -78,6 +78,7 @@ async def test_a_session_that_runs_is_followed_from_hello_to_its_end(tmp_path: P
     assert sockets() == []
 
 
+@pytest.mark.slow  # waits for a follower within seconds, which a busy machine takes
 async def test_one_who_comes_later_is_greeted_and_sees_what_happens_from_then_on(tmp_path: Path) -> None:
     async with Surehand(tmp_path, session="one", tools=[look]) as app:
         await app.call("look", {"text": "before"})

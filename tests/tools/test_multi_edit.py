@@ -122,6 +122,7 @@ def replace_many(bench: Workbench, codec: str, text: str, new: str, count: int) 
     assert path.read_bytes() == wanted
 
 
+@pytest.mark.slow  # a ratio of times, which a busy machine bends
 @pytest.mark.parametrize(
     ("codec", "text", "new"),
     [
