@@ -140,6 +140,7 @@ def test_work_grows_with_the_number_of_matches_not_with_its_square(
     assert growth(lambda count: replace_many(bench, codec, text, new, count), 2000) < 9  # a square makes it 16
 
 
+@pytest.mark.slow  # a ratio of times, which a busy machine bends
 def test_work_grows_with_the_number_of_edits_that_are_folded() -> None:
     def fold(count: int) -> list[Splice]:
         return fold_rounds([[Splice(4 * at, 4 * at + 1, b"xy")] for at in range(count)])
