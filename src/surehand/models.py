@@ -11,7 +11,7 @@ from surehand.core.settings import Settings
 from surehand.providers.table import COMPATIBLE, PROVIDERS, WITH_KEYS, provider_of
 from surehand.state import keys
 
-_SET_UP: Final = "Set one up with `surehand auth set anthropic`, or see docs/models.md for local models."
+_SET_UP: Final = "Set one up with `surehand auth set anthropic`, or see `surehand help models` for local models."
 
 
 @frozen

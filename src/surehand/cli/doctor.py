@@ -147,7 +147,7 @@ def web(options: Namespace) -> Section:
 
     status = web_status(_load_settings(options).web)
     engine = status["search_engine"]
-    search = engine or "not set up; docs/web.md says how"
+    search = engine or "not set up; `surehand help web` says how"
     if engine and status["search_problem"]:
         search = f"{engine} is not set up: {status['search_problem']}"
     opened = ", ".join(status["opened_hosts"]) or "none"

@@ -43,10 +43,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("surehand.cli.doctor", "say what works here and what does not"),
     "completion": ("surehand.cli.completion", "print shell completion"),
     "tour": ("surehand.cli.tour", "see the product working, step by step"),
+    "demo": ("surehand.cli.demo", "make a small folder to try things on"),
+    "help": ("surehand.cli.help", "show a page of the documentation"),
 }
 
 _WITH_VALUE = {"--cwd": "cwd", "--session": "session", "--mode": "mode", "--allow": "allow"}
-_ANYWHERE = ("completion", "tour", "events")
+_ANYWHERE = ("completion", "tour", "events", "help")
 """Commands that need no workspace."""
 MODES = ("default", "accept-edits", "plan", "bypass")
 
@@ -118,7 +120,7 @@ def _place_hint(problem: OSError) -> str:
 
 
 def _run(shared: SimpleNamespace, rest: list[str]) -> int:
-    if not rest or rest[0] in ("-h", "--help", "help"):
+    if not rest or rest[0] in ("-h", "--help"):
         sys.stdout.write(help_text())
         return 0
     if rest[0] in ("--version", "-V"):

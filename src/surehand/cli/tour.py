@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render
+from surehand.cli.demo import write_demo
 from surehand.core.counted import counted
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def run(options: Namespace) -> int:
         os.mkdir(workspace)
         # The tour's state is its own: it must neither see nor touch the user's.
         os.environ["SUREHAND_HOME"] = os.path.join(scratch, "state")
-        _fill(workspace)
+        write_demo(workspace)
         render.line("A tour of Surehand, on a folder made for it: no network, no key, and nothing is left behind.")
         failed = session.run(_walk(workspace))
     render.line()
@@ -58,7 +59,7 @@ def _next() -> str:
     """Return what to try next, as it can be typed here."""
     program = _program()
     lines = [f"  {program} {words}\n      {about}" for words, about in _NEXT]
-    return "\n".join(["That was the tour. What next:", *lines, "docs/concepts.md has the whole in one minute."])
+    return "\n".join(["That was the tour. What next:", *lines, "`surehand help concepts` has the whole in one minute."])
 
 
 def _program() -> str:
@@ -76,19 +77,6 @@ def _program() -> str:
     except OSError:  # the current folder is gone
         return beside
     return beside if here.startswith("..") else here
-
-
-def _fill(workspace: str) -> None:
-    files = {
-        "app.py": "def greet(name):\n    # TODO: be friendlier\n    return 'Hello ' + name\n",
-        "notes.txt": "first line\r\nsecond line\r\n",
-        ".env": "API_KEY=do-not-show\n",
-        ".gitignore": "*.log\n",
-        "debug.log": "noise\n",
-    }
-    for name, content in files.items():
-        with open(os.path.join(workspace, name), "w", encoding="utf-8", newline="") as file:
-            file.write(content)
 
 
 class _Guide:

@@ -97,7 +97,7 @@ class Channel:
         if (handler := self._session.requests.get(want)) is None:
             if want == "board":  # a session without tasks has not even made its board
                 return peer.answer(self._facts() | {"tasks": []})
-            return peer.answer({"error": f"there is no request {want!r}", "hint": "docs/events.md lists them."})
+            return peer.answer({"error": f"there is no request {want!r}", "hint": "`surehand help events` lists them."})
         return local_rpc.run_in(self._loop, lambda: handler(request), peer)
 
     def _facts(self) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""`surehand help TOPIC`: show a page of the documentation in the terminal; the pages are part of the package."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+
+from surehand.cli import render
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="a page, or a command; all pages when left out")
+
+
+def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
+    from surehand.cli import main
+
+    if options.topic is None:
+        pages = _list_pages()
+        text = main.help_text() + "\nPages, shown by `surehand help PAGE`:\n\n" + _table(pages)
+        return _put(options, {"pages": pages}, text)
+    name = options.topic.removesuffix(".md").removeprefix("docs/").lower()
+    if (path := _find_page(name)) is None:
+        if name in main.COMMANDS:
+            return main.main([name, "--help"])
+        raise main.Usage(f"there is no page {options.topic!r}{_suggest(name)}", "`surehand help` lists the pages.")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    return _put(options, {"page": name, "text": text}, _style(text))
+
+
+def _put(options: Namespace, data: object, text: str) -> int:
+    """Print text also into a pipe, where people put a pager; JSON only when asked for."""
+    if options.json:
+        render.json_line(data)
+    else:
+        render.line(text.rstrip("\n"))
+    return 0
+
+
+def _directories() -> list[str]:
+    """Return where pages may lie: in an installed package beside the code, in a checkout in its `docs`."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [os.path.join(here, "docs"), os.path.join(os.path.dirname(os.path.dirname(here)), "docs")]
+
+
+def _find_page(name: str) -> str | None:
+    if not name.replace("-", "").replace("_", "").isalnum():  # a page's name, never a path
+        return None
+    found = (os.path.join(directory, f"{name}.md") for directory in _directories())
+    return next((path for path in found if os.path.isfile(path)), None)
+
+
+def _list_pages() -> dict[str, str]:
+    """Return every page with its title."""
+    pages: dict[str, str] = {}
+    for directory in filter(os.path.isdir, _directories()):
+        for name in sorted(os.listdir(directory)):
+            if name.endswith(".md"):
+                with open(os.path.join(directory, name), encoding="utf-8") as file:
+                    pages.setdefault(name.removesuffix(".md"), file.readline().lstrip("# ").strip())
+    return pages
+
+
+def _table(pages: dict[str, str]) -> str:
+    from surehand.cli.layout import two_columns
+
+    return two_columns(list(pages.items()), 15)
+
+
+def _style(text: str) -> str:
+    from surehand.cli.markdown import MarkdownStream
+
+    stream = MarkdownStream()
+    return stream.feed(text) + stream.end()
+
+
+def _suggest(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [*_list_pages()], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
