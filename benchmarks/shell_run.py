@@ -21,8 +21,8 @@ from surehand.commands.environment import cleaned
 from surehand.commands.output import STDOUT_LIMIT, Stream
 from surehand.commands.persistent_shell import ShellWithMemory
 from surehand.core.settings import SandboxSettings
-from surehand.sandbox import probe
-from surehand.sandbox.client import Command, Launcher
+from surehand.sandbox.linux import probe
+from surehand.sandbox.linux.client import Command, Launcher
 from surehand.sandbox.plan import closed_plan, open_plan
 
 FLOOD = "seq 1 12500000"  # 100 MB
@@ -159,7 +159,7 @@ class Bench:
         await run.finish()
 
     async def _until_many(self, pid: int) -> None:
-        from surehand.sandbox.launcher import tree
+        from surehand.sandbox.linux.launcher import tree
 
         while len(tree.descendants(pid)) < 50:
             await asyncio.sleep(0.001)

@@ -12,7 +12,7 @@ import pytest
 from surehand.core.call import ToolResult
 from surehand.core.settings import Settings
 from surehand.policy import trust
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 
 SUGGESTS = frozenset(
     {

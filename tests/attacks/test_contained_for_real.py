@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from surehand.core.settings import Settings
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(

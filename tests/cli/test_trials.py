@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.pty_terminal import Terminal
 
-from surehand.sandbox.probe import abilities
+from surehand.sandbox.linux.probe import abilities
 
 pytestmark = pytest.mark.skipif(not abilities().enough, reason=f"nothing can be tried here: {abilities().why_not}")
 

@@ -19,7 +19,7 @@ from tests.tools.workbench import Workbench, failure
 
 from surehand import Settings, Surehand
 from surehand.core.settings import HistorySettings
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.testing import Says, scratch_app
 
 pytestmark = pytest.mark.skipif(not probe.abilities().seccomp, reason="commands cannot be followed here")

@@ -21,7 +21,7 @@ from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
 from surehand.core.session import Session
 from surehand.core.settings import SandboxSettings, Settings
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.sandbox.records import Record, records, started_at
 from surehand.tools.bash import BASH
 
@@ -94,7 +94,7 @@ async def run_away(workspace: Path, mode: str, *, cancel: bool) -> str:
 async def test_nothing_is_alive_after_a_time_out_or_a_cancellation(
     tmp_path: Path, mode: str, cancel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.sandbox.client.Run.stop.__defaults__", (0.2,))
+    monkeypatch.setattr("surehand.sandbox.linux.client.Run.stop.__defaults__", (0.2,))
     await run_away(tmp_path, mode, cancel=cancel)
 
 
@@ -104,7 +104,7 @@ async def test_nothing_is_alive_after_a_time_out_or_a_cancellation(
 async def test_nothing_is_alive_a_hundred_times_out_of_a_hundred(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehand.sandbox.client.Run.stop.__defaults__", (0.2,))
+    monkeypatch.setattr("surehand.sandbox.linux.client.Run.stop.__defaults__", (0.2,))
     for number in range(100):
         await run_away(tmp_path, mode, cancel=number % 2 == 0)
 
@@ -112,7 +112,7 @@ async def test_nothing_is_alive_a_hundred_times_out_of_a_hundred(
 RUNNER = """
 import asyncio, sys
 from pathlib import Path
-from surehand.sandbox.command_run import Run
+from surehand.sandbox.linux.command_run import Run
 from tests.faults.test_processes import run_away
 
 async def main(workspace, mode, times):

@@ -10,7 +10,7 @@ import pytest
 from surehand import Surehand
 from surehand.core.call import ToolResult
 from surehand.core.settings import Settings
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(not probe.abilities().namespaces, reason="secrets are covered with namespaces alone")

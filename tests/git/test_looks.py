@@ -12,7 +12,7 @@ from tests.users import USERS, somebody
 from surehand import Surehand
 from surehand.core.call import ToolResult
 from surehand.core.settings import Mode
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 
 

@@ -12,7 +12,7 @@ from surehand.commands.own_git import OwnGit
 from surehand.core.errors import ToolFailure
 from surehand.git import worktrees
 from surehand.providers.scripted import ScriptedModel
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.testing import Says, scratch_app
 
 

@@ -345,7 +345,7 @@ def test_many_processes_remember_without_losing_a_rule(tmp_path: Path) -> None:
 
 
 async def test_a_command_can_be_tried_from_the_question_before_it_is_answered(tmp_path: Path) -> None:
-    from surehand.sandbox.probe import abilities
+    from surehand.sandbox.linux.probe import abilities
     from surehand.testing import scratch_app
 
     if not abilities().enough:
@@ -368,7 +368,7 @@ async def test_a_command_can_be_tried_from_the_question_before_it_is_answered(tm
 
 async def test_settings_may_want_a_class_of_commands_tried_before_every_question(tmp_path: Path) -> None:
     from surehand import Settings
-    from surehand.sandbox.probe import abilities
+    from surehand.sandbox.linux.probe import abilities
     from surehand.testing import Says, scratch_app
 
     if not abilities().enough:

@@ -12,7 +12,7 @@ import pytest
 
 from surehand import Surehand
 from surehand.policy import trust
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 
 pytestmark = pytest.mark.skipif(not probe.available(), reason="no sandbox here")
 

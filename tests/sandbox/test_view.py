@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sandbox.test_sandbox import Box, furnished
+from tests.sandbox.linux.test_sandbox import Box, furnished
 from tests.users import USERS, somebody
 
 from surehand import Surehand
 from surehand.core.settings import Settings
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 
 BACKENDS = ["namespaces", "landlock"]

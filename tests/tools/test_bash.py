@@ -22,7 +22,7 @@ from surehand.core.events import Progress
 from surehand.core.session import Session
 from surehand.core.settings import SandboxSettings, Settings, ToolSettings
 from surehand.history.history import HISTORY
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.tools import background, tasks
 from surehand.tools.bash import BASH
 from surehand.tools.tasks import BOARD

@@ -12,7 +12,7 @@ import pytest
 from surehand import Event, Surehand
 from surehand.core.call import ToolResult
 from surehand.core.settings import Settings
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 from surehand.tools.background import BACKGROUND
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from surehand.core.settings import Settings
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 from surehand.tools.background import BACKGROUND
 

@@ -10,7 +10,8 @@ import pytest
 
 from surehand.app import Surehand
 from surehand.core.call import ToolResult
-from surehand.sandbox import denials, probe
+from surehand.sandbox import denials
+from surehand.sandbox.linux import probe
 from surehand.sandbox.plan import Plan
 from surehand.testing import scratch_app
 

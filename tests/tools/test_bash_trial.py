@@ -22,7 +22,7 @@ from surehand import Settings, Surehand
 from surehand.commands.session import SHELLS
 from surehand.core.events import Event
 from surehand.policy.approvals import Answer, Nobody, Question
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.testing import Says, scratch_app
 
 PLACES = ("layer", "copy", "copy beside")
@@ -501,7 +501,7 @@ import asyncio, json, os, sys
 from dataclasses import replace
 from pathlib import Path
 from changing import COMMANDS, furnish, snapshot
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.policy.approvals import Nobody
 from surehand.testing import scratch_app
 

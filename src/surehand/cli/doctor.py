@@ -223,7 +223,7 @@ _MEMORY: Final = {
 def sandbox(options: Namespace) -> Section:
     """Say what is set, what the system has, and which promises hold: each is put to the test in a scratch workspace."""
     from surehand import config
-    from surehand.sandbox import probe
+    from surehand.sandbox.linux import probe
 
     settings = config.load(options.cwd, trusted=False).settings
     abilities = probe.abilities()
@@ -264,7 +264,7 @@ def _check_attempt(attempt: Attempt, code: int, network: bool) -> Check:
 async def _try_all(settings: Any) -> tuple[dict[str, Any], list[int]]:
     from surehand.commands.session import SHELLS, in_force
     from surehand.core.session import Session
-    from surehand.sandbox.client import Command, bash
+    from surehand.sandbox.linux.client import Command, bash
 
     with tempfile.TemporaryDirectory(prefix="surehand-doctor-") as folder:
         os.mknod(os.path.join(folder, ".env"))

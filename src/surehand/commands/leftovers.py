@@ -13,7 +13,7 @@ from typing import Any
 
 from surehand.core.frozen import frozen
 from surehand.files.trees import remove_tree
-from surehand.sandbox.launcher import tree
+from surehand.sandbox.linux.launcher import tree
 from surehand.sandbox.records import Record, records, started_at
 from surehand.state.private_folder import abandoned
 

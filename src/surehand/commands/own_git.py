@@ -12,11 +12,11 @@ from surehand.commands.session import SHELLS, Shells
 from surehand.core.errors import ToolFailure
 from surehand.git.places import places_around
 from surehand.git.reads import OWN_VARIABLES, OWN_WORDS
-from surehand.sandbox.client import Command
+from surehand.sandbox.linux.client import Command
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
-    from surehand.sandbox.client import Launcher
+    from surehand.sandbox.linux.client import Launcher
 
 _TIMEOUT_S: Final = 60.0
 _MOST: Final = 4 << 20

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from surehand.commands.shell_state import TELLS, Memory
 from surehand.core.frozen import frozen
-from surehand.sandbox.client import Command, Ended, Feed, Launcher, LauncherFailure, Run, bash
-from surehand.sandbox.command_run import open_journal
+from surehand.sandbox.linux.client import Command, Ended, Feed, Launcher, LauncherFailure, Run, bash
+from surehand.sandbox.linux.command_run import open_journal
 
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 

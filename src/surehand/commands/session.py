@@ -18,8 +18,8 @@ from surehand.files.protected_paths import inside, secrets_at_top, unchanged
 from surehand.files.trees import drop_old
 from surehand.git.covered import prints_nothing, tracked_secrets
 from surehand.git.kept import git_dirs_touched, is_set_up
-from surehand.sandbox import probe
-from surehand.sandbox.client import Launcher, LauncherFailure
+from surehand.sandbox.linux import probe
+from surehand.sandbox.linux.client import Launcher, LauncherFailure
 from surehand.sandbox.plan import GIT_INFO, Plan, closed_plan, open_plan
 from surehand.state import locations
 from surehand.state.private_folder import TRIALS, PrivateFolder, clear_abandoned

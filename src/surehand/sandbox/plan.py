@@ -113,7 +113,7 @@ class Plan:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the plan as the launcher reads it."""
-        from surehand.sandbox import seccomp
+        from surehand.sandbox.linux import seccomp
 
         return {
             "workspace": self.workspace,

@@ -17,7 +17,7 @@ from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 from surehand.core.tasks import Status as BoardStatus
-from surehand.sandbox.client import Ended, Run
+from surehand.sandbox.linux.client import Ended, Run
 from surehand.tools.bash_command import BashArgs, command_of, describe, journal_of
 from surehand.tools.settling import Settling
 from surehand.tools.tasks import BOARD

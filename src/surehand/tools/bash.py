@@ -13,9 +13,9 @@ from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
 from surehand.files.protected_paths import inside
 from surehand.git.reads import ONLY_READS
-from surehand.sandbox import probe
-from surehand.sandbox.client import Launcher
-from surehand.sandbox.command_run import KILL_S, TERM_S
+from surehand.sandbox.linux import probe
+from surehand.sandbox.linux.client import Launcher
+from surehand.sandbox.linux.command_run import KILL_S, TERM_S
 from surehand.tools.bash_command import (
     BashArgs,
     command_names,

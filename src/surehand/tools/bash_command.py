@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.commands.session import SHELLS, Shells
 from surehand.core.args import Args, Field, unsaid
-from surehand.sandbox import probe
-from surehand.sandbox.client import LONG_ARGUMENT, Command, Launcher, bash
+from surehand.sandbox.linux import probe
+from surehand.sandbox.linux.client import LONG_ARGUMENT, Command, Launcher, bash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

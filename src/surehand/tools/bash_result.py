@@ -11,7 +11,7 @@ from surehand.commands.progress import Watcher
 from surehand.commands.session import Shells, in_force
 from surehand.core.call import ToolError, ToolResult, Undo
 from surehand.core.frozen import frozen
-from surehand.sandbox.client import Ended, Launcher
+from surehand.sandbox.linux.client import Ended, Launcher
 from surehand.shell.classes import head_share
 from surehand.tools.settling import KEPT_HINT, put_back_message
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from surehand.core.effects import Effect
     from surehand.core.session import Session
     from surehand.history.command_changes import Recorded
-    from surehand.sandbox.client import Ended, Launcher
+    from surehand.sandbox.linux.client import Ended, Launcher
     from surehand.sandbox.plan import Plan
 
 FOLDER: Final = "made_tools"
@@ -130,8 +130,8 @@ class Workshop:
         from surehand.commands.output import Stream
         from surehand.commands.session import SHELLS
         from surehand.history.words import Author
-        from surehand.sandbox import probe
-        from surehand.sandbox.client import Command
+        from surehand.sandbox.linux import probe
+        from surehand.sandbox.linux.client import Command
         from surehand.tools.settling import Settling
 
         shells = self._session.keep(SHELLS)
@@ -165,8 +165,8 @@ class Workshop:
     async def _reading(self) -> Launcher:
         """Return the launcher under which nothing but a private temp can be written."""
         from surehand.commands.session import SHELLS
-        from surehand.sandbox import probe
-        from surehand.sandbox.client import Launcher, LauncherFailure
+        from surehand.sandbox.linux import probe
+        from surehand.sandbox.linux.client import Launcher, LauncherFailure
 
         for launcher in self._launchers[-1:]:
             if not launcher.closed and launcher.plan.holds():
@@ -242,7 +242,7 @@ def tool_of(made: Made) -> Tool:
 
 def effects_of(version: Version, session: Session) -> list[Effect] | None:
     """Return what a version may do: read what its sandbox lets it read; what one changes nobody knows beforehand."""
-    from surehand.sandbox import probe
+    from surehand.sandbox.linux import probe
 
     if version.changes_files:
         return None

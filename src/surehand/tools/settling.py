@@ -12,7 +12,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.files.protected_paths import git_paths, inside
 from surehand.files.trees import remove_tree
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.sandbox.plan import take_out, trespasses
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from surehand.core.context import ToolContext
     from surehand.history.command_changes import Recorded
-    from surehand.sandbox.client import Ended
+    from surehand.sandbox.linux.client import Ended
     from surehand.sandbox.plan import Plan
 
 

@@ -25,8 +25,8 @@ from surehand.commands.session import Shells
 from surehand.core.errors import ToolFailure
 from surehand.files.protected_paths import inside
 from surehand.files.trees import remove_tree
-from surehand.sandbox import probe
-from surehand.sandbox.client import NO_LAYER, Command, Ended, Feed, Launcher, LauncherFailure
+from surehand.sandbox.linux import probe
+from surehand.sandbox.linux.client import NO_LAYER, Command, Ended, Feed, Launcher, LauncherFailure
 from surehand.state.private_folder import TRIALS, PrivateFolder
 
 _HINT: Final = "Without a trial, `surehand policy check` says which files and hosts it would touch."

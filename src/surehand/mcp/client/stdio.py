@@ -22,8 +22,8 @@ from surehand.core.session import Session
 from surehand.files.protected_paths import homes, inside
 from surehand.files.sanitize import visible
 from surehand.mcp.lines import LINE_LIMIT, Lines
-from surehand.sandbox.client import Launcher, bash
-from surehand.sandbox.command_run import Command
+from surehand.sandbox.linux.client import Launcher, bash
+from surehand.sandbox.linux.command_run import Command
 
 STDERR_KEPT: Final = 16 * 1024
 """Bytes of a server's stderr that are kept, the latest ones."""
@@ -130,7 +130,7 @@ def _dies_with_us() -> Callable[[], None] | None:
     """Return what a new process does so that it ends when we do, whatever ends us; None where that cannot be."""
     if sys.platform != "linux":
         return None
-    from surehand.sandbox.system import PR_SET_PDEATHSIG, prctl
+    from surehand.sandbox.linux.system import PR_SET_PDEATHSIG, prctl
 
     parent = os.getpid()
 

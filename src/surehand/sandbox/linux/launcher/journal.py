@@ -15,7 +15,7 @@ import marshal
 import os
 import stat
 
-from surehand.sandbox.seccomp import NUMBERS
+from surehand.sandbox.linux.seccomp import NUMBERS
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 
 if TYPE_CHECKING:
-    from surehand.sandbox.client import Seat
+    from surehand.sandbox.linux.client import Seat
     from surehand.sandbox.plan import Plan
 
 TERM_S: Final = 5.0

@@ -14,8 +14,8 @@ import pytest
 
 from surehand.commands.environment import cleaned, is_secret_name
 from surehand.core.settings import SandboxSettings
-from surehand.sandbox import probe
-from surehand.sandbox.client import Command, Ended, Launcher, LauncherFailure
+from surehand.sandbox.linux import probe
+from surehand.sandbox.linux.client import Command, Ended, Launcher, LauncherFailure
 from surehand.sandbox.plan import closed_plan, open_plan
 
 

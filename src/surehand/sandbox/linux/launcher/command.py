@@ -7,8 +7,8 @@ import fcntl
 import marshal
 import os
 
-from surehand.sandbox import landlock, limits, seccomp, system
-from surehand.sandbox.launcher import wire
+from surehand.sandbox.linux import landlock, limits, seccomp, system
+from surehand.sandbox.linux.launcher import wire
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import pytest
 from tests.users import USERS, User, somebody
 
 from surehand.files.protected_paths import homes
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 
 pytestmark = pytest.mark.skipif(
     not probe.abilities().namespaces, reason=f"no namespaces here: {probe.abilities().why_not}"
@@ -32,7 +32,7 @@ from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
 from surehand.core.session import Session
 from surehand.core.settings import Settings
-from surehand.sandbox import probe
+from surehand.sandbox.linux import probe
 from surehand.policy.policy import Policy
 from surehand.testing import scratch_app
 from surehand.tools.bash import BASH

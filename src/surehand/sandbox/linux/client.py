@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from surehand.core import interpreter
 from surehand.core.errors import ToolFailure
-from surehand.sandbox.command_run import KILL_S, TERM_S, Command, Ended, Feed, LauncherFailure, Run, in_memory
-from surehand.sandbox.launcher import wire
+from surehand.sandbox.linux.command_run import KILL_S, TERM_S, Command, Ended, Feed, LauncherFailure, Run, in_memory
+from surehand.sandbox.linux.launcher import wire
 from surehand.sandbox.plan import Plan
 
 __all__ = [

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent.parent / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 PROGRAM = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from surehand.sandbox import system
+from surehand.sandbox.linux import system
 try:
     system.clone(0x10000)  # CLONE_THREAD alone: refused
 except OSError as problem:

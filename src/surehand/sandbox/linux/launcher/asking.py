@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from surehand.sandbox.system import MACHINE
+from surehand.sandbox.linux.system import MACHINE
 
 _READS = {"x86_64": {0, 19}, "aarch64": {63, 65}}.get(MACHINE, set[int]())
 _WAITS = {"x86_64": {7, 23, 232, 270, 271, 281}, "aarch64": {22, 72, 73}}.get(MACHINE, set[int]())

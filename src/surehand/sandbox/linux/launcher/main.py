@@ -6,12 +6,12 @@ import os
 import select
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+sys.path.insert(0, os.path.abspath(__file__).removesuffix("/surehand/sandbox/linux/launcher/main.py"))
 
 import _socket
 
-from surehand.sandbox import landlock, namespaces, seccomp, system
-from surehand.sandbox.launcher import keeper, tree, wire
+from surehand.sandbox.linux import landlock, namespaces, seccomp, system
+from surehand.sandbox.linux.launcher import keeper, tree, wire
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:

@@ -7,5 +7,5 @@ neither. A seat serves one call: its keeper starts the command, waits, ends what
 keeper ends every process of the call, whatever it did to hide (`setsid`, double fork).
 
 These modules run as `python -I -S` and import almost nothing; the program's side of the talk is
-`surehand.sandbox.client`.
+`surehand.sandbox.linux.client`.
 """

@@ -45,7 +45,7 @@ def abilities() -> Abilities:
     """Return what can be expected here."""
     if sys.platform != "linux":
         return Abilities(why_not=f"{sys.platform} has no Landlock and no namespaces")
-    from surehand.sandbox import landlock, seccomp
+    from surehand.sandbox.linux import landlock, seccomp
 
     why_not = _failed[0] if _failed else _forbidden()
     return Abilities(

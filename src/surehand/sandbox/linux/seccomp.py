@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-from surehand.sandbox.system import MACHINE, syscall
+from surehand.sandbox.linux.system import MACHINE, syscall
 
 _ALLOW = 0x7FFF0000
 _NOTIFY = 0x7FC00000

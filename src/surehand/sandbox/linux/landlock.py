@@ -5,7 +5,7 @@ Where no mounts can hide what is not to be read, it gives up those reads the sam
 
 import os
 
-from surehand.sandbox.system import syscall
+from surehand.sandbox.linux.system import syscall
 
 # Access rights by the version of the interface that brought them.
 _WRITES_V1 = 0b1_1111_1111_0010  # write file, remove and make of every kind; execute, read file and read dir stay free

@@ -11,9 +11,9 @@ import _socket
 import os
 import select
 
-from surehand.sandbox import landlock, limits, namespaces, system
-from surehand.sandbox.launcher import asking, command, tree, wire
-from surehand.sandbox.launcher.journal import Journal
+from surehand.sandbox.linux import landlock, limits, namespaces, system
+from surehand.sandbox.linux.launcher import asking, command, tree, wire
+from surehand.sandbox.linux.launcher.journal import Journal
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import fcntl
 import os
 import stat
 
-from surehand.sandbox import system
-from surehand.sandbox.system import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_REC, bind, mount, set_read_only
+from surehand.sandbox.linux import system
+from surehand.sandbox.linux.system import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_REC, bind, mount, set_read_only
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:
