@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AsyncExitStack
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 from surehand import config, wiring
 from surehand.catalog import builtin_tool
@@ -43,10 +43,12 @@ if TYPE_CHECKING:
     from surehand.mcp.client.servers import Servers
     from surehand.registry.lifecycle import Transition
     from surehand.registry.search import SearchIndex
+    from surehand.sync import SyncSurehand
 
 __all__ = ["Surehand", "builtin_tool"]
 
 _log = logging.getLogger("surehand")
+P = ParamSpec("P")
 
 
 class Surehand:
@@ -104,6 +106,13 @@ class Surehand:
         if plugins:
             self._load_plugins()
         self._warn_of_misnamed_rules()
+
+    @classmethod  # pyright: ignore[reportArgumentType]  # the class as the function it is has its arguments' types
+    def sync(cls: Callable[P, Surehand], *args: P.args, **options: P.kwargs) -> SyncSurehand:
+        """Open the application for plain code, with the same arguments: `with Surehand.sync(".") as app: ...`."""
+        from surehand.sync import SyncSurehand  # lazy: a thread with a loop, for whoever has none
+
+        return SyncSurehand(lambda: cls(*args, **options))
 
     def _make_policy(self, root: str, allow: Sequence[str]) -> Policy:
         if self.settings.permissions.mode == "bypass":

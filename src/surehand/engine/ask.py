@@ -191,13 +191,15 @@ class Asking:
         workers: Workers,
         *,
         shown_first: bool = False,
+        approver: Approver | None = None,
     ) -> Settled:
-        """Ask about a call; raise when the answer is no.
+        """Ask about a call, `approver` or else the application's; raise when the answer is no.
 
         With `shown_first` somebody wants to see it tried before it changes anything, whatever the rules say; where
         nobody is there to look at it, the rules decide.
         """
-        must, nobody = self.must_try(tool, args, ctx), isinstance(self.approver, Nobody)
+        approver = approver or self.approver
+        must, nobody = self.must_try(tool, args, ctx), isinstance(approver, Nobody)
         unasked = shown_first and decision.verdict == "allow" and nobody and not must
         if decision.verdict == "allow" and not unasked:
             decision = changed(decision, verdict="ask", reason=_MUST_TRY if must else _SHOWN_FIRST)
@@ -209,7 +211,7 @@ class Asking:
                 shown = with_own_word(ctx, shown) if tool.check_permission is not None else shown
             if unasked:
                 return Settled(trial=trials.take(None, shown))
-            answer = await self._ask_approver(tool, ctx, decision, shown, trials)
+            answer = await self._ask_approver(approver, tool, ctx, decision, shown, trials)
             if answer.kind == "no":
                 raise self._refusal_by_answer(tool, decision, answer)
             if answer.kind in ("session", "always"):
@@ -219,6 +221,21 @@ class Asking:
             return Settled(trial=trials.take(answer.trial, shown))
         finally:
             await trials.close()
+
+    async def find_question(
+        self, tool: Tool, args: Any, ctx: ToolContext, decision: Decision, workers: Workers
+    ) -> Question:
+        """Return the question about a call without asking it; what was tried for it is dropped again."""
+        must = self.must_try(tool, args, ctx)
+        if decision.verdict == "allow":
+            decision = changed(decision, verdict="ask", reason=_MUST_TRY)
+        trials = Trials(tool, ctx, partial(self.preview, tool, args, ctx, workers))
+        try:
+            shown = await self._preview_for_question(tool, args, ctx, trials, must=must)
+            shown = with_own_word(ctx, shown) if tool.check_permission is not None else shown
+        finally:
+            await trials.close()
+        return self._make_question(tool, ctx, decision, shown)
 
     async def _preview_for_question(
         self, tool: Tool, args: Any, ctx: ToolContext, trials: Trials, *, must: bool
@@ -236,12 +253,16 @@ class Asking:
             raise ToolFailure(f"{tool.name} cannot say what it would change", code="precondition_failed")
         return shown
 
-    async def _ask_approver(
-        self, tool: Tool, ctx: ToolContext, decision: Decision, shown: Preview | None, trials: Trials
-    ) -> Answer:
+    def _make_question(
+        self,
+        tool: Tool,
+        ctx: ToolContext,
+        decision: Decision,
+        shown: Preview | None,
+        try_first: Callable[[], Awaitable[Preview | None]] | None = None,
+    ) -> Question:
         call, session = ctx.call, ctx.session
-        can_try = tool.preview is not None and (shown is None or shown.trial is not None)
-        question = Question(
+        return Question(
             call=call,
             tool=tool.name,
             decision=decision,
@@ -250,8 +271,21 @@ class Asking:
             origins=tuple(sorted(session.origins)),
             cwd=session.cwd,
             agent=session.agent,
-            try_first=trials.make if can_try else None,
+            try_first=try_first,
         )
+
+    async def _ask_approver(
+        self,
+        approver: Approver,
+        tool: Tool,
+        ctx: ToolContext,
+        decision: Decision,
+        shown: Preview | None,
+        trials: Trials,
+    ) -> Answer:
+        call, session = ctx.call, ctx.session
+        can_try = tool.preview is not None and (shown is None or shown.trial is not None)
+        question = self._make_question(tool, ctx, decision, shown, trials.make if can_try else None)
         session.emit(
             "permission_asked",
             tool=tool.name,
@@ -261,7 +295,7 @@ class Asking:
             digest=question.digest,
         )
         with self.waits.of(_waiting(call, session)):
-            answer = await ask_approver(self.approver, question, session.settings.permissions.approval_timeout)
+            answer = await ask_approver(approver, question, session.settings.permissions.approval_timeout)
         trial = trials.find_trial(answer.trial, shown) if answer.kind != "no" else None
         session.emit(
             "permission_decided",
@@ -270,7 +304,7 @@ class Asking:
             answer=answer.kind,
             reason=answer.reason,
             rules=(answer.rule or decision.suggestion or "").splitlines(),
-            by=type(self.approver).__name__,
+            by=type(approver).__name__,
             **({"trial": trial.id} if trial is not None else {}),
         )
         return answer

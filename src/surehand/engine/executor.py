@@ -41,7 +41,8 @@ from surehand.engine.readiness import Readiness
 from surehand.engine.running import STOPPED, Overrun, Run, Underway, check_once, checks_itself, runner, within
 from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, Turns, sort_names
 from surehand.engine.workers import Workers
-from surehand.policy.policy import Policy
+from surehand.policy.approvals import Approver, Question
+from surehand.policy.policy import Decision, Policy
 from surehand.registry.lifecycle import Life, Lifecycle
 
 if TYPE_CHECKING:
@@ -105,22 +106,30 @@ class Executor:
         *,
         shown_first: bool = False,
         facts: dict[str, Any] | None = None,
+        approver: Approver | None = None,
     ) -> ToolResult:
         """Return what the call came to. Raises nothing but CancelledError, when the caller itself is cancelled.
 
         With `shown_first` it is tried, and asked about with what that showed, also where a rule allows it. `facts` are
-        what was worked out about this call when it was planned, if nothing has changed since.
+        what was worked out about this call when it was planned, if nothing has changed since. `approver` answers for
+        this call alone, in the application's stead.
         """
         if self.underway.closed or session.closed:
             return closed_result(call)
         caller = self.underway.begin()
         try:
-            return await self._run(call, session, view, shown_first, facts)
+            return await self._run(call, session, view, shown_first, facts, approver)
         finally:
             self.underway.end(caller)
 
     async def _run(
-        self, call: ToolCall, session: Session, view: View, shown_first: bool, facts: dict[str, Any] | None
+        self,
+        call: ToolCall,
+        session: Session,
+        view: View,
+        shown_first: bool,
+        facts: dict[str, Any] | None,
+        approver: Approver | None,
     ) -> ToolResult:
         at, clock, planned = time(), perf_counter(), call
         name, bug, tool, prepared = call.name, False, None, None
@@ -136,7 +145,8 @@ class Executor:
             if self.extensions.active:
                 tool = self.extensions.extend_tool(tool)
                 call = await self.extensions.begin(tool, call)
-            prepared = await self._prepare(call, tool, session, shown_first, facts if call is planned else None)
+            facts = facts if call is planned else None
+            prepared = await self._prepare(call, tool, session, shown_first, facts, approver=approver)
             result = await self._invoke(prepared, session, life)
         except ToolFailure as failure:
             result = failed_result(failure)
@@ -206,6 +216,38 @@ class Executor:
             {"repaired": list(repairs)} if repairs else {}
         )
         return ToolResult(data=data, output=text, meta=meta)
+
+    async def find_question(self, call: ToolCall, session: Session, view: View) -> Question | None:
+        """Return what would be asked about a call; None for one that runs, or is refused, without being asked about.
+
+        For whoever cannot answer while a call waits: it is made once the answer is there, with an `approver` that gives
+        it, and is judged anew then. Extensions are asked about the arguments both times. Nothing is changed.
+        """
+        if self.underway.closed or session.closed:
+            return None
+        caller = self.underway.begin()
+        try:
+            tool = view.get(call.name) or await self._seek_tool(call, view)
+            if not self._is_ready(tool, session):
+                await self.readiness.make_ready(tool, session)
+            if self.extensions.active:
+                tool = self.extensions.extend_tool(tool)
+                call = await self.extensions.begin(tool, call)
+            _, ctx, args, decision, *_ = await self._judge(call, tool, session)
+            must_try = tool.must_try is not False and self.asking.must_try(tool, args, ctx)
+            if decision.verdict != "ask" and not must_try:
+                return None
+            return await self.asking.find_question(tool, args, ctx, decision, self.workers)
+        except ToolFailure:
+            return None  # the call itself says why it cannot run
+        except asyncio.CancelledError:
+            if self.underway.take_stop():
+                return None
+            raise
+        except Exception:  # a bug of a tool, which the call itself reports
+            return None
+        finally:
+            self.underway.end(caller)
 
     def verdict(self, call: ToolCall, session: Session, view: View) -> tuple[str, str]:
         """Return the policy's verdict on a call and why, without running or asking; `error` for one that cannot run."""
@@ -291,15 +333,18 @@ class Executor:
             return await self.workers.submit(lambda: self._check_arguments(call, tool, session))
         return self._check_arguments(call, tool, session)
 
-    async def _prepare(
+    async def _judge(
         self,
         call: ToolCall,
         tool: Tool,
         session: Session,
-        shown_first: bool = False,
         facts: dict[str, Any] | None = None,
         told: tuple[str, ...] = (),
-    ) -> Prepared:
+    ) -> tuple[ToolCall, ToolContext, Any, Decision, tuple[str, ...], tuple[str, ...]]:
+        """Check and judge a call; return it as it would run, and the decision, allow or ask.
+
+        The last two are what changed its arguments: the tool's own word, and repairs.
+        """
         ctx, args, repairs = await self._check_arguments_off_loop(call, tool, session)
         ctx.loop, ctx.make_call = asyncio.get_running_loop(), partial(make_child_call, self, tool, args)
         if facts is not None:
@@ -313,18 +358,33 @@ class Executor:
                 if len(told) >= CHANGES_LIMIT:
                     raise ToolFailure(f"{tool.name} changes its arguments again and again", code="permission_denied")
                 told = (*told, f"{tool.name} itself changed the arguments to {other}")
-                return await self._prepare(replace(call, args=other), tool, session, shown_first, told=told)
-        repairs = (*told, *repairs)
+                return await self._judge(replace(call, args=other), tool, session, told=told)
         if decision.verdict == "deny":
             raise self.asking.refusal(tool, decision)
         if tool.check is not None and (decision.verdict == "ask" or not checks_itself(tool)):
             await self._check(tool, args, ctx)
+        return call, ctx, args, decision, told, repairs
+
+    async def _prepare(
+        self,
+        call: ToolCall,
+        tool: Tool,
+        session: Session,
+        shown_first: bool = False,
+        facts: dict[str, Any] | None = None,
+        told: tuple[str, ...] = (),
+        approver: Approver | None = None,
+    ) -> Prepared:
+        call, ctx, args, decision, told, repairs = await self._judge(call, tool, session, facts, told)
         trial = None
         shown_first = shown_first or (tool.must_try is not False and self.asking.must_try(tool, args, ctx))
         if decision.verdict == "ask" or shown_first:
-            said = await self.asking.settle(tool, args, ctx, decision, self.workers, shown_first=shown_first)
+            said = await self.asking.settle(
+                tool, args, ctx, decision, self.workers, shown_first=shown_first, approver=approver
+            )
             if said.args is not None:  # other arguments are another call: judged from the start
-                return await self._prepare(replace(call, args=said.args), tool, session, shown_first, told=told)
+                changed = replace(call, args=said.args)
+                return await self._prepare(changed, tool, session, shown_first, told=told, approver=approver)
             trial = said.trial
         settings = session.settings.tools.get(tool.name)
         timeout = settings.timeout if settings else None
@@ -333,7 +393,7 @@ class Executor:
         timeout = timeout or self.tuned_timeouts.get(tool.name) or session.settings.engine.timeout_s
         if trial is not None:
             timeout = max(timeout, APPLYING_S)
-        return Prepared(call, tool, args, ctx, decision, settings, timeout, repairs, trial)
+        return Prepared(call, tool, args, ctx, decision, settings, timeout, (*told, *repairs), trial)
 
     async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
         if inspect.iscoroutinefunction(tool.check):

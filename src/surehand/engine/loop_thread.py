@@ -1,0 +1,138 @@
+"""`LoopThread`: an event loop in a thread of its own, so that plain code can wait for what runs on a loop.
+
+A thread of its own, because the caller's may run a loop already (a notebook), and because a call must go on being
+served (its deadline, its output) while the caller waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, Generic, TypeVar
+
+from surehand.core.errors import StateError
+
+T = TypeVar("T")
+END_LIMIT_S: Final = 30.0
+"""How long whoever interrupts a call waits for its end: a command is stopped, a change finished or given up."""
+
+
+class LoopThread:
+    """One loop, alive from `start` to `stop`."""
+
+    def __init__(self, name: str = "surehand") -> None:
+        self.loop = asyncio.new_event_loop()
+        self._process = os.getpid()
+        # A daemon: a program that ends without closing must not wait for this thread for ever.
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    def start(self) -> LoopThread:
+        """Begin to serve the loop."""
+        self._thread.start()
+        return self
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a forked child: the thread stayed with its parent."""
+        return os.getpid() != self._process
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and return its outcome. Ctrl-C cancels it, and is raised once it has ended."""
+        problem = ""
+        if self.is_forked:
+            problem = "this application was opened in another process, before a fork; open one in this process"
+        elif not self._thread.is_alive():
+            problem = "this application is closed"
+        elif threading.current_thread() is self._thread:
+            problem = "this would wait for itself: it is called on the application's own loop; await it instead"
+        if problem:
+            work.close()
+            raise StateError(problem)
+        return Submitted(self.loop, work).wait()
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Run a plain function on the loop's thread."""
+
+        async def call() -> T:
+            return function()
+
+        return self.wait(call())
+
+    def stop(self) -> None:
+        """End the loop and its thread; safe to call more than once, and from a forked child."""
+        if self.is_forked or not self._thread.is_alive():
+            return
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=END_LIMIT_S)
+
+
+class Submitted(Generic[T]):
+    """A coroutine begun on the loop of another thread.
+
+    Not `run_coroutine_threadsafe`: its future counts as cancelled before the task has ended, and whoever interrupts a
+    call wants to know that nothing more happens.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._outcome: Future[T] = Future()
+        try:
+            loop.call_soon_threadsafe(self._begin)
+        except RuntimeError:
+            work.close()
+            raise StateError("the loop of this application has ended") from None
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self._outcome.set_exception(asyncio.CancelledError())
+        elif (problem := task.exception()) is not None:
+            self._outcome.set_exception(problem)
+        else:
+            self._outcome.set_result(task.result())
+
+    def cancel(self) -> None:
+        """Ask the coroutine to end; `wait` and `result` say when it has."""
+        self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+
+    def wait(self) -> T:
+        """Wait in a thread without a loop. What interrupts the wait cancels the work, and is raised after its end."""
+        try:
+            return self._outcome.result()
+        except BaseException:
+            if not self._outcome.done():
+                self.cancel()
+                ended = threading.Event()
+                self._outcome.add_done_callback(lambda _: ended.set())
+                ended.wait(END_LIMIT_S)
+            raise
+
+    async def result(self) -> T:
+        """Wait on another loop; a cancellation there is handed on, and is raised once the work has ended."""
+        waiter = asyncio.wrap_future(self._outcome)
+        try:
+            return await asyncio.shield(waiter)
+        except asyncio.CancelledError:
+            if not waiter.done():
+                self.cancel()
+                await asyncio.wait([waiter], timeout=END_LIMIT_S)
+            if waiter.done() and not waiter.cancelled():
+                waiter.exception()  # retrieved, so that asyncio does not report it as forgotten
+            raise
