@@ -15,7 +15,7 @@ help: ## list the verbs
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable '.[documents,web,serve,chat]'
 	@touch $(STAMP)
 
 setup: $(STAMP) ## make .venv with surehand and everything to work on it

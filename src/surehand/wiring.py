@@ -164,9 +164,14 @@ class Listeners:
         # Somebody who listens has imported the SDK or set its variables; otherwise nothing of it is looked at.
         if "opentelemetry.sdk" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
             return None
+        from surehand.core.extras import install_hint
         from surehand.engine.tracing import tracing
 
-        return tracing(self._settings)
+        try:
+            return tracing(self._settings)
+        except ModuleNotFoundError:  # variables of OpenTelemetry are often set for other programs
+            self._session.emit("note", message=f"calls are not traced: {install_hint('otel')}")
+            return None
 
     def add_hooks(self, extensions: Extensions) -> None:
         """Run the shell hooks of the settings round every call."""

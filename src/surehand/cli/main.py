@@ -83,6 +83,14 @@ def main(argv: list[str] | None = None) -> int:
 
         render.error(_os_problem(problem), _place_hint(problem))
         return 1
+    except ModuleNotFoundError as problem:
+        from surehand.cli import render
+        from surehand.core.extras import explain_missing_module
+
+        if (missing := explain_missing_module(problem)) is None:
+            raise
+        render.error(*missing, code="tool_unavailable")
+        return 1
     except KeyboardInterrupt:
         return 130
 

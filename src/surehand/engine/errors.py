@@ -8,6 +8,7 @@ from typing import Final
 from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.context import NOTHING_CHANGED
 from surehand.core.errors import ToolFailure
+from surehand.core.extras import explain_missing_module
 from surehand.core.names import provider_safe
 from surehand.engine.prepared import Prepared, View
 from surehand.engine.running import Overrun, aftermath
@@ -73,7 +74,10 @@ def timed_out(prepared: Prepared | None, overrun: Overrun) -> ToolResult:
 
 
 def crash_failure(name: str, problem: Exception) -> ToolFailure:
-    """Return the failure a bug in a tool becomes."""
+    """Return the failure a bug in a tool becomes; an extra that is not installed is no bug."""
+    if isinstance(problem, ModuleNotFoundError) and (missing_part := explain_missing_module(problem)):
+        what, hint = missing_part
+        return ToolFailure(f"{name} cannot run: {what}", code="tool_unavailable", hint=hint)
     return ToolFailure(
         f"{name} raised {type(problem).__name__}: {problem}",
         hint="This is a fault in the tool, not in the arguments; the log has its traceback.",

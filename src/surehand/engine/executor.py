@@ -162,8 +162,10 @@ class Executor:
                 return result
             raise
         except Exception as problem:  # the one place where bugs of tools are caught
-            _log.exception("tool %s failed on call %s", name, call.id)
-            bug, result = True, failed_result(crash_failure(name, problem))
+            failure = crash_failure(name, problem)
+            if bug := failure.code == "execution_error":  # an extra that is not installed is nobody's bug
+                _log.exception("tool %s failed on call %s", name, call.id)
+            result = failed_result(failure)
         if self.extensions.active and prepared is not None:
             try:
                 result = await self.extensions.end(prepared.tool, call, result)

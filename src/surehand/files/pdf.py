@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from surehand.core import interpreter
 from surehand.core.errors import ToolFailure
+from surehand.core.extras import install_hint
 from surehand.core.frozen import frozen
 
 WALL_S: Final = 10.0
@@ -70,7 +71,8 @@ def _ask_child(fd: int, path: str, first: int, last: int, budget: int) -> dict[s
 
     spec = find_spec("pypdfium2")
     if spec is None or spec.origin is None:
-        raise ToolFailure(f"{path} is a PDF, and pypdfium2 is not installed", code="tool_unavailable")
+        hint = install_hint("documents")
+        raise ToolFailure(f"{path} is a PDF, and pypdfium2 is not installed", code="tool_unavailable", hint=hint)
     library = os.path.dirname(os.path.dirname(spec.origin))
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pdf_child.py")
     command = [sys.executable, "-I", "-S", script, *map(str, (fd, library, first, last, budget))]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.call import ToolCall
+from surehand.core.extras import install_hint
 from surehand.core.model import (
     Message,
     ModelError,
@@ -51,9 +52,7 @@ class AnthropicModel:
         try:
             import anthropic
         except ImportError:
-            raise ModelError(
-                "Anthropic's client is not installed", "Install it with: pip install 'surehand[anthropic]'"
-            ) from None
+            raise ModelError("Anthropic's client is not installed", install_hint("anthropic")) from None
         self.name = name
         self.context_tokens = context_tokens
         # The loop retries, so that each wait is told; the client must not do it a second time.

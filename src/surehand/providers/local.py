@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from surehand.core.extras import install_hint
 from surehand.core.model import ModelError, ModelEvent, ModelRequest
 from surehand.providers.openai import OpenAIModel
 
@@ -22,7 +23,7 @@ class LocalModel:
         try:
             import xllamacpp  # pyright: ignore[reportMissingImports]
         except ImportError:
-            raise ModelError("xllamacpp is not installed", "Install it with: pip install 'surehand[local]'") from None
+            raise ModelError("xllamacpp is not installed", install_hint("local")) from None
         params = xllamacpp.CommonParams()  # pyright: ignore
         params.model.path = path  # pyright: ignore
         params.n_ctx = context_tokens  # pyright: ignore

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from surehand.core.call import Image, Text, ToolCall, ToolResult
+from surehand.core.extras import install_hint
 from surehand.core.model import (
     Message,
     ModelError,
@@ -42,9 +43,7 @@ class OpenAIModel:
         try:
             import openai
         except ImportError:
-            raise ModelError(
-                "OpenAI's client is not installed", "Install it with: pip install 'surehand[openai]'"
-            ) from None
+            raise ModelError("OpenAI's client is not installed", install_hint("openai")) from None
         self.name = name
         self.context_tokens = context_tokens
         self._client = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)

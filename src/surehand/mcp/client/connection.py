@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
 from surehand.core.errors import SurehandError, ToolFailure
+from surehand.core.extras import explain_missing_module
 from surehand.core.session import Session
 from surehand.files.sanitize import visible
 from surehand.mcp import convert
@@ -305,6 +306,8 @@ def _words(problem: BaseException) -> str:
         problem = cast("BaseException", problem.exceptions[0])  # pyright: ignore[reportUnknownMemberType]
     if isinstance(problem, SurehandError):
         return str(problem)
+    if isinstance(problem, ModuleNotFoundError) and (missing := explain_missing_module(problem)):
+        return ". ".join(missing)
     return f"{type(problem).__name__}: {_plain(problem)}" if str(problem) else type(problem).__name__
 
 
