@@ -79,7 +79,7 @@ def run(options: Namespace) -> int:
 async def _ask(options: Namespace, question: str) -> int:
     from surehand.agent.loop import Outcome
     from surehand.cli import session
-    from surehand.cli.tools import csv
+    from surehand.cli.tools import csv, tell_unmatched
     from surehand.core.call import new_id
     from surehand.core.model import ModelError
     from surehand.models import Choice, choose, open_model
@@ -94,7 +94,7 @@ async def _ask(options: Namespace, question: str) -> int:
             model = open_model(app.settings, choice)
             if options.with_tools:
                 await session.connect_servers(app)
-                _tell_unmatched(app, csv(options.tool_allow))
+                tell_unmatched(app, csv(options.tool_allow))
             return await _answered(options, app, model, choice, question)
         except ModelError as problem:
             own.drop_if_empty()
@@ -102,15 +102,6 @@ async def _ask(options: Namespace, question: str) -> int:
         except SettingsError:
             own.drop_if_empty()
             raise
-
-
-def _tell_unmatched(app: Surehand, patterns: list[str]) -> None:
-    """Say which words of an allow-list stand for no tool: a slip there leaves the model with less than was meant."""
-    from surehand.core.view import matching
-
-    if unmatched := [each for each in patterns if not matching(app.registry, [each])]:
-        warning = render.paint("warning: ", "yellow", stream=sys.stderr)
-        render.note(f"{warning}--tool-allow: there is no tool {', '.join(map(repr, unmatched))}")
 
 
 async def _answered(options: Namespace, app: Surehand, model: Model, choice: Choice, question: str) -> int:

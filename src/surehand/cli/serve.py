@@ -17,7 +17,15 @@ def configure(parser: ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
     way.add_argument("--http", type=_port, metavar="PORT", help="over streamable HTTP; 0 picks a free port")
-    parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
+    parser.add_argument(
+        "--tools",
+        "--tool-allow",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="all, core, or only these names, aliases or globs; otherwise core is listed, and the rest can be called",
+    )
     parser.add_argument(
         "--servers", default="", metavar="CSV", help="also the tools of these MCP servers of yours ('*' for all)"
     )
@@ -66,14 +74,18 @@ def _cancelled_error() -> type[BaseException]:
 def _serving(options: Namespace) -> Any:
     import gc
 
-    from surehand import __version__
+    from surehand import __version__, catalog
     from surehand.app import Surehand
     from surehand.cli import session
-    from surehand.cli.tools import csv
+    from surehand.cli.tools import csv, tell_unmatched
     from surehand.engine.log import to_stderr
     from surehand.mcp.server.gateway import gathering
+    from surehand.mcp.server.listing import Listing
     from surehand.mcp.server.resources import INSTRUCTIONS, own_extras
     from surehand.mcp.server.serving import Serving
+
+    words = [word for words in options.tools for word in csv(words)]
+    listing = Listing.of(words, (row["name"] for row in catalog.rows()))
 
     def open_app(approver: Any, workspace: str | None) -> Surehand:
         app = Surehand(
@@ -82,11 +94,12 @@ def _serving(options: Namespace) -> Any:
             allow=options.allow,
             mode=options.mode,
             session=options.session,
-            tool_allow=csv(options.tool_allow),
+            tool_allow=listing.allow,
         )
         if session.wants_mailbox(options, app):
             app.approver = session.mailbox(app)
         to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
+        tell_unmatched(app, [word for word in listing.allow if not word.startswith("mcp__")], "--tools")
         for warning in app.warnings:
             render.note(f"warning: {warning}")
         return app
@@ -98,6 +111,7 @@ def _serving(options: Namespace) -> Any:
         extras=own_extras(),
         follow_roots=not options.no_roots and not options.cwd_given,
         gather=gathering(csv(options.servers)),
+        listing=listing,
     )
     gc.freeze()
     gc.enable()

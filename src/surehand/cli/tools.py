@@ -7,10 +7,14 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from surehand.cli import render
 from surehand.cli.parser import approvals_option
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
 
 EXIT_CODES = {
     "invalid_args": 2,
@@ -73,6 +77,15 @@ def run(options: Namespace) -> int:
 def csv(text: str) -> list[str]:
     """Return the words of a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def tell_unmatched(app: Surehand, patterns: Sequence[str], option: str = "--tool-allow") -> None:
+    """Say which words of an allow-list stand for no tool: a slip there leaves the model with less than was meant."""
+    from surehand.core.view import matching
+
+    if unmatched := [each for each in patterns if not matching(app.registry, [each])]:
+        warning = render.paint("warning: ", "yellow", stream=sys.stderr)
+        render.note(f"{warning}{option}: there is no tool {', '.join(map(repr, unmatched))}")
 
 
 # -- list and info: facts, without calling anything ---------------------------------------------------------------

@@ -6,6 +6,7 @@ Providers accept `[a-zA-Z0-9_-]{1,64}`; a dotted, spaced or long name would make
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -58,6 +59,19 @@ def provider_safe(name: str) -> str:
 
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return _UNSAFE_CHARACTER.sub("_", name)[: PROVIDER_NAME_LIMIT - 9] + "_" + digest
+
+
+def plain_names(names: Iterable[str]) -> dict[str, str]:
+    """Return real name → a name every provider accepts, hashed only where two would become one.
+
+    Both of two that collide are hashed, so that neither name ever comes to mean the other tool.
+    """
+    plain = {name: _UNSAFE_CHARACTER.sub("_", name)[:PROVIDER_NAME_LIMIT] for name in names}
+    counts = Counter(plain.values())
+    return {
+        name: name if name == short else short if counts[short] == 1 else provider_safe(name)
+        for name, short in plain.items()
+    }
 
 
 def meant_by(name: str, names: Iterable[str]) -> str | None:

@@ -6,12 +6,13 @@ left out of what a model is shown, until `ToolSearch` (or anyone) activates it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from surehand.core.names import full_name, meant_by, provider_safe, split_full_name
+from surehand.core.frozen import frozen
+from surehand.core.names import full_name, meant_by, plain_names, provider_safe, split_full_name
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
@@ -55,6 +56,20 @@ Search = Callable[[str, int, Callable[[str], bool]], Sequence[str]]
 """`search(query, limit, keep)` returns the names of the best matches among those `keep` lets pass."""
 
 
+@frozen
+class PlainNames:
+    """The names tools have for those who take only letters, digits, `_` and `-`, both ways."""
+
+    shown: Mapping[str, str]
+    real: Mapping[str, str]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> PlainNames:
+        """Return the plain names of a list of tools."""
+        shown = plain_names(names)
+        return cls(shown, {plain: name for name, plain in shown.items()})
+
+
 class Selection:
     """The tools one session sees, in the order they were registered.
 
@@ -92,6 +107,7 @@ class Selection:
         self._version = -1
         self._names: dict[str, None] = {}
         self._tools: dict[str, Tool] = {}
+        self._plain: PlainNames | None = None
 
     # What may be called ----------------------------------------------------------------------------------------------
 
@@ -229,10 +245,19 @@ class Selection:
         """Return all tools as MCP's `tools/list` holds them; nothing is deferred there, and dots are legal in names."""
         return [mcp_tool(info) for info in self.infos()]
 
+    def plain_names(self) -> PlainNames:
+        """Return the names that every client and model takes, for all tools that may be called."""
+        names = self._current()
+        if self._plain is None:
+            self._plain = PlainNames.of(names)
+        return self._plain
+
     def real_name(self, shown: str) -> str:
-        """Return the tool's own name for one a provider was given; the way back."""
+        """Return the tool's own name for one a provider or a client was given; the way back."""
         if self.source.resolve(shown) is not None:
             return shown
+        if (name := self.plain_names().real.get(shown)) is not None:
+            return name
         return next((name for name in self.names() if shown in (provider_safe(name), mcp_safe(name))), shown)
 
     # Inside ----------------------------------------------------------------------------------------------------------
@@ -282,7 +307,7 @@ class Selection:
         if self.deny:
             denied = matching(self.source, self.deny)
             names = {name: None for name in names if name not in denied}
-        self._names, self._tools, self._version = names, {}, self.source.version
+        self._names, self._tools, self._plain, self._version = names, {}, None, self.source.version
 
 
 def matching(source: Source, patterns: Iterable[str]) -> set[str]:

@@ -34,10 +34,10 @@ def is_modern(version: str) -> bool:
     return version >= MODERN
 
 
-def tool_shape(info: ToolInfo) -> dict[str, Any]:
+def tool_shape(info: ToolInfo, name: str = "") -> dict[str, Any]:
     """Return a tool as `tools/list` shows it, under a name that every client and every model behind it accepts."""
     shape = mcp_tool(info)
-    shape["name"] = provider_safe(info.name)
+    shape["name"] = name or provider_safe(info.name)
     if shape["name"] != info.name:
         shape["title"] = info.name
     shape["inputSchema"] = object_schema(info.input_schema)

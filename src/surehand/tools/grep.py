@@ -34,7 +34,7 @@ class GrepArgs(Args):
     )
     path: str | None = Field(default=None, description="File or directory to search in (default: cwd)")
     glob: str | None = Field(default=None, description="File filter pattern (e.g. *.go, *.{ts,tsx})")
-    type: str | None = Field(default=None, description="File type to search (e.g. py, js, rust); see `rg --type-list`")
+    type: str | None = Field(default=None, description="File type (e.g. py, js, rust)")
     output_mode: Literal["content", "files_with_matches", "count"] = Field(
         default="content", description="Output mode: content / files_with_matches / count", json_schema_extra=unsaid
     )
@@ -42,11 +42,11 @@ class GrepArgs(Args):
         default=0, ge=0, le=1000, description="Number of surrounding lines to show", json_schema_extra=unsaid
     )
     case_insensitive: bool = Field(default=False, description="Case insensitive search", json_schema_extra=unsaid)
-    multiline: bool = Field(default=False, description="Let the pattern match across lines")
+    multiline: bool = Field(default=False, description="Match across lines")
     head_limit: int = Field(
         default=HEAD_LIMIT, ge=1, description="Maximum output lines (default 250)", json_schema_extra=unsaid
     )
-    offset: int = Field(default=0, ge=0, description="Output lines to skip, to go on after a cut result")
+    offset: int = Field(default=0, ge=0, description="Output lines to skip, to go on")
 
 
 def _path(args: GrepArgs, ctx: ToolContext) -> str:

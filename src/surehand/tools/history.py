@@ -42,23 +42,17 @@ _PATHS_SHOWN: Final = 50
 class UndoArgs(Args):
     """What to take back; this session's last change of files that people keep when nothing is named."""
 
-    change_id: str | None = Field(default=None, description="The change to take back, as a result or the log names it")
-    last: int | None = Field(default=None, ge=1, description="Take back the last so many changes (default 1)")
-    turns: list[str] | None = Field(
-        default=None, description='Take back every change of these turns, by their ids; "last" is the latest turn'
-    )
-    since: str | None = Field(
-        default=None, description='Take back every change since then: "10 min", "2 h", "14:30", "2026-01-31 14:30"'
-    )
-    to: str | None = Field(default=None, description="Take back every change after this one")
-    session: str | None = Field(
-        default=None, description="Of this session instead of the own one; alone: everything it changed"
-    )
-    file: str | None = Field(default=None, description="Only this file, or what lies below this folder")
+    change_id: str | None = Field(default=None, description="This change, as a result or the log names it")
+    last: int | None = Field(default=None, ge=1, description="The last so many changes (default 1)")
+    turns: list[str] | None = Field(default=None, description='All of these turns, by their ids; "last" is the latest')
+    since: str | None = Field(default=None, description='All since then: "10 min", "2 h", "14:30", "2026-01-31 14:30"')
+    to: str | None = Field(default=None, description="All after this change")
+    session: str | None = Field(default=None, description="Of this session; alone: everything it changed")
+    file: str | None = Field(default=None, description="Only this file or folder")
     all: bool = Field(default=False, description="Ignored files and caches too")
     all_sessions: bool = Field(default=False, description="Of whichever session")
-    merge: bool = Field(default=False, description="Keep what somebody else changed since in other lines of a file")
-    force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
+    merge: bool = Field(default=False, description="Keep what somebody else changed in other lines")
+    force: bool = Field(default=False, description="Go on although somebody else changed a file")
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield what no schema can say."""
@@ -79,8 +73,8 @@ class RedoArgs(Args):
 
     change_id: str | None = Field(default=None, description="The undo to reverse, or a change it took back")
     all_sessions: bool = Field(default=False, description="The latest undo of whichever session")
-    merge: bool = Field(default=False, description="Keep what somebody else changed since in other lines of a file")
-    force: bool = Field(default=False, description="Go on although a file was changed by somebody else since")
+    merge: bool = Field(default=False, description="Keep what somebody else changed in other lines")
+    force: bool = Field(default=False, description="Go on although somebody else changed a file")
 
 
 class ChangesArgs(Args):

@@ -55,10 +55,8 @@ class ReadArgs(Args):
     limit: int = Field(
         default=LINES, ge=1, description="The number of lines to read (default 2000)", json_schema_extra=unsaid
     )
-    encoding: str | None = Field(
-        default=None, description="The encoding of the file (e.g. gbk), where it is guessed wrong; edits follow it"
-    )
-    pages: str | None = Field(default=None, description='Pages of a PDF to read, for example "3", "1-5" or "10-"')
+    encoding: str | None = Field(default=None, description="Its encoding (e.g. gbk), where guessed wrong; edits follow")
+    pages: str | None = Field(default=None, description='Pages of a PDF: "3", "1-5", "10-"')
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield what a schema would say, but not of names that are no UTF-8, which files may have."""

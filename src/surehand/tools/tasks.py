@@ -138,7 +138,7 @@ class WhichArgs(Args):
     """A task that runs."""
 
     synonyms: ClassVar[Mapping[str, str]] = _ID_SYNONYMS
-    id: str = Field(description="Task ID of a background command or agent, such as bg_task_1")
+    id: str = Field(description="Task ID, such as bg_task_1")
 
 
 def _line(task: Task) -> str:

@@ -54,7 +54,7 @@ class WebFetchArgs(Args):
     timeout: int = Field(
         default=TIMEOUT_S, ge=1, description="Timeout in seconds (default 30, max 120)", json_schema_extra=unsaid
     )
-    offset: int = Field(default=0, ge=0, description="Characters to skip, to read on in a long page")
+    offset: int = Field(default=0, ge=0, description="Characters to skip, to read on")
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from surehand.mcp import convert
 from surehand.mcp.server.calls import ClientCall, Log
 from surehand.mcp.server.clients import Guest, Guests, Open, Waiting
 from surehand.mcp.server.gateway import GATHER_S, Gather, is_gateway
+from surehand.mcp.server.listing import Listing
 from surehand.mcp.server.resources import Extras
 
 Handler = Callable[[Any, Any], Awaitable[dict[str, Any]]]
@@ -68,12 +69,14 @@ class Serving:
         extras: Extras | None = None,
         follow_roots: bool = True,
         gather: Gather | None = None,
+        listing: Listing | None = None,
         page_size: int = convert.PAGE,
     ) -> None:
         self.guests = Guests(open_app)
         self.extras = extras or Extras()
         self._follow_roots = follow_roots
         self._gather = gather
+        self._listing = listing or Listing()
         self._page_size = page_size
         self._changes = InMemorySubscriptionBus()
         self._background: set[asyncio.Task[None]] = set()
@@ -205,11 +208,11 @@ class Serving:
 
     async def _list_tools(self, ctx: Any, params: Any) -> dict[str, Any]:
         guest = await self._complete(ctx)
-        shown = self.paged(guest.app.selection.infos(), params)
-        listed = [
-            changed(info, output_schema=_promised(info.name, info.output_schema, ctx, guest)) for info in shown[0]
-        ]
-        return {**shown[1], "tools": [convert.tool_shape(info) for info in listed]}
+        selection = guest.app.selection
+        infos, more = self.paged(self._listing.infos(selection), params)
+        listed = [changed(info, output_schema=_promised(info.name, info.output_schema, ctx, guest)) for info in infos]
+        names = selection.plain_names().shown
+        return {**more, "tools": [self._listing.shape(info, names[info.name]) for info in listed]}
 
     def paged(self, entries: Sequence[Any], params: Any) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return one page of a list and what its answer says of the next."""
