@@ -150,11 +150,21 @@ def open_folder(path: str, roots: Sequence[str], *, make: bool = False) -> tuple
     except FileNotFoundError:
         if not make:
             raise
+    for attempt in range(ATTEMPTS):
+        try:
+            return _make_folders(root, path, made), list(dict.fromkeys(made))
+        except FileNotFoundError:  # somebody took back a folder between its making and its opening
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _make_folders(root: str, path: str, made: list[str]) -> int:
     current, fd = root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in filter(None, path[len(root) :].split("/")):
         current = os.path.join(current, name)
         fd = _step(fd, name, current, made)
-    return fd, made
+    return fd
 
 
 def refuse_special(fd: int, path: str) -> os.stat_result:

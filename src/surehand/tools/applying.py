@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,7 +20,7 @@ from surehand.files.atomic import create_file, replace_file
 from surehand.files.diff import creation_diff, snippet, splice_diff, text_diff
 from surehand.files.locks import locked_now
 from surehand.files.openat2 import exact_times
-from surehand.files.paths import os_failure
+from surehand.files.paths import ATTEMPTS, os_failure
 from surehand.files.text import Splice, line_at, spliced
 from surehand.history.contents import digest_parts
 from surehand.history.history import HISTORY, History, Pending
@@ -69,10 +71,8 @@ def written(attempt: Attempt, checks: tuple[Check, ...], tool: str) -> ToolResul
     """Make the change and return what came of it."""
     history = attempt.ctx.session.keep(HISTORY)
     try:
-        if not attempt.enter_folder(make=attempt.creating or attempt.content is not None):
-            run_checks(attempt, checks)  # says what is missing
-        with locked_now([attempt.folder]):
-            run_checks(attempt, checks)
+        with _lock_folder(attempt):
+            run_checks(attempt, checks)  # says also what is missing
             if attempt.exists and _unchanged(attempt):
                 return _nothing_to_do(attempt)
             digest = _beside(attempt, lambda: digest_parts(attempt.parts))
@@ -86,6 +86,26 @@ def written(attempt: Attempt, checks: tuple[Check, ...], tool: str) -> ToolResul
         attempt.forget()
         _let_go(attempt)
     return _result(attempt, tool, change_id, seen, told())
+
+
+@contextmanager
+def _lock_folder(attempt: Attempt) -> Generator[None]:
+    """Hold the lock of the file's folder, making the folder where it is missing.
+
+    A call that is given up, or undone, takes the folders back that it had made, perhaps just those this one waits in: a
+    folder that is gone once its lock is had is made again.
+    """
+    make = attempt.creating or attempt.content is not None
+    for _ in range(ATTEMPTS):
+        if not attempt.enter_folder(make=make):
+            yield
+            return
+        with locked_now([attempt.folder]):
+            if os.fstat(attempt.folder).st_nlink:
+                yield
+                return
+        attempt.leave_folder()
+    raise os_failure(FileNotFoundError(errno.ENOENT, "its folder is removed again and again"), attempt.path, "write to")
 
 
 def _let_go(attempt: Attempt) -> None:
@@ -227,9 +247,16 @@ def _remove_made(attempt: Attempt) -> None:
     """Take back folders made for a file that was not written after all."""
     for path in reversed(attempt.made):
         try:
-            os.rmdir(path)
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return
+        try:
+            with locked_now([folder]):  # whoever is about to write there has it
+                os.rmdir(path)
+        except (OSError, ToolFailure):
+            return
+        finally:
+            os.close(folder)
 
 
 @frozen

@@ -131,7 +131,8 @@ class Attempt:
         if self.folder >= 0:
             return True
         try:
-            self.folder, self.made = open_folder(self.folder_path, self.roots, make=make)
+            self.folder, made = open_folder(self.folder_path, self.roots, make=make)
+            self.made = list(dict.fromkeys((*self.made, *made)))
         except FileNotFoundError:
             workspace = self.ctx.session.workspace
             if is_beneath(self.real, workspace) and not os.path.isdir(workspace):
@@ -150,6 +151,11 @@ class Attempt:
         except OSError as problem:
             raise os_failure(problem, self.path, "open") from None
         return True
+
+    def leave_folder(self) -> None:
+        """Close the folder, to enter it anew."""
+        os.close(self.folder)
+        self.folder = -1
 
     def open(self) -> None:
         """Open the file and take its status; a missing one leaves `status` None."""
