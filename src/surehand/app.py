@@ -478,6 +478,7 @@ class Surehand:
         limits: Limits | None = None,
         with_tools: bool = True,
         on_text: Callable[[str], None] | None = None,
+        on_thought: Callable[[str], None] | None = None,
     ) -> Loop:
         """Return the agent loop over this application's session, going on where its journal ends."""
         from surehand.agent.loop import Loop  # lazy: only where a model speaks
@@ -497,6 +498,7 @@ class Surehand:
             limits=limits,
             transcript=self.rewinder.transcript(),
             on_text=on_text,
+            on_thought=on_thought,
         )
         self.rewinder.conversations.add(loop)
         return loop

@@ -155,6 +155,8 @@ def openai(step: dict[str, Any]) -> Iterator[str]:
         }
         return f"data: {json.dumps(data)}\n\n"
 
+    if step.get("thought"):
+        yield chunk({"role": "assistant", "reasoning_content": step["thought"]})
     if text := step.get("text"):
         for half in (text[: len(text) // 2], text[len(text) // 2 :]):
             yield chunk({"role": "assistant", "content": half})

@@ -20,13 +20,14 @@ from surehand.agent.transcript import LOOK_FIRST, Transcript, unanswered_result
 from surehand.core.call import Block, Text, ToolCall, ToolError, ToolResult, new_id
 from surehand.core.frozen import frozen
 from surehand.core.model import (
+    Delta,
     Message,
     Model,
     ModelError,
     ModelRequest,
     Prompt,
     Stop,
-    TextDelta,
+    ThoughtDelta,
     Turn,
     Usage,
     user_message,
@@ -116,6 +117,7 @@ class Loop:
         limits: Limits | None = None,
         transcript: Transcript | None = None,
         on_text: Callable[[str], None] | None = None,
+        on_thought: Callable[[str], None] | None = None,
         spent: Spent | None = None,
     ) -> None:
         self.model = model
@@ -134,6 +136,7 @@ class Loop:
         self._unsettled: Mapping[int, ToolResult] | None = None
         self.restart(transcript or Transcript())
         self._on_text: Callable[[str], None] = on_text or (lambda text: None)
+        self._on_thought: Callable[[str], None] = on_thought or (lambda text: None)
 
     def restart(self, transcript: Transcript) -> None:
         """Go on from a transcript, as a rewind leaves it."""
@@ -216,9 +219,12 @@ class Loop:
         request = ModelRequest(self.system, tuple(self.messages), tools, self.limits.max_tokens)
         spoken: list[str] = []
 
-        def heard(text: str) -> None:
-            spoken.append(text)
-            self._on_text(text)
+        def heard(piece: Delta) -> None:
+            if isinstance(piece, ThoughtDelta):
+                self._on_thought(piece.text)
+                return
+            spoken.append(piece.text)
+            self._on_text(piece.text)
 
         try:
             return await speak(self.model, request, heard, lambda wait: self.session.emit("note", message=wait))
@@ -295,17 +301,17 @@ def stopped_result(call: ToolCall) -> ToolResult:
 
 
 async def speak(
-    model: Model, request: ModelRequest, on_text: Callable[[str], None], on_wait: Callable[[str], None]
+    model: Model, request: ModelRequest, on_piece: Callable[[Delta], None], on_wait: Callable[[str], None]
 ) -> Turn:
-    """Return a model's turn; its text goes to `on_text` as it comes, what is waited for to `on_wait`."""
+    """Return a model's turn; its pieces go to `on_piece` as they come, what is waited for to `on_wait`."""
     for wait_s in (*RETRY_WAITS_S, None):
         spoken = False
         try:
             async for event in model.stream(request):
-                if not isinstance(event, TextDelta):
+                if isinstance(event, Turn):
                     return event
                 spoken = True
-                on_text(event.text)
+                on_piece(event)
             raise ModelError(f"{model.name} ended its stream without a turn", "Try again.", retryable=True)
         except ModelError as problem:
             # Once a piece of the answer was shown, another try would show it twice.

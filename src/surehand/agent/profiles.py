@@ -12,16 +12,15 @@ You review changes. ...
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from typing import Final
 
+from surehand.agent.front_matter import read_front_matter
 from surehand.core.agents import Profile
 from surehand.core.errors import SettingsError
 from surehand.state import locations
 
 FOLDER: Final = os.path.join(".surehand", "agents")
-_FRONT: Final = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*\r?\n?(.*)\Z", re.DOTALL)
 _KNOWN: Final = ("name", "description", "tools", "model")
 BUILT_IN: Final = (
     Profile("general", "Works on anything with all the tools you have."),
@@ -61,30 +60,12 @@ def _files(folder: str) -> Iterator[str]:
 
 def parsed(text: str, source: str) -> Profile:
     """Return the profile a file describes; raise SettingsError that says what is missing or unknown."""
-    front = _FRONT.match(text.lstrip("\ufeff"))
+    front = read_front_matter(text, _KNOWN, lists=("tools",))
     if front is None:
         raise SettingsError("no front matter; begin the file with --- and name, description")
-    values: dict[str, list[str]] = {}
-    key = ""
-    for number, line in enumerate(front[1].splitlines(), 2):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        if line.lstrip().startswith("- ") and key:
-            values[key].append(_bare(line.lstrip()[2:]))
-            continue
-        key, colon, value = line.partition(":")
-        key = key.strip()
-        if not colon or key not in _KNOWN:
-            raise SettingsError(f"line {number}: {line.strip()!r} is not one of {', '.join(_KNOWN)}")
-        values[key] = (
-            [_bare(part) for part in value.strip().strip("[]").split(",")] if key == "tools" else [_bare(value)]
-        )
+    values, body = front
     name, description = " ".join(values.get("name", [])), " ".join(values.get("description", []))
     if not name or not description:
         raise SettingsError("name and description must both be there")
     tools = tuple(filter(None, values.get("tools", [])))
-    return Profile(name, description, front[2].strip(), tools, " ".join(values.get("model", [])) or None, source)
-
-
-def _bare(text: str) -> str:
-    return text.strip().strip("\"'").strip()
+    return Profile(name, description, body, tools, " ".join(values.get("model", [])) or None, source)

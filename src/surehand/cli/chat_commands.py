@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.cli import render
+from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.slash import BUILT_IN, grant_undo
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -24,29 +25,17 @@ class Command:
     run: Callable[[Chat, str], Coroutine[Any, Any, None]]
 
 
-@contextmanager
-def _granted(chat: Chat) -> Generator[None]:
-    """Allow changes to be taken back meanwhile: that a person typed the command is its approval."""
-    grants = ["Undo", "Redo"]
-    chat.app.session.grants += grants
-    try:
-        yield
-    finally:
-        for grant in grants:
-            chat.app.session.grants.remove(grant)
+def _built_in(name: str) -> Command:
+    """Return a command that works in any conversation, shown on a terminal."""
+    own = BUILT_IN[name]
 
+    async def run(chat: Chat, rest: str) -> None:
+        try:
+            render.line(await own.run(chat.app, rest))
+        except ToolFailure as problem:
+            render.error(problem.message, problem.hint)
 
-async def _undo(chat: Chat, rest: str) -> None:
-    if rest and not rest.isdigit():
-        render.error(f"{rest!r} is not a number of changes", "/undo, or /undo 3")
-        return
-    for _ in range(int(rest or 1)):
-        with _granted(chat):
-            result = await chat.app.call("Undo", {}, source="user")
-        if not result.ok:
-            render.error(result.output)
-            return
-        render.line(result.output)
+    return Command(own.usage, own.about, run)
 
 
 _REWINDS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -69,7 +58,7 @@ async def _rewind(chat: Chat, rest: str) -> None:
     if how not in _REWINDS or (turn == "undo" and how):
         render.error(f"{how!r} is none of yes, files and transcript", "/rewind, /rewind 3, /rewind 3 yes, /rewind undo")
         return
-    with _granted(chat):
+    with grant_undo(chat.app):
         undoes = turn == "undo"
         result = await (chat.app.undo_rewind() if undoes else chat.app.rewind(turn, **_REWINDS[how]))
     if not result.ok:
@@ -95,19 +84,6 @@ async def _tools(chat: Chat, rest: str) -> None:
     render.line(render.table((info.name, render.shortened(info.description, room)) for info in active))
     if hidden := len(chat.app.selection) - len(active):
         render.line(f"and {hidden} more that the model finds with ToolSearch")
-
-
-async def _tasks(chat: Chat, rest: str) -> None:
-    render.line((await chat.app.call("TaskList", {}, source="user")).output)
-
-
-async def _mode(chat: Chat, rest: str) -> None:
-    if rest in ("default", "accept-edits", "plan"):
-        chat.app.session.mode = rest
-        chat.app.session.notices.append(f"[notice] The user has set the mode to {rest}.")
-    elif rest:
-        render.error(f"there is no mode {rest!r} to switch to", "default, accept-edits or plan")
-    render.line(f"mode: {chat.app.session.mode}")
 
 
 async def _stats(chat: Chat, rest: str) -> None:
@@ -157,12 +133,13 @@ _KEYS: Final = """\
 Alt-Enter, or \\ at the end of a line, begins another line; several lines may be pasted.
 Ctrl-C stops an answer, or forgets what was typed; it does not leave."""
 COMMANDS: Final[Mapping[str, Command]] = {
-    "undo": Command("undo [N]", "take back the last change (or the last N)", _undo),
+    "undo": _built_in("undo"),
+    "redo": _built_in("redo"),
     "rewind": Command("rewind [TURN]", "list turns; bring files and conversation back to before one", _rewind),
     "log": Command("log", "what was changed here", _log),
     "tools": Command("tools", "the tools the model sees", _tools),
-    "tasks": Command("tasks", "to-dos, background commands and agents", _tasks),
-    "mode": Command("mode [MODE]", "show or set the mode: default, accept-edits, plan", _mode),
+    "tasks": _built_in("tasks"),
+    "mode": _built_in("mode"),
     "stats": Command("stats", "calls, times and tokens of this chat", _stats),
     "model": Command("model [NAME]", "which model answers, and why; or go on with another", _model),
     "help": Command("help", "this page", _help),

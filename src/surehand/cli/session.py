@@ -94,18 +94,10 @@ class OwnSession:
 
     def drop_if_empty(self) -> None:
         """Forget a session of ours in which no model spoke and nothing was called."""
-        from surehand.engine.journal import records
+        from surehand.engine.journal import drop_empty
 
-        if self._fresh and not any(map(_says_something, records(self._path))):
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
+        if self._fresh and drop_empty(self._path):
             self._options.session = None
-
-
-def _says_something(record: dict[str, Any]) -> bool:
-    if record["kind"] == "message":
-        return bool(record.get("data", {}).get("message", {}).get("role") != "user")
-    return record["kind"] in ("call_started", "call_finished")
 
 
 def approver(options: Namespace, app: Surehand) -> Approver:

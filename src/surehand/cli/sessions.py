@@ -7,7 +7,7 @@ import shutil
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from time import localtime, strftime
-from typing import Any, cast
+from typing import Any
 
 from surehand.cli import blocks, chat, render
 from surehand.core.call import ToolCall, ToolResult
@@ -54,12 +54,9 @@ def _path(options: Namespace, name: str, *, exists: bool = True) -> str:
 
 
 def _list(options: Namespace) -> int:
-    rows: list[dict[str, Any]] = []
-    folder = _folder(options)
-    for entry in os.scandir(folder) if os.path.isdir(folder) else ():
-        if entry.name.endswith(".jsonl"):
-            rows.append(_summary(entry.path))
-    rows.sort(key=lambda row: row["updated"], reverse=True)
+    from surehand.engine.journal import list_sessions
+
+    rows = [each.to_dict() for each in list_sessions(_folder(options))]
     shown = [
         (row["name"], _when(row["updated"]), str(row["calls"]), render.shortened(row["first"], 60)) for row in rows
     ]
@@ -68,21 +65,6 @@ def _list(options: Namespace) -> int:
     )
     render.facts(options, rows, text)
     return 0
-
-
-def _summary(path: str) -> dict[str, Any]:
-    from surehand.engine.journal import records
-
-    calls, first = 0, ""
-    for record in records(path):
-        calls += record["kind"] == "call_finished"
-        if record["kind"] == "message" and not first:
-            data: dict[str, Any] = record.get("data") or {}
-            given: Any = data.get("message")
-            message = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-            first = str(message.get("text", "")) if message.get("role") == "user" else ""
-    name = os.path.basename(path).removesuffix(".jsonl")
-    return {"name": name, "updated": os.path.getmtime(path), "calls": calls, "first": first}
 
 
 def _when(at: float) -> str:

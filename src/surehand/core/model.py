@@ -1,4 +1,4 @@
-"""What a language model is to us: messages and tools go in, pieces of text and one finished turn come out.
+"""What a language model is to us: messages and tools go in, pieces of text and thought and one finished turn come out.
 
 Only `providers/x.py` knows a vendor's types; the loop knows these words alone.
 """
@@ -149,6 +149,13 @@ class TextDelta:
 
 
 @frozen
+class ThoughtDelta:
+    """A piece of what the model thinks before it answers, where its provider shows that."""
+
+    text: str
+
+
+@frozen
 class Turn:
     """The finished turn: the last thing a model's stream yields."""
 
@@ -157,7 +164,8 @@ class Turn:
     usage: Usage = field(default_factory=Usage)
 
 
-ModelEvent: TypeAlias = TextDelta | Turn
+Delta: TypeAlias = TextDelta | ThoughtDelta
+ModelEvent: TypeAlias = Delta | Turn
 
 
 class Model(Protocol):
@@ -171,7 +179,7 @@ class Model(Protocol):
     """Whether its provider charges less for a beginning it has seen before; sub-agents then share their parent's."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Yield pieces of text and, last, the finished turn. Raises ModelError."""
+        """Yield pieces of text and thought and, last, the finished turn. Raises ModelError."""
         ...
 
     async def close(self) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from threading import Lock
 from typing import Any, Final, cast
 
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event
+from surehand.core.frozen import frozen, names_of
 from surehand.core.read_state import Seen
 from surehand.core.session import Session
 
@@ -169,6 +170,62 @@ def records(path: str, kinds: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
                 continue
             if _is_record(record) and (not kinds or record["kind"] in kinds):
                 yield record
+
+
+@frozen
+class SessionSummary:
+    """A session as its journal tells it."""
+
+    name: str
+    updated: float
+    calls: int
+    first: str
+    """The first question."""
+    workspace: str
+    """Where it worked; empty where its journal does not say."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {name: getattr(self, name) for name in names_of(self)}
+
+
+def list_sessions(folder: str) -> list[SessionSummary]:
+    """Return the sessions whose journals are in a folder, the latest first."""
+    try:
+        paths = [entry.path for entry in os.scandir(folder) if entry.name.endswith(".jsonl")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(map(_summarize, paths), key=lambda each: each.updated, reverse=True)
+
+
+def _summarize(path: str) -> SessionSummary:
+    calls, first, workspace = 0, "", ""
+    for record in records(path, ("call_finished", "message", "session_started")):
+        calls += record["kind"] == "call_finished"
+        data: dict[str, Any] = record.get("data") or {}
+        if record["kind"] == "session_started":
+            workspace = str(data.get("workspace") or workspace)
+        if record["kind"] == "message" and not first:
+            given: Any = data.get("message")
+            message = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+            first = str(message.get("text", "")) if message.get("role") == "user" else ""
+    name = os.path.basename(path).removesuffix(".jsonl")
+    return SessionSummary(name, os.path.getmtime(path), calls, first, workspace)
+
+
+def drop_empty(path: str) -> bool:
+    """Remove the journal of a session in which no model spoke and nothing was called; say whether it was one."""
+    if any(map(_says_something, records(path))):
+        return False
+    with suppress(OSError):
+        os.unlink(path)
+    return True
+
+
+def _says_something(record: dict[str, Any]) -> bool:
+    if record["kind"] == "message":
+        return bool(record.get("data", {}).get("message", {}).get("role") != "user")
+    return record["kind"] in ("call_started", "call_finished")
 
 
 def _is_record(record: Any) -> bool:

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from surehand.core.call import ToolCall
 from surehand.core.extras import install_hint
 from surehand.core.model import (
+    Delta,
     Message,
     ModelError,
     ModelEvent,
     ModelRequest,
     Stop,
+    TextDelta,
+    ThoughtDelta,
     Turn,
     Usage,
     arguments,
@@ -126,7 +129,7 @@ class _Answer:
     def began(self) -> bool:
         return bool(self.blocks)
 
-    def take(self, event: Any) -> str:
+    def take(self, event: Any) -> Delta | None:
         match event.type:
             case "message_start":
                 self.usage = _usage(event.message.usage)
@@ -135,13 +138,14 @@ class _Answer:
             case "content_block_delta":
                 piece = self.blocks[event.index].add(event.delta)
                 self.size = within_limit(self.model, self.size + len(piece) + 1)
-                return piece if event.delta.type == "text_delta" else ""
+                shown = _SHOWN.get(event.delta.type)
+                return shown(piece) if shown is not None and piece else None
             case "message_delta":
                 self.stop = event.delta.stop_reason or self.stop
                 self.usage = replace(self.usage, output_tokens=event.usage.output_tokens or 0)
             case _:
                 pass
-        return ""
+        return None
 
     def turn(self) -> Turn:
         blocks = [self.blocks[index].whole() for index in sorted(self.blocks)]
@@ -154,6 +158,11 @@ _PIECES: Final = {
     "thinking_delta": ("thinking", "thinking"),
 }
 """By kind of delta: the part of its block it belongs to, and its own name for it."""
+_SHOWN: Final[Mapping[str, type[TextDelta] | type[ThoughtDelta]]] = {
+    "text_delta": TextDelta,
+    "thinking_delta": ThoughtDelta,
+}
+"""What is shown as it comes, by kind of delta."""
 
 
 @dataclass(slots=True)

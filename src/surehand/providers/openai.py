@@ -9,11 +9,14 @@ from typing import Any, Final, cast
 from surehand.core.call import Image, Text, ToolCall, ToolResult
 from surehand.core.extras import install_hint
 from surehand.core.model import (
+    Delta,
     Message,
     ModelError,
     ModelEvent,
     ModelRequest,
     Stop,
+    TextDelta,
+    ThoughtDelta,
     Turn,
     Usage,
     arguments,
@@ -119,23 +122,27 @@ class _Answer:
     def began(self) -> bool:
         return bool(self.spoken or self.calls)
 
-    def take(self, chunk: Any) -> str:
+    def take(self, chunk: Any) -> Delta | None:
         if chunk.usage:
             self.usage = _usage(chunk.usage)
         for choice in chunk.choices or ():
             self.stop = self.stop or choice.finish_reason or ""
-            return self._delta(choice.delta) if choice.delta is not None else ""
-        return ""
+            return self._delta(choice.delta) if choice.delta is not None else None
+        return None
 
-    def _delta(self, delta: Any) -> str:
+    def _delta(self, delta: Any) -> Delta | None:
         for part in delta.tool_calls or ():
             self._grow(self._call(part).add(part))
         if refusal := getattr(delta, "refusal", None):
             self.stop = "content_filter"
         text = str(refusal or delta.content or "")
         self.spoken += [text] if text else []
-        self._grow(len(text))
-        return text
+        # Servers that show thoughts have two names for them; none is part of OpenAI's own protocol.
+        thought = str(getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None) or "")
+        self._grow(len(text) + len(thought))
+        if text:
+            return TextDelta(text)
+        return ThoughtDelta(thought) if thought else None
 
     def _grow(self, size: int) -> None:
         self.size = within_limit(self.model, self.size + size)

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
 from surehand.core.frozen import frozen
-from surehand.core.model import ModelError, ModelEvent, TextDelta, Turn
+from surehand.core.model import Delta, ModelError, ModelEvent, Turn
 from surehand.files.sanitize import visible
 
 _BUSY: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
@@ -42,8 +42,8 @@ class Answer(Protocol):
         """Whether a part of it has come."""
         ...
 
-    def take(self, event: Any, /) -> str:
-        """Take a piece; return the text in it that is shown as it comes."""
+    def take(self, event: Any, /) -> Delta | None:
+        """Take a piece; return what of it is shown as it comes."""
         ...
 
     def turn(self) -> Turn:
@@ -75,8 +75,8 @@ class Server:
             events = await ask()
             async with events:
                 async for event in events:
-                    if text := answer.take(event):
-                        yield TextDelta(text)
+                    if (piece := answer.take(event)) is not None:
+                        yield piece
         except Exception as problem:  # whatever the client trips over, the server sent it
             raise self._failed(problem, began=answer.began) from problem
         if not answer.stop:

@@ -1,0 +1,180 @@
+"""Slash commands: lines that begin with `/`, in a chat and in an editor alike.
+
+Some are built in. Others are prompts that a person keeps in Markdown files: `commands/NAME.md` in the state folder,
+and `.surehand/commands/NAME.md` in a trusted workspace. In their text `$ARGUMENTS` stands for what follows the name,
+`$1` to `$9` for its words.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, cast
+
+from surehand.agent.front_matter import read_front_matter
+from surehand.core.errors import SettingsError, ToolFailure
+from surehand.core.frozen import frozen
+from surehand.state import locations
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.core.settings import Mode
+
+FOLDER: Final = os.path.join(".surehand", "commands")
+FILE_BYTES: Final = 100_000
+MODES: Final[tuple[Mode, ...]] = ("default", "accept-edits", "plan")
+"""What a conversation may switch to; bypass is chosen when it begins, or never."""
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_KNOWN: Final = ("description", "argument-hint", "name", "allowed-tools", "model", "disable-model-invocation")
+_PLACE: Final = re.compile(r"\$ARGUMENTS\b|\$([1-9])(?![0-9])")
+
+
+# -- built in ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class SlashCommand:
+    """What a word after `/` does in any conversation; it returns what to show, and raises ToolFailure."""
+
+    usage: str
+    about: str
+    run: Callable[[Surehand, str], Awaitable[str]]
+
+
+@contextmanager
+def grant_undo(app: Surehand) -> Generator[None]:
+    """Allow changes to be taken back meanwhile: that a person typed the command is its approval."""
+    grants = ["Undo", "Redo"]
+    app.session.grants += grants
+    try:
+        yield
+    finally:
+        for grant in grants:
+            app.session.grants.remove(grant)
+
+
+async def _undo(app: Surehand, rest: str) -> str:
+    if rest and not rest.isdigit():
+        raise ToolFailure(f"{rest!r} is not a number of changes", hint="/undo, or /undo 3")
+    said: list[str] = []
+    for _ in range(int(rest or 1)):
+        with grant_undo(app):
+            result = await app.call("Undo", {}, source="user")
+        if not result.ok:
+            raise ToolFailure("\n".join((*said, result.output)))
+        said.append(result.output)
+    return "\n".join(said)
+
+
+async def _redo(app: Surehand, rest: str) -> str:
+    with grant_undo(app):
+        return await _call(app, "Redo")
+
+
+async def _changes(app: Surehand, rest: str) -> str:
+    return await _call(app, "Changes")
+
+
+async def _tasks(app: Surehand, rest: str) -> str:
+    return await _call(app, "TaskList")
+
+
+async def _call(app: Surehand, tool: str) -> str:
+    result = await app.call(tool, {}, source="user")
+    if not result.ok:
+        raise ToolFailure(result.output)
+    return result.output
+
+
+async def _mode(app: Surehand, rest: str) -> str:
+    if rest:
+        set_mode(app, rest)
+    return f"mode: {app.session.mode}"
+
+
+def set_mode(app: Surehand, wanted: str) -> None:
+    """Set the mode of a conversation and have its model told; raise ToolFailure for one that cannot be chosen."""
+    if wanted not in MODES:
+        raise ToolFailure(f"there is no mode {wanted!r} to switch to", hint=f"{', '.join(MODES[:-1])} or {MODES[-1]}")
+    if wanted != app.session.mode:
+        app.session.mode = cast("Mode", wanted)
+        app.session.notices.append(f"[notice] The user has set the mode to {wanted}.")
+
+
+BUILT_IN: Final[Mapping[str, SlashCommand]] = {
+    "undo": SlashCommand("undo [N]", "take back the last change (or the last N)", _undo),
+    "redo": SlashCommand("redo", "bring back what undo took away", _redo),
+    "changes": SlashCommand("changes", "what was changed here", _changes),
+    "tasks": SlashCommand("tasks", "to-dos, background commands and agents", _tasks),
+    "mode": SlashCommand("mode [MODE]", "show or set the mode: default, accept-edits, plan", _mode),
+}
+
+
+# -- from files --------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class FileCommand:
+    """A prompt kept in a file."""
+
+    name: str
+    about: str
+    hint: str
+    """What may follow its name, for people."""
+    text: str
+    source: str
+
+    def prompt(self, rest: str) -> str:
+        """Return the prompt with what follows the command's name in its places, or at the end where it has none."""
+        words = rest.split()
+
+        def place(found: re.Match[str]) -> str:
+            if found[1] is None:
+                return rest
+            number = int(found[1])
+            return words[number - 1] if number <= len(words) else ""
+
+        filled, count = _PLACE.subn(place, self.text)
+        return f"{filled}\n\n{rest}" if rest and not count else filled
+
+
+def load_commands(workspace: str, *, trusted: bool) -> tuple[dict[str, FileCommand], list[str]]:
+    """Return the commands of files that count here, later folders over earlier ones, and why others were left out."""
+    found: dict[str, FileCommand] = {}
+    problems: list[str] = []
+    own, folders = os.path.join(workspace, FOLDER), [os.path.join(locations.home(), "commands")]
+    if trusted:
+        folders.append(own)
+    else:
+        problems += [f"{path}: this folder is not trusted; `surehand trust` changes that" for path in _files(own)]
+    for path in (path for folder in folders for path in _files(folder)):
+        try:
+            command = _read_command(path)
+            found[command.name] = command
+        except (OSError, UnicodeDecodeError, SettingsError) as problem:
+            problems.append(f"{path}: {problem}")
+    return found, problems
+
+
+def _files(folder: str) -> Iterator[str]:
+    if os.path.isdir(folder):
+        yield from (os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".md"))
+
+
+def _read_command(path: str) -> FileCommand:
+    name = os.path.basename(path).removesuffix(".md")
+    if not _NAME.fullmatch(name):
+        raise SettingsError("a command's name is letters, digits, '_' and '-'")
+    if name in BUILT_IN:
+        raise SettingsError(f"/{name} is built in; choose another name")
+    with open(path, encoding="utf-8") as file:
+        text = file.read(FILE_BYTES + 1)
+    if len(text) > FILE_BYTES:
+        raise SettingsError(f"it is longer than {FILE_BYTES:,} characters")
+    values, body = read_front_matter(text, _KNOWN, lists=("allowed-tools",)) or ({}, text.strip())
+    if not body:
+        raise SettingsError("it says nothing")
+    about = " ".join(values.get("description", [])) or body.splitlines()[0][:80]
+    return FileCommand(name, about, " ".join(values.get("argument-hint", [])), body, path)

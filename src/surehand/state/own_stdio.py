@@ -1,0 +1,30 @@
+"""Standard input and output as the way to another program: taken for a protocol alone.
+
+What handlers and their children print goes to stderr instead, and they read nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+
+async def own_stdio(line_limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Take standard input and output; both must be streams that can be waited for (pipes, sockets, terminals)."""
+    wire_in, wire_out = _private(0, os.open(os.devnull, os.O_RDONLY)), _private(1, os.dup(2))
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=line_limit)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(wire_in, "rb", 0))
+    protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+    transport, _ = await loop.connect_write_pipe(lambda: protocol, os.fdopen(wire_out, "wb", 0))
+    return reader, asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+def _private(descriptor: int, instead: int) -> int:
+    """Take a standard stream for the protocol alone, and put another in its place."""
+    sys.stdout.flush()
+    kept = os.dup(descriptor)
+    os.dup2(instead, descriptor)
+    os.close(instead)
+    return kept
