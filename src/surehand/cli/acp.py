@@ -31,11 +31,6 @@ def run(options: Namespace) -> int:
         raise SettingsError("an editor names its sessions itself; --session is for chat and ask")
     # Looking for pydantic's plug-ins reads every installed package; no tool needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    try:
-        import acp  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError:
-        render.error("the Agent Client Protocol is not installed", "Install it with: pip install 'surehand[acp]'")
-        return 1
     if sys.stdin.isatty():
         render.note("speaking ACP on standard input; this is for an editor to start, Ctrl-C ends it")
     try:

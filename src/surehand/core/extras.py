@@ -22,6 +22,7 @@ EXTRA_OF: Final = {
     "xllamacpp": "local",
     "claude_agent_sdk": "claude",
     "prompt_toolkit": "chat",
+    "acp": "acp",
 }
 
 
