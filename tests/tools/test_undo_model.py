@@ -185,6 +185,11 @@ def test_undo_and_redo_do_what_the_model_does(tmp_path: Path, seed: int) -> None
     assert fuzz.counts["redo"] > 3, fuzz.counts
 
 
+def test_a_folder_that_two_standing_changes_made_is_no_conflict(tmp_path: Path) -> None:
+    fuzz = Fuzz(tmp_path, seed=119)  # found by the long run
+    fuzz.run(120)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_undo_and_redo_do_what_the_model_does_for_long(tmp_path: Path, seed: int) -> None:

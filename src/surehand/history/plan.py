@@ -17,7 +17,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
 from surehand.history.history import History
 from surehand.history.recovery import recover
-from surehand.history.words import ABSENT, CALL_MADE, Change, FileChange
+from surehand.history.words import ABSENT, CALL_MADE, Change, FileChange, FileState
 
 LAST_TURN: Final = "last"
 _LISTED: Final = "`surehand log` lists the changes there are, and which are undone."
@@ -274,7 +274,7 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants, *, calls: b
             left_alone.update({each.path for each in standing} - {each.path for each in wanted})
         for each in wanted:
             later, after = steps.get(each.path), each.after or ABSENT
-            if later is not None and later.after is not None and not later.after.same_content(after):
+            if later is not None and later.after is not None and _is_broken(later.after, after):
                 broken[each.path] = None
             steps[each.path] = FileChange(each.path, later.before if later else after, each.before)
     ids = tuple(each.id for each in changes)
@@ -291,6 +291,17 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants, *, calls: b
         tuple(dict.fromkeys(each.main_session_id for each in changes)),
         len(left_alone),
     )
+
+
+def _is_broken(earlier: FileState, later: FileState) -> bool:
+    """Say whether a chain of changes has a gap: somebody else changed the path between two of them.
+
+    A folder may come and go between: a later change that made it again, and an earlier one brought back beside it, both
+    stand for it.
+    """
+    if {earlier.kind, later.kind} <= {"absent", "directory"}:
+        return False
+    return not earlier.same_content(later)
 
 
 def _call_back(change: Change) -> PlannedCall:
