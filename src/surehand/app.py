@@ -306,8 +306,10 @@ class Surehand:
         if self.session.state_dir is None:
             return
         from surehand.engine.channel import Channel
+        from surehand.state.workspaces import note_workspace
 
         try:
+            note_workspace(self.session.state_dir, self.session.workspace)
             channel = Channel(self.session, self.bus)
         except OSError as problem:  # a state folder that cannot be written, or no descriptor left
             _log.info("other processes cannot follow this session: %s", problem)

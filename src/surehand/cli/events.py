@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator
 from typing import Any
 
 from surehand.cli import render
 from surehand.core.counted import counted
 
-_RECORDED = ("source", "parent", "ok", "error", "verdict", "rules")
 _SAYING = ("args", "text", "message", "reason", "path", "title")
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
@@ -29,7 +26,10 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """List the sessions that run, print the past, follow the present; which of them the options say."""
     if options.since is not None:
-        for event in _past(time.time() - options.since):
+        from surehand.engine.recorded_calls import read_recorded_calls
+
+        since = time.time() - options.since
+        for event in read_recorded_calls(since, lambda problem: render.note(f"warning: {problem}")):
             _show(options, event)
     if options.follow:
         from surehand.cli.session import run as run_command
@@ -84,41 +84,6 @@ def _span(text: str) -> float:
         return float(number) * _UNITS[unit]
     except (ValueError, KeyError):
         raise ArgumentTypeError(f"{text!r} is no time: 90s, 10m, 2h, 1d") from None
-
-
-# -- the past ----------------------------------------------------------------------------------------------------------
-
-
-def _past(since: float) -> Iterator[dict[str, Any]]:
-    """Yield the calls that the audits of all workspaces hold since then, oldest first."""
-    from heapq import merge
-
-    from surehand.state import locations
-
-    every = os.path.join(locations.home(), "workspaces")
-    folders = sorted(entry.path for entry in os.scandir(every)) if os.path.isdir(every) else []
-    yield from merge(*(_calls(os.path.join(each, "audit"), since) for each in folders), key=lambda event: event["at"])
-
-
-def _calls(folder: str, since: float) -> Iterator[dict[str, Any]]:
-    from surehand.core.errors import StateError
-    from surehand.engine.audit import records
-    from surehand.engine.channel import one_line
-
-    try:
-        for record in records(folder):
-            if record.get("kind") == "call" and record.get("at", 0.0) >= since:
-                yield {
-                    "kind": "call_finished",
-                    "at": record["at"],
-                    "session_id": record.get("session", ""),
-                    "call_id": record.get("call", ""),
-                    "tool": record.get("tool", ""),
-                    "recorded": True,
-                    "args": one_line(record.get("args") or {}),
-                } | {key: record[key] for key in _RECORDED if key in record}
-    except StateError as problem:
-        render.note(f"warning: {problem}")
 
 
 # -- for people --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("surehand.cli.chat", "talk with a model in the terminal"),
     "serve": ("surehand.cli.serve", "serve the tools to any MCP client"),
     "acp": ("surehand.cli.acp", "be the agent of an editor (Agent Client Protocol)"),
+    "console": ("surehand.cli.console", "see and answer every session in a browser"),
     "undo": ("surehand.cli.undo", "take back the last change, a turn, a session, or all since a time"),
     "redo": ("surehand.cli.redo", "bring back what undo took away"),
     "rewind": ("surehand.cli.rewind", "bring files and conversation back to an earlier turn"),

@@ -16,7 +16,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
-    way.add_argument("--http", type=_port, metavar="PORT", help="over streamable HTTP; 0 picks a free port")
+    way.add_argument("--http", type=port_number, metavar="PORT", help="over streamable HTTP; 0 picks a free port")
     parser.add_argument(
         "--tools",
         "--tool-allow",
@@ -35,11 +35,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="a name this server is reached by"
     )
+    parser.add_argument("--console", action="store_true", help="with --http: the web console on the same port")
     approvals_option(parser)
     parser.add_argument("--no-roots", action="store_true", help="keep to --cwd, whatever folder the client names")
 
 
-def _port(text: str) -> int:
+def port_number(text: str) -> int:
+    """Return a port given on the command line."""
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
@@ -54,6 +56,9 @@ def run(options: Namespace) -> int:
 
     if options.http is not None and options.session:
         raise SettingsError("--session is for one client on --stdio; over HTTP each client has a session of its own")
+
+    if options.console and options.http is None:
+        raise SettingsError("--console is served over HTTP: give --http PORT, or run `surehand console` by itself")
 
     # The SDK's import makes a million objects that all stay; looking for garbage among them is a fifth of the start.
     gc.disable()
@@ -137,7 +142,20 @@ async def _http(options: Namespace) -> int:
     serving = _serving(options)
     guard = Door.of(options.host, options.allow_host, options.token_file, no_token=options.no_token)
     try:
-        await serve_http(serving, guard, options.http, lambda url: _announce(url, guard.token_place))
+        if not options.console:
+            await serve_http(serving, guard, options.http, lambda url: _announce(url, guard.token_place))
+            return 0
+        from surehand.cli.console import sign_in_url
+        from surehand.console.server import Console
+
+        console = Console(guard.address)
+
+        def announce(url: str) -> None:
+            _announce(url, guard.token_place)
+            render.note(f"the console is at {sign_in_url(url, console)}")
+
+        async with console.run():
+            await serve_http(serving, guard, options.http, announce, beside=console.app)
     finally:
         await serving.close()
     return 0

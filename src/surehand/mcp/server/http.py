@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import hmac
-import ipaddress
 import json
 import logging
 import os
-import re
 import resource
 import secrets
-import socket
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -32,6 +29,7 @@ from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
 from surehand.mcp.server.serving import Serving
 from surehand.state import locations
+from surehand.web.local_server import ServedAddress, is_loopback, serve_app
 
 _log = logging.getLogger("surehand")
 PATH: Final = "/mcp"
@@ -46,8 +44,6 @@ RESERVED_DESCRIPTORS: Final = 64
 RETRY_AFTER_S: Final = 10
 DRAIN_S: Final = 10.0
 """What of a body that is too large is read and thrown away: a client that still sends does not see the answer."""
-_HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
-CLOSE_S: Final = 4.0
 
 
 @frozen
@@ -63,42 +59,16 @@ class Door:
     def of(cls, host: str, names: Sequence[str], token_file: str | None, *, no_token: bool) -> Door:
         """Return the door for an address; raise SettingsError for one that would stand open."""
         if no_token:
-            if not _is_loopback(host):
+            if not is_loopback(host):
                 raise SettingsError(f"a server on {host} needs a token; leave out --no-token")
             return cls(host, tuple(names), None)
         place = token_file or os.path.join(locations.private_dir(locations.home()), "mcp-token")
         return cls(host, tuple(names), _token(place, make=token_file is None), place)
 
-    def knows(self, host: str, port: int) -> bool:
-        """Say whether `host[:port]` of a request is a name of this server, compared exactly."""
-        found = _HOST.fullmatch(host.lower())
-        if found is None:
-            return False
-        name, given = found[1], found[2]
-        if given is not None and int(given) != port:
-            return host.lower() in (each.lower() for each in self.names)  # a proxy before us, named with its port
-        local = ("127.0.0.1", "localhost", "[::1]") if _is_loopback(self.host) else ()
-        own = f"[{self.host}]" if ":" in self.host else self.host
-        return name in {each.lower() for each in (*local, own, *self.names)}
-
-    def refusal(self, headers: Sequence[tuple[bytes, bytes]], port: int) -> tuple[int, str] | None:
-        """Return the status and the words for a request whose head is not to be trusted; None for a sound one."""
-        by_name: dict[bytes, list[bytes]] = {}
-        for name, value in headers:
-            by_name.setdefault(name.lower(), []).append(value)
-        if b"content-length" in by_name and b"transfer-encoding" in by_name:
-            # Two readers may each believe another one: what one takes for the body the other takes for a request.
-            return 400, "a request has one length: Content-Length or Transfer-Encoding"
-        hosts, origins = by_name.get(b"host", []), by_name.get(b"origin", [])
-        if len(hosts) != 1 or not self.knows(hosts[0].decode("latin-1"), port):
-            return 421, "this server does not go by that Host"
-        if len(origins) > 1 or (origins and not self._is_own(origins[0].decode("latin-1"), port)):
-            return 403, "pages of that Origin may not talk to this server"
-        return None
-
-    def _is_own(self, origin: str, port: int) -> bool:
-        scheme, mark, host = origin.partition("://")
-        return bool(mark) and scheme.lower() in ("http", "https") and self.knows(host, port)
+    @property
+    def address(self) -> ServedAddress:
+        """The names by which requests may call this server."""
+        return ServedAddress(self.host, self.names)
 
     def opens_to(self, authorization: str) -> bool:
         """Say whether a request's `Authorization` is the right one, in the same time for every wrong one."""
@@ -106,13 +76,6 @@ class Door:
             return True
         scheme, _, token = authorization.partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token.encode())
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _token(place: str, *, make: bool) -> str:
@@ -216,8 +179,8 @@ def _say_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any], *, room:
         loop.default_exception_handler(context)
 
 
-def http_app(serving: Serving, door: Door) -> Any:
-    """Return the ASGI application that serves clients at `/mcp`."""
+def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
+    """Return the ASGI application that serves clients at `/mcp`; `beside` has every other path, and its own door."""
     inner = serving.server.streamable_http_app(
         streamable_http_path=PATH,
         event_store=Remembered(),
@@ -227,13 +190,16 @@ def http_app(serving: Serving, door: Door) -> Any:
         host=door.host,
     )
 
-    room = Room()
+    room, address = Room(), door.address
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await inner(scope, receive, send)
             return
-        if (refused := door.refusal(scope["headers"], scope["server"][1])) is not None:
+        if beside is not None and scope["path"] != PATH:
+            await beside(scope, receive, send)
+            return
+        if (refused := address.refusal(scope["headers"], scope["server"][1])) is not None:
             await _refuse(send, *refused)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
@@ -297,23 +263,12 @@ def _replay(body: bytes, receive: Any) -> Callable[[], Any]:
     return replay
 
 
-async def serve_http(serving: Serving, door: Door, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until cancelled; `announce` is told the URL once it answers."""
-    import uvicorn
-
+async def serve_http(
+    serving: Serving, door: Door, port: int, announce: Callable[[str], None], *, beside: Any = None
+) -> None:
+    """Serve until cancelled; `announce` is told the URL once it answers. `beside` is served on every other path."""
     raise_descriptor_limit()
     asyncio.get_running_loop().set_exception_handler(_say_once)
-    family = socket.AF_INET6 if ":" in door.host else socket.AF_INET
-    listening = socket.create_server((door.host, port), family=family)
-    config = uvicorn.Config(http_app(serving, door), log_level="critical", lifespan="on", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[method-assign]  # the command line has its own
-    shown = f"[{door.host}]" if ":" in door.host else door.host
-    announce(f"http://{shown}:{listening.getsockname()[1]}{PATH}")
-    running = asyncio.ensure_future(server.serve(sockets=[listening]))
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        server.should_exit = True  # cancelled outright, it would not close its connections
-        await asyncio.wait({running}, timeout=CLOSE_S)
-        raise
+    address = door.address
+    app = http_app(serving, door, beside)
+    await serve_app(app, address, port, lambda given: announce(f"http://{address.shown}:{given}{PATH}"))

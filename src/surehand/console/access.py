@@ -1,0 +1,120 @@
+"""Who may come in: a one-time code becomes a cookie, and what changes something needs the page's token beside it.
+
+A browser sends the cookie to every port of this machine; the token lies where only pages of this very address can read
+it. So neither a page of somebody else nor another server on this machine can act here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from http.cookies import CookieError, SimpleCookie
+from time import monotonic
+from typing import Final
+
+from surehand.core.frozen import frozen
+
+TOKEN_HEADER: Final = "x-surehand-token"
+WRONG_LIMIT: Final = 5
+WAIT_S: Final = 30.0
+"""How long nobody can sign in after that many wrong codes; doubled each time."""
+CODE_S: Final = 900.0
+"""How long a code made for another device can be used; the first one waits until it is used."""
+LOGINS_LIMIT: Final = 50
+
+
+@frozen
+class Login:
+    """What signing in gave: the cookie's value, and the token for what changes something."""
+
+    cookie: str
+    token: str
+
+
+class Refused(Exception):
+    """A code that does not let in; `retry_after_s` where no code does for now."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class Access:
+    """The codes that wait to be used, and those who have signed in, for as long as the console runs."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._codes: dict[str, float] = {}
+        self._logins: OrderedDict[str, str] = OrderedDict()
+        self._wrong = 0
+        self._shut_until = 0.0
+        self._wait_s = WAIT_S
+
+    def make_code(self, lasts_s: float = float("inf")) -> str:
+        """Return a new code; it lets in once."""
+        code = secrets.token_urlsafe(18)
+        self._codes[code] = self._clock() + lasts_s
+        return code
+
+    def log_in(self, code: str) -> Login:
+        """Use up a code; raise Refused for one that is wrong, used or too old."""
+        now = self._clock()
+        if now < self._shut_until:
+            raise Refused("too many wrong codes; wait a moment", self._shut_until - now)
+        known = next((each for each in self._codes if hmac.compare_digest(each.encode(), code.encode())), None)
+        if known is None or self._codes.pop(known) < now:
+            self._count_wrong(now)
+            raise Refused("that code is wrong, was used already, or is too old")
+        self._wrong, self._wait_s = 0, WAIT_S
+        login = Login(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+        self._logins[login.cookie] = login.token
+        while len(self._logins) > LOGINS_LIMIT:
+            self._logins.popitem(last=False)
+        return login
+
+    def _count_wrong(self, now: float) -> None:
+        self._wrong += 1
+        if self._wrong >= WRONG_LIMIT:
+            self._shut_until, self._wrong = now + self._wait_s, 0
+            self._wait_s *= 2
+
+    def log_out_all(self) -> None:
+        """Forget everybody who signed in, and the codes that were not used yet."""
+        self._logins.clear()
+        self._codes.clear()
+
+    def is_signed_in(self, cookie: str) -> bool:
+        """Say whether a cookie is of somebody who signed in."""
+        return self._token_of(cookie) is not None
+
+    def may_change(self, cookie: str, token: str) -> bool:
+        """Say whether a request comes from a page of ours, not merely from a browser that signed in."""
+        known = self._token_of(cookie)
+        return known is not None and hmac.compare_digest(known.encode(), token.encode())
+
+    def _token_of(self, cookie: str) -> str | None:
+        for each, token in self._logins.items():
+            if hmac.compare_digest(each.encode(), cookie.encode()):
+                return token
+        return None
+
+
+def cookie_name(port: int) -> str:
+    """Return the cookie's name: browsers keep one jar for all ports of a host."""
+    return f"surehand-console-{port}"
+
+
+def read_cookie(header: str, port: int) -> str:
+    """Return the value of our cookie in a request's header; empty where there is none."""
+    try:
+        found = SimpleCookie(header).get(cookie_name(port))
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""
+
+
+def cookie_header(login: Login, port: int, *, secure: bool) -> str:
+    """Return the header that has a browser keep the cookie: not for scripts, not for requests other sites cause."""
+    return f"{cookie_name(port)}={login.cookie}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"

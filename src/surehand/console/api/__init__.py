@@ -1,0 +1,11 @@
+"""The API, one module a page. A new page: a module here with `ENDPOINTS`, a line below, a module in `static/pages`."""
+
+from __future__ import annotations
+
+from surehand.console.api import live, login
+from surehand.console.endpoint import Endpoint
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *login.ENDPOINTS,
+    *live.ENDPOINTS,
+)

@@ -1,0 +1,109 @@
+"""Live: the sessions that run, the calls they make, and the stream of everything that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import StreamingResponse
+
+from surehand.console.endpoint import ApiError, Endpoint, Given
+
+if TYPE_CHECKING:
+    from surehand.console.server import Console
+
+Row = dict[str, Any]
+
+
+async def list_sessions(console: Console, given: Given) -> Any:
+    """Return the sessions that run now."""
+    del given
+    return {"sessions": list(console.feed.sessions.values())}
+
+
+async def follow_events(console: Console, given: Given) -> Any:
+    """Stream what happens in all sessions."""
+    after = given.text("after", "")
+    stream = console.feed.stream(_wanted(given), int(after) if after.isdigit() else None)
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def _wanted(given: Given) -> Callable[[Row], bool]:
+    narrowed = {name: given.query[name].split(",") for name in ("session", "tool", "kind") if given.query.get(name)}
+
+    def wanted(event: Row) -> bool:
+        if "session" in narrowed and {event.get("session_id"), event.get("root")}.isdisjoint(narrowed["session"]):
+            return False
+        return all(event.get(name) in narrowed[name] for name in ("tool", "kind") if name in narrowed)
+
+    return wanted
+
+
+async def list_calls(console: Console, given: Given) -> Any:
+    """Return calls, newest first."""
+    limit, skip = given.number("limit", 200, 5000), given.number("skip", 0, 1_000_000)
+    found: list[Row] = []
+    count = 0
+    for call in _matching(console, given):
+        count += 1
+        if skip < count <= skip + limit:
+            found.append(call)
+    return {"calls": found, "total": count, "lost": console.feed.lost}
+
+
+def _matching(console: Console, given: Given) -> Iterator[Row]:
+    words = given.query.get("text", "").lower().split()
+    same = {name: given.query[name] for name in ("tool", "state") if given.query.get(name)}
+    session = given.query.get("session")
+    for call in reversed(console.feed.calls.values()):
+        if session and session not in (call["session_id"], call.get("root")):
+            continue
+        if any(call.get(name) != value for name, value in same.items()):
+            continue
+        if words and not all(word in _text_of(call) for word in words):
+            continue
+        yield call
+
+
+async def show_call(console: Console, given: Given) -> Any:
+    """Return one call, with everything that is known of it."""
+    call = console.feed.calls.get(given.path["id"])
+    if call is None:
+        raise ApiError(404, f"nothing is known of a call {given.path['id']}")
+    return call
+
+
+def _text_of(call: Row) -> str:
+    return f"{call['tool']} {call.get('args', '')} {call.get('output', '')} {call['session_id']}".lower()
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/sessions", list_sessions, "The sessions that run now"),
+    Endpoint(
+        "GET",
+        "/api/events",
+        follow_events,
+        "What happens in all sessions, as server-sent events; a `gap` says how many are missing",
+        {
+            "session": "only of these sessions and their sub-agents, by id, with commas",
+            "tool": "only about these tools",
+            "kind": "only of these kinds",
+            "after": "go on after this event (or the header Last-Event-ID)",
+        },
+    ),
+    Endpoint(
+        "GET",
+        "/api/calls",
+        list_calls,
+        "Calls of all sessions, newest first: those under way, those since the console started, recorded ones",
+        {
+            "limit": "how many at most",
+            "skip": "how many to leave out",
+            "session": "only of this session",
+            "tool": "only of this tool",
+            "state": "only running, ok, failed, refused, cancelled or lost ones",
+            "text": "only with all these words",
+        },
+    ),
+    Endpoint("GET", "/api/calls/{id}", show_call, "One call, with everything that is known of it"),
+)

@@ -1,0 +1,78 @@
+"""An endpoint of the console's API: a method, a path, what it takes, and the function that answers with plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from surehand.core.frozen import field, frozen
+
+if TYPE_CHECKING:
+    from surehand.console.server import Console
+
+
+class ApiError(Exception):
+    """What a client did wrong, or what is not there; answered with a status and words."""
+
+    def __init__(self, status: int, message: str, hint: str = "", **details: Any) -> None:
+        self.status = status
+        self.message = message
+        self.hint = hint
+        self.details = details
+        super().__init__(message)
+
+
+@frozen
+class Given:
+    """What a request brings: the parts of its path, its query and its body."""
+
+    path: Mapping[str, str] = field(default_factory=dict[str, str])
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def text(self, name: str, otherwise: str | None = None) -> str:
+        """Return a text of body or query; raise ApiError where it is missing and nothing stands for it."""
+        value = self.body.get(name, self.query.get(name))
+        if value is None and otherwise is not None:
+            return otherwise
+        if not isinstance(value, str):
+            raise ApiError(400, f"{name} is missing, or is no text")
+        return value
+
+    def number(self, name: str, otherwise: int, most: int) -> int:
+        """Return a whole number from 0 to `most`; raise ApiError for anything else."""
+        value = self.body.get(name, self.query.get(name, otherwise))
+        try:
+            found = int(value)
+        except (TypeError, ValueError):
+            raise ApiError(400, f"{name} is no number") from None
+        if not 0 <= found <= most:
+            raise ApiError(400, f"{name} is a number from 0 to {most}")
+        return found
+
+    def flag(self, name: str) -> bool:
+        """Return whether something is wanted: true in the body, or 1 or true in the query."""
+        value = self.body.get(name, self.query.get(name))
+        return value is True or value in ("1", "true")
+
+    def mapping(self, name: str) -> dict[str, Any] | None:
+        """Return an object of the body, None where there is none; raise ApiError for anything else."""
+        value = self.body.get(name)
+        if value is not None and not isinstance(value, dict):
+            raise ApiError(400, f"{name} is no object")
+        return cast("dict[str, Any] | None", value)
+
+
+Handler = Callable[["Console", Given], Awaitable[Any]]
+"""Returns plain data, or a Response where it is something else (a stream)."""
+
+
+@frozen
+class Endpoint:
+    """One row of the API; `takes` says of each field of query or body what it means."""
+
+    method: str
+    path: str
+    run: Handler
+    about: str
+    takes: Mapping[str, str] = field(default_factory=dict[str, str])

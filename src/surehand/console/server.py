@@ -1,0 +1,198 @@
+"""The console's ASGI application: the pages, the API, and the wall before both."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.resources
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from surehand.console.access import TOKEN_HEADER, Access, read_cookie
+from surehand.console.api import ENDPOINTS
+from surehand.console.apps import Apps
+from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.feed import CALLS_LIMIT, Feed
+from surehand.core.errors import SurehandError, ToolFailure
+from surehand.engine.recorded_calls import read_recorded_calls
+from surehand.web.local_server import ServedAddress
+
+_log = logging.getLogger("surehand")
+BODY_LIMIT: Final = 4 * 1024 * 1024
+RECORDED_S: Final = 7 * 86400.0
+"""How far back the calls go that a page finds when the console starts."""
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "webmanifest": "application/manifest+json",
+}
+_HEADERS: Final = {
+    # Whatever a model or a file wrote is text. Should it become markup by mistake, it still runs nothing: scripts and
+    # styles come from this server alone, and strings cannot be turned into elements (trusted types).
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-store",
+}
+
+Scope = MutableMapping[str, Any]
+
+
+class Console:
+    """Everything behind the pages; `app` is what a server serves."""
+
+    def __init__(self, address: ServedAddress, access: Access | None = None) -> None:
+        self.address = address
+        self.access = access or Access()
+        self.feed = Feed()
+        self.apps = Apps()
+        self.warnings: list[str] = []
+        self.port = 0
+        """Where it is served, as requests say."""
+        routes = [Route(each.path, self._answer_with(each), methods=[each.method]) for each in ENDPOINTS]
+        self._inner = Starlette(routes=[*routes, Route("/{name:path}", self._page, methods=["GET"])])
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Follow the sessions while inside; calls of the past are read meanwhile."""
+        async with self.apps, self.feed.follow():
+            reading = asyncio.create_task(self._read_past())
+            try:
+                yield
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read_past(self) -> None:
+        def read() -> list[dict[str, Any]]:
+            since = time.time() - RECORDED_S
+            return list(deque(read_recorded_calls(since, self.warnings.append), maxlen=CALLS_LIMIT))
+
+        self.feed.add_recorded(await asyncio.to_thread(read))
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def app(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Let in what may come in, and answer it."""
+        if scope["type"] != "http":
+            return
+        self.port = scope["server"][1]
+        send = _with_headers(send)
+        if (refused := self._refusal(scope)) is not None:
+            await JSONResponse({"error": refused[1], "hint": ""}, refused[0])(scope, receive, send)
+            return
+        await self._inner(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        port = self.port
+        if (refused := self.address.refusal(scope["headers"], port)) is not None:
+            return refused
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        path, method = scope["path"], scope["method"]
+        if path != "/api" and not path.startswith("/api/"):
+            return None
+        if method not in ("GET", "HEAD") and headers.get("content-type", "").split(";")[0] != "application/json":
+            return 415, "a request that changes something is JSON"
+        if path == "/api/login":
+            return None
+        cookie = read_cookie(headers.get("cookie", ""), port)
+        if not self.access.is_signed_in(cookie):
+            return 401, "sign in first: open the address that `surehand console` printed"
+        if method not in ("GET", "HEAD") and not self.access.may_change(cookie, headers.get(TOKEN_HEADER, "")):
+            return 403, "what changes something needs the token of the page"
+        return None
+
+    def _answer_with(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                given = Given(dict(request.path_params), _query(request), await _body(request))
+                found = await endpoint.run(self, given)
+            except ApiError as problem:
+                told = {"error": problem.message, "hint": problem.hint, **problem.details}
+                return JSONResponse(told, problem.status, headers=_retry(problem))
+            except ToolFailure as failure:
+                return JSONResponse({"error": failure.message, "hint": failure.hint, "code": failure.code}, 409)
+            except SurehandError as problem:
+                return JSONResponse({"error": str(problem), "hint": ""}, 409)
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except Exception:  # the page says that something is wrong; the log says what
+                _log.exception("the console failed on %s %s", endpoint.method, endpoint.path)
+                return JSONResponse({"error": "the console failed; its log says why", "hint": ""}, 500)
+            return found if isinstance(found, Response) else _json(found)
+
+        return answer
+
+    async def _page(self, request: Request) -> Response:
+        name = request.path_params["name"] or "index.html"
+        parts = name.split("/")
+        if ".." in parts or "" in parts or "\\" in name or "\0" in name:
+            return Response("not found", 404)
+        file = importlib.resources.files("surehand.console").joinpath("static", *parts)
+        kind = _TYPES.get(name.rpartition(".")[2])
+        if kind is None or not file.is_file():
+            return Response("not found", 404)
+        return Response(file.read_bytes(), headers={"content-type": kind})
+
+
+def _json(data: Any) -> Response:
+    # Half a surrogate pair (a file name that is no UTF-8) has no bytes of its own; it is shown as a question mark.
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
+    return Response(text.encode("utf-8", "replace"), headers={"content-type": "application/json"})
+
+
+def _retry(problem: ApiError) -> dict[str, str]:
+    wait = problem.details.get("retry_after_s")
+    return {"retry-after": str(int(wait) + 1)} if wait else {}
+
+
+def _query(request: Request) -> Mapping[str, str]:
+    found = dict(request.query_params)
+    if "last-event-id" in request.headers:
+        found["after"] = request.headers["last-event-id"]
+    return found
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    if request.method in ("GET", "HEAD"):
+        return {}
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_LIMIT:
+            raise ApiError(413, f"a request has at most {BODY_LIMIT:,} bytes")
+    try:
+        found: Any = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body is no JSON") from None
+    if not isinstance(found, dict):
+        raise ApiError(400, "the body is no JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def _with_headers(send: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
+    async def send_with_headers(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            known = {name.lower() for name, _ in message.get("headers", [])}
+            more = [(name.encode(), value.encode()) for name, value in _HEADERS.items() if name.encode() not in known]
+            message = {**message, "headers": [*message.get("headers", []), *more]}
+        await send(message)
+
+    return send_with_headers

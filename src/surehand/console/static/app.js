@@ -1,0 +1,152 @@
+// The frame round the pages: signing in, going from page to page, keys, theme, and whether the stream is live.
+
+import { follow, get, hasToken, post, signIn } from "./api.js";
+import { button, dialog, el, field, fill, toast } from "./dom.js";
+import { PAGES } from "./pages.js";
+import "./sessions.js"; // it must hear who runs from the first event on
+
+const main = document.getElementById("main");
+let leave = null;
+let showing = 0;
+
+// -- theme --------------------------------------------------------------------------------------------------------
+
+function setTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme; else delete document.documentElement.dataset.theme;
+}
+setTheme(localStorage.getItem("surehand-theme"));
+document.getElementById("theme").addEventListener("click", () => {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
+  const next = now === "dark" ? "light" : "dark";
+  localStorage.setItem("surehand-theme", next);
+  setTheme(next);
+});
+
+// -- pages --------------------------------------------------------------------------------------------------------
+
+const nav = document.getElementById("nav");
+for (const page of PAGES) {
+  nav.append(el("a", { href: `#/${page.name}`, "data-page": page.name },
+    el("span.nav-icon", { "aria-hidden": "true" }, page.icon), el("span.nav-title", {}, page.title),
+    el("span.badge", { id: `badge-${page.name}`, hidden: true })));
+}
+
+/** Show a count beside a page's name; the questions' count also stands in the title of the window. */
+export function setBadge(name, count) {
+  const badge = document.getElementById(`badge-${name}`);
+  if (!badge) return;
+  badge.hidden = !count;
+  badge.textContent = count ? String(count) : "";
+  badge.setAttribute("aria-label", count ? `${count} waiting` : "");
+}
+
+async function show() {
+  const [, name, ...rest] = location.hash.split("/");
+  const page = PAGES.find((each) => each.name === name) ?? PAGES[0];
+  const turn = ++showing;
+  leave?.();
+  leave = null;
+  for (const link of nav.children) {
+    if (link.dataset.page === page.name) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  }
+  const root = el("section.page", { "aria-label": page.title, class: `page-${page.name}` });
+  fill(main, root);
+  try {
+    const module = await page.load();
+    if (turn !== showing) return;
+    leave = module.mount(root, rest.map(decodeURIComponent)) ?? null;
+    document.documentElement.dataset.ready = page.name;
+  } catch (problem) {
+    console.error(problem);
+    fill(root, el("p.empty", {}, `This page could not be shown: ${problem.message}`));
+  }
+}
+
+// -- keys ---------------------------------------------------------------------------------------------------------
+
+const keys = new Map();
+
+/** Give a key a meaning while a page is shown; returns what takes it away. */
+export function onKey(key, about, action) {
+  keys.set(key, { about, action });
+  return () => keys.delete(key);
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const target = event.target;
+  if (target.closest?.("input, textarea, select, [contenteditable], dialog")) return;
+  if (event.key === "?") { event.preventDefault(); showKeys(); return; }
+  const known = keys.get(event.key);
+  if (known) { event.preventDefault(); known.action(event); return; }
+  const number = Number(event.key);
+  if (number >= 1 && number <= PAGES.length) location.hash = `#/${PAGES[number - 1].name}`;
+});
+
+function showKeys() {
+  const rows = [...[...keys].map(([key, { about }]) => [key, about]), [`1-${PAGES.length}`, "go to a page"], ["?", "this list"]];
+  dialog("Keys", el("dl.keys", {}, rows.map(([key, about]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, about)])),
+    [{ text: "Close", value: true, autofocus: true }]);
+}
+document.getElementById("help").addEventListener("click", showKeys);
+
+document.getElementById("device").addEventListener("click", async () => {
+  try {
+    const { code, lasts_s } = await post("/api/codes");
+    const url = `${location.origin}/#code=${code}`;
+    await dialog("Add a device", [el("p", {}, `Open this address there within ${Math.round(lasts_s / 60)} minutes. It works once.`), el("pre.code", { tabIndex: 0 }, url)],
+      [{ text: "Close", value: true, autofocus: true }]);
+  } catch (problem) { toast(problem.message, "bad"); }
+});
+
+// -- signing in ---------------------------------------------------------------------------------------------------
+
+function askForCode(problem = "") {
+  leave?.();
+  leave = null;
+  document.body.classList.add("signed-out");
+  const input = el("input", { type: "text", autocomplete: "one-time-code", spellcheck: "false", autocapitalize: "off" });
+  const told = el("p.problem", { role: "alert" }, problem);
+  const form = el("form.login", {},
+    el("h1", {}, "Surehand"), el("p", {}, "Open the address that `surehand console` printed, or enter its code."),
+    field("Code", input), told, button("Sign in", () => form.requestSubmit(), { class: "primary" }));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const typed = input.value.trim();
+    try {
+      await signIn(typed.includes("code=") ? typed.split("code=").pop() : typed);
+      start();
+    } catch (refused) { fill(told, [refused.message, refused.hint].filter(Boolean).join(". ")); input.select(); }
+  });
+  fill(main, form);
+  document.documentElement.dataset.ready = "login";
+  input.focus();
+}
+document.addEventListener("signed-out", () => { if (!document.body.classList.contains("signed-out")) askForCode("You were signed out."); });
+
+const link = document.getElementById("link");
+function start() {
+  document.body.classList.remove("signed-out");
+  follow((state) => {
+    link.dataset.state = state;
+    link.textContent = state === "live" ? "live" : "connection lost; trying again";
+  });
+  window.addEventListener("hashchange", show);
+  show();
+}
+
+async function begin() {
+  let problem = "";
+  if (location.hash.startsWith("#code=")) {
+    const code = location.hash.slice(6);
+    history.replaceState(null, "", "/");
+    try { await signIn(code); } catch (refused) { problem = [refused.message, refused.hint].filter(Boolean).join(". "); }
+  }
+  try {
+    if (!hasToken()) throw new Error("no token");
+    await get("/api/sessions");
+    start();
+  } catch { askForCode(problem); }
+}
+begin();

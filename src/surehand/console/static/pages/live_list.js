@@ -1,0 +1,148 @@
+// A list of any number of calls of which only the visible ones are elements; calls stand below the call that made them.
+
+import { el, line, took, when } from "../dom.js";
+import { sessionName } from "../sessions.js";
+
+const MARGIN = 8;
+
+export class CallList {
+  constructor({ open, more }) {
+    this.calls = new Map();
+    this.callers = new Map();
+    this._open = open;
+    this._more = more;
+    this._rows = [];
+    this._chosen = null;
+    this._folded = new Set();
+    this._stale = true;
+    this._drawn = new Map();
+    this._window = el("div.window", { role: "presentation" });
+    this.element = el("div.scroller", { role: "grid", "aria-label": "Calls, newest first", tabIndex: -1, onscroll: () => this._plan(), onkeydown: (event) => this._key(event) }, this._window);
+    this._sizes = new ResizeObserver(() => { this._stale = true; this._plan(); });
+    this._sizes.observe(this.element);
+    this._clock = setInterval(() => { if (this.running()) this.touch(); }, 1000);
+  }
+
+  get size() { return this.calls.size; }
+
+  close() { this._sizes.disconnect(); clearInterval(this._clock); }
+
+  running() {
+    let count = 0;
+    for (const call of this.calls.values()) if (call.state === "running") count += 1;
+    return count;
+  }
+
+  /** Take calls as they come from the server, newest first. */
+  replace(calls) {
+    this.calls.clear();
+    for (const call of calls) this.calls.set(call.call_id, call);
+    this.element.scrollTop = 0;
+    this.touch();
+  }
+
+  append(calls) {
+    for (const call of calls) if (!this.calls.has(call.call_id)) this.calls.set(call.call_id, call);
+    this.touch();
+  }
+
+  add(call) { this.calls.set(call.call_id, call); this.touch(); }
+
+  choose(id) { this._chosen = id; this.touch(); }
+
+  /** Something changed: draw anew with the next frame. */
+  touch() { this._stale = true; this._plan(); }
+
+  _plan() {
+    if (this._planned) return;
+    this._planned = requestAnimationFrame(() => { this._planned = 0; this._draw(); });
+  }
+
+  /** Put the calls in order: newest first, those a call made below it. */
+  _order() {
+    const children = new Map();
+    const tops = [];
+    for (const call of this.calls.values()) {
+      const parent = call.parent ?? this.callers.get(call.session_id);
+      if (parent && this.calls.has(parent) && parent !== call.call_id) {
+        if (!children.has(parent)) children.set(parent, []);
+        children.get(parent).push(call);
+      } else tops.push(call);
+    }
+    const newest = (one, other) => other.at - one.at;
+    const rows = [];
+    const put = (call, depth) => {
+      const below = children.get(call.call_id);
+      rows.push({ call, depth, below: below?.length ?? 0 });
+      if (below && !this._folded.has(call.call_id) && depth < 20) for (const each of below.sort(newest)) put(each, depth + 1);
+    };
+    for (const call of tops.sort(newest)) put(call, 0);
+    return rows;
+  }
+
+  _draw() {
+    const height = matchMedia("(max-width: 760px)").matches ? 62 : 38;
+    if (this._stale) {
+      this._rows = this._order();
+      this._stale = false;
+      this._longest = Math.max(1000, ...this._rows.slice(0, 200).map(({ call }) => call.duration_ms ?? 0));
+      this._drawn.clear();
+    }
+    const { scrollTop, clientHeight } = this.element;
+    const first = Math.max(0, Math.floor(scrollTop / height) - MARGIN);
+    const last = Math.min(this._rows.length, Math.ceil((scrollTop + clientHeight) / height) + MARGIN);
+    this._window.style.height = `${this._rows.length * height}px`;
+    const focused = this._window.contains(document.activeElement) ? document.activeElement.dataset.call : null;
+    const elements = [];
+    for (let at = first; at < last; at += 1) {
+      const { call } = this._rows[at];
+      let made = this._drawn.get(call.call_id);
+      if (!made) this._drawn.set(call.call_id, made = this._row(this._rows[at], at));
+      made.style.top = `${at * height}px`;
+      elements.push(made);
+    }
+    for (const [id, made] of this._drawn) if (!elements.includes(made)) this._drawn.delete(id);
+    this._window.replaceChildren(...elements);
+    this.element.setAttribute("aria-rowcount", String(this._rows.length));
+    if (focused) this._window.querySelector(`[data-call="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    if (last > this._rows.length - 60) this._more();
+  }
+
+  _row({ call, depth, below }, at) {
+    const ms = call.state === "running" ? Math.max(0, Date.now() - call.at * 1000) : call.duration_ms;
+    const done = call.progress?.total ? call.progress.done / call.progress.total : Math.min(1, (ms ?? 0) / this._longest);
+    const word = call.state === "refused" ? "refused" : call.verdict ?? "";
+    const args = call.state === "running" && call.progress?.text ? call.progress.text : call.args;
+    const fold = below ? el("span.fold", { title: "calls it made", onclick: (event) => { event.stopPropagation(); this._fold(call.call_id); } }, this._folded.has(call.call_id) ? `▸ ${below} ` : "▾ ") : null;
+    return el("div.call", {
+      role: "row", tabIndex: at === 0 || call.call_id === this._chosen ? 0 : -1, "data-call": call.call_id, "aria-rowindex": at + 1,
+      "aria-level": depth + 1, "aria-current": call.call_id === this._chosen || undefined, class: call.state === "running" ? "is-running" : "",
+      "aria-label": `${call.tool}, ${call.state}, ${sessionName(call.session_id)}`, onclick: () => this._open(call),
+    },
+    el("span.dot", { class: call.state, title: call.state }),
+    el("span.time", {}, when(call.at)),
+    el("span.session", {}, line(sessionName(call.session_id), 40)),
+    el("span.tool", { style: { "padding-left": `${depth * 14}px` } }, fold, line(call.tool, 60)),
+    el("span.args", {}, line(args, 200)),
+    el("span.bar", { style: { "--part": `${(done * 100).toFixed(1)}%` } }, took(ms)),
+    el("span.verdict", { class: word, title: (call.rules ?? []).join(", ") || (call.reason ?? "") }, word));
+  }
+
+  _fold(id) {
+    if (!this._folded.delete(id)) this._folded.add(id);
+    this.touch();
+  }
+
+  _key(event) {
+    const row = event.target.closest?.(".call");
+    if (!row) return;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); this._open(this.calls.get(row.dataset.call)); return; }
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") { event.preventDefault(); this._fold(row.dataset.call); return; }
+    if (!step) return;
+    event.preventDefault();
+    const next = step > 0 ? row.nextElementSibling : row.previousElementSibling;
+    next?.focus();
+    next?.scrollIntoView({ block: "nearest" });
+  }
+}

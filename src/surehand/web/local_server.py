@@ -1,0 +1,89 @@
+"""A server of ours on this machine: which `Host` and `Origin` belong to it, so that pages of others are kept out.
+
+Any page in a browser can send requests to a port of this machine, and a name that a stranger owns can be made to
+resolve to it (DNS rebinding); what such a request says of itself is compared exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from surehand.core.frozen import frozen
+
+_HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+CLOSE_S: Final = 4.0
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether an address is reached from this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@frozen
+class ServedAddress:
+    """Where a server listens, and the further names it is reached by."""
+
+    host: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The host as a URL has it."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def knows(self, host: str, port: int) -> bool:
+        """Say whether `host[:port]` of a request is a name of this server, compared exactly."""
+        found = _HOST.fullmatch(host.lower())
+        if found is None:
+            return False
+        name, given = found[1], found[2]
+        if given is not None and int(given) != port:
+            return host.lower() in (each.lower() for each in self.names)  # a proxy before us, named with its port
+        local = ("127.0.0.1", "localhost", "[::1]") if is_loopback(self.host) else ()
+        return name in {each.lower() for each in (*local, self.shown, *self.names)}
+
+    def refusal(self, headers: Sequence[tuple[bytes, bytes]], port: int) -> tuple[int, str] | None:
+        """Return the status and the words for a request whose head is not to be trusted; None for a sound one."""
+        by_name: dict[bytes, list[bytes]] = {}
+        for name, value in headers:
+            by_name.setdefault(name.lower(), []).append(value)
+        if b"content-length" in by_name and b"transfer-encoding" in by_name:
+            # Two readers may each believe another one: what one takes for the body the other takes for a request.
+            return 400, "a request has one length: Content-Length or Transfer-Encoding"
+        hosts, origins = by_name.get(b"host", []), by_name.get(b"origin", [])
+        if len(hosts) != 1 or not self.knows(hosts[0].decode("latin-1"), port):
+            return 421, "this server does not go by that Host"
+        if len(origins) > 1 or (origins and not self._is_own(origins[0].decode("latin-1"), port)):
+            return 403, "pages of that Origin may not talk to this server"
+        return None
+
+    def _is_own(self, origin: str, port: int) -> bool:
+        scheme, mark, host = origin.partition("://")
+        return bool(mark) and scheme.lower() in ("http", "https") and self.knows(host, port)
+
+
+async def serve_app(app: Any, address: ServedAddress, port: int, announce: Callable[[int], None]) -> None:
+    """Serve an ASGI application until cancelled; `announce` is told the port once somebody can connect."""
+    import uvicorn  # lazy: 150 ms, for servers alone
+
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.create_server((address.host, port), family=family)
+    config = uvicorn.Config(app, interface="asgi3", log_level="critical", lifespan="auto", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[method-assign]  # the command line has its own
+    announce(listening.getsockname()[1])
+    running = asyncio.ensure_future(server.serve(sockets=[listening]))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        server.should_exit = True  # cancelled outright, it would not close its connections
+        await asyncio.wait({running}, timeout=CLOSE_S)
+        raise
