@@ -39,7 +39,7 @@ class KeptFiles:
         """Say whether people keep the file (or folder) at an absolute path; it need not be there."""
         parent, name = os.path.split(os.fsencode(path))
         folder = self._folder(parent)
-        unkept = folder is None or _is_cache(name) or folder.ignores(name, is_folder)
+        unkept = folder is None or is_cache(name) or folder.ignores(name, is_folder)
         return not unkept or self._is_tracked(os.fsencode(path))
 
     def _folder(self, path: bytes) -> Folder | None:
@@ -52,7 +52,7 @@ class KeptFiles:
         if path in self._roots or parent == path or not any(path.startswith(root + b"/") for root in self._roots):
             return folder_at(path, path)
         above = self._folder(parent)
-        if above is None or _is_cache(name) or above.ignores(name, True):
+        if above is None or is_cache(name) or above.ignores(name, True):
             return None
         return above.child(name)
 
@@ -66,7 +66,8 @@ class KeptFiles:
         return path[len(repository.top) + 1 :] in self._tracked[repository.top]
 
 
-def _is_cache(name: bytes) -> bool:
+def is_cache(name: bytes) -> bool:
+    """Whether programs use a name for what they make anew whenever it is gone."""
     text = os.fsdecode(name)
     return text in CACHES or text.endswith(_CACHE_ENDINGS)
 

@@ -7,7 +7,6 @@ command can set back.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +16,11 @@ from surehand.commands.dry_run.differences import Difference, look, open_up
 from surehand.commands.dry_run.overlay import disturbed, make_covers, wire
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.files.cloning import copy_data
 from surehand.files.trees import remove_tree
 
 COPY_FILES: Final = 50_000
 COPY_BYTES: Final = 1 << 30
-_FICLONE: Final = 0x40049409
-_BLOCK: Final = 1 << 24
 
 _Status: TypeAlias = tuple[int, ...]
 """Mode, owner and group; of what is no folder also its number, size and times."""
@@ -34,6 +32,10 @@ class Limits:
 
     files: int = COPY_FILES
     bytes: int = COPY_BYTES
+
+
+class TreeTooLarge(Exception):
+    """A tree beyond the limits of a copy; says of what it holds more."""
 
 
 class TreeCopy:
@@ -70,6 +72,9 @@ class TreeCopy:
             os.mkdir(trial.temp, 0o700)
             copy_tree(workspace, trial.copy, limits or Limits(), stopped)
             trial._copied = dict(trial._statuses())
+        except TreeTooLarge as problem:
+            trial.drop()
+            raise _too_large(workspace, str(problem)) from None
         except OSError as problem:
             trial.drop()
             where = problem.filename or workspace
@@ -125,9 +130,18 @@ class TreeCopy:
         remove_tree(self.folder)
 
 
-def copy_tree(source: str, target: str, limits: Limits, stopped: Callable[[], bool]) -> None:
-    """Copy a tree with its links, modes and times; raise ToolFailure when it is too large or `stopped` says so."""
-    entries = _measure_tree(source, limits)
+def copy_tree(
+    source: str,
+    target: str,
+    limits: Limits,
+    stopped: Callable[[], bool],
+    leaves_out: Callable[[str, bool], bool] = lambda path, is_folder: False,
+) -> None:
+    """Copy a tree with its links, modes and times; raise TreeTooLarge, and ToolFailure once `stopped` says so.
+
+    `leaves_out` says of paths (from the top, and whether it is a folder) which are not copied.
+    """
+    entries = _measure_tree(source, limits, leaves_out)
     os.mkdir(target, 0o700)
     folders = [("", os.stat(source))]
     for path, status in entries:
@@ -146,7 +160,9 @@ def copy_tree(source: str, target: str, limits: Limits, stopped: Callable[[], bo
         _keep(os.path.join(target, path), status)
 
 
-def _measure_tree(source: str, limits: Limits) -> list[tuple[str, os.stat_result]]:
+def _measure_tree(
+    source: str, limits: Limits, leaves_out: Callable[[str, bool], bool]
+) -> list[tuple[str, os.stat_result]]:
     """Return everything in a tree, folders before what is in them; refuse one beyond the limits before any copy."""
     found: list[tuple[str, os.stat_result]] = []
     total, waiting = 0, [""]
@@ -154,15 +170,17 @@ def _measure_tree(source: str, limits: Limits) -> list[tuple[str, os.stat_result
         folder = waiting.pop()
         with os.scandir(os.path.join(source, folder)) as entries:
             for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                found.append((os.path.join(folder, entry.name), status))
+                path, status = os.path.join(folder, entry.name), entry.stat(follow_symlinks=False)
+                if leaves_out(path, stat.S_ISDIR(status.st_mode)):
+                    continue
+                found.append((path, status))
                 total += status.st_size if stat.S_ISREG(status.st_mode) else 0
                 if stat.S_ISDIR(status.st_mode):
-                    waiting.append(os.path.join(folder, entry.name))
+                    waiting.append(path)
         if len(found) > limits.files:
-            raise _too_large(source, f"more than {limits.files:,} files and folders")
+            raise TreeTooLarge(f"more than {limits.files:,} files and folders")
         if total > limits.bytes:
-            raise _too_large(source, f"more than {limits.bytes >> 20:,} MB")
+            raise TreeTooLarge(f"more than {limits.bytes >> 20:,} MB")
     return found
 
 
@@ -179,23 +197,12 @@ def _copy_file(place: str, copy: str, status: os.stat_result) -> None:
     try:
         target = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            if not clone(source, target):
-                while os.sendfile(target, source, None, _BLOCK):
-                    pass
+            copy_data(source, target)
         finally:
             os.close(target)
     finally:
         os.close(source)
     _keep(copy, status)
-
-
-def clone(source: int, target: int) -> bool:
-    """Let two files share their bytes until one is written; False where the file system cannot."""
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-        return True
-    except OSError:
-        return False
 
 
 def _keep(copy: str, status: os.stat_result) -> None:

@@ -1,0 +1,1 @@
+"""What a workspace holds, by content: snapshots, the pieces they are made of, and patches between them."""

@@ -1,0 +1,247 @@
+"""A snapshot: every file and link of a workspace that people keep, by path, with the digest of its content.
+
+What people keep: all that git tracks, and all that neither an ignore rule nor the list of caches leaves out. Secrets
+are never part of it. Folders are there for what is in them.
+
+Every folder is opened from the one it was found in and every file from its folder, so that a link put in the way
+meanwhile leads nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from surehand.core.errors import StateError
+from surehand.core.frozen import field, frozen
+from surehand.core.read_state import SETTLED_NS
+from surehand.core.secrets import is_secret
+from surehand.files.paths import open_folder
+from surehand.git.index import tracked
+from surehand.git.places import place_at
+from surehand.search.kept_files import is_cache
+from surehand.search.walk import Walk
+from surehand.workspaces.pieces import Pieces
+
+EntryKind: TypeAlias = Literal["file", "symlink"]
+Status: TypeAlias = tuple[int, ...]
+_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+MOST_ENTRIES: Final = 500_000
+MOST_BYTES: Final = 16 << 30
+
+
+@frozen
+class Entry:
+    """One file or link: of a link the piece is its target."""
+
+    kind: EntryKind
+    mode: int
+    digest: str
+    size: int
+
+    @property
+    def executable(self) -> bool:
+        """Whether it is a file that can be run."""
+        return self.kind == "file" and bool(self.mode & 0o100)
+
+    def same(self, other: Entry | None) -> bool:
+        """Whether both are the same to whoever keeps the workspace: content, kind, and whether it can be run."""
+        return other is not None and (self.kind, self.digest, self.executable) == (
+            other.kind,
+            other.digest,
+            other.executable,
+        )
+
+
+@frozen
+class Snapshot:
+    """What a workspace held at one moment."""
+
+    entries: Mapping[str, Entry]
+    statuses: Mapping[str, Status] = field(default_factory=dict[str, Status])
+    """By path what `lstat` said, where it proves that a file is unchanged; of use on the same machine only."""
+
+    @property
+    def digests(self) -> set[str]:
+        """The pieces it is made of."""
+        return {entry.digest for entry in self.entries.values()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {path: [each.kind, each.mode, each.digest, each.size] for path, each in self.entries.items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Snapshot:
+        """Return what plain data stands for; raise StateError for paths that no workspace has."""
+        for path in data:
+            check_path(path)
+        return cls({path: Entry(*values) for path, values in data.items()})
+
+
+@frozen
+class Difference:
+    """One path that two snapshots do not have alike."""
+
+    path: str
+    before: Entry | None
+    after: Entry | None
+
+    @property
+    def action(self) -> str:
+        """What happened to it: created, changed or deleted."""
+        return "created" if self.before is None else "deleted" if self.after is None else "changed"
+
+
+def check_path(path: str) -> None:
+    """Raise StateError unless a path stays inside a workspace, leaves git's own files alone and is no secret."""
+    parts = path.split("/")
+    if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise StateError(f"{path!r} is not a path inside a workspace")
+    if any(part.lower() == ".git" for part in parts):
+        raise StateError(f"{path!r} belongs to git itself")
+    if is_secret(path):
+        raise StateError(f"{path!r} is a secret by its name")
+
+
+def compare(before: Snapshot, after: Snapshot) -> list[Difference]:
+    """Return what differs between two snapshots, by path."""
+    found: list[Difference] = []
+    for path in sorted(before.entries.keys() | after.entries.keys()):
+        old, new = before.entries.get(path), after.entries.get(path)
+        if old is None or not old.same(new):
+            found.append(Difference(path, old, new))
+    return found
+
+
+def take_snapshot(
+    root: str,
+    pieces: Pieces,
+    base: Snapshot | None = None,
+    *,
+    keeps_out: Callable[[str], bool] = is_secret,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Snapshot:
+    """Return what a workspace holds now; contents that are not known yet go into `pieces`.
+
+    What `base` has is kept whatever the ignore rules say now, and not read again where its status proves that nothing
+    changed. `keeps_out` says of a path which are secrets.
+    """
+    entries: dict[str, Entry] = {}
+    statuses: dict[str, Status] = {}
+    size = 0
+    for path, folder, name in _list_kept(root, base.entries if base else (), keeps_out):
+        if stopped():
+            raise StateError("the snapshot was stopped")
+        began = time.time_ns()
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError:  # gone since it was listed
+            continue
+        try:
+            entry = _known_entry(path, status, base) or _read_entry(folder, name, status, pieces)
+        except PermissionError:  # it is there, so that it must not look deleted
+            entry = base.entries.get(path) if base else None
+        except OSError:  # gone since it was listed
+            continue
+        if entry is None:
+            continue
+        entries[path] = entry
+        size += entry.size
+        if status.st_ctime_ns < began - SETTLED_NS:
+            statuses[path] = _status(status)
+        if len(entries) > MOST_ENTRIES or size > MOST_BYTES:
+            limits = f"{MOST_ENTRIES:,} files or {MOST_BYTES >> 30} GiB"
+            raise StateError(f"{root} holds more than {limits} that no ignore rule leaves out")
+    return Snapshot(entries, statuses)
+
+
+def with_statuses(snapshot: Snapshot, root: str) -> Snapshot:
+    """Return a snapshot that was just restored in a folder with what proves, later, that a file there is unchanged."""
+    statuses: dict[str, Status] = {}
+    settled = time.time_ns() - SETTLED_NS
+    for path in snapshot.entries:
+        try:
+            status = os.lstat(os.path.join(root, path))
+        except OSError:
+            continue
+        if status.st_ctime_ns < settled:
+            statuses[path] = _status(status)
+    return Snapshot(snapshot.entries, statuses)
+
+
+def restore(snapshot: Snapshot, root: str, pieces: Pieces) -> None:
+    """Make what a snapshot holds in an existing folder; nothing it names may stand there yet."""
+    folders: dict[str, int] = {}
+    try:
+        for path, entry in sorted(snapshot.entries.items()):
+            parent, name = os.path.split(path)
+            if parent not in folders:
+                for fd in folders.values():  # sorted, so that one folder is open at a time
+                    os.close(fd)
+                folders = {parent: open_folder(os.path.join(root, parent) if parent else root, [root], make=True)[0]}
+            if entry.kind == "symlink":
+                os.symlink(os.fsdecode(pieces.read(entry.digest)), name, dir_fd=folders[parent])
+            else:
+                pieces.place(entry.digest, folders[parent], name, stat.S_IMODE(entry.mode) & 0o777)
+    finally:
+        for fd in folders.values():
+            os.close(fd)
+
+
+def _list_kept(root: str, always: Iterable[str], keeps_out: Callable[[str], bool]) -> Iterator[tuple[str, int, str]]:
+    """Yield what people keep: its path, its folder (open until the next is asked for) and its name in it."""
+    seen: set[str] = set()
+    walk = Walk(os.fsencode(root), keeps_out=keeps_out, enters=lambda path: not is_cache(os.path.basename(path)))
+    for prefix, names, folder in walk.folders():
+        for name in names:
+            if not is_cache(name):
+                path = os.fsdecode(prefix + name)
+                seen.add(path)
+                yield path, folder, os.fsdecode(name)
+    for path in sorted({*always, *_list_tracked(root)} - seen):
+        if keeps_out(os.path.join(root, path)) or ".git" in path.split("/"):
+            continue
+        try:
+            folder, _ = open_folder(os.path.join(root, os.path.dirname(path)).rstrip("/"), [root])
+        except OSError:
+            continue
+        try:
+            yield path, folder, os.path.basename(path)
+        finally:
+            os.close(folder)
+
+
+def _list_tracked(root: str) -> list[str]:
+    place = place_at(root)
+    if place is None or place.git_dir == root:
+        return []
+    return [each.path for each in tracked(place.git_dir) if stat.S_IFMT(each.mode) in (stat.S_IFREG, stat.S_IFLNK)]
+
+
+def _status(status: os.stat_result) -> Status:
+    return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _known_entry(path: str, status: os.stat_result, base: Snapshot | None) -> Entry | None:
+    known = base.statuses.get(path) if base else None
+    return base.entries.get(path) if base is not None and known is not None and known == _status(status) else None
+
+
+def _read_entry(folder: int, name: str, status: os.stat_result, pieces: Pieces) -> Entry | None:
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        target = os.fsencode(os.readlink(name, dir_fd=folder))
+        return Entry("symlink", mode, pieces.add(target), len(target))
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    descriptor = os.open(name, _OPEN, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        digest, size = pieces.add_open(descriptor)
+    finally:
+        os.close(descriptor)
+    return Entry("file", mode, digest, size)
