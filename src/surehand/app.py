@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from types import TracebackType
@@ -27,12 +27,16 @@ from surehand.policy.approvals import AnswerFunction, Approver, Nobody, approver
 from surehand.policy.policy import Policy
 from surehand.policy.trust import changed_since_trusted, is_trusted
 from surehand.registry.loading import FOLDER, Loaded, Loader
+from surehand.registry.registry import Registry
 from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Loop
     from surehand.agent.rewind import SessionRewinder
     from surehand.agent.subagents import Subagents
+    from surehand.batch.batch import Runner
+    from surehand.batch.results import TaskResult
+    from surehand.batch.tasks import Task
     from surehand.core.model import Model
     from surehand.core.session import Checkpoint
     from surehand.core.settings import McpServerSettings, Mode
@@ -84,6 +88,8 @@ class Surehand:
         mcp_servers: Mapping[str, McpServerSettings] | None = None,
     ) -> None:
         root = wiring.check_workspace(workspace, session)
+        self.allow = tuple(allow)
+        """The allow rules this application was given beside its settings."""
         self.trusted = is_trusted(root)
         flags = config.flags(mode=mode, timeout=timeout)
         self.settings, self.warnings = wiring.load_settings(root, settings, flags, trusted=self.trusted)
@@ -445,6 +451,24 @@ class Surehand:
         args = {name: value for name, value in given.items() if value is not None and value is not False}
         return await self.dry_run(tool, args) if dry_run else await self.call(tool, args)
 
+    async def apply_patch(self, patch: str, *, description: str = "", dry_run: bool = False) -> ToolResult:
+        """Apply a patch in git's format, whole or not at all; judged like any call, and undone like any edit.
+
+        A path that does not hold what the patch was made from is a conflict, and nothing is changed then.
+        """
+        call = ToolCall("ApplyPatch", {"patch": patch, "description": description})
+        run = self.executor.dry_run if dry_run else self.executor.run
+        return await run(call, self.session, self._own_selection)
+
+    @cached_property
+    def _own_selection(self) -> Selection:
+        """The tools that only the application calls; no model is shown them."""
+        from surehand.tools.apply_patch import TOOL  # lazy: only where a patch comes home
+
+        registry = Registry(self.bus.emit)
+        registry.register(TOOL)
+        return Selection(registry, self.session)
+
     def checkpoints(self) -> list[Checkpoint]:
         """Return the turns of this session's conversation, oldest first; each can be rewound to."""
         return self.rewinder.checkpoints()
@@ -551,6 +575,42 @@ class Surehand:
             board=BOARD,
         )
         return session.rewinder
+
+    def batch(
+        self,
+        tasks: Iterable[Task | Mapping[str, Any] | str],
+        *,
+        parallel: int = 4,
+        retries: int = 0,
+        timeout: float | None = None,
+        out: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        model: str | Model | Callable[[Task], Model] | None = None,
+        approver: Approver | AnswerFunction | None = None,
+        keep_workspaces: bool = False,
+        runner: Runner | None = None,
+    ) -> AsyncGenerator[TaskResult]:
+        """Run tasks (prompts, or what a line of `surehand batch` holds), so many at once, and yield their results.
+
+        Each runs in a workspace of its own, with these settings and tools, and with nobody to ask without an
+        `approver`. With `out` results are written to a file, which `resume` goes on with after a crash.
+        """
+        from surehand.batch.batch import run_batch  # lazy: floor 6, which only this door of the library opens
+
+        answers = approver_of(approver) if approver else None
+        return run_batch(
+            self,
+            tasks,
+            parallel=parallel,
+            retries=retries,
+            timeout=timeout,
+            out=out,
+            resume=resume,
+            model=model,
+            make_approver=(lambda app: answers) if answers else None,
+            keep_workspaces=keep_workspaces,
+            runner=runner,
+        )
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make many calls, safe ones together, and return their results in the order of the calls."""

@@ -34,10 +34,14 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
     parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `surehand replay`")
     approvals_option(parser)
-    parser.add_argument("--max-turns", type=_count, metavar="N", help="how often the model may speak")
-    parser.add_argument("--max-tokens", type=_count, metavar="N", help="tokens of all turns together")
-    parser.add_argument("--max-seconds", type=_amount, metavar="S", help="of the whole answer, calls included")
-    parser.add_argument("--max-cost", type=_amount, metavar="X", help="needs [model] input_price and output_price")
+    parser.add_argument("--max-turns", type=count_above_zero, metavar="N", help="how often the model may speak")
+    parser.add_argument("--max-tokens", type=count_above_zero, metavar="N", help="tokens of all turns together")
+    parser.add_argument(
+        "--max-seconds", type=amount_above_zero, metavar="S", help="of the whole answer, calls included"
+    )
+    parser.add_argument(
+        "--max-cost", type=amount_above_zero, metavar="X", help="needs [model] input_price and output_price"
+    )
 
 
 def _truth(text: str) -> bool:
@@ -46,13 +50,15 @@ def _truth(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _count(text: str) -> int:
+def count_above_zero(text: str) -> int:
+    """Return the whole number an option names."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a whole number over 0")
     return int(text)
 
 
-def _amount(text: str) -> float:
+def amount_above_zero(text: str) -> float:
+    """Return the amount an option names."""
     try:
         amount = float(text)
     except ValueError:

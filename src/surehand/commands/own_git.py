@@ -24,9 +24,16 @@ _MOST: Final = 4 << 20
 
 
 class OwnGit:
-    """Runs git for a session; `also` are further folders in which it may write."""
+    """Runs git for a session; `also` are further folders in which it may write.
 
-    def __init__(self, session: Session, also: tuple[str, ...] = ()) -> None:
+    It reaches nobody, unless `protocols` names those it may fetch by (`http:https`).
+    """
+
+    def __init__(
+        self, session: Session, also: tuple[str, ...] = (), *, protocols: str = "none", timeout_s: float = _TIMEOUT_S
+    ) -> None:
+        self._protocols = protocols
+        self._timeout_s = timeout_s
         self._shells: Shells = session.keep(SHELLS)
         places = places_around(session.workspace)
         self._writable = (*also, *dict.fromkeys(folder for place in places for folder in place.folders))
@@ -43,8 +50,10 @@ class OwnGit:
         def take(data: bytes) -> None:
             output.extend(data[: _MOST - len(output)])
 
-        command = Command((program, *OWN_WORDS, *words), folder, {**inherited, **OWN_VARIABLES})
-        ended = await self._launcher.run(command, take, take).finish(_TIMEOUT_S)
+        fetching = [] if self._protocols == "none" else ["-c", "protocol.allow=always"]
+        variables = {**inherited, **OWN_VARIABLES, "GIT_ALLOW_PROTOCOL": self._protocols}
+        command = Command((program, *OWN_WORDS, *fetching, *words), folder, variables)
+        ended = await self._launcher.run(command, take, take).finish(self._timeout_s)
         return ended.exit_code or ended.signal, output.decode("utf-8", "replace")
 
     async def close(self) -> None:

@@ -61,6 +61,35 @@ async def add_worktree(git: Git, folder: str, place: str, branch: str, agent_id:
     return Worktree(path, branch, top.strip(), base.strip(), len(status.splitlines()))
 
 
+async def add_detached(git: Git, folder: str, path: str, revision: str = "HEAD") -> str:
+    """Make a worktree of a repository at a revision, on no branch; return the commit."""
+    code, commit = await git(folder, ("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"))
+    if code:
+        raise ToolFailure(f"{folder} has no revision {revision}", hint="Name a commit, branch or tag that is there.")
+    await _must(git, folder, "worktree", "add", "--detach", path, commit.strip())
+    return commit.strip()
+
+
+async def remove_detached(git: Git, folder: str, path: str) -> None:
+    """Take a worktree that is on no branch away; one that git does not know is left to the caller."""
+    await git(folder, ("worktree", "remove", "--force", path))
+
+
+def _is_same(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+async def is_clean(git: Git, folder: str) -> bool:
+    """Whether a folder is the top of a repository with a commit, and holds nothing that is not committed."""
+    code, top = await git(folder, ("rev-parse", "--show-toplevel"))
+    if code or not _is_same(top.strip(), folder):
+        return False
+    if (await git(folder, ("rev-parse", "--verify", "--quiet", "HEAD")))[0]:
+        return False
+    code, status = await git(folder, ("status", "--porcelain", "--untracked-files=normal"))
+    return not code and not status.strip()
+
+
 async def changes(git: Git, worktree: Worktree) -> tuple[list[str], int]:
     """Return what differs from where the branch began (`M path`, `?? path`), and how many commits were made."""
     status = await _must(git, worktree.path, "status", "--porcelain", "--untracked-files=all")

@@ -72,6 +72,15 @@ def server_cache(workspace: str) -> str:
     return os.path.realpath(private_dir(folder))
 
 
+def batch_folder(results: str) -> str:
+    """Return the folder in which the tasks of the batch that writes `results` have their workspaces.
+
+    Not beside the other state, which commands never see.
+    """
+    digest = hashlib.sha256(os.fsencode(os.path.realpath(results))).hexdigest()[:16]
+    return os.path.join(_xdg("XDG_CACHE_HOME", ".cache"), "surehand", "batches", digest)
+
+
 def private_dir(path: str) -> str:
     """Make a folder only the user can read, parents included, and return its path."""
     os.makedirs(path, mode=0o700, exist_ok=True)

@@ -1,0 +1,240 @@
+"""A batch: tasks run so many at once, each attempt in a workspace of its own, each task with exactly one result.
+
+    async for result in app.batch(["fix the failing test", ...], parallel=8): ...
+
+A result is written before it is yielded. What has a result never runs again; what was interrupted does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from surehand.batch.results import ResultsFile, TaskResult
+from surehand.batch.tasks import Task, make_tasks
+from surehand.batch.work import MakeApprover, ModelOf, Setting, Work
+from surehand.batch.workspaces import Workspaces
+from surehand.core.errors import SettingsError, StateError, ToolFailure
+from surehand.core.frozen import frozen
+from surehand.core.tool import Tool
+from surehand.files.trees import remove_tree
+from surehand.state import locations
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.core.model import Model
+
+
+class Runner(Protocol):
+    """Where attempts at tasks run: here, or on a cluster."""
+
+    async def run(self, task: Task, attempt: int) -> dict[str, Any]:
+        """Run one attempt and return what a result holds of it; cancelled, it leaves nothing behind."""
+        ...
+
+    async def close(self, *, finished: bool) -> None:
+        """Let go of everything; `finished` says that no task of the batch is left to run."""
+        ...
+
+
+@frozen(kw_only=True)
+class Options:
+    """How a batch runs."""
+
+    parallel: int = 4
+    retries: int = 0
+    timeout_s: float | None = None
+    """For tasks that do not say themselves."""
+    on_start: Callable[[Task, int], None] | None = None
+
+
+class LocalRunner:
+    """Runs attempts in this process, in workspaces below one folder."""
+
+    def __init__(self, app: Surehand, setting: Setting, folder: str, *, keep_workspaces: bool = False) -> None:
+        self._setting = setting
+        self._keep = keep_workspaces
+        self._workspaces = Workspaces(folder, app.session.workspace, app.settings)
+
+    async def prepare(self) -> None:
+        """Take away what a batch that was killed left behind."""
+        await self._workspaces.clear_leftovers()
+
+    async def run(self, task: Task, attempt: int) -> dict[str, Any]:
+        """Run one attempt and return what a result holds of it."""
+        try:
+            workspace = await self._workspaces.make(task, attempt)
+        except (ToolFailure, StateError) as problem:
+            hint = problem.hint if isinstance(problem, ToolFailure) else ""
+            error = {"code": "precondition_failed", "message": str(problem), "hint": hint}
+            return {"status": "error", "error": error}
+        try:
+            found = await Work(task, workspace.folder, self._setting).run(workspace.base, self._workspaces.pieces)
+        except BaseException:
+            await self._workspaces.remove(workspace)
+            raise
+        if self._keep:
+            self._workspaces.keep(workspace)
+            return found | {"workspace": workspace.folder}
+        await self._workspaces.remove(workspace)
+        return found
+
+    async def close(self, *, finished: bool) -> None:
+        """End what runs git, and take the workspaces away once no task is left."""
+        await self._workspaces.close(remove=finished)
+
+
+class Batch:
+    """The tasks of one batch on their way; `run` yields results as they come."""
+
+    def __init__(self, tasks: list[Task], runner: Runner, options: Options, results: ResultsFile | None = None) -> None:
+        self.tasks = tasks
+        self.options = options
+        self._runner = runner
+        self._results = results
+        self.open = list(tasks) if results is None else results.find_open(tasks)
+        """The tasks that had no result when the batch began."""
+
+    async def run(self) -> AsyncGenerator[TaskResult]:
+        """Run what is open and yield each result once it is written."""
+        waiting = iter(self.open)
+        finished: asyncio.Queue[TaskResult | BaseException] = asyncio.Queue()
+        left = len(self.open)
+
+        async def work() -> None:
+            try:
+                for task in waiting:
+                    result = await self._run_task(task)
+                    if self._results is not None:
+                        await asyncio.to_thread(self._results.append, result)
+                    finished.put_nowait(result)
+            except Exception as problem:
+                finished.put_nowait(problem)
+
+        workers = [asyncio.ensure_future(work()) for _ in range(min(self.options.parallel, left))]
+        try:
+            while left:
+                result = await finished.get()
+                if isinstance(result, BaseException):
+                    raise result
+                left -= 1
+                yield result
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await self._runner.close(finished=not left)
+
+    async def _run_task(self, task: Task) -> TaskResult:
+        """Run a task until an attempt passes, or none is left."""
+        began = time.monotonic()
+        found: dict[str, Any] = {}
+        attempt = 0
+        while attempt <= self.options.retries and found.get("status") != "passed":
+            attempt += 1
+            if self.options.on_start is not None:
+                self.options.on_start(task, attempt)
+            found = await self._attempt(task, attempt)
+        seconds = round(time.monotonic() - began, 3)
+        return TaskResult.from_dict(
+            {"id": task.id, "task": task.digest, "seconds": seconds, "attempts": attempt} | found
+        )
+
+    async def _attempt(self, task: Task, attempt: int) -> dict[str, Any]:
+        limit = task.timeout or self.options.timeout_s
+        timer = asyncio.timeout(limit)
+        try:
+            async with timer:
+                return await self._runner.run(task, attempt)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            message = f"the task took longer than {limit:g} s, and was stopped"
+            return {"status": "timeout", "error": {"code": "timeout", "message": message, "hint": "Raise its timeout."}}
+
+
+async def run_batch(
+    app: Surehand,
+    tasks: Iterable[Task | Mapping[str, Any] | str],
+    *,
+    parallel: int = 4,
+    retries: int = 0,
+    timeout: float | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    model: str | Model | ModelOf | None = None,
+    keep_workspaces: bool = False,
+    make_approver: MakeApprover | None = None,
+    runner: Runner | None = None,
+    on_start: Callable[[Task, int], None] | None = None,
+) -> AsyncGenerator[TaskResult]:
+    """Run tasks and yield their results; what `Surehand.batch` does."""
+    if parallel < 1 or retries < 0:
+        raise SettingsError("a batch needs parallel of at least 1, and retries of at least 0")
+    if resume and out is None:
+        raise SettingsError("resume needs the file of the results (`out`)")
+    made = make_tasks(tasks)
+    results = None if out is None else ResultsFile(os.fspath(out), resume=resume)
+    scratch = tempfile.mkdtemp(prefix="surehand-batch-") if results is None else ""
+    try:
+        if runner is None:
+            folder = scratch if results is None else locations.batch_folder(results.path)
+            setting = make_setting(app, model, make_approver)
+            runner = LocalRunner(app, setting, folder, keep_workspaces=keep_workspaces)
+            await runner.prepare()
+        options = Options(parallel=parallel, retries=retries, timeout_s=timeout, on_start=on_start)
+        running = Batch(made, runner, options, results).run()
+        try:
+            async for result in running:
+                yield result
+        finally:
+            await running.aclose()
+    finally:
+        if results is not None:
+            results.close()
+        if scratch and not keep_workspaces:
+            with suppress(OSError):
+                remove_tree(scratch)
+
+
+def make_setting(app: Surehand, model: str | Model | ModelOf | None, make_approver: MakeApprover | None) -> Setting:
+    """Return what the tasks of a batch share with the application that starts it."""
+    from surehand.agent import profiles  # lazy: only where a model speaks
+
+    known, _ = profiles.load(app.session.workspace, trusted=app.trusted)
+    return Setting(
+        app.settings,
+        model_of=None if model is None or isinstance(model, str) else _model_of(model),
+        model=model if isinstance(model, str) else None,
+        profiles=tuple(known),
+        tools=tuple(card for name in app.registry if isinstance(card := app.registry.card(name), Tool)),
+        allow=app.allow,
+        make_approver=make_approver,
+        listener=app.bus.emit,
+    )
+
+
+def _model_of(model: Model | ModelOf) -> ModelOf:
+    """Return what gives every task a model; one that is given whole is shared, and closed by whoever opened it."""
+    if callable(model):
+        return model
+    shared = _Shared(model)
+    return lambda task: shared
+
+
+class _Shared:
+    """A model that several tasks speak with at once; none of them closes it."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.provider, self.name = model.provider, model.name
+        self.context_tokens, self.caches_prompts = model.context_tokens, model.caches_prompts
+        self.stream = model.stream
+
+    async def close(self) -> None:
+        """Leave it open."""

@@ -1,0 +1,277 @@
+"""The work of one task in the workspace it was given: the calls or the conversation, the diff, then the check.
+
+The work is done by an ordinary application with a session of its own. It is closed before the diff is taken, so that
+nothing of it runs any more, and the check runs in a new one, whose shell nobody could prepare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from surehand.app import Surehand
+from surehand.config import load
+from surehand.core.call import ToolCall, ToolResult, new_id
+from surehand.core.errors import SettingsError, StateError, SurehandError, ToolFailure
+from surehand.core.events import Listener
+from surehand.core.frozen import frozen
+from surehand.core.model import ModelError
+from surehand.files.sanitize import mask_data
+from surehand.models import choose, open_model
+from surehand.policy.approvals import Answer, Nobody
+from surehand.workspaces.patch import format_patch
+from surehand.workspaces.snapshot import compare, take_snapshot
+
+if TYPE_CHECKING:
+    from surehand.agent.loop import Limits, Outcome
+    from surehand.batch.tasks import Task
+    from surehand.core.agents import Profile
+    from surehand.core.model import Model
+    from surehand.core.settings import Settings
+    from surehand.core.tool import Tool
+    from surehand.policy.approvals import Approver, Question
+    from surehand.workspaces.pieces import Pieces
+    from surehand.workspaces.snapshot import Snapshot
+
+ModelOf: TypeAlias = Callable[["Task"], "Model"]
+MakeApprover: TypeAlias = Callable[[Surehand], "Approver"]
+TEXT_LIMIT: Final = 4000
+"""Characters of one argument, output or message that a result holds."""
+DIFF_BYTES: Final = 64 << 20
+"""A larger diff is not written into a result; the workspace is kept instead."""
+_CHECK_MS: Final = 600_000
+
+
+@frozen
+class Setting:
+    """What every task of a batch shares."""
+
+    settings: Settings
+    model_of: ModelOf | None = None
+    """Gives each task its model; without it the task's, the batch's or the settings' is opened."""
+    model: str | None = None
+    profiles: tuple[Profile, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    allow: tuple[str, ...] = ()
+    make_approver: MakeApprover | None = None
+    """Who answers a task's questions; nobody, unless it is given."""
+    listener: Listener | None = None
+    """Hears every event of every task."""
+
+
+class Work:
+    """One attempt at a task; `outcome` is what is known of it so far, also where it was stopped."""
+
+    def __init__(self, task: Task, folder: str, setting: Setting) -> None:
+        self.task = task
+        self.folder = folder
+        self.setting = setting
+        self.outcome: dict[str, Any] = {}
+
+    async def run(self, base: Snapshot, pieces: Pieces) -> dict[str, Any]:
+        """Do the work; return what a result holds of it. Problems of the task are part of that, not raised."""
+        try:
+            await self._work()
+            await asyncio.to_thread(self.take_diff, base, pieces)
+            if self.task.check is not None and self.outcome["status"] != "error":
+                await self._check(self.task.check)
+        except ModelError as problem:
+            self._fail("model_error", problem.message, problem.hint)
+        except ToolFailure as problem:
+            self._fail(problem.code, problem.message, problem.hint)
+        except SurehandError as problem:
+            self._fail("invalid_args" if isinstance(problem, SettingsError) else "execution_error", str(problem))
+        return self.outcome
+
+    def take_diff(self, base: Snapshot, pieces: Pieces) -> None:
+        """Note what was changed, as a patch and by file."""
+        after = take_snapshot(self.folder, pieces, base)
+        found = compare(base, after)
+        self.outcome["files"] = [{"path": each.path, "action": each.action} for each in found]
+        if sum(side.size for each in found for side in (each.before, each.after) if side) > DIFF_BYTES:
+            raise StateError(f"the task changed more than {DIFF_BYTES >> 20} MiB, which no result holds")
+        self.outcome["diff"] = format_patch(found, pieces.read)
+
+    def _fail(self, code: str, message: str, hint: str = "") -> None:
+        error = {"code": code, "message": mask_data(message, limit=TEXT_LIMIT), "hint": hint}
+        self.outcome |= {"status": "error", "error": error}
+
+    # -- the work -------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        profile = self._find_profile()
+        async with self._open(tool_allow=profile.tools if profile else ()) as app:
+            if self.task.prompt is None:
+                await self._call_all(app)
+            else:
+                await self._converse(app, self.task.prompt, profile)
+
+    def _open(self, **more: Any) -> Surehand:
+        setting, task = self.setting, self.task
+        app = Surehand(
+            self.folder,
+            settings=settings_for(task, self.folder, setting.settings),
+            allow=(*setting.allow, *task.rules_of("allow")),
+            tools=setting.tools,
+            interactive=False,
+            **more,
+        )
+        if setting.make_approver is not None:
+            app.approver = setting.make_approver(app)
+        if setting.listener is not None:
+            app.bus.subscribe(setting.listener)
+        return app
+
+    async def _call_all(self, app: Surehand) -> None:
+        """Make the task's calls one after the other; the first that fails is the last."""
+        done: list[tuple[ToolCall, ToolResult]] = []
+        for each in self.task.calls:
+            call = ToolCall(each.tool, each.args)
+            result = await app.call(call.name, call.args, id=call.id)
+            done.append((call, result))
+            self.outcome["calls"] = _list_calls(done)
+            if not result.ok:
+                break
+        last = done[-1][1]
+        passed = last.ok and len(done) == len(self.task.calls)
+        self.outcome |= {"status": "passed" if passed else "failed", "answer": _shorten(last.output), "stop": "end"}
+
+    async def _converse(self, app: Surehand, prompt: str, profile: Profile | None) -> None:
+        from surehand.agent.prompt import system_prompt
+
+        model = self._open_model(app, profile)
+        system = system_prompt(app.session) + (f"\n{profile.prompt}\n" if profile and profile.prompt else "")
+        limits = limits_for(self.task, app.settings)
+        try:
+            if app.settings.mcp_servers:
+                await app.connect_servers(patience_s=5.0)
+            loop = app.conversation(model, system=system, limits=limits)
+            self.outcome["model"] = f"{model.provider}/{model.name}"
+            try:
+                await loop.ask(prompt)
+            finally:
+                self._take(loop.outcome, limits)
+        finally:
+            await model.close()
+
+    def _take(self, outcome: Outcome, limits: Limits) -> None:
+        self.outcome |= {
+            "status": "passed" if outcome.answered else "failed",
+            "answer": outcome.text,
+            "calls": _list_calls(zip(outcome.calls, outcome.results, strict=False)),
+            "turns": outcome.turns,
+            "usage": outcome.spent.usage.to_dict(),
+            "cost": limits.cost_of(outcome.spent.usage),
+            "stop": outcome.stop,
+        }
+
+    def _open_model(self, app: Surehand, profile: Profile | None) -> Model:
+        if self.setting.model_of is not None:
+            return self.setting.model_of(self.task)
+        named = self.task.model or (profile.model if profile else None) or self.setting.model
+        return open_model(app.settings, choose(app.settings, named))
+
+    def _find_profile(self) -> Profile | None:
+        if self.task.profile is None:
+            return None
+        for profile in self.setting.profiles:
+            if profile.name == self.task.profile:
+                return profile
+        known = ", ".join(profile.name for profile in self.setting.profiles)
+        raise SettingsError(f"there is no profile {self.task.profile!r}; there are {known}")
+
+    # -- the check ------------------------------------------------------------------------------------------------
+
+    async def _check(self, command: str) -> None:
+        """Run the check: a call of Bash like any other, allowed because whoever wrote the task wrote it."""
+        call_id = new_id("check")
+        async with self._open(timeout=("Bash", _CHECK_MS / 1000)) as app:
+            app.approver = _OnlyThisCall(call_id)
+            result = await app.call("Bash", {"command": command, "timeout": _CHECK_MS}, id=call_id)
+        output = result.output or (result.error.message if result.error else "")
+        said: Mapping[str, Any] = result.error.details if result.error is not None else result.data or {}
+        exit_code = said.get("exit_code")
+        self.outcome["check"] = {
+            "command": command,
+            "ok": exit_code == 0,  # not `result.ok`: where 1 only means no, as of grep, a check has failed all the same
+            "exit_code": exit_code,
+            "output": mask_data(output[-TEXT_LIMIT:]),
+        }
+        if exit_code != 0:
+            self.outcome["status"] = "failed"
+
+
+class _OnlyThisCall:
+    """Says yes to one call, and no to every other."""
+
+    def __init__(self, call_id: str) -> None:
+        self._call_id = call_id
+
+    async def ask(self, question: Question) -> Answer:
+        return Answer("once") if question.call.id == self._call_id else await Nobody().ask(question)
+
+
+def settings_for(task: Task, folder: str, settings: Settings) -> Settings:
+    """Return the settings of a task: the batch's, narrowed by the task's rules and by the workspace's own file.
+
+    Edits need no permission in a workspace that is a copy: mode default becomes accept-edits.
+    """
+    own, rules = load(folder).settings.permissions, settings.permissions
+    mode = task.mode or ("accept-edits" if rules.mode == "default" else rules.mode)
+    narrowed = rules.changed(
+        mode=mode,
+        ask=_joined(rules.ask, own.ask, task.rules_of("ask")),
+        deny=_joined(rules.deny, own.deny, task.rules_of("deny")),
+        rules=_joined(rules.rules, own.rules),
+    )
+    return settings.changed(permissions=narrowed)
+
+
+def _joined(*parts: Sequence[Any]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    for part in parts:
+        found += [each for each in part if each not in found]
+    return tuple(found)
+
+
+def limits_for(task: Task, settings: Settings) -> Limits:
+    """Return where a task's conversation stops; raise SettingsError for a limit of cost without prices."""
+    from surehand.agent.loop import Limits
+
+    own, wanted = settings.model, task.limits
+    prices = None if own.input_price is None or own.output_price is None else (own.input_price, own.output_price)
+    cost = wanted.cost or own.max_cost
+    if cost is not None and prices is None:
+        raise SettingsError(
+            "a limit of cost needs prices: set [model] input_price and output_price, per million tokens"
+        )
+    return Limits(
+        turns=wanted.turns or own.max_turns,
+        tokens=wanted.tokens or own.max_total_tokens,
+        seconds=wanted.seconds or own.max_seconds,
+        cost=cost,
+        prices=prices,
+        max_tokens=own.max_tokens,
+    )
+
+
+def _list_calls(pairs: Iterable[tuple[ToolCall, ToolResult]]) -> list[dict[str, Any]]:
+    """Return calls as a result holds them: secrets masked, long texts truncated."""
+    return [
+        {
+            "tool": call.name,
+            "args": mask_data(call.shown_args, limit=TEXT_LIMIT),
+            "ok": result.ok,
+            "error": None
+            if result.error is None
+            else {"code": result.error.code, "message": _shorten(result.error.message)},
+            "output": _shorten(result.output),
+            "duration_ms": result.meta.get("duration_ms"),
+        }
+        for call, result in pairs
+    ]
+
+
+def _shorten(text: str) -> str:
+    return mask_data(text, limit=TEXT_LIMIT)

@@ -1,0 +1,277 @@
+"""`surehand batch`: run many tasks, show what came of them, and apply what one of them changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from surehand.cli import render
+from surehand.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.batch.results import TaskResult
+    from surehand.core.call import ToolResult
+    from surehand.policy.approvals import Approver
+
+_ABOUT = """\
+  surehand batch TASKS.jsonl --out RESULTS.jsonl   run tasks; one result line each
+  surehand batch show RESULTS.jsonl                a table of what came of them
+  surehand batch apply RESULTS.jsonl ID            apply one task's changes here; `surehand undo` takes them back"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = _ABOUT
+    parser.add_argument(
+        "words", nargs="+", metavar="TASKS | show RESULTS | apply RESULTS ID", help="a file of tasks, or what to do"
+    )
+    parser.add_argument("--out", metavar="FILE", help="where results go, a line each; they survive any crash")
+    parser.add_argument("--parallel", type=_count, default=4, metavar="N", help="tasks at once (default 4)")
+    parser.add_argument("--resume", action="store_true", help="run what has no result in --out yet")
+    parser.add_argument("--retries", type=_number, default=0, metavar="N", help="further attempts at what did not pass")
+    parser.add_argument("--timeout", type=_seconds, metavar="S", help="of a task, its check included")
+    parser.add_argument("--model", metavar="NAME", help="for tasks that name none")
+    parser.add_argument("--keep-workspaces", action="store_true", help="leave them for a look; results say where")
+    parser.add_argument(
+        "--approvals",
+        choices=("nobody", "console", "mailbox"),
+        default="nobody",
+        metavar="nobody|console",
+        help="who answers questions: nobody (default), or the console and `surehand approvals`",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="of apply: show what would change; change nothing")
+
+
+def _count(text: str) -> int:
+    from surehand.cli.ask import count_above_zero
+
+    return count_above_zero(text)
+
+
+def _number(text: str) -> int:
+    return 0 if text == "0" else _count(text)
+
+
+def _seconds(text: str) -> float:
+    from surehand.cli.ask import amount_above_zero
+
+    return amount_above_zero(text)
+
+
+def run(options: Namespace) -> int:
+    """Run the command and return its exit code."""
+    match options.words:
+        case ["show", path]:
+            return _show(options, path)
+        case ["apply", path, task]:
+            return _apply(options, path, task)
+        case [path] if path not in ("show", "apply"):
+            return _run(options, path)
+        case _:
+            render.error("these words make no sense together", f"Say one of:\n{_ABOUT}", code="invalid_args")
+            return 2
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
+
+
+def _run(options: Namespace, path: str) -> int:
+    from surehand.batch.tasks import read_tasks
+    from surehand.cli import session
+
+    if options.out is None:
+        raise SettingsError("say where the results go: --out RESULTS.jsonl")
+    tasks = read_tasks(path)
+    if not tasks:
+        raise SettingsError(f"{path} holds no task")
+    return session.run(_run_tasks(options, tasks))
+
+
+async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
+    from surehand.batch.batch import run_batch
+    from surehand.batch.results import read_results, summarize
+    from surehand.cli import session
+
+    async with session.open_app(options, shows=("call_finished", "note")) as app:
+        progress = _Progress(len(tasks), quiet=render.as_json(options))
+        results = run_batch(
+            app,
+            tasks,
+            parallel=options.parallel,
+            retries=options.retries,
+            timeout=options.timeout,
+            out=options.out,
+            resume=options.resume,
+            model=options.model,
+            keep_workspaces=options.keep_workspaces,
+            make_approver=None if options.approvals == "nobody" else _mailbox,
+            on_start=progress.begin,
+        )
+        try:
+            async for result in results:
+                progress.add(result)
+        finally:
+            progress.end()
+            await results.aclose()
+    found = {result.id: result for result in read_results(options.out)}
+    summary = summarize(found[task.id] for task in tasks)
+    render.facts(options, summary, lambda: format_summary(summary))
+    return 0 if summary["passed"] == summary["tasks"] else 1
+
+
+def _mailbox(app: Surehand) -> Approver:
+    """Return the approver whose questions the console and `surehand approvals` show."""
+    from surehand.cli.session import mailbox
+
+    return mailbox(app)
+
+
+class _Progress:
+    """A line on the terminal with how far the batch is, and how long it may still take."""
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        self._total = total
+        self._left = total
+        self._began = time.monotonic()
+        self._counts: dict[str, int] = {}
+        self._quiet = quiet
+        self._bar = sys.stderr.isatty() and not quiet
+        self._started: set[str] = set()
+
+    def begin(self, task: Any, attempt: int) -> None:
+        """Note that a task runs."""
+        if task.id not in self._started:
+            self._started.add(task.id)
+            self._draw()
+
+    def add(self, result: TaskResult) -> None:
+        """Note a result."""
+        self._counts[result.status] = self._counts.get(result.status, 0) + 1
+        self._started.discard(result.id)
+        if not self._bar and not self._quiet:
+            done = sum(self._counts.values())
+            render.note(f"{done}  {result.id}  {result.status}  {result.seconds:.1f} s{_reason(result)}")
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self._bar:
+            return
+        done = sum(self._counts.values())
+        width = 24
+        filled = "#" * (width * done // self._total)
+        counts = ", ".join(f"{count} {status}" for status, count in self._counts.items())
+        text = f"[{filled:<{width}}] {done}/{self._total}  {len(self._started)} running  {counts}{self._estimate(done)}"
+        sys.stderr.write("\r\x1b[K" + render.shortened(text, render.columns() - 1))
+        sys.stderr.flush()
+
+    def _estimate(self, done: int) -> str:
+        if not done or done == self._total:
+            return ""
+        left = (time.monotonic() - self._began) / done * (self._total - done)
+        return f"  about {left / 60:.0f} min left" if left >= 90 else f"  about {left:.0f} s left"
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._bar:
+            sys.stderr.write("\n")
+
+
+# -- what came of it --------------------------------------------------------------------------------------------------
+
+
+def _show(options: Namespace, path: str) -> int:
+    from surehand.batch.results import read_results, summarize
+
+    results = read_results(path)
+    summary = summarize(results)
+
+    def text() -> str:
+        rows = [_row(result) for result in results]
+        heads = ("TASK", "STATUS", "TIME", "CALLS", "TOKENS", "COST", "FILES", "CHECK", "WHY")
+        return (render.table(rows, heads) + "\n\n" if rows else "") + format_summary(summary)
+
+    data = {"summary": summary, "results": [result.to_dict() | {"diff": bool(result.diff)} for result in results]}
+    render.facts(options, data, text)
+    return 0
+
+
+def _row(result: TaskResult) -> tuple[str, ...]:
+    tokens = sum(value for value in result.usage.values() if isinstance(value, int))
+    check = "-" if result.check is None else "ok" if result.check.get("ok") else f"exit {result.check.get('exit_code')}"
+    return (
+        result.id,
+        result.status,
+        f"{result.seconds:.1f} s",
+        str(len(result.calls)),
+        f"{tokens:,}" if tokens else "-",
+        "-" if result.cost is None else f"{result.cost:.4f}",
+        str(len(result.files)),
+        check,
+        render.shortened(_reason(result).removeprefix(": "), 60),
+    )
+
+
+def _reason(result: TaskResult) -> str:
+    """Return why a task did not pass, in a line."""
+    from surehand.files.sanitize import visible
+
+    if result.ok:
+        return ""
+    if result.error is not None:
+        return ": " + visible(result.error.get("message", ""), lines=False)
+    if result.check is not None and not result.check.get("ok"):
+        return f": the check ended with exit code {result.check.get('exit_code')}"
+    failed = next((call for call in result.calls if not call.get("ok")), None)
+    if failed is not None and (error := failed.get("error")):
+        return ": " + visible(f"{failed['tool']}: {error['message']}", lines=False)
+    return f": it ended with {result.stop}" if result.stop else ""
+
+
+def format_summary(summary: dict[str, Any]) -> str:
+    """Return a summary in words."""
+    counts = ", ".join(f"{summary[name]} {name}" for name in ("passed", "failed", "error", "timeout") if summary[name])
+    lines = [f"{summary['tasks']} tasks: {counts or 'none'}"]
+    for name, unit in (("seconds", " s"), ("tokens", ""), ("cost", "")):
+        if (found := summary[name]) and found["total"]:
+            values = ", ".join(f"{key} {found[key]:g}{unit}" for key in ("median", "p95", "max", "total"))
+            lines.append(f"{name}: {values}")
+    return "\n".join(lines)
+
+
+# -- applying ---------------------------------------------------------------------------------------------------------
+
+
+def _apply(options: Namespace, path: str, task: str) -> int:
+    """Apply a task's diff: that a person typed the command is its approval."""
+    from surehand.batch.results import read_results
+    from surehand.cli import session
+    from surehand.cli.tools import EXIT_CODES
+    from surehand.core.errors import StateError
+
+    result = next((each for each in read_results(path) if each.id == task), None)
+    if result is None:
+        raise StateError(f"{path} has no result of a task {task!r}")
+    if not result.diff:
+        render.facts(options, {"paths": []}, f"The task {task} changed nothing.")
+        return 0
+    options.allow = [*options.allow, "ApplyPatch"]
+    done = session.run(_applied(options, result))
+    if render.as_json(options):
+        render.line(json.dumps(done.to_dict(), ensure_ascii=False, default=str))
+    elif done.error is not None:
+        render.error(done.error.message, done.error.hint)
+    else:
+        render.line(render.diff(done.output) if options.dry_run else done.output)
+    return 0 if done.ok else EXIT_CODES.get(done.error.code if done.error else "", 1)
+
+
+async def _applied(options: Namespace, result: TaskResult) -> ToolResult:
+    from surehand.cli import session
+
+    async with session.open_app(options) as app:
+        described = f"Apply the changes of task {result.id}"
+        return await app.apply_patch(result.diff, description=described, dry_run=options.dry_run)

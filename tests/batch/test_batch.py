@@ -1,0 +1,292 @@
+"""Batches: each task in a workspace of its own, exactly one result each, and what a person does with them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surehand import Surehand
+from surehand.batch.results import ResultsFile, TaskResult, read_results
+from surehand.core.errors import SettingsError, StateError
+from surehand.providers.scripted import ScriptedModel
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "sum.py").write_text("def add(a, b):\n    return a - b\n")
+    (root / ".env").write_text("PASSWORD=hunter2\n")
+    (root / ".gitignore").write_text("*.log\n")
+    (root / "old.log").write_text("noise\n")
+    return root
+
+
+def git(folder: Path, *words: str) -> str:
+    quiet = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+    return subprocess.run(["git", *quiet, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def commit_all(folder: Path) -> None:
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+
+
+def edit(old: str, new: str, file: str = "sum.py") -> dict[str, Any]:
+    return {"tool": "Edit", "args": {"file_path": file, "old_string": old, "new_string": new}}
+
+
+def bash(command: str) -> dict[str, Any]:
+    return {"tool": "Bash", "args": {"command": command}}
+
+
+READ = {"tool": "Read", "args": {"file_path": "sum.py"}}
+FIX = [READ, edit("a - b", "a + b")]
+CHECK = "python3 -c 'import sum; assert sum.add(1, 2) == 3'"
+
+
+async def run(app: Surehand, tasks: list[Any], **options: Any) -> dict[str, TaskResult]:
+    return {result.id: result async for result in app.batch(tasks, **options)}
+
+
+async def test_every_task_works_in_a_workspace_of_its_own_and_its_diff_is_a_patch(work: Path) -> None:
+    tasks = [
+        {"id": "fix", "calls": FIX, "check": CHECK},
+        {"id": "spoil", "calls": [READ, edit("a - b", "a * b")], "check": CHECK},
+        {"id": "look", "calls": [READ]},
+    ]
+    async with Surehand(work) as app:
+        found = await run(app, tasks, parallel=3)
+    assert {name: result.status for name, result in found.items()} == {
+        "fix": "passed",
+        "spoil": "failed",
+        "look": "passed",
+    }
+    assert found["spoil"].check is not None
+    assert found["spoil"].check["exit_code"] == 1
+    assert "+    return a + b\n" in found["fix"].diff
+    assert found["look"].diff == ""
+    assert [call["tool"] for call in found["fix"].calls] == ["Read", "Edit"]
+    assert (work / "sum.py").read_text() == "def add(a, b):\n    return a - b\n"
+
+
+async def test_a_prompt_runs_a_conversation_with_tokens_turns_and_the_answer(work: Path) -> None:
+    def model(task: Any) -> ScriptedModel:
+        return ScriptedModel([("Read", {"file_path": "sum.py"})], [("Edit", FIX[1]["args"])], f"did {task.id}")
+
+    async with Surehand(work) as app:
+        found = await run(app, [{"id": "a", "prompt": "fix add", "check": CHECK}], model=model)
+    result = found["a"]
+    assert (result.status, result.answer, result.turns) == ("passed", "did a", 3)
+    assert result.usage["output_tokens"] > 0
+    assert result.model == "scripted/scripted"
+
+
+async def test_a_clean_repository_gives_worktrees_at_a_revision_and_none_is_left(work: Path) -> None:
+    commit_all(work)
+    (work / "sum.py").write_text("def add(a, b):\n    return a // b\n")
+    git(work, "commit", "-qam", "second")
+    first = {"path": str(work), "revision": "HEAD~1"}
+    tasks = [
+        {"id": "now", "calls": [READ, edit("a // b", "a + b")]},
+        {
+            "id": "then",
+            "calls": [*FIX, {"tool": "Bash", "args": {"command": "git log --oneline | wc -l"}}],
+            "workspace": first,
+        },
+    ]
+    async with Surehand(work) as app:
+        found = await run(app, tasks)
+    assert {result.status for result in found.values()} == {"passed"}, found
+    assert "-    return a // b" in found["now"].diff
+    assert "-    return a - b" in found["then"].diff
+    assert found["then"].calls[-1]["output"].strip() == "1"
+    assert git(work, "worktree", "list").count("\n") == 1
+    assert git(work, "status", "--porcelain") == ""
+
+
+async def test_a_copy_has_what_is_ignored_but_no_secret_and_the_diff_has_neither(work: Path) -> None:
+    look = bash("ls -A; echo more > new.log; echo x > made.txt; python3 -c \"open('server' + '.key', 'w').write('k')\"")
+    rules = ["allow Bash"]
+    async with Surehand(work) as app:
+        found = await run(app, [{"id": "a", "calls": [look], "rules": rules}])
+    listed = found["a"].calls[0]["output"].split()
+    assert "old.log" in listed
+    assert ".env" not in listed
+    assert [each["path"] for each in found["a"].files] == ["made.txt"]
+    assert "hunter2" not in json.dumps(found["a"].to_dict())
+
+
+async def test_archives_are_unpacked_and_one_that_leads_out_is_an_error(work: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.tar.gz", tmp_path / "bad.tar"
+    with tarfile.open(good, "w:gz") as tar:
+        tar.add(work / "sum.py", "sum.py")
+    with tarfile.open(bad, "w") as tar:
+        tar.add(work / "sum.py", "../../out.py")
+    tasks = [{"id": "g", "calls": FIX, "workspace": str(good)}, {"id": "b", "calls": FIX, "workspace": str(bad)}]
+    async with Surehand(work) as app:
+        found = await run(app, tasks)
+    assert found["g"].status == "passed"
+    assert found["b"].status == "error"
+
+
+async def test_a_repository_elsewhere_is_cloned_over_http(work: Path, tmp_path: Path) -> None:
+    import functools
+    import threading
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    commit_all(work)
+    git(tmp_path, "clone", "-q", "--bare", str(work), "served.git")
+    git(tmp_path / "served.git", "update-server-info")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/served.git"
+    try:
+        async with Surehand(work) as app:
+            found = await run(app, [{"id": "a", "calls": FIX, "workspace": {"git": address, "revision": "main"}}])
+    finally:
+        server.shutdown()
+    assert found["a"].status == "passed", found["a"].error
+    assert "+    return a + b" in found["a"].diff
+
+
+async def test_what_fails_is_tried_again_from_a_fresh_workspace(work: Path) -> None:
+    tries: list[int] = []
+
+    def model(task: Any) -> ScriptedModel:
+        tries.append(len(tries))
+        right = "a + b" if len(tries) == 2 else "a * b"
+        return ScriptedModel([("Read", {"file_path": "sum.py"})], [("Edit", edit("a - b", right)["args"])], "done")
+
+    async with Surehand(work) as app:
+        found = await run(app, [{"id": "a", "prompt": "fix", "check": CHECK}], model=model, retries=3)
+    assert (found["a"].status, found["a"].attempts, len(tries)) == ("passed", 2, 2)
+
+
+async def test_a_task_that_takes_too_long_is_stopped_and_says_so(work: Path) -> None:
+    slow = {"tool": "Bash", "args": {"command": "sleep 60"}}
+    async with Surehand(work) as app:
+        found = await run(app, [{"id": "a", "calls": [slow], "timeout": 1.0, "rules": ["allow Bash"]}])
+    assert found["a"].status == "timeout"
+    assert found["a"].error is not None
+
+
+async def test_nobody_is_asked_and_denied_calls_fail_the_task(work: Path) -> None:
+    remove = {"tool": "Bash", "args": {"command": "rm sum.py"}}
+    tasks = [{"id": "ask", "calls": [remove]}, {"id": "deny", "calls": FIX, "rules": ["deny Edit"]}]
+    async with Surehand(work) as app:
+        found = await run(app, tasks)
+    assert [found[name].calls[-1]["error"]["code"] for name in ("ask", "deny")] == ["permission_denied"] * 2
+    assert [found[name].status for name in ("ask", "deny")] == ["failed"] * 2
+
+
+async def test_an_approver_of_the_program_answers_the_tasks(work: Path) -> None:
+    remove = {"tool": "Bash", "args": {"command": "rm sum.py"}}
+    async with Surehand(work) as app:
+        found = await run(app, [{"id": "a", "calls": [remove]}], approver=lambda question: True)
+    assert found["a"].files == [{"path": "sum.py", "action": "deleted"}]
+
+
+async def test_a_batch_that_is_broken_off_leaves_no_workspace_and_no_half_result(work: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.jsonl"
+    tasks = [
+        {"id": f"t{n}", "calls": [{"tool": "Bash", "args": {"command": "sleep 30"}}], "rules": ["allow Bash"]}
+        for n in range(4)
+    ]
+    async with Surehand(work) as app:
+
+        async def all_of_it() -> None:
+            await run(app, [{"id": "quick", "calls": FIX}, *tasks], parallel=2, out=out)
+
+        running = asyncio.ensure_future(all_of_it())
+        while not out.exists() or not out.stat().st_size:
+            await asyncio.sleep(0.02)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert [result.id for result in read_results(str(out))] == ["quick"]
+    from surehand.state.locations import batch_folder
+
+    assert os.listdir(os.path.join(batch_folder(str(out)), "tasks")) == []
+
+
+# -- the file of results ----------------------------------------------------------------------------------------------
+
+
+def result(name: str) -> TaskResult:
+    return TaskResult(id=name, task="x", status="passed")
+
+
+def test_a_torn_last_line_is_cut_off_and_everything_before_it_counts(tmp_path: Path) -> None:
+    path = str(tmp_path / "r.jsonl")
+    file = ResultsFile(path, resume=False)
+    file.append(result("a"))
+    file.append(result("b"))
+    file.close()
+    whole = Path(path).read_bytes()
+    second = whole.index(b"\n") + 1
+    for cut in range(second, len(whole), 9):
+        Path(path).write_bytes(whole[:cut])
+        again = ResultsFile(path, resume=True)
+        assert list(again.done) == ["a"]
+        again.append(result("b"))
+        again.close()
+        assert Path(path).read_bytes() == whole
+
+
+def test_a_broken_line_in_the_middle_is_not_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(
+        '{"id": "a", "status": "passed", "task": "x"}\n{"id": \n{"id": "b", "status": "passed", "task": "x"}\n'
+    )
+    with pytest.raises(StateError, match="jsonl:2"):
+        ResultsFile(str(path), resume=True)
+
+
+def test_two_batches_never_write_one_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "r.jsonl")
+    file = ResultsFile(path, resume=False)
+    with pytest.raises(StateError, match="another batch"):
+        ResultsFile(path, resume=True)
+    file.close()
+
+
+async def test_results_that_are_there_are_not_written_over_and_a_changed_task_is_refused(
+    work: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "r.jsonl"
+    async with Surehand(work) as app:
+        await run(app, [{"id": "a", "calls": FIX}], out=out)
+        with pytest.raises(StateError, match="holds results already"):
+            await run(app, [{"id": "a", "calls": FIX}], out=out)
+        assert await run(app, [{"id": "a", "calls": FIX}], out=out, resume=True) == {}
+        with pytest.raises(StateError, match="changed since"):
+            await run(app, [{"id": "a", "calls": [READ]}], out=out, resume=True)
+
+
+async def test_wrong_tasks_are_named_before_anything_runs(work: Path) -> None:
+    wrong = [
+        {"prompt": "x", "calls": FIX},
+        {"id": "../up", "prompt": "x"},
+        {"id": "b", "promt": "x"},
+        {"id": "b", "prompt": "y"},
+    ]
+    async with Surehand(work) as app:
+        with pytest.raises(SettingsError) as problem:
+            await run(app, wrong)
+    text = str(problem.value)
+    assert "task 1: give either" in text
+    assert "task 2: id" in text
+    assert "prompt" in text
