@@ -21,8 +21,9 @@ from surehand.commands.environment import cleaned
 from surehand.commands.output import STDOUT_LIMIT, Stream
 from surehand.commands.persistent_shell import ShellWithMemory
 from surehand.core.settings import SandboxSettings
+from surehand.sandbox.command import Command
 from surehand.sandbox.linux import probe
-from surehand.sandbox.linux.client import Command, Launcher
+from surehand.sandbox.linux.client import Launcher
 from surehand.sandbox.plan import closed_plan, open_plan
 
 FLOOD = "seq 1 12500000"  # 100 MB

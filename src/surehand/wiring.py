@@ -97,7 +97,7 @@ def is_folder(path: str) -> bool:
 def refuse_bypass(settings: Settings) -> None:
     """Raise ToolFailure unless bypass is confirmed and commands are contained."""
     from surehand.policy.policy import bypass_problem
-    from surehand.sandbox.linux.probe import available
+    from surehand.sandbox.protocol import available
 
     sandboxed = settings.sandbox.mode != "off" and available()
     if problem := bypass_problem(sandboxed=sandboxed, confirmed=settings.permissions.confirm_bypass):

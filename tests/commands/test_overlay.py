@@ -12,8 +12,8 @@ from surehand.commands.dry_run.overlay import Layers
 from surehand.commands.session import SHELLS
 from surehand.core.session import Session
 from surehand.core.settings import Settings
+from surehand.sandbox.command import Command
 from surehand.sandbox.linux import probe
-from surehand.sandbox.linux.client import Command
 from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(

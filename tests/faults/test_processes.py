@@ -21,14 +21,14 @@ from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
 from surehand.core.session import Session
 from surehand.core.settings import SandboxSettings, Settings
-from surehand.sandbox.linux import probe
+from surehand.sandbox import protocol
 from surehand.sandbox.records import Record, records, started_at
 from surehand.tools.bash import BASH
 
 RUNAWAY = (
     "trap '' TERM; setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &); touch up; while :; do sleep 600; done"
 )
-MODES = ["off", *(["preferred"] if probe.available() else [])]
+MODES = ["off", *(["preferred"] if protocol.available() else [])]
 
 VICTIM = """
 import asyncio, sys

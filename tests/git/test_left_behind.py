@@ -10,10 +10,11 @@ import pytest
 
 from surehand import Surehand
 from surehand.core.call import ToolResult
+from surehand.sandbox import protocol
 from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 
-pytestmark = pytest.mark.skipif(not probe.available(), reason="nothing contains commands here")
+pytestmark = pytest.mark.skipif(not protocol.available(), reason="nothing contains commands here")
 
 CANARY = "touch canary"
 

@@ -12,7 +12,7 @@ from tests.users import USERS, somebody
 from surehand import Surehand
 from surehand.core.call import ToolResult
 from surehand.core.settings import Mode
-from surehand.sandbox.linux import probe
+from surehand.sandbox import protocol
 from surehand.testing import scratch_app
 
 
@@ -112,7 +112,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-@pytest.mark.skipif(not probe.available(), reason="nothing contains commands here")
+@pytest.mark.skipif(not protocol.available(), reason="nothing contains commands here")
 @pytest.mark.parametrize("kind", USERS)
 def test_nothing_that_runs_is_left_whoever_the_user_is(kind: str) -> None:
     with somebody(kind) as user:

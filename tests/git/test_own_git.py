@@ -12,7 +12,7 @@ from surehand.commands.own_git import OwnGit
 from surehand.core.errors import ToolFailure
 from surehand.git import worktrees
 from surehand.providers.scripted import ScriptedModel
-from surehand.sandbox.linux import probe
+from surehand.sandbox import protocol
 from surehand.testing import Says, scratch_app
 
 
@@ -65,7 +65,7 @@ async def test_what_a_repository_names_is_asked_about_and_not_run_if_refused(rep
     assert git("worktree", "list", cwd=repository).count("\n") == 1
 
 
-@pytest.mark.skipif(not probe.available(), reason="nothing contains commands here")
+@pytest.mark.skipif(not protocol.available(), reason="nothing contains commands here")
 async def test_what_a_repository_names_runs_contained_when_allowed(repository: Path, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     plant(repository, canary)

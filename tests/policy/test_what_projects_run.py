@@ -12,9 +12,9 @@ import pytest
 
 from surehand import Surehand
 from surehand.policy import trust
-from surehand.sandbox.linux import probe
+from surehand.sandbox import protocol
 
-pytestmark = pytest.mark.skipif(not probe.available(), reason="no sandbox here")
+pytestmark = pytest.mark.skipif(not protocol.available(), reason="no sandbox here")
 
 HOOK = """
 import json, sys

@@ -22,6 +22,8 @@ from surehand.core.events import Progress
 from surehand.core.session import Session
 from surehand.core.settings import SandboxSettings, Settings, ToolSettings
 from surehand.history.history import HISTORY
+from surehand.sandbox import protocol
+from surehand.sandbox.command import Abilities
 from surehand.sandbox.linux import probe
 from surehand.tools import background, tasks
 from surehand.tools.bash import BASH
@@ -73,7 +75,7 @@ async def test_a_command_answers_with_output_code_class_usage_and_sandbox(sh: Be
         "stderr": "oops\n",
     }
     assert set(result.data["usage"]) == {"cpu_s", "max_rss", "wall_s"}
-    assert result.data["sandbox"]["active"] is probe.available()
+    assert result.data["sandbox"]["active"] is protocol.available()
     assert result.data["class"] in ("search", "read", "list", "write", "silent", "general")
 
 
@@ -227,7 +229,7 @@ async def test_a_vanished_workspace_is_a_clear_error(tmp_path: Path) -> None:
 
 @pytest.mark.spec("SHELL-9")
 async def test_a_required_sandbox_that_is_missing_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "abilities", lambda: probe.Abilities(why_not="for a test"))
+    monkeypatch.setattr(probe, "abilities", lambda: Abilities(why_not="for a test"))
     settings = Settings(sandbox=SandboxSettings(mode="required"))
     session = Session(str(tmp_path), settings=settings, state_dir=None)
     with pytest.raises(ToolFailure, match="required") as caught:
@@ -237,13 +239,13 @@ async def test_a_required_sandbox_that_is_missing_refuses(tmp_path: Path, monkey
 
 
 async def test_a_preferred_sandbox_that_is_missing_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "abilities", lambda: probe.Abilities(why_not="for a test"))
+    monkeypatch.setattr(probe, "abilities", lambda: Abilities(why_not="for a test"))
     session = Session(str(tmp_path), settings=Settings(), state_dir=None)
     bench = Bench(session)
     assert BASH.effects is not None
     effects = BASH.effects(BASH.arguments.parse({"command": "ls"}), bench.context("Bash", {})) or ()
     assert Unreadable("no sandbox here: for a test") in effects
-    assert (await bench("echo ran")).data["sandbox"] == {"active": False}
+    assert (await bench("echo ran")).data["sandbox"]["active"] is False
     await session.close()
 
 
@@ -464,7 +466,7 @@ async def test_changes_without_a_sandbox_are_in_the_history_too(tmp_path: Path) 
     session = Session(str(tmp_path), settings=Settings(sandbox=SandboxSettings(mode="off")), state_dir=None)
     result = await Bench(session)("echo x > x")
     assert result.undo is not None
-    assert result.data["sandbox"] == {"active": False}
+    assert result.data["sandbox"]["active"] is False
     await session.close()
 
 

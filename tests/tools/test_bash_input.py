@@ -12,11 +12,11 @@ import pytest
 from surehand import Event, Surehand
 from surehand.core.call import ToolResult
 from surehand.core.settings import Settings
-from surehand.sandbox.linux import probe
+from surehand.sandbox import protocol
 from surehand.testing import scratch_app
 from surehand.tools.background import BACKGROUND
 
-MODES = ["off", *(["required"] if probe.available() else [])]
+MODES = ["off", *(["required"] if protocol.available() else [])]
 AT_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
 
 

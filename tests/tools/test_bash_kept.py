@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from surehand.core.settings import Settings
+from surehand.sandbox import protocol
 from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 from surehand.tools.background import BACKGROUND
@@ -35,7 +36,7 @@ def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "landlock":
         monkeypatch.setattr(probe, "_failed", [])
         probe.note_failure("the test does without")
-    if request.param != "off" and not probe.available():
+    if request.param != "off" and not protocol.available():
         pytest.skip(f"no {request.param} here")
     yield {"mode": "off" if request.param == "off" else "required"}
     monkeypatch.undo()

@@ -10,10 +10,10 @@ from surehand import Settings
 from surehand.policy.paths import Roots
 from surehand.policy.policy import list_opened_folders
 from surehand.policy.rules import Origin, parse_rule
-from surehand.sandbox.linux import probe
+from surehand.sandbox import protocol
 from surehand.testing import scratch_app
 
-contained = pytest.mark.skipif(not probe.available(), reason="this system cannot contain commands")
+contained = pytest.mark.skipif(not protocol.available(), reason="this system cannot contain commands")
 
 
 def writes(path: Path) -> dict[str, str]:

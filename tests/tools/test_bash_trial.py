@@ -22,6 +22,7 @@ from surehand import Settings, Surehand
 from surehand.commands.session import SHELLS
 from surehand.core.events import Event
 from surehand.policy.approvals import Answer, Nobody, Question
+from surehand.sandbox.command import Abilities
 from surehand.sandbox.linux import probe
 from surehand.testing import Says, scratch_app
 
@@ -48,7 +49,7 @@ def force(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     else:
         if not (real.landlock and real.seccomp):
             pytest.skip("no Landlock here")
-        forced = probe.Abilities(real.landlock, real.seccomp, why_not="for a test")
+        forced = Abilities(real.landlock, real.seccomp, why_not="for a test")
     monkeypatch.setattr(probe, "abilities", lambda: forced)
 
 
@@ -365,7 +366,7 @@ async def test_two_trials_at_once_keep_to_their_own_copies(place: str, workspace
 
 
 async def test_where_nothing_contains_a_command_none_is_tried(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "abilities", lambda: probe.Abilities(why_not="for a test"))
+    monkeypatch.setattr(probe, "abilities", lambda: Abilities(why_not="for a test"))
     before = snapshot(workspace)
     async with opened(workspace) as (app, _):
         shown = await app.dry_run("Bash", {"command": "rm a.txt"})
@@ -441,7 +442,7 @@ async def test_settings_may_want_a_class_of_commands_tried_also_where_a_rule_all
 
 
 async def test_what_must_be_tried_and_cannot_be_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "abilities", lambda: probe.Abilities(why_not="for a test"))
+    monkeypatch.setattr(probe, "abilities", lambda: Abilities(why_not="for a test"))
     settings = Settings.parse({"tools": {"Bash": {"custom": {"must_try": ["silent"]}}}})
     async with opened(workspace, Says("once"), settings=settings) as (app, _):
         done = await app.call("Bash", {"command": "rm a.txt"})
@@ -501,6 +502,7 @@ import asyncio, json, os, sys
 from dataclasses import replace
 from pathlib import Path
 from changing import COMMANDS, furnish, snapshot
+from surehand.sandbox.command import Abilities
 from surehand.sandbox.linux import probe
 from surehand.policy.approvals import Nobody
 from surehand.testing import scratch_app
@@ -509,7 +511,7 @@ real = probe.abilities()
 places = {
     "layer": real,
     "copy": replace(real, overlay=False),
-    "copy beside": probe.Abilities(real.landlock, real.seccomp, why_not="for a test"),
+    "copy beside": Abilities(real.landlock, real.seccomp, why_not="for a test"),
 }
 shut = ("mkdir -p n/m; echo x > n/m/f; chmod 0 n/m/f n/m; echo y > seen; chmod 0 n", {})
 cases = {name: COMMANDS[name] for name in json.loads(sys.argv[2])} | {"shut": shut}

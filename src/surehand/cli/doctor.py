@@ -7,7 +7,7 @@ import os
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from surehand.cli import render
 from surehand.core.counted import counted
@@ -15,6 +15,9 @@ from surehand.core.errors import SurehandError
 from surehand.core.frozen import field, frozen
 from surehand.core.names import split_full_name
 from surehand.core.settings import Settings
+
+if TYPE_CHECKING:
+    from surehand.sandbox.command import Abilities
 
 _REACH_S = 3.0
 
@@ -223,12 +226,13 @@ _MEMORY: Final = {
 def sandbox(options: Namespace) -> Section:
     """Say what is set, what the system has, and which promises hold: each is put to the test in a scratch workspace."""
     from surehand import config
-    from surehand.sandbox.linux import probe
+    from surehand.sandbox import protocol
 
     settings = config.load(options.cwd, trusted=False).settings
-    abilities = probe.abilities()
+    abilities = protocol.abilities()
     facts: dict[str, Any] = {
         "mode": settings.sandbox.mode,
+        "kind": protocol.choose().kind,
         "namespaces": abilities.namespaces,
         "landlock": abilities.landlock,
         "seccomp": abilities.seccomp,
@@ -236,8 +240,8 @@ def sandbox(options: Namespace) -> Section:
         "why_not": abilities.why_not,
         "memory": _MEMORY[abilities.namespaces],
     }
-    if settings.sandbox.mode == "off" or not probe.available():
-        return Section("Sandbox", (_check_missing(settings.sandbox.mode, abilities.why_not),), facts)
+    if settings.sandbox.mode == "off" or not protocol.available():
+        return Section("Sandbox", (_check_missing(settings.sandbox.mode, abilities),), facts)
     in_force, codes = asyncio.run(_try_all(settings))
     facts = {**facts, "in_force": in_force}
     checks = [Check("in force", in_force["active"], ", ".join(in_force.get("by", ())))]
@@ -248,10 +252,12 @@ def sandbox(options: Namespace) -> Section:
     return Section("Sandbox", tuple(checks), facts)
 
 
-def _check_missing(mode: str, why_not: str) -> Check:
+def _check_missing(mode: str, abilities: Abilities) -> Check:
+    unrecorded = "" if abilities.seccomp else "; what they change is not recorded, so that it cannot be undone"
     if mode == "off":
-        return Check("sandbox", True, "switched off in the settings: commands run as you")
-    return Check("sandbox", False, f"not available: {why_not}", "Commands ask before they run, or are refused.")
+        return Check("sandbox", True, f"switched off in the settings: commands run as you{unrecorded}")
+    hint = "Commands are refused." if mode == "required" else f"Commands ask first and run as you{unrecorded}."
+    return Check("sandbox", False, f"not available: {abilities.why_not}", hint)
 
 
 def _check_attempt(attempt: Attempt, code: int, network: bool) -> Check:
@@ -264,7 +270,7 @@ def _check_attempt(attempt: Attempt, code: int, network: bool) -> Check:
 async def _try_all(settings: Any) -> tuple[dict[str, Any], list[int]]:
     from surehand.commands.session import SHELLS, in_force
     from surehand.core.session import Session
-    from surehand.sandbox.linux.client import Command, bash
+    from surehand.sandbox.command import Command, bash
 
     with tempfile.TemporaryDirectory(prefix="surehand-doctor-") as folder:
         os.mknod(os.path.join(folder, ".env"))

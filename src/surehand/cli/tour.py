@@ -188,7 +188,7 @@ async def _policy(guide: _Guide) -> None:
 
 def _contained(guide: _Guide) -> bool:
     """Say so where commands cannot be contained: they would ask then, and nobody is here to answer."""
-    from surehand.sandbox.linux.probe import abilities
+    from surehand.sandbox.protocol import abilities
 
     found = abilities()
     if not found.enough:

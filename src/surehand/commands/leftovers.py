@@ -13,7 +13,6 @@ from typing import Any
 
 from surehand.core.frozen import frozen
 from surehand.files.trees import remove_tree
-from surehand.sandbox.linux.launcher import tree
 from surehand.sandbox.records import Record, records, started_at
 from surehand.state.private_folder import abandoned
 
@@ -41,6 +40,8 @@ class Process:
 
 def running(record: Record) -> list[Process]:
     """Return every process of one record: the launcher's descendants, and those that only name the session."""
+    from surehand.sandbox.linux.launcher import tree  # a record is written on Linux alone
+
     pids = dict.fromkeys([record.launcher, *tree.descendants(record.launcher)]) if record.launcher_alive else {}
     pids |= dict.fromkeys(_naming(record.session_id))
     return [process for pid in pids if (process := _look(pid, record.session_id)) is not None]

@@ -12,11 +12,11 @@ from surehand.commands.session import SHELLS, Shells
 from surehand.core.errors import ToolFailure
 from surehand.git.places import places_around
 from surehand.git.reads import OWN_VARIABLES, OWN_WORDS
-from surehand.sandbox.linux.client import Command
+from surehand.sandbox.command import Command
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
-    from surehand.sandbox.linux.client import Launcher
+    from surehand.sandbox.protocol import Runner
 
 _TIMEOUT_S: Final = 60.0
 _MOST: Final = 4 << 20
@@ -37,7 +37,7 @@ class OwnGit:
         self._shells: Shells = session.keep(SHELLS)
         places = places_around(session.workspace)
         self._writable = (*also, *dict.fromkeys(folder for place in places for folder in place.folders))
-        self._launcher: Launcher | None = None
+        self._launcher: Runner | None = None
 
     async def run(self, folder: str, words: tuple[str, ...]) -> tuple[int, str]:
         """Run git with these words in a folder; return its exit code and what it printed."""

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from surehand.commands.shell_state import TELLS, Memory
 from surehand.core.frozen import frozen
-from surehand.sandbox.linux.client import Command, Ended, Feed, Launcher, LauncherFailure, Run, bash
-from surehand.sandbox.linux.command_run import open_journal
+from surehand.sandbox.command import Command, Ended, Feed, SandboxFailure, bash
+from surehand.sandbox.linux.client import Launcher
+from surehand.sandbox.linux.command_run import Run, open_journal
 
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
@@ -121,7 +122,7 @@ class ShellWithMemory:
             ordered = os.write(self._orders, b"x") > 0
             self._hear()  # a short command has often ended by now: the shell is woken while we still write
             await self._reported
-        except (BrokenPipeError, LauncherFailure):
+        except (BrokenPipeError, SandboxFailure):
             await asyncio.shield(self._ended)
         except asyncio.CancelledError:
             self._run.stop("cancelled", 1.5)
@@ -150,7 +151,7 @@ class ShellWithMemory:
             await self._run.ask(("journalled",))  # nothing is to be kept of what it does unasked
         self._quiet = True
         if self._run.ended is not None:
-            raise LauncherFailure("the shell has ended")
+            raise SandboxFailure("the shell has ended")
 
     def _write(self, *fields: str) -> None:
         """Put down what the shell is to do."""

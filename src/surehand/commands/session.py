@@ -18,8 +18,8 @@ from surehand.files.protected_paths import inside, secrets_at_top, unchanged
 from surehand.files.trees import drop_old
 from surehand.git.covered import prints_nothing, tracked_secrets
 from surehand.git.kept import git_dirs_touched, is_set_up
-from surehand.sandbox.linux import probe
-from surehand.sandbox.linux.client import Launcher, LauncherFailure
+from surehand.sandbox import protocol
+from surehand.sandbox.command import SandboxFailure
 from surehand.sandbox.plan import GIT_INFO, Plan, closed_plan, open_plan
 from surehand.state import locations
 from surehand.state.private_folder import TRIALS, PrivateFolder, clear_abandoned
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from surehand.core.session import Session
     from surehand.core.settings import SandboxSettings
     from surehand.history.words import Author
+    from surehand.sandbox.protocol import Runner
     from surehand.sandbox.records import Record
 
 _NO_SANDBOX: Final = (
@@ -52,12 +53,12 @@ class Shells:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._launcher: Launcher | None = None
-        self._retired: list[Launcher] = []
+        self._launcher: Runner | None = None
+        self._retired: list[Runner] = []
         self._journals: dict[str, int] = {}
         """Journals of commands that are not yet in the history, with what holds them for us."""
-        self._trials: Launcher | None = None
-        self._servers: list[Launcher] = []
+        self._trials: Runner | None = None
+        self._servers: list[Runner] = []
         self.no_layers = ""
         """Why layers over the workspace could not be mounted, once that was found out."""
         self._memory: ShellWithMemory | None = None
@@ -75,7 +76,7 @@ class Shells:
         self._uncovered: tuple[str, ...] | None = None
         self._outdated = False
         self._young: set[str] = set()
-        self._for_git: tuple[tuple[str, ...], Launcher] | None = None
+        self._for_git: tuple[tuple[str, ...], Runner] | None = None
         """The secrets that git tracks, and the launcher that does not cover them."""
         self._record: Record | None = None
 
@@ -107,8 +108,11 @@ class Shells:
     async def shell_with_memory(self) -> tuple[ShellWithMemory, str]:
         """Return the shell that remembers directory and variables, and what is to be said when it is a new one."""
         from surehand.commands.persistent_shell import ShellWithMemory
+        from surehand.sandbox.linux.client import Launcher
 
         launcher, note = await self.launcher(), ""
+        if not isinstance(launcher, Launcher):
+            raise ToolFailure("there is no shell with memory on this system", code="tool_unavailable")
         if self._memory is None or not self._memory.alive or self._memory.launcher is not launcher:
             if self._memory is not None:
                 note = _RENEWED if self._memory.alive else ""
@@ -141,7 +145,7 @@ class Shells:
 
     def uncovered(self) -> tuple[str, ...]:
         """Return the secrets in the workspace that commands could read: none where mounts cover them."""
-        abilities = probe.abilities()
+        abilities = protocol.abilities()
         if self.session.settings.sandbox.mode == "off" or abilities.namespaces or not abilities.enough:
             return ()
         now = time.monotonic()
@@ -169,7 +173,7 @@ class Shells:
             hint=f"Commands run in {back} from now on." if own else "",
         )
 
-    async def trial_launcher(self) -> Launcher | None:
+    async def trial_launcher(self) -> Runner | None:
         """Return a launcher for trying commands: contained and without network whatever the session allows.
 
         None where the system has no namespaces; a trial then needs a launcher of its own.
@@ -179,12 +183,12 @@ class Shells:
             return current
         if self._trials is not None and not self._trials.closed and self._trials.plan.holds():
             return self._trials
-        if not probe.abilities().namespaces:
+        if not protocol.abilities().namespaces:
             return None
         try:
-            self._trials = await Launcher.start(replace(self.closed_plan(namespaces=True), network=False))
-        except LauncherFailure as failure:
-            probe.note_failure(str(failure))
+            self._trials = await protocol.choose().start(replace(self.closed_plan(namespaces=True), network=False))
+        except SandboxFailure as failure:
+            protocol.choose().note_failure(str(failure))
             return None
         return self._trials
 
@@ -208,7 +212,7 @@ class Shells:
         if (lock := self._journals.pop(folder, None)) is not None:
             os.close(lock)
 
-    async def launcher(self) -> Launcher:
+    async def launcher(self) -> Runner:
         """Return the launcher, started when it must be."""
         await self._look_deeper()
         current = self._launcher
@@ -222,15 +226,15 @@ class Shells:
                 self._launcher = await self._start()
             return self._launcher
 
-    async def server_launcher(self) -> tuple[Launcher, str] | None:
+    async def server_launcher(self) -> tuple[Runner, str] | None:
         """Return a launcher for servers that a project names, and the cache they may write; None: nothing contains.
 
         They have the machine's network: a server is there to reach something.
         """
-        if self.session.settings.sandbox.mode == "off" or not probe.available():
+        if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return None
         cache = locations.server_cache(self.session.workspace)
-        plan = self.closed_plan(namespaces=probe.abilities().namespaces)
+        plan = self.closed_plan(namespaces=protocol.abilities().namespaces)
         launcher = await self._launch(replace(plan, network=True, writable=(*plan.writable, cache)))
         self._servers.append(launcher)
         return launcher, cache
@@ -285,44 +289,48 @@ class Shells:
             self._outdated = True
         return found
 
-    async def _start(self) -> Launcher:
+    async def _start(self) -> Runner:
         if not _is_folder(self.session.workspace):
             raise workspace_failure(self.session.workspace)
         self._secrets = frozenset(secrets_at_top(self.session.roots))
         self._opened = self.session.opens()
         mode = self.session.settings.sandbox.mode
-        launcher = await self._start_contained() if mode != "off" and probe.available() else None
+        launcher = await self._start_contained() if mode != "off" and protocol.available() else None
         if launcher is None:
             if mode == "required":
                 raise ToolFailure(
-                    f"the sandbox is required and this system cannot contain commands: {probe.abilities().why_not}",
+                    f"the sandbox is required and this system cannot contain commands: {protocol.abilities().why_not}",
                     code="tool_unavailable",
                     hint=_NO_SANDBOX,
                 )
-            launcher = await self._launch(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+            launcher = await self._launch_open()
         self._folders, self._outdated = launcher.plan.folders, False
         self._note(launcher)
         return launcher
 
-    async def _start_contained(self) -> Launcher | None:
+    async def _start_contained(self) -> Runner | None:
         """Start a contained launcher with all the system can; None when that is not enough."""
-        abilities = probe.abilities()
+        abilities = protocol.abilities()
         if abilities.namespaces:
             try:
-                return await Launcher.start(self.closed_plan(namespaces=True))
-            except LauncherFailure as failure:
-                probe.note_failure(str(failure))
-        if not probe.abilities().enough:
+                return await protocol.choose().start(self.closed_plan(namespaces=True))
+            except SandboxFailure as failure:
+                protocol.choose().note_failure(str(failure))
+        if not protocol.abilities().enough:
             return None
         return await self._launch(self.closed_plan(namespaces=False))
 
-    async def _launch(self, plan: Plan) -> Launcher:
+    async def _launch(self, plan: Plan) -> Runner:
         try:
-            return await Launcher.start(plan)
-        except LauncherFailure as failure:
+            return await protocol.choose().start(plan)
+        except SandboxFailure as failure:
             raise ToolFailure(f"commands cannot run here: {failure}", code="tool_unavailable") from failure
 
-    async def launcher_for(self, commands: Sequence[Sequence[str]]) -> Launcher:
+    async def _launch_open(self) -> Runner:
+        """Start what runs commands as the user, uncontained."""
+        return await protocol.start_open(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+
+    async def launcher_for(self, commands: Sequence[Sequence[str]]) -> Runner:
         """Return the launcher for a line of git commands: one that covers no file git tracks, where they print none."""
         current, session = await self.launcher(), self.session
         if not current.plan.namespaces or not (secrets := tracked_secrets(session.workspace, current.plan.masked)):
@@ -336,11 +344,11 @@ class Shells:
         self._for_git = secrets, await self._launch(self.closed_plan(namespaces=True, uncovered=secrets))
         return self._for_git[1]
 
-    async def git_launcher(self, also: Sequence[str] = ()) -> Launcher:
+    async def git_launcher(self, also: Sequence[str] = ()) -> Runner:
         """Return a launcher of the caller's own for git, which may write in further folders."""
-        if self.session.settings.sandbox.mode == "off" or not probe.available():
-            return await self._launch(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
-        return await self._launch(self.closed_plan(namespaces=probe.abilities().namespaces, also=also))
+        if self.session.settings.sandbox.mode == "off" or not protocol.available():
+            return await self._launch_open()
+        return await self._launch(self.closed_plan(namespaces=protocol.abilities().namespaces, also=also))
 
     def closed_plan(self, *, namespaces: bool, also: Sequence[str] = (), uncovered: Sequence[str] = ()) -> Plan:
         """Return what is enforced on this session's commands as things lie now; `also` may be written in, too."""
@@ -375,11 +383,11 @@ class Shells:
             return sockets
         return tuple(each for each in sockets if each in self._sockets or not inside(each, self.session.roots))
 
-    def _note(self, launcher: Launcher) -> None:
+    def _note(self, launcher: Runner) -> None:
         """Write down which processes belong to whom, for `surehand ps` and `surehand reap`."""
         if self._record is not None:
             self._record.remove()
-        if self.session.state_dir is not None:
+        if self.session.state_dir is not None and launcher.pid:
             from surehand.sandbox.records import Record, clear_dead
 
             clear_dead()
@@ -413,11 +421,11 @@ def _is_folder(path: str) -> bool:
     return os.path.isdir(path)
 
 
-def in_force(launcher: Launcher) -> dict[str, Any]:
+def in_force(launcher: Runner) -> dict[str, Any]:
     """Return what contains the commands of this launcher, as plain data for results and `doctor`."""
     plan, facts = launcher.plan, launcher.facts
     if not plan.contained:
-        return {"active": False}
+        return {"active": False, "kind": launcher.kind, "changes_recorded": launcher.records}
     means = [
         name
         for name, there in (
@@ -430,6 +438,8 @@ def in_force(launcher: Launcher) -> dict[str, Any]:
     ]
     return {
         "active": True,
+        "kind": launcher.kind,
+        "changes_recorded": launcher.records,
         "by": means,
         "network": plan.network,
         "writable": list(plan.writable),
@@ -441,9 +451,9 @@ def in_force(launcher: Launcher) -> dict[str, Any]:
 
 def sandbox_missing(settings: SandboxSettings) -> str:
     """Return why a preferred sandbox is not to be had here, or an empty text."""
-    if settings.mode != "preferred" or probe.available():
+    if settings.mode != "preferred" or protocol.available():
         return ""
-    return f"no sandbox here: {probe.abilities().why_not}"
+    return f"no sandbox here: {protocol.abilities().why_not}"
 
 
 SHELLS: Final[Kept[Shells]] = Kept("shells", make=Shells, close=Shells.close)

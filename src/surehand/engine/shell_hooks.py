@@ -35,7 +35,7 @@ from surehand.engine.extensions import Extension
 if TYPE_CHECKING:
     from surehand.core.session import Session
     from surehand.core.settings import HookSettings
-    from surehand.sandbox.linux.client import Launcher
+    from surehand.sandbox.protocol import Runner
 
 OUTPUT_LIMIT: Final = 1024 * 1024
 _TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
@@ -109,11 +109,11 @@ class ShellHook(Extension):
                 return await self._run_in(launcher, said)
         return await self._run_as_user(said)
 
-    async def _run_in(self, launcher: Launcher, said: bytes) -> tuple[int, str, str]:
+    async def _run_in(self, launcher: Runner, said: bytes) -> tuple[int, str, str]:
         """Run the command in the sandbox; what it meets there is told with what lifts it."""
         from surehand.commands.session import SHELLS
+        from surehand.sandbox.command import Command, bash
         from surehand.sandbox.denials import explain
-        from surehand.sandbox.linux.client import Command, bash
 
         words = (bash(), "-c", _TAKE_INPUT, "bash", "/bin/sh", "-c", self._settings.command)
         environment = self._session.keep(SHELLS).environment("hook")

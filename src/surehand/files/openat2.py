@@ -17,6 +17,8 @@ NO_SYMLINKS: Final = 0x04
 BENEATH: Final = 0x08
 CACHED: Final = 0x20
 """Fail with EAGAIN unless every name on the way is in memory (Linux 5.12)."""
+PATH_ONLY: Final = getattr(os, "O_PATH", os.O_RDONLY)
+"""Open a folder to find others from it, not to read it; other systems than Linux know no such thing."""
 _NUMBER: Final = 437  # the same on every Linux architecture
 _AT_FDCWD: Final = -100
 

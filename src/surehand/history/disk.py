@@ -10,6 +10,7 @@ from typing import TypeAlias
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import digest_of
 from surehand.files.atomic import create_file, replace_file
+from surehand.files.openat2 import PATH_ONLY
 from surehand.history.words import ABSENT, FileState
 
 Data: TypeAlias = bytes | memoryview
@@ -107,9 +108,10 @@ def _make_folder(folder: int, name: str, now: FileState, wanted: FileState) -> N
         os.mkdir(name, 0o700, dir_fd=folder)
     if now.kind != "directory" or wanted.mode != now.mode:
         # By descriptor, so that no link is followed.
-        made = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        made = os.open(name, PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
-            os.chmod(f"/proc/self/fd/{made}", wanted.mode)
+            # Linux lets nobody change a mode through a descriptor that is open for its path alone.
+            os.chmod(f"/proc/self/fd/{made}" if PATH_ONLY else made, wanted.mode)
         finally:
             os.close(made)
 

@@ -23,6 +23,7 @@ from typing import Final
 from surehand.core.counted import counted
 from surehand.core.frozen import field, frozen
 from surehand.core.secrets import is_secret, may_be_secret
+from surehand.files.openat2 import PATH_ONLY
 from surehand.git.config import read_plain
 from surehand.search import ripgrep
 from surehand.search.gitignore import Rules
@@ -323,7 +324,7 @@ class _Seen:
 
     def _unchanged(self, root: bytes) -> bool:
         try:
-            top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            top = os.open(root, PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return False
         try:

@@ -17,8 +17,9 @@ from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 from surehand.core.tasks import Status as BoardStatus
-from surehand.sandbox.linux.client import Ended, Run
-from surehand.tools.bash_command import BashArgs, command_of, describe, journal_of
+from surehand.sandbox.command import Ended
+from surehand.sandbox.protocol import Run
+from surehand.tools.bash_command import BashArgs, command_of, describe, journal_of, why_unrecorded
 from surehand.tools.settling import Settling
 from surehand.tools.tasks import BOARD
 
@@ -53,6 +54,8 @@ class BackgroundTask:
         self.stderr: Stream
         self.run: Run
         self.recorded: Recorded | None = None
+        self.unrecorded = ""
+        """Why what it changes is not kept for undo, where that is so."""
         self.waiting: asyncio.Task[Ended]
         self._seen = [0, 0]
 
@@ -123,6 +126,8 @@ class BackgroundTask:
             "exit_code": None if ended is None or ended.stopped else ended.exit_code,
             "wall_s": round(ended.wall_s if ended else time.time() - self.started, 3),
         }
+        if self.unrecorded:
+            shown["unrecorded"] = self.unrecorded
         if self.run.waiting:
             shown["waiting_for_input"] = self.run.waiting
         if ended is not None:
@@ -170,6 +175,7 @@ class BackgroundTasks:
         task.stdout = Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"))
         task.stderr = Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"))
         journal = journal_of(args, ctx, shells, launcher)
+        task.unrecorded = why_unrecorded(args, ctx, launcher)
         command = command_of(args.command, ctx, shells)
         task.run = launcher.run(command, task.fed(task.stdout), task.fed(task.stderr), journal=journal)
         task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, launcher.plan, journal))
@@ -230,4 +236,6 @@ async def start(args: BashArgs, ctx: ToolContext) -> ToolResult:
     task = await ctx.session.keep(BACKGROUND).start(args, ctx)
     which = f'{{"id": "{task.id}"}}'
     text = f"{task.id} runs in the background. TaskOutput {which} shows what it prints, TaskStop {which} ends it."
+    if task.unrecorded:
+        text += f" What it changes is not recorded and cannot be undone: {task.unrecorded}."
     return ToolResult(data={"task_id": task.id, "status": task.status}, output=text)

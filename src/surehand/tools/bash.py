@@ -13,9 +13,9 @@ from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
 from surehand.files.protected_paths import inside
 from surehand.git.reads import ONLY_READS
-from surehand.sandbox.linux import probe
-from surehand.sandbox.linux.client import Launcher
-from surehand.sandbox.linux.command_run import KILL_S, TERM_S
+from surehand.sandbox import protocol
+from surehand.sandbox.command import KILL_S, TERM_S
+from surehand.sandbox.protocol import Runner
 from surehand.tools.bash_command import (
     BashArgs,
     command_names,
@@ -27,6 +27,7 @@ from surehand.tools.bash_command import (
     needs_privileges,
     time_s,
     understand_call,
+    why_unrecorded,
 )
 from surehand.tools.bash_result import Call, Outcome, Printed, result
 from surehand.tools.output_schemas import output_schema
@@ -66,6 +67,7 @@ def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
     return effects
 
 
+_NO_MEMORY: Final = "there is no shell with memory on this system: the command ran in a shell of its own"
 _LISTS: Final = frozenset({"ls", "du", "tree", "find", "fd", "stat"})
 _FINDS_MORE: Final = ("-exec", "-ok", "-files0", "-x", "-X", "--exec")
 
@@ -97,7 +99,7 @@ def _prints_secrets(args: BashArgs, ctx: ToolContext) -> str:
 
 def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
     """Say which secret a difference would print, where no sandbox leaves it out."""
-    if ctx.session.settings.sandbox.mode != "off" and probe.abilities().namespaces:
+    if ctx.session.settings.sandbox.mode != "off" and protocol.abilities().namespaces:
         return ""
     from surehand.core.secrets import is_secret
     from surehand.git.committed import secret_reached
@@ -144,12 +146,14 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     journal = journal_of(args, ctx, shells, launcher)
     remembers = bool(ctx.options.get("persistent")) and not needs_privileges(args, ctx)
     outcome, recorded = Outcome(), None
+    if remembers and launcher.kind == "none":
+        remembers, outcome.note = False, _NO_MEMORY
     try:
         await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, journal, outcome)
     finally:
         printed.close()
         recorded = await Settling("Bash", describe(args), launcher.plan, absent, journal).settle(ctx, outcome.ended)
-    call = Call(understand_call(args, ctx), launcher, time_s(args, ctx))
+    call = Call(understand_call(args, ctx), launcher, time_s(args, ctx), why_unrecorded(args, ctx, launcher))
     return result(ctx, call, printed, outcome, recorded)
 
 
@@ -169,7 +173,7 @@ async def _once(
     args: BashArgs,
     ctx: ToolContext,
     shells: Shells,
-    launcher: Launcher,
+    launcher: Runner,
     printed: Printed,
     journal: str | None,
     outcome: Outcome,
@@ -189,7 +193,7 @@ async def _in_memory(
     args: BashArgs,
     ctx: ToolContext,
     shells: Shells,
-    launcher: Launcher,
+    launcher: Runner,
     printed: Printed,
     journal: str | None,
     outcome: Outcome,

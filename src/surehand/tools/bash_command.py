@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.commands.session import SHELLS, Shells
 from surehand.core.args import Args, Field, unsaid
-from surehand.sandbox.linux import probe
-from surehand.sandbox.linux.client import LONG_ARGUMENT, Command, Launcher, bash
+from surehand.sandbox.command import LONG_ARGUMENT, SCRIPT, Command, bash
+from surehand.sandbox.protocol import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -109,20 +109,24 @@ def describe(args: BashArgs) -> str:
     return args.description or args.command[:200]
 
 
-def journal_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Launcher) -> str | None:
+def journal_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Runner) -> str | None:
     """Return the folder that a command's changes are written down in; None for one whose changes are not kept."""
-    if not may_be_journalled(args, ctx, launcher):
+    if is_read_only(args, ctx) or why_unrecorded(args, ctx, launcher):
         return None
     from surehand.history.words import Author
 
     return shells.journal(Author.of(ctx, "Bash", describe(args)), launcher.plan)
 
 
-def may_be_journalled(args: BashArgs, ctx: ToolContext, launcher: Launcher) -> bool:
-    """Tell whether a command's changes are kept: not where it only reads, or needs privileges a journal takes away."""
-    if is_read_only(args, ctx) or not probe.abilities().seccomp:
-        return False
-    return launcher.plan.contained or not needs_privileges(args, ctx)
+def why_unrecorded(args: BashArgs, ctx: ToolContext, launcher: Runner) -> str:
+    """Say why what a command changes is not kept for undo; an empty text where it is, or where it only reads."""
+    if is_read_only(args, ctx):
+        return ""
+    if not launcher.records:
+        return "nothing on this system writes down what a command changes"
+    if not launcher.plan.contained and needs_privileges(args, ctx):
+        return "a program that takes other privileges runs without that"
+    return ""
 
 
 def needs_privileges(args: BashArgs, ctx: ToolContext) -> bool:
@@ -137,4 +141,4 @@ def command_of(
     environment = {**shells.environment(ctx.call.id), **variables}
     if len(text) <= LONG_ARGUMENT and len(script := text.encode("utf-8", "surrogateescape")) <= LONG_ARGUMENT:
         return Command((bash(), "-c", os.fsdecode(script)), ctx.cwd, environment)
-    return Command((bash(), "/dev/fd/10"), ctx.cwd, environment, text.encode("utf-8", "surrogateescape"))
+    return Command((bash(), SCRIPT), ctx.cwd, environment, text.encode("utf-8", "surrogateescape"))

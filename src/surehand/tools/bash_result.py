@@ -11,7 +11,8 @@ from surehand.commands.progress import Watcher
 from surehand.commands.session import Shells, in_force
 from surehand.core.call import ToolError, ToolResult, Undo
 from surehand.core.frozen import frozen
-from surehand.sandbox.linux.client import Ended, Launcher
+from surehand.sandbox.command import Ended
+from surehand.sandbox.protocol import Runner
 from surehand.shell.classes import head_share
 from surehand.tools.settling import KEPT_HINT, put_back_message
 
@@ -66,8 +67,10 @@ class Call:
     """What is known of a command before it runs."""
 
     report: ShellReport
-    launcher: Launcher
+    launcher: Runner
     limit_s: float
+    unrecorded: str = ""
+    """Why what it changes is not kept for undo, where that is so."""
 
 
 @frozen
@@ -105,9 +108,11 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
     ended = outcome.ended or Ended(-1, stopped="it was never started")
     stdout, stderr = printed.stdout.show(), printed.stderr.show()
     data = _data(call, stdout, stderr, ended)
-    notes = _notes(ended)
+    notes = _notes(ended, counted=call.launcher.kind != "none")
     if outcome.note:
         notes.append(outcome.note)
+    if call.unrecorded:
+        notes.append(f"what this command changed is not recorded and cannot be undone: {call.unrecorded}")
     undo: Undo | None = None
     if recorded is not None:
         if recorded.change_id:
@@ -162,13 +167,14 @@ def _data(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> dict[str, A
     return data
 
 
-def _notes(ended: Ended) -> list[str]:
+def _notes(ended: Ended, *, counted: bool) -> list[str]:
     notes: list[str] = []
     if ended.wall_s > SLOW_S:
         notes.append(f"took {ended.wall_s:.1f} s")
     if ended.left_behind and not ended.stopped:
         count = "one process" if ended.left_behind == 1 else f"{ended.left_behind} processes"
-        notes.append(f"{count} the command had left running ended with it; use run_in_background to keep one")
+        left = f"{count} the command had left running" if counted else "what the command had left running in its group"
+        notes.append(f"{left} ended with it; use run_in_background to keep one")
     return notes
 
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from surehand.core.effects import Effect
     from surehand.core.session import Session
     from surehand.history.command_changes import Recorded
-    from surehand.sandbox.linux.client import Ended, Launcher
+    from surehand.sandbox.command import Ended
     from surehand.sandbox.plan import Plan
+    from surehand.sandbox.protocol import Runner
 
 FOLDER: Final = "made_tools"
 MODULE: Final = "made"
@@ -104,7 +105,7 @@ class Workshop:
         self._session = session
         self._folder = os.path.join(session.state_dir, FOLDER) if session.state_dir else None
         self._made: dict[str, Made] = {}
-        self._launchers: list[Launcher] = []
+        self._launchers: list[Runner] = []
         if self._folder:
             self._made = {made.name: made for made in kept_in(self._folder)}
 
@@ -130,8 +131,7 @@ class Workshop:
         from surehand.commands.output import Stream
         from surehand.commands.session import SHELLS
         from surehand.history.words import Author
-        from surehand.sandbox.linux import probe
-        from surehand.sandbox.linux.client import Command
+        from surehand.sandbox.command import SCRIPT, Command
         from surehand.tools.settling import Settling
 
         shells = self._session.keep(SHELLS)
@@ -145,9 +145,9 @@ class Workshop:
             if len(answer) <= RESULT_LIMIT:
                 answer.extend(data)
 
-        command = Command((sys.executable, "-I", "/dev/fd/10"), ctx.cwd, environment, script.encode())
+        command = Command((sys.executable, "-I", SCRIPT), ctx.cwd, environment, script.encode())
         journal = None
-        if version.changes_files and probe.abilities().seccomp:
+        if version.changes_files and launcher.records:
             journal = shells.journal(Author.of(ctx, name, name), launcher.plan)
         settling = Settling(name, name, launcher.plan, launcher.plan.still_absent(), journal)
         run = launcher.run(command, take, printed.feed, journal=journal)
@@ -155,29 +155,30 @@ class Workshop:
             ended = await run.finish(TIMEOUT_S)
         finally:
             recorded = await settling.settle(ctx, run.ended)
-        return _with_changes(name, _result(name, bytes(answer), printed.show().text, ended), recorded)
+        result = _with_changes(name, _result(name, bytes(answer), printed.show().text, ended), recorded)
+        return result if journal or not version.changes_files else _unrecorded(result)
 
     async def close(self) -> None:
         """End the processes of made tools."""
         for launcher in self._launchers:
             await launcher.close()
 
-    async def _reading(self) -> Launcher:
+    async def _reading(self) -> Runner:
         """Return the launcher under which nothing but a private temp can be written."""
         from surehand.commands.session import SHELLS
-        from surehand.sandbox.linux import probe
-        from surehand.sandbox.linux.client import Launcher, LauncherFailure
+        from surehand.sandbox import protocol
+        from surehand.sandbox.command import SandboxFailure
 
         for launcher in self._launchers[-1:]:
             if not launcher.closed and launcher.plan.holds():
                 return launcher
         settings, shells = self._session.settings.sandbox, self._session.keep(SHELLS)
-        if settings.mode == "off" or not probe.available():
+        if settings.mode == "off" or not protocol.available():
             return await shells.launcher()  # asked about before, see `effects_of`; refused there when it is required
         for namespaces in (True, False):
             try:
-                self._launchers.append(await Launcher.start(self._plan(namespaces, shells)))
-            except LauncherFailure as failure:
+                self._launchers.append(await protocol.choose().start(self._plan(namespaces, shells)))
+            except SandboxFailure as failure:
                 why = str(failure)
             else:
                 return self._launchers[-1]
@@ -242,12 +243,12 @@ def tool_of(made: Made) -> Tool:
 
 def effects_of(version: Version, session: Session) -> list[Effect] | None:
     """Return what a version may do: read what its sandbox lets it read; what one changes nobody knows beforehand."""
-    from surehand.sandbox.linux import probe
+    from surehand.sandbox import protocol
 
     if version.changes_files:
         return None
     effects: list[Effect] = [ReadPath(root, recursive=True) for root in session.roots]
-    if session.settings.sandbox.mode == "off" or not probe.available():
+    if session.settings.sandbox.mode == "off" or not protocol.available():
         effects.append(Unreadable("made by a model, and no sandbox holds it here"))
     return effects
 
@@ -262,6 +263,12 @@ def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> T
         raise ToolFailure(put_back_message(name, recorded.put_back), hint=KEPT_HINT)
     undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths") if recorded.change_id else None
     return replace(result, undo=undo)
+
+
+def _unrecorded(result: ToolResult) -> ToolResult:
+    """Return a result that says that no way leads back."""
+    note = "[what this tool changed is not recorded and cannot be undone: nothing on this system writes it down]"
+    return replace(result, output=f"{result.output}\n{note}".lstrip())
 
 
 def _result(name: str, answer: bytes, printed: str, ended: Ended) -> ToolResult:

@@ -12,7 +12,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.files.protected_paths import git_paths, inside
 from surehand.files.trees import remove_tree
-from surehand.sandbox.linux import probe
+from surehand.sandbox import protocol
 from surehand.sandbox.plan import take_out, trespasses
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from surehand.core.context import ToolContext
     from surehand.history.command_changes import Recorded
-    from surehand.sandbox.linux.client import Ended
+    from surehand.sandbox.command import Ended
     from surehand.sandbox.plan import Plan
 
 
@@ -60,7 +60,7 @@ class Settling:
 
     def _programs(self, ctx: ToolContext, ended: Ended | None) -> list[str]:
         """Take away what repositories it made would run as the user: hooks, settings, and what leads to others."""
-        if not self.plan.contained or (self.journal is None and probe.abilities().seccomp):
+        if not self.plan.contained or (self.journal is None and protocol.abilities().seccomp):
             return []  # not contained, or it only looked
         told = ended.journal if ended is not None and self.journal is not None else None
         if told is None or told["lost"]:

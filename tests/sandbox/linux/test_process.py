@@ -14,8 +14,9 @@ import pytest
 
 from surehand.commands.environment import cleaned, is_secret_name
 from surehand.core.settings import SandboxSettings
+from surehand.sandbox.command import Command, Ended, SandboxFailure
 from surehand.sandbox.linux import probe
-from surehand.sandbox.linux.client import Command, Ended, Launcher, LauncherFailure
+from surehand.sandbox.linux.client import Launcher
 from surehand.sandbox.plan import closed_plan, open_plan
 
 
@@ -329,7 +330,7 @@ async def test_a_python_that_cannot_start_is_told(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sys, "executable", "/bin/false")
     used = len(os.listdir("/proc/self/fd"))
     for _ in range(5):  # it ends before or after it is told its plan
-        with pytest.raises(LauncherFailure, match="/bin/false"):
+        with pytest.raises(SandboxFailure, match="/bin/false"):
             await Launcher.start(open_plan(str(tmp_path), [], str(tmp_path)))
     assert len(os.listdir("/proc/self/fd")) <= used
 
@@ -358,7 +359,7 @@ async def test_a_process_out_of_descriptors_gets_an_error_and_lives_on(launcher:
     for room in range(5):
         resource.setrlimit(resource.RLIMIT_NOFILE, (free + room, hard))
         try:
-            with pytest.raises(LauncherFailure, match="could not start"):
+            with pytest.raises(SandboxFailure, match="could not start"):
                 await sh(launcher, "true")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

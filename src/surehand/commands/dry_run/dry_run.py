@@ -25,8 +25,9 @@ from surehand.commands.session import Shells
 from surehand.core.errors import ToolFailure
 from surehand.files.protected_paths import inside
 from surehand.files.trees import remove_tree
-from surehand.sandbox.linux import probe
-from surehand.sandbox.linux.client import NO_LAYER, Command, Ended, Feed, Launcher, LauncherFailure
+from surehand.sandbox import protocol
+from surehand.sandbox.command import NO_LAYER, Command, Ended, Feed, SandboxFailure
+from surehand.sandbox.protocol import Runner
 from surehand.state.private_folder import TRIALS, PrivateFolder
 
 _HINT: Final = "Without a trial, `surehand policy check` says which files and hosts it would touch."
@@ -35,7 +36,7 @@ _HINT: Final = "Without a trial, `surehand policy check` says which files and ho
 class Place:
     """A copy, and the launcher that keeps commands in it."""
 
-    def __init__(self, trial: Layers | TreeCopy, launcher: Launcher, own: PrivateFolder | None = None) -> None:
+    def __init__(self, trial: Layers | TreeCopy, launcher: Runner, own: PrivateFolder | None = None) -> None:
         self.trial = trial
         self.launcher = launcher
         self._own = own
@@ -91,12 +92,12 @@ async def prepared(shells: Shells, name: str) -> Place:
     workspace = launcher.plan.workspace if launcher else _real(shells.session.workspace)
     if inside(folder, [workspace]):
         raise ToolFailure(f"a command cannot be tried here: the workspace {workspace} holds the copy itself")
-    if launcher is not None and not shells.no_layers and probe.abilities().overlay:
+    if launcher is not None and not shells.no_layers and protocol.abilities().overlay:
         return Place(await asyncio.to_thread(Layers.make, folder, workspace, _others(launcher)), launcher)
     if launcher is not None:
         return Place(await _copy_workspace(folder, workspace, _others(launcher)), launcher)
-    if not probe.abilities().enough:
-        why = probe.abilities().why_not or "this system can contain nothing"
+    if not protocol.abilities().enough:
+        why = protocol.abilities().why_not or "this system can contain nothing"
         raise ToolFailure(
             f"a command cannot be tried here: nothing would keep it off the workspace ({why})",
             code="tool_unavailable",
@@ -124,7 +125,7 @@ def _real(path: str) -> str:
     return os.path.realpath(path)
 
 
-def _others(launcher: Launcher) -> list[str]:
+def _others(launcher: Runner) -> list[str]:
     """Return what commands may write beside the workspace and their private temp."""
     plan = launcher.plan
     return [path for path in plan.writable if path != plan.workspace and not inside(path, [plan.private_dir])]
@@ -146,12 +147,12 @@ async def _copy_workspace(folder: str, workspace: str, frozen: Sequence[str] = (
         raise
 
 
-async def _start_confined(shells: Shells, copy: TreeCopy) -> Launcher:
+async def _start_confined(shells: Shells, copy: TreeCopy) -> Runner:
     """Start a launcher whose commands may write the copy and nothing else."""
     plan = replace(shells.closed_plan(namespaces=False), writable=(copy.copy, copy.temp), network=False)
     try:
-        return await Launcher.start(plan)
-    except LauncherFailure as failure:
+        return await protocol.choose().start(plan)
+    except SandboxFailure as failure:
         raise ToolFailure(
             f"a command cannot be tried here: {failure}", code="tool_unavailable", hint=_HINT
         ) from failure

@@ -22,8 +22,8 @@ from surehand.core.session import Session
 from surehand.files.protected_paths import homes, inside
 from surehand.files.sanitize import visible
 from surehand.mcp.lines import LINE_LIMIT, Lines
-from surehand.sandbox.linux.client import Launcher, bash
-from surehand.sandbox.linux.command_run import Command
+from surehand.sandbox.command import Command, bash
+from surehand.sandbox.protocol import Runner
 
 STDERR_KEPT: Final = 16 * 1024
 """Bytes of a server's stderr that are kept, the latest ones."""
@@ -225,7 +225,7 @@ def _named(command: str, args: Sequence[str]) -> list[str]:
     return [path for path in there if not any(inside(home, [os.path.realpath(path)]) for home in homes())]
 
 
-def _explained(pipe: Pipe, launcher: Launcher) -> str:
+def _explained(pipe: Pipe, launcher: Runner) -> str:
     """Say that the sandbox may be why a server ended, and what lifts it."""
     from surehand.sandbox.denials import explain
 
@@ -264,7 +264,7 @@ async def contained(
 
 @asynccontextmanager
 async def _run(
-    launcher: Launcher, cwd: str, command: str, args: Sequence[str], env: Mapping[str, str]
+    launcher: Runner, cwd: str, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> AsyncGenerator[Pipe]:
     reading, writing = os.pipe()
     fed = _Fed()

@@ -20,49 +20,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from surehand.core import interpreter
-from surehand.core.errors import ToolFailure
-from surehand.sandbox.linux.command_run import KILL_S, TERM_S, Command, Ended, Feed, LauncherFailure, Run, in_memory
+from surehand.sandbox.command import KILL_S, NO_LAYER, TERM_S, Command, Feed, SandboxFailure
+from surehand.sandbox.linux import probe
+from surehand.sandbox.linux.command_run import Run, in_memory
 from surehand.sandbox.linux.launcher import wire
 from surehand.sandbox.plan import Plan
 
-__all__ = [
-    "IDLE_SEATS",
-    "LONG_ARGUMENT",
-    "NO_LAYER",
-    "Command",
-    "Ended",
-    "Feed",
-    "Launcher",
-    "LauncherFailure",
-    "Run",
-    "Seat",
-    "bash",
-]
-
 _KILL = 9
 _MAIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher", "main.py")
-NO_LAYER: Final = "the system could not lay a copy over the workspace: "
-"""How the reason begins for which a trial never ran."""
 IDLE_SEATS: Final = 3
 """Seats that are kept though no command uses them."""
-LONG_ARGUMENT: Final = 100_000
-"""Bytes above which a script is handed over in a file: the kernel takes no argument over 128 KiB."""
-
-
-def bash() -> str:
-    """Return the path of bash; raise ToolFailure where there is none."""
-    for path in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
-        if os.access(path, os.X_OK):
-            return path
-    import shutil
-
-    if found := shutil.which("bash"):
-        return found
-    raise ToolFailure("there is no bash on this machine", code="tool_unavailable", hint="Install bash.")
 
 
 class Launcher:
     """A launcher process, its seats and the runs they carry. `facts` says what is in force."""
+
+    kind = "linux"
 
     def __init__(self, pid: int, control: Any, plan: Plan) -> None:
         self.pid = pid
@@ -80,14 +53,14 @@ class Launcher:
 
     @classmethod
     async def start(cls, plan: Plan) -> Launcher:
-        """Start a launcher that enforces `plan`; raise LauncherFailure when this system cannot."""
-        if sys.platform != "linux" or not sys.executable:
-            raise LauncherFailure(f"commands need Linux and a Python of their own, not {sys.platform}")
+        """Start a launcher that enforces `plan`; raise SandboxFailure when this system cannot."""
+        if not sys.executable:
+            raise SandboxFailure("the launcher needs the path of this Python, which is not known")
         try:
             ours, theirs = wire.pair()
             pid = _spawn(theirs.fileno())
         except OSError as problem:
-            raise LauncherFailure(f"the launcher could not start: {problem.strerror}") from problem
+            raise SandboxFailure(f"the launcher could not start: {problem.strerror}") from problem
         theirs.close()
         launcher = cls(pid, ours, plan)
         await launcher._introduce()
@@ -112,6 +85,11 @@ class Launcher:
             raise
 
     @property
+    def records(self) -> bool:
+        """Whether what a command changes is written down: the kernel must stop it at each call that changes a file."""
+        return probe.abilities().seccomp
+
+    @property
     def busy(self) -> bool:
         """Whether commands are under way."""
         return bool(self._waiting or self._trials) or any(seat.run or seat.meant for seat in self._seats)
@@ -127,7 +105,7 @@ class Launcher:
     ) -> Run:
         """Start a command; its output goes to the two feeds as it comes."""
         if self.closed:
-            raise LauncherFailure("the launcher has ended")
+            raise SandboxFailure("the launcher has ended")
         run = Run(self.plan, command, stdout, stderr, journal)
         if overlay is not None:
             self._trials.append(run)
@@ -199,7 +177,7 @@ class Launcher:
             case ("ready", facts), _:
                 self._ready.set_result(facts)
             case ("failed", str(why)), _:
-                self._ready.set_exception(LauncherFailure(why))
+                self._ready.set_exception(SandboxFailure(why))
             case ("seat", int(pid), bool(once)), [line]:
                 self._coming -= not once
                 # Seats come in the order they were asked for, so that each trial gets the one with its own layers.
@@ -223,7 +201,7 @@ class Launcher:
         self._let_go("the process that ran it was killed")
         _reap(self.pid)
         if not self._ready.done():
-            self._ready.set_exception(LauncherFailure(f"the launcher ended while it started ({sys.executable})"))
+            self._ready.set_exception(SandboxFailure(f"the launcher ended while it started ({sys.executable})"))
 
     def _let_go(self, why: str) -> None:
         self.closed = True

@@ -3,27 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import lru_cache
 
-from surehand.core.frozen import frozen
-
-
-@frozen
-class Abilities:
-    """What the kernel offers; `why_not` says why namespaces are not to be had."""
-
-    landlock: int = 0
-    seccomp: bool = False
-    namespaces: bool = False
-    overlay: bool = False
-    why_not: str = ""
-
-    @property
-    def enough(self) -> bool:
-        """Whether writes can be confined and the network cut, the least a sandbox must do."""
-        return self.namespaces or (self.landlock > 0 and self.seccomp)
-
+from surehand.sandbox.command import Abilities
 
 _failed: list[str] = []
 
@@ -43,8 +25,6 @@ def forget_failures() -> None:
 @lru_cache(maxsize=1)
 def abilities() -> Abilities:
     """Return what can be expected here."""
-    if sys.platform != "linux":
-        return Abilities(why_not=f"{sys.platform} has no Landlock and no namespaces")
     from surehand.sandbox.linux import landlock, seccomp
 
     why_not = _failed[0] if _failed else _forbidden()
@@ -55,11 +35,6 @@ def abilities() -> Abilities:
         overlay=not why_not and "overlay" in _text("/proc/filesystems"),
         why_not=why_not,
     )
-
-
-def available() -> bool:
-    """Tell whether commands can be contained on this system."""
-    return abilities().enough
 
 
 def _forbidden() -> str:

@@ -1,0 +1,205 @@
+"""No sandbox: commands as plain processes, for systems that have nothing to contain them with.
+
+Each has a session and a process group of its own. It gets its time, its output is taken as it comes, and its group ends
+with it, however it ends. What cannot be had here: nothing keeps it from files or the network, what it changes is not
+written down, and a program that leaves the group (`setsid`), or a Surehand that is killed, leaves processes behind.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.sandbox.command import (
+    SCRIPT,
+    Abilities,
+    Command,
+    Ended,
+    Feed,
+    SandboxFailure,
+    bash,
+    start_failure,
+)
+from surehand.sandbox.command_run import KILL, CommandRun
+
+if TYPE_CHECKING:
+    from surehand.sandbox.plan import Plan
+
+_RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+
+
+class PlainSandbox:
+    """Runs commands as the user; `why_not` says why there is nothing better."""
+
+    kind = "none"
+
+    def __init__(self, why_not: str) -> None:
+        self._why_not = why_not
+
+    def abilities(self) -> Abilities:
+        """Return that nothing can be enforced, and why."""
+        return Abilities(why_not=self._why_not)
+
+    def note_failure(self, why: str) -> None:
+        """Remember why nothing can be enforced."""
+        self._why_not = why
+
+    async def start(self, plan: Plan) -> PlainRunner:
+        """Return a runner; raise SandboxFailure for a plan that is to contain something."""
+        if plan.contained:
+            raise SandboxFailure(f"nothing here contains a command: {self._why_not}")
+        return PlainRunner(plan)
+
+
+class PlainRunner:
+    """The commands of one session, each in a process group of its own."""
+
+    kind = "none"
+    pid = 0
+    records = False
+    facts: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.closed = False
+        self._runs: set[PlainRun] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether commands are under way."""
+        return any(run.ended is None for run in self._runs)
+
+    def run(
+        self,
+        command: Command,
+        stdout: Feed,
+        stderr: Feed,
+        *,
+        journal: str | None = None,
+        overlay: Mapping[str, Any] | None = None,
+    ) -> PlainRun:
+        """Start a command; its output goes to the two feeds as it comes."""
+        if self.closed:
+            raise SandboxFailure("the session was closed")
+        if journal is not None or overlay is not None or command.descriptors:
+            raise SandboxFailure("without a sandbox, commands leave no journal, are not tried and keep no shell")
+        self._runs = {run for run in self._runs if run.ended is None}
+        run = PlainRun(command, stdout, stderr)
+        self._runs.add(run)
+        return run
+
+    async def close(self) -> None:
+        """End every command."""
+        self.closed = True
+        for run in self._runs:
+            run.stop("the session was closed", 0.0)
+        for run in self._runs:
+            await run.finish()
+
+
+class PlainRun(CommandRun):
+    """One command under way: the leader of a process group, and a thread that waits for it."""
+
+    def __init__(self, command: Command, stdout: Feed, stderr: Feed) -> None:
+        super().__init__()
+        self._pid = 0
+        self._given: list[int] = []
+        try:
+            for feed in (stdout, stderr):
+                self._given.append(self.open_pipe(feed))
+            process = self._start(command)
+        except OSError as problem:
+            path = problem.filename if isinstance(problem.filename, str) else ""
+            self.fail(start_failure(path, problem.errno or 0))
+            return
+        finally:
+            self.let_go()
+        self._pid = process.pid
+        threading.Thread(target=self._wait, args=(process,), name="wait for a command", daemon=True).start()
+
+    def _start(self, command: Command) -> subprocess.Popen[bytes]:
+        argv, passed = list(command.argv), ()
+        if command.script is not None:
+            passed = (_file_of(command.script),)
+            self._given.append(passed[0])
+            argv = _at_ten(argv, passed[0])
+        out, err = self._given[:2]
+        return subprocess.Popen(
+            argv,
+            cwd=command.cwd,
+            env=dict(command.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            pass_fds=passed,
+            start_new_session=True,
+        )
+
+    def let_go(self) -> None:
+        """Close our copies of what was handed over: held here, they would keep the command's pipes open."""
+        for descriptor in self._given:
+            os.close(descriptor)
+        self._given = []
+
+    def signal(self, number: int) -> None:
+        """Send the whole group a signal."""
+        if self._pid and not self._ended.done():
+            _signal_group(self._pid, number)
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for the end of the command, end the rest of its group, and tell; runs in a thread."""
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except ChildProcessError:  # somebody in this process waits for every child there is
+            status, usage = -1, None
+        self._pid = 0  # its number may be somebody else's soon
+        left = _signal_group(process.pid, KILL)
+        process.returncode = os.waitstatus_to_exitcode(status) if status >= 0 else -1
+        number = max(-process.returncode, 0) if status >= 0 else 0
+        ended = Ended(
+            exit_code=128 + number if number else process.returncode,
+            signal=number,
+            cpu_s=usage.ru_utime + usage.ru_stime if usage else 0.0,
+            max_rss=usage.ru_maxrss * _RSS_UNIT if usage else 0,
+            wall_s=self.wall_s,
+            left_behind=int(left),
+            stopped="" if usage else "its end was not seen",
+        )
+        try:
+            self._loop.call_soon_threadsafe(self._tell, ended)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits any more
+
+    def _tell(self, ended: Ended) -> None:
+        self.settle(replace(ended, stopped=self.stopped or ended.stopped))
+
+
+def _signal_group(leader: int, number: int) -> bool:
+    """Signal a process group; False when nobody is in it any more."""
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):  # macOS says the second of a group of dead ones
+        return False
+    return True
+
+
+def _file_of(content: bytes) -> int:
+    """Return a descriptor of a file without a name that has this content."""
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        return os.dup(file.fileno())
+
+
+def _at_ten(argv: Sequence[str], descriptor: int) -> list[str]:
+    """Return a command that finds a descriptor as its number ten, where the script is expected; a shell moves it."""
+    number = SCRIPT.rpartition("/")[2]
+    moved = f'exec "$@" {number}<&{descriptor}' + (f" {descriptor}<&-" if str(descriptor) != number else "")
+    return [bash(), "-c", moved, "bash", *argv]

@@ -1,0 +1,161 @@
+"""The protocol of a sandbox: who runs commands, whatever the system has to contain them with.
+
+    sandbox = choose()
+    runner = await sandbox.start(plan)
+    run = runner.run(Command(("/bin/bash", "-c", text), cwd, environment), stdout.feed, stderr.feed)
+    ended = await run.finish(timeout_s=120)
+
+Two implement it: `linux` enforces a plan and writes down what a command changes; `none` starts a process and ends its
+group, on every system that has a shell. A third is a class with these methods, and a line in `choose`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from surehand.sandbox.command import Abilities, Command, Ended, Feed, SandboxFailure
+
+if TYPE_CHECKING:
+    from surehand.sandbox.plan import Plan
+
+PLATFORM = sys.platform
+"""The system we are on, in Python's word; a test puts another one here."""
+
+
+class Run(Protocol):
+    """One command under way. It ends when its command ends, and with it what that left behind."""
+
+    told_waiting: Callable[[str], None] | None
+    """Called with the name of a program that begins to wait for somebody to type, where that can be seen."""
+
+    @property
+    def stopped(self) -> str:
+        """Why it was ended, once somebody has ended it."""
+        ...
+
+    @property
+    def waiting(self) -> str:
+        """The program that waits for somebody to type, while one does."""
+        ...
+
+    @property
+    def ended(self) -> Ended | None:
+        """How it ended, once it has."""
+        ...
+
+    async def finish(self, timeout_s: float | None = None) -> Ended:
+        """Wait for the end; at the time-out, or when cancelled, bring it about."""
+        ...
+
+    def stop(self, why: str, grace_s: float = ...) -> None:
+        """Begin to end it: SIGTERM first, then SIGKILL."""
+        ...
+
+
+class Runner(Protocol):
+    """What runs the commands of one plan."""
+
+    @property
+    def kind(self) -> str:
+        """The sandbox it belongs to: `linux`, `none`."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """The process that all its commands descend from; 0 where that is ourselves."""
+        ...
+
+    @property
+    def plan(self) -> Plan:
+        """What is enforced on its commands."""
+        ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What is in force: `namespaces`, `landlock`, `seccomp`, `problems`."""
+        ...
+
+    @property
+    def records(self) -> bool:
+        """Whether it can write down what a command changes, so that it can be undone."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether commands are under way."""
+        ...
+
+    def run(
+        self,
+        command: Command,
+        stdout: Feed,
+        stderr: Feed,
+        *,
+        journal: str | None = None,
+        overlay: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Start a command; its output goes to the two feeds as it comes."""
+        ...
+
+    async def close(self) -> None:
+        """End it and everything it runs."""
+        ...
+
+
+class Sandbox(Protocol):
+    """A way to run commands on one kind of system."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in results: `linux`, `none`."""
+        ...
+
+    def abilities(self) -> Abilities:
+        """Return what can be expected here."""
+        ...
+
+    def note_failure(self, why: str) -> None:
+        """Remember that the system could not do after all what it seemed to offer; later answers say so."""
+        ...
+
+    async def start(self, plan: Plan) -> Runner:
+        """Start a runner that enforces `plan`; raise SandboxFailure when this system cannot."""
+        ...
+
+
+def choose() -> Sandbox:
+    """Return the sandbox of this system."""
+    if PLATFORM == "linux":
+        from surehand.sandbox.linux.sandbox import LINUX  # no other system can import it
+
+        return LINUX
+    from surehand.sandbox.none import PlainSandbox  # Linux does without its threads and processes
+
+    return PlainSandbox(f"{PLATFORM} has no Landlock and no namespaces")
+
+
+def abilities() -> Abilities:
+    """Return what this system can enforce on commands."""
+    return choose().abilities()
+
+
+def available() -> bool:
+    """Tell whether commands can be contained on this system."""
+    return abilities().enough
+
+
+async def start_open(plan: Plan) -> Runner:
+    """Start a runner that contains nothing: the system's own, or the plain one where even that does not start."""
+    try:
+        return await choose().start(plan)
+    except SandboxFailure as failure:
+        from surehand.sandbox.none import PlainSandbox
+
+        return await PlainSandbox(str(failure)).start(plan)
