@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow seeds check house bench conformance docs clean
+.PHONY: help setup run test coverage test-slow seeds check house bench conformance docs site clean
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,15 @@ conformance: $(STAMP) ## the official MCP suite against our server and our clien
 	$(BIN)/python tests/mcp/conformance.py
 
 docs: $(STAMP) ## write the generated pages and the tool catalogue
-	$(BIN)/python -m surehand.docs_pages
+	$(BIN)/python -m surehand.cli.docs_pages
+
+site: $(VENV)-site/.ready ## build the documentation site into .site, offline, every link checked
+	$(VENV)-site/bin/zensical build --strict
+
+$(VENV)-site/.ready: constraints-site.txt
+	$(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip install --quiet --requirement constraints-site.txt
+	@touch $@
 
 clean: ## remove what the verbs made
-	rm -rf $(VENV) .bench .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* .site .cache .bench .pytest_cache .ruff_cache .hypothesis

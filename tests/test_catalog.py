@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from surehand import Tool, catalog
+from surehand.cli.docs_pages import tools_page
 from surehand.core.schema_lint import lint
 from surehand.core.tool import ToolInfo
-from surehand.docs_pages import tools_page
 from surehand.registry.registry import Registry, problems
 
 ROWS = catalog.rows()

@@ -108,7 +108,7 @@ def _words(options: Namespace) -> list[str]:
         return [str(change.id) for change in history.changes(limit=_CHANGES_SHOWN)]
 
 
-def _parsers() -> Iterator[tuple[str, ArgumentParser]]:
+def list_parsers() -> Iterator[tuple[str, ArgumentParser]]:
     """Yield every command and sub-command with its parser: `tools`, `tools invoke`..."""
     import importlib
 
@@ -134,7 +134,7 @@ def _options(parser: ArgumentParser) -> str:
 
 
 def _bash(tools: str, *, zsh: bool) -> str:
-    parsers = dict(_parsers())
+    parsers = dict(list_parsers())
     inner = [(path, parser) for path, parser in parsers.items() if " " in path]
     outer = [(path, parser) for path, parser in parsers.items() if " " not in path]
     options = [
@@ -178,7 +178,7 @@ def _choices(parser: ArgumentParser) -> list[str]:
 
 def _fish(tools: str) -> str:
     lines = [f'complete -c surehand -n __fish_use_subcommand -a {name} -d "{COMMANDS[name][1]}"' for name in COMMANDS]
-    for path, parser in _parsers():
+    for path, parser in list_parsers():
         seen = f'-n "__fish_seen_subcommand_from {path.split()[-1]}"'
         if words := _choices(parser):
             lines.append(f'complete -c surehand {seen} -a "{" ".join(words)}"')

@@ -43,7 +43,8 @@ def _put(options: Namespace, data: object, text: str) -> int:
 def _directories() -> list[str]:
     """Return where pages may lie: in an installed package beside the code, in a checkout in its `docs`."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return [os.path.join(here, "docs"), os.path.join(os.path.dirname(os.path.dirname(here)), "docs")]
+    roots = (here, os.path.dirname(os.path.dirname(here)))
+    return [os.path.join(root, "docs", kind) for root in roots for kind in ("", "guides", "reference")]
 
 
 def _find_page(name: str) -> str | None:

@@ -212,6 +212,8 @@ class Executor:
             return failed_result(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
         unknown = "changes nothing" if tool.read_only is True else "cannot say what it would change"
         said = (shown.text, shown.diff) if shown else (f"{tool.name} {unknown}; it was not run.",)
+        if shown and shown.diff.startswith(shown.text):  # as a question shows it, which has no text beside
+            said = (shown.diff,)
         text = "\n".join(filter(None, said))
         data = {"verdict": decision.to_dict(), "diff": shown.diff if shown else "", **(shown.data if shown else {})}
         meta = {"tool": tool.name, "call_id": call.id, "dry_run": True} | (
