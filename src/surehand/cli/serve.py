@@ -54,9 +54,6 @@ def run(options: Namespace) -> int:
     from surehand.cli import session
     from surehand.core.errors import SettingsError
 
-    if options.http is not None and options.session:
-        raise SettingsError("--session is for one client on --stdio; over HTTP each client has a session of its own")
-
     if options.console and options.http is None:
         raise SettingsError("--console is served over HTTP: give --http PORT, or run `surehand console` by itself")
 
@@ -90,6 +87,7 @@ def _serving(options: Namespace) -> Any:
     from surehand.mcp.server.serving import Serving
 
     words = [word for words in options.tools for word in csv(words)]
+    shared = options.http is not None and bool(options.session)
     listing = Listing.of(words, (row["name"] for row in catalog.rows()))
 
     def open_app(approver: Any, workspace: str | None) -> Surehand:
@@ -114,7 +112,8 @@ def _serving(options: Namespace) -> Any:
         version=__version__,
         instructions=INSTRUCTIONS,
         extras=own_extras(),
-        follow_roots=not options.no_roots and not options.cwd_given,
+        follow_roots=not options.no_roots and not options.cwd_given and not shared,
+        shared=shared,
         gather=gathering(csv(options.servers)),
         listing=listing,
     )

@@ -22,6 +22,7 @@ from surehand.core.session import Session
 from surehand.core.view import Selection
 from surehand.engine.bus import Bus
 from surehand.mcp.server.calls import LEVELS, Asked, AsksClient, ClientCall, Log, LogLevel
+from surehand.mcp.server.recent_reads import RecentReads
 from surehand.policy.approvals import Approver
 
 IDLE_S: Final = 1800.0
@@ -78,6 +79,10 @@ class Guest:
     """One client and all that is kept for it."""
 
     app: App
+    reads: RecentReads | None = None
+    """Carries what the client reads over to its next session; None where the session itself goes on."""
+    sessions: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The SDK's sessions of those who are served here, by the key of each: one, unless all share a session."""
     tools_changed: Callable[[], None] = lambda: None
     file_changed: Callable[[str], None] = lambda path: None
     gathering: asyncio.Task[None] | None = None
@@ -119,6 +124,9 @@ class Guest:
                     each.report(Log("warning", str(event.data.get("message", event.kind))))
             case "server_state":
                 self._server_moved(str(event.data["server"]), event.data["state"] == "ready")
+            case "file_read":
+                if self.reads is not None and event.session_id == self.app.session.id:
+                    self.reads.note(event.data)
             case "file_changed":
                 self.file_changed(str(event.data.get("path", "")))
             case _:
@@ -130,6 +138,13 @@ class Guest:
         if ready != (server in self._there):
             (self._there.add if ready else self._there.discard)(server)
             self.tools_changed()
+
+    def serve(self, key: str, session: Any) -> None:
+        """Know one of those who are served here, to tell it of changes."""
+        if key not in self.sessions:
+            self.sessions[key] = session
+            if len(self.sessions) > GUESTS_LIMIT:  # many leave without a word
+                del self.sessions[next(iter(self.sessions))]
 
     def wants(self, level: LogLevel) -> bool:
         """Whether the client wants messages of this level."""
@@ -147,31 +162,36 @@ class Guest:
 
 
 class Guests:
-    """All clients of one server, by key."""
+    """All clients of one server, by key; with `shared` they have one session between them."""
 
-    def __init__(self, open_app: Open) -> None:
+    def __init__(self, open_app: Open, *, shared: bool = False) -> None:
         self._open = open_app
+        self._shared = shared
         self._guests: dict[str, Guest] = {}
         self._opening: dict[str, asyncio.Future[Guest]] = {}
 
     def known(self, key: str) -> Guest | None:
         """Return the client of a connection; None where there is none."""
-        guest = self._guests.get(key)
+        guest = self._guests.get(self._place(key))
         if guest is not None:
             guest.heard = time.monotonic()
         return guest
 
-    async def get(self, key: str, roots: Callable[[], Awaitable[Sequence[str]]]) -> Guest:
-        """Return the client behind a key; its application is opened with its first request that needs one."""
+    async def get(self, key: str, name: str, roots: Callable[[], Awaitable[Sequence[str]]]) -> Guest:
+        """Return the client behind a key; its application is opened with its first request that needs one.
+
+        `name` is what the client calls itself.
+        """
         if (guest := self.known(key)) is not None:
             return guest
+        key = self._place(key)
         if (opening := self._opening.get(key)) is not None:
             return await asyncio.shield(opening)
         mine: asyncio.Future[Guest] = asyncio.get_running_loop().create_future()
         self._opening[key] = mine
         try:
             await self._make_room()
-            guest = self._guests[key] = await self._opened(await roots())
+            guest = self._guests[key] = await self._opened(name, await roots())
             mine.set_result(guest)
         except BaseException as problem:
             mine.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
@@ -181,19 +201,31 @@ class Guests:
             del self._opening[key]
         return guest
 
-    async def _opened(self, roots: Sequence[str]) -> Guest:
+    async def _opened(self, name: str, roots: Sequence[str]) -> Guest:
         folders = [root for root in roots if _is_folder(root)]
         app = self._open(AsksClient(), folders[0] if folders else None)
         app.session.roots = tuple(dict.fromkeys((app.session.workspace, *folders)))
         await app.__aenter__()
-        return Guest(app)
+        if app.session.name is not None:  # it has a journal of its own
+            return Guest(app)
+        reads = RecentReads(app.session, name)
+        reads.take_up()
+        return Guest(app, reads)
 
     async def drop(self, key: str) -> None:
-        """Forget a client that has left."""
-        if (guest := self._guests.pop(key, None)) is not None:
+        """Forget a client that has left; a session that all share goes on."""
+        if (guest := self._guests.get(self._place(key))) is not None:
+            guest.sessions.pop(key, None)
+        if not self._shared and guest is not None:
+            del self._guests[key]
             await guest.close()
 
+    def _place(self, key: str) -> str:
+        return "all" if self._shared else key
+
     async def _make_room(self) -> None:
+        if self._shared:
+            return
         now = time.monotonic()
         idle = [key for key, guest in self._guests.items() if not guest.running]
         late = [key for key in idle if now - self._guests[key].heard > IDLE_S]
@@ -205,6 +237,7 @@ class Guests:
 
     async def close(self) -> None:
         """End the sessions of all clients."""
+        self._shared = False
         for key in list(self._guests):
             with suppress(Exception):  # one session that will not close must not keep the others open
                 await self.drop(key)

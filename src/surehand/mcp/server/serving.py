@@ -70,9 +70,10 @@ class Serving:
         follow_roots: bool = True,
         gather: Gather | None = None,
         listing: Listing | None = None,
+        shared: bool = False,
         page_size: int = convert.PAGE,
     ) -> None:
-        self.guests = Guests(open_app)
+        self.guests = Guests(open_app, shared=shared)
         self.extras = extras or Extras()
         self._follow_roots = follow_roots
         self._gather = gather
@@ -125,13 +126,14 @@ class Serving:
         key = client_key(ctx)
         known = self.guests.known(key)
         if known is not None:
+            known.serve(key, ctx.session)
             return known
         try:
-            guest = await self.guests.get(key, roots)
+            guest = await self.guests.get(key, client_name(ctx), roots)
         except SurehandError as problem:
             raise MCPError(types.INTERNAL_ERROR, f"the workspace cannot be opened: {problem}") from problem
-        session = ctx.session
-        guest.tools_changed = lambda: self._tell_of_tools(guest, session)
+        guest.serve(key, ctx.session)
+        guest.tools_changed = lambda: self._tell_of_tools(guest)
         guest.file_changed = lambda path: self._tell_of_file(guest, path)
         if self._gather is not None and not is_gateway(ctx):
             guest.gathering = asyncio.get_running_loop().create_task(self._gather(guest.app))
@@ -165,15 +167,16 @@ class Serving:
             session = guest.app.session
             session.roots = tuple(dict.fromkeys((session.workspace, *await self._roots(ctx))))
 
-    def _tell_of_tools(self, guest: Guest, session: Any) -> None:
+    def _tell_of_tools(self, guest: Guest) -> None:
         """Tell a client, once for many changes, that its list of tools is another."""
 
         async def tell() -> None:
             await asyncio.sleep(0.05)
             guest.telling = False
             await self._changes.publish(ToolsListChanged())
-            if not convert.is_modern(session.protocol_version):
-                await session.send_tool_list_changed()
+            for session in list(guest.sessions.values()):
+                if not convert.is_modern(session.protocol_version):
+                    await session.send_tool_list_changed()
 
         if not guest.telling:
             guest.telling = True
@@ -311,6 +314,12 @@ def client_key(ctx: Any) -> str:
         return f"session {ctx.request.headers.get('mcp-session-id', '')}"
     known = ctx.session.client_params
     return f"client {known.client_info.name} {known.client_info.version}" if known else "client"
+
+
+def client_name(ctx: Any) -> str:
+    """Return what a client calls itself."""
+    known = ctx.session.client_params
+    return known.client_info.name if known else ""
 
 
 def capabilities(ctx: Any) -> Mapping[str, Any]:
