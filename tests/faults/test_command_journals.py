@@ -19,7 +19,9 @@ from tests.tools.workbench import Workbench, failure
 
 from surehand import Settings, Surehand
 from surehand.core.settings import HistorySettings
+from surehand.history.change_logs import RECORD_HEAD
 from surehand.sandbox.linux import probe
+from surehand.state import locations
 from surehand.testing import Says, scratch_app
 
 pytestmark = pytest.mark.skipif(not probe.abilities().seccomp, reason="commands cannot be followed here")
@@ -108,6 +110,9 @@ def test_what_a_command_had_changed_when_the_program_was_killed_is_in_the_log_as
     wait_for(workspace / "ready")
     program.send_signal(signal.SIGKILL)
     program.wait()
+    [log] = Path(locations.workspace_state(str(workspace)), "journals").glob("*/list")
+    with log.open("ab") as file:  # as if the next record had been cut off in the middle
+        file.write(RECORD_HEAD.pack(40, 1000) + b"half of it")
     while True:  # its keeper ends just after it
         changes = surehand(workspace, "log")["changes"]
         if changes:
@@ -117,6 +122,39 @@ def test_what_a_command_had_changed_when_the_program_was_killed_is_in_the_log_as
     ]
     surehand(workspace, "undo")
     assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a": "a\n", "b": "b\n"}
+
+
+async def test_a_command_that_changes_a_thousand_files_of_every_kind_is_undone_exactly(tmp_path: Path) -> None:
+    for number in range(1000):
+        folder = tmp_path / f"many{number % 7}" / str(number // 100)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{number}"
+        path.write_bytes(b"%d\n" % number * (20_000 if number % 200 == 3 else number % 3))
+        path.chmod((0o644, 0o600, 0o755)[number % 3])
+    os.symlink("many0/0/0", tmp_path / "link")
+    os.link(tmp_path / "many0/0/0", tmp_path / "second-name")
+    os.mkfifo(tmp_path / "many1/fifo")
+    before = {path: seen(path) for path in tmp_path.rglob("*")}
+    command = (
+        "rm -rf many0 many1 link; for f in many2/*/*; do echo more >> $f; done; mv many3 moved; "
+        "for f in many4/*/*; do : > $f; done; chmod 640 many5/*/*; ln -sf ../x many6/0/6; echo via > second-name"
+    )
+    async with scratch_app(tmp_path) as app:
+        result = await app.call("Bash", {"command": command})
+        assert result.ok, result.output
+        after = {path: seen(path) for path in tmp_path.rglob("*")}
+        assert (await app.undo()).ok
+        missing = tmp_path / "many1/fifo"  # no content, so nothing to bring back
+        assert {path: seen(path) for path in tmp_path.rglob("*")} == {k: v for k, v in before.items() if k != missing}
+        assert (await app.redo()).ok
+        assert {path: seen(path) for path in tmp_path.rglob("*")} == after
+
+
+def seen(path: Path) -> tuple[int, bytes]:
+    status = path.lstat()
+    if path.is_symlink():
+        return 0, os.fsencode(os.readlink(path))
+    return status.st_mode, path.read_bytes() if path.is_file() else b""
 
 
 async def test_killing_the_keeper_of_a_command_costs_no_undo(tmp_path: Path) -> None:

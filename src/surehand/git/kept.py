@@ -22,6 +22,8 @@ KEPT: Final = ("hooks", *CONFIGS, "info", "commondir")
 """What in a folder of git says what it runs, and where it takes its settings from."""
 _KEPT_OF_WORKTREE: Final = ("commondir", "gitdir", "config.worktree", "config", "hooks")
 _CONFIG: Final = 1 << 20
+_OF_BARE: Final = frozenset(("HEAD", "objects", "refs", "commondir", *CONFIGS))
+"""What tells of a repository that is a plain folder."""
 
 
 def is_set_up(folder: str) -> bool:
@@ -99,12 +101,12 @@ def git_dirs_touched(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
     inside = tuple(root.rstrip("/") + "/" for root in roots)
     found: dict[str, None] = {}
     for path in paths:
-        folder, name = os.path.split(path)
+        folder, _, name = path.rpartition("/")
         if name == ".git":
             led = led_to(path)
             found.update({led: None} if led is not None else {})
-        elif name in ("HEAD", "objects", "refs", "commondir", *CONFIGS) or os.path.basename(folder) == "hooks":
-            top = os.path.dirname(folder) if os.path.basename(folder) == "hooks" else folder
+        elif name in _OF_BARE or folder.endswith("/hooks"):
+            top = folder.removesuffix("/hooks")
             if place_at(top) is not None and not os.path.lexists(os.path.join(top, ".git")):
                 found[os.path.realpath(top)] = None
     every = [each for folder in found for each in (folder, common_of(folder))]

@@ -10,11 +10,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import marshal
+import mmap
 import os
 from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
 from surehand.files.locks import try_lock
 from surehand.files.trees import remove_tree
 from surehand.state import locations
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 ABOUT: Final = "about"
 LIST: Final = "list"
 RESERVE: Final = "reserve"
+RECORD_HEAD: Final = Struct("<II")
+"""Before each record of the list: its length, and that of the content that follows it."""
 RESERVED_BYTES: Final = 1 << 20
 """Room set aside before a command runs, for the list of what it changes and for bringing that in."""
 
@@ -93,18 +98,63 @@ def free_reserve(folder: str) -> None:
         pass
 
 
-def entries(folder: str) -> dict[str, list[Any]]:
-    """Return what a journal says of each path; a record that was cut off in the middle is none."""
-    found: dict[str, list[Any]] = {}
-    try:
-        with open(os.path.join(folder, LIST), "rb") as file:
-            while True:
-                path, *entry = marshal.load(file)
-                found[os.fsdecode(path)] = entry
-    except FileNotFoundError:
-        return {}
-    except (EOFError, ValueError, TypeError):
-        return found
+@frozen
+class Entry:
+    """What a command's keeper wrote down of one path before its first change."""
+
+    kind: str
+    """`absent`, `file`, `folder`, `link` or `other`."""
+    mode: int
+    target: str
+    kept: str | bool | None
+    """The name of the kept content in the folder, True where it stands in the list; None: its content was never in
+    danger, "": it could not be kept."""
+    begin: int = 0
+    end: int = 0
+    """Where in the list the content stands."""
+
+    @property
+    def in_list(self) -> bool:
+        """Whether the content stands in the list itself."""
+        return self.kept is True
+
+
+class ChangeLog:
+    """The list of one command as it stands on the disk: what it says of each path, and the contents in it.
+
+    The list is mapped, not read: contents of many files cost no memory of their own.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.entries: dict[str, Entry] = {}
+        """By path; a record that was cut off in the middle is none."""
+        try:
+            with open(os.path.join(folder, LIST), "rb") as file:
+                self._list = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (FileNotFoundError, ValueError):  # there is none, or nothing in it
+            self._list = b""
+            return
+        self._read()
+
+    def _read(self) -> None:
+        data, position, size = self._list, 0, len(self._list)
+        while position + RECORD_HEAD.size <= size:
+            record, content = RECORD_HEAD.unpack_from(data, position)
+            begin = position + RECORD_HEAD.size + record
+            position = begin + content
+            if position > size:
+                return
+            path, kind, mode, target, kept, _links, _mtime = marshal.loads(data[begin - record : begin])
+            self.entries[os.fsdecode(path)] = Entry(kind, mode, os.fsdecode(target), kept, begin, position)
+
+    def small_content(self, entry: Entry) -> bytes:
+        """Return a content that stands in the list."""
+        return self._list[entry.begin : entry.end]
+
+    def path_of(self, entry: Entry) -> str:
+        """Return the file that holds a content which stands in none."""
+        return os.path.join(self.folder, str(entry.kept or ""))
 
 
 def abandoned(base: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,13 +12,14 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from surehand.core.frozen import frozen
 from surehand.core.read_state import digest_of
-from surehand.files.protected_paths import inside
+from surehand.files.protected_paths import within
 from surehand.files.trees import remove_tree
 from surehand.history import change_logs
+from surehand.history.change_logs import ChangeLog, Entry
 from surehand.history.contents import SMALL_BYTES
 from surehand.history.disk import put, state_at
 from surehand.history.words import ABSENT, Author, FileChange, FileState
@@ -34,6 +35,8 @@ LOOKED_AT: Final = 50_000
 INTERRUPTED: Final = "interrupted"
 """The note of a change whose program was killed before it was brought in."""
 _BLOCK: Final = 1 << 20
+_AT_ONCE: Final = 1 << 20
+"""Bytes of small contents that are brought into the database together."""
 
 
 @frozen
@@ -61,30 +64,22 @@ def action(change: FileChange) -> str:
     return "changed" if not change.before.same_content(after) else "mode changed"
 
 
-def paths_in(folder: str, count: int) -> list[str]:
-    """Return the paths that stand in a journal of so many entries."""
-    return list(change_logs.entries(folder)) if count else []
-
-
-def put_back(folder: str, forbidden: Callable[[str], bool]) -> tuple[str, ...]:
-    """Make what the command in whose journal it stands changed on `forbidden` paths as it was; return those paths."""
-    entries = [
-        (path, entry) for path, entry in change_logs.entries(folder).items() if entry[0] != "other" and forbidden(path)
-    ]
+def put_back(log: ChangeLog, forbidden: Callable[[str], bool]) -> tuple[str, ...]:
+    """Make what the command of a change log changed on `forbidden` paths as it was; return those paths."""
+    entries = [(path, entry) for path, entry in log.entries.items() if entry.kind != "other" and forbidden(path)]
     # Folders are made before what stands in them; what was not there goes with all that is in it.
-    entries.sort(key=lambda each: (each[1][0] == "absent", each[0]))
-    return tuple(sorted(path for path, entry in entries if _restored(folder, path, entry)))
+    entries.sort(key=lambda each: (each[1].kind == "absent", each[0]))
+    return tuple(sorted(path for path, entry in entries if _restored(log, path, entry)))
 
 
-def _restored(folder: str, path: str, entry: list[Any]) -> bool:
-    """Put back one path from its entry in the journal; False when it is as it was."""
-    kind = entry[0]
+def _restored(log: ChangeLog, path: str, entry: Entry) -> bool:
+    """Put back one path from what the log says of it; False when it is as it was."""
     now, _ = state_at(path)
-    if kind == "absent":
+    if entry.kind == "absent":
         there = os.path.lexists(path)
         remove_tree(path)
         return there
-    wanted, data = _read_before(folder, now, entry)
+    wanted, data = _read_before(log, now, entry)
     if now == wanted:
         return False
     if now.kind != wanted.kind:
@@ -100,27 +95,25 @@ def _restored(folder: str, path: str, entry: list[Any]) -> bool:
     return True
 
 
-def _read_before(folder: str, now: FileState, entry: list[Any]) -> tuple[FileState, bytes | None]:
+def _read_before(log: ChangeLog, now: FileState, entry: Entry) -> tuple[FileState, bytes | None]:
     """Return what stood there before, and its content."""
-    kind, mode, target, kept, _links, _mtime = entry
-    if kind == "folder":
-        return FileState("directory", "", mode), None
-    if kind == "link":
-        data = os.fsencode(target)
-        return FileState("symlink", digest_of(data), mode, len(data)), data
-    if kept is None:  # its content was never in danger
-        return replace(now, mode=mode), b""
-    digest, size, data = _content(os.path.join(folder, kept), whole=True)
-    return FileState("file", digest, mode, size), data
+    if entry.kind == "folder":
+        return FileState("directory", "", entry.mode), None
+    if entry.kind == "link":
+        data = os.fsencode(entry.target)
+        return FileState("symlink", digest_of(data), entry.mode, len(data)), data
+    if entry.kept is None:  # its content was never in danger
+        return replace(now, mode=entry.mode), b""
+    data = log.small_content(entry) if entry.in_list else _content(log.path_of(entry), whole=True)[2]
+    return FileState("file", digest_of(data), entry.mode, len(data)), data
 
 
-def record(history: History, folder: str, who: Author, lost: str = "") -> Recorded | None:
-    """Compare the journal in `folder` with what is there now and write the differences down; None when none are."""
-    change_logs.free_reserve(folder)
-    kept = _Keeping(history, folder)
-    entries = change_logs.entries(folder)
+def record(history: History, log: ChangeLog, who: Author, lost: str = "") -> Recorded | None:
+    """Compare a change log with what is there now and write the differences down; None when there are none."""
+    change_logs.free_reserve(log.folder)
+    kept = _Keeping(history, log)
     with history.transaction():
-        changes = [change for entry in entries.items() if (change := kept.compare(entry)) is not None]
+        changes = kept.compare_all()
     lost = "; ".join(filter(None, (lost, kept.told())))
     if not changes:
         return Recorded("", (), lost) if lost else None
@@ -129,13 +122,13 @@ def record(history: History, folder: str, who: Author, lost: str = "") -> Record
     return Recorded(history.record(replace(who, note=note), changes), tuple(changes), lost)
 
 
-def changed_unrecorded(folder: str, roots: Sequence[str]) -> str:
-    """Say which files below the roots changed since the journal began and do not stand in it; a bounded look.
+def changed_unrecorded(log: ChangeLog, roots: Sequence[str]) -> str:
+    """Say which files below the roots changed since the change log began and do not stand in it; a bounded look.
 
     A program with several threads can change the path of a call between the recorder's look and the kernel's.
     """
-    known = change_logs.entries(folder)
-    began = os.stat(os.path.join(folder, change_logs.ABOUT)).st_mtime_ns
+    known = log.entries
+    began = os.stat(os.path.join(log.folder, change_logs.ABOUT)).st_mtime_ns
     files = islice(_files_below(roots), LOOKED_AT)
     found = sorted(path for path in files if path not in known and _changed_at(path) > began)
     if not found:
@@ -162,10 +155,10 @@ def recover_commands(history: History, base: str) -> list[str]:
     """Bring in what commands had changed whose program was killed; return the ids of those changes."""
     found: list[str] = []
     for folder, about in change_logs.abandoned(base):
-        forbidden: list[str] = about["forbidden"]
-        if forbidden:
-            put_back(folder, lambda path, kept=tuple(forbidden): inside(path, kept))
-        recorded = record(history, folder, Author(*about["who"], note=INTERRUPTED))
+        log = ChangeLog(folder)
+        if about["forbidden"]:
+            put_back(log, within(about["forbidden"]))
+        recorded = record(history, log, Author(*about["who"], note=INTERRUPTED))
         remove_tree(folder)
         if recorded is not None and recorded.change_id:
             found.append(recorded.change_id)
@@ -173,14 +166,21 @@ def recover_commands(history: History, base: str) -> list[str]:
 
 
 class _Keeping:
-    """Turns journal entries into changes; the caller holds the history's transaction."""
+    """Turns what a change log says into changes; the caller holds the history's transaction.
 
-    def __init__(self, history: History, folder: str) -> None:
+    Of ten thousand files every step counts: contents go to the database many at once, and a folder that is gone is
+    asked for once.
+    """
+
+    def __init__(self, history: History, log: ChangeLog) -> None:
         self._contents = history.contents
-        self._folder = folder
+        self._log = log
         self._room = KEPT_TOTAL
         self._room_before = history.most_bytes
         self._uncovered: list[str] = []
+        self._small: dict[str, bytes] = {}
+        self._waiting = 0
+        self._folders: dict[str, bool] = {}
 
     def told(self) -> str:
         """Say which files would have taken more room than one change may take in the history."""
@@ -189,44 +189,51 @@ class _Keeping:
         named = ", ".join(self._uncovered[:5]) + (f" and {len(self._uncovered) - 5} more" * (len(self._uncovered) > 5))
         return f"{named}: more than one change may take in the history (history.limit_mb)"
 
-    def compare(self, entry: tuple[str, list[Any]]) -> FileChange | None:
-        path, (kind, mode, target, kept, _links, _mtime) = entry
-        if kind == "other" or kept == "":  # its keeper has told why it is not covered
+    def compare_all(self) -> list[FileChange]:
+        """Return what differs now from what the log says, with all contents kept."""
+        found = [change for path, entry in self._log.entries.items() if (change := self._compare(path, entry))]
+        self._keep_waiting()
+        return found
+
+    def _compare(self, path: str, entry: Entry) -> FileChange | None:
+        if entry.kind == "other" or entry.kept == "":  # its keeper has told why it is not covered
             return None
-        if kind == "file" and kept is not None:
-            size = os.path.getsize(os.path.join(self._folder, kept))
+        if entry.kind == "file" and entry.kept is not None:
+            size = entry.end - entry.begin if entry.in_list else os.path.getsize(self._log.path_of(entry))
             if size > self._room_before:
                 self._uncovered.append(path)
                 return None
             self._room_before -= size
         after = self._after(path)
-        if kind == "file" and kept is None:
+        if entry.kind == "file" and entry.kept is None:
             # Its content was never in danger: only its mode can differ.
+            mode = entry.mode
             before = replace(after, mode=mode) if after.kind == "file" else FileState("file", "", mode)
         else:
-            before = self._before(kind, mode, target, kept)
+            before = self._before(entry)
         return None if before == after else FileChange(path, before, after)
 
-    def _before(self, kind: str, mode: int, target: str, kept: str | None) -> FileState:
-        if kind == "absent":
+    def _before(self, entry: Entry) -> FileState:
+        if entry.kind == "absent":
             return ABSENT
-        if kind == "folder":
-            return FileState("directory", "", mode)
-        if kind == "link":
-            return self._link(target, mode)
-        path = os.path.join(self._folder, kept or "")
-        large = os.path.getsize(path) > SMALL_BYTES
-        digest, size, data = _content(path, whole=not large)
-        if large:
+        if entry.kind == "folder":
+            return FileState("directory", "", entry.mode)
+        if entry.kind == "link":
+            return self._link(entry.target, entry.mode)
+        if entry.in_list:
+            data = self._log.small_content(entry)
+            return FileState("file", self._keep(data), entry.mode, len(data))
+        path = self._log.path_of(entry)
+        digest, size, data = _content(path, whole=os.path.getsize(path) <= SMALL_BYTES)
+        if size > SMALL_BYTES:
             self._contents.keep_file(digest, size, path)
         else:
-            self._contents.keep(digest, [data])
-        return FileState("file", digest, mode, size)
+            self._keep(data)
+        return FileState("file", digest, entry.mode, size)
 
     def _after(self, path: str) -> FileState:
-        try:
-            found = os.lstat(path)
-        except OSError:
+        found = self._status(path)
+        if found is None:
             return ABSENT
         mode = stat.S_IMODE(found.st_mode)
         if stat.S_ISDIR(found.st_mode):
@@ -242,25 +249,56 @@ class _Keeping:
             return FileState("file", "", mode, found.st_size)
         if wanted:
             self._room -= size
-            self._contents.keep(digest, [data])
+            if size <= SMALL_BYTES:
+                self._keep(data, digest)
+            else:
+                self._contents.keep(digest, [data])
         return FileState("file", digest, mode, size)
+
+    def _status(self, path: str) -> os.stat_result | None:
+        folder = path.rpartition("/")[0] or "/"
+        if not self._folders.get(folder, True):
+            return None
+        try:
+            return os.lstat(path)
+        except OSError:
+            if folder not in self._folders:
+                self._folders[folder] = os.path.lexists(folder)
+            return None
 
     def _link(self, target: str, mode: int) -> FileState:
         data = os.fsencode(target)
-        digest = digest_of(data)
-        self._contents.keep(digest, [data])
-        return FileState("symlink", digest, mode, len(data))
+        return FileState("symlink", self._keep(data), mode, len(data))
+
+    def _keep(self, data: bytes, digest: str = "") -> str:
+        """Keep a small content, soon; return its digest."""
+        digest = digest or digest_of(data)
+        self._small[digest] = data
+        self._waiting += len(data)
+        if self._waiting > _AT_ONCE:
+            self._keep_waiting()
+        return digest
+
+    def _keep_waiting(self) -> None:
+        self._contents.keep_small(self._small)
+        self._small.clear()
+        self._waiting = 0
 
 
 def _content(path: str, *, whole: bool) -> tuple[str, int, bytes]:
     """Return digest, size and (when wanted) the bytes of a file; a large one is only passed through."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        if whole:
-            data = file.read()
-            return digest_of(data), len(data), data
-        hasher, size = hashlib.sha256(), 0
-        while block := file.read(_BLOCK):
+    try:
+        block = os.read(descriptor, SMALL_BYTES)
+        if len(block) < SMALL_BYTES and not os.read(descriptor, 1):
+            return digest_of(block), len(block), block
+        hasher, size, parts = hashlib.sha256(), 0, list[bytes]()
+        while block:
             hasher.update(block)
             size += len(block)
-        return hasher.hexdigest(), size, b""
+            if whole:
+                parts.append(block)
+            block = os.read(descriptor, _BLOCK)
+        return hasher.hexdigest(), size, b"".join(parts)
+    finally:
+        os.close(descriptor)

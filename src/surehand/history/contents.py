@@ -18,7 +18,7 @@ import sqlite3
 import struct
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from surehand.core.read_state import digest_of
@@ -70,6 +70,16 @@ class Contents:
             self._placed.append(self.path(digest))
             self._store_content(digest, parts)
             self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
+
+    def keep_small(self, contents: Mapping[str, bytes]) -> None:
+        """Keep small contents, by their digests, all at once."""
+        rows = [
+            (digest, "raw", len(data), len(data), None, 0, data)
+            for digest, data in contents.items()
+            if digest not in self.known
+        ]
+        self.added += sum(row[2] for row in rows)
+        self._database.executemany(_INSERT, rows)
 
     def keep_file(self, digest: str, size: int, path: str) -> None:
         """Keep a large content that stands in a file nobody will write to: by a link, or else a copy."""

@@ -276,9 +276,19 @@ class Log:
         self._database.execute("INSERT OR REPLACE INTO fact(name, value) VALUES(?,?)", (name, value))
 
 
+_TOGETHER: Final = 256
+"""Files that stand in one line: while one is read or written, no other thread of the program goes on."""
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _pack_files(files: Sequence[FileChange]) -> str:
     # Names that are no text keep their odd bytes as surrogates; ASCII-only JSON carries them through SQLite.
-    return json.dumps([[each.path, _state(each.before), each.after and _state(each.after)] for each in files])
+    lines = [files[at : at + _TOGETHER] for at in range(0, len(files), _TOGETHER)] or [()]
+    return "\n".join(_encode([_row(each) for each in line]) for line in lines)
+
+
+def _row(each: FileChange) -> tuple[str, list[Any], list[Any] | None]:
+    return each.path, _state(each.before), each.after and _state(each.after)
 
 
 def _packed_compensation(compensation: Compensation) -> str:
@@ -289,7 +299,8 @@ def _unpack_files(number: int, files: str) -> tuple[FileChange, ...]:
     try:
         return tuple(
             FileChange(path, FileState(*before), FileState(*after) if after else None)
-            for path, before, after in json.loads(files)
+            for line in files.split("\n")
+            for path, before, after in json.loads(line)
         )
     except (ValueError, TypeError) as problem:
         raise Unreadable(f"change {number} is unreadable") from problem

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.files.protected_paths import git_paths, inside
+from surehand.files.protected_paths import git_paths, inside, within
 from surehand.files.trees import remove_tree
 from surehand.sandbox import protocol
 from surehand.sandbox.plan import take_out, trespasses
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from surehand.core.context import ToolContext
+    from surehand.history.change_logs import ChangeLog
     from surehand.history.command_changes import Recorded
     from surehand.sandbox.command import Ended
     from surehand.sandbox.plan import Plan
@@ -48,30 +49,35 @@ class Settling:
 
     async def settle(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
         """Put back and bring in what it changed; None when that is nothing."""
-        beyond = [path for path in self.absent if self.journal is None or not inside(path, self.plan.roots)]
-        made = (*trespasses(beyond), *self._programs(ctx, ended))
-        recorded = None
-        if self.journal is not None:
-            recorded = await asyncio.shield(asyncio.to_thread(self._bring_in, ctx, self.journal, ended))
+        if self.journal is None:
+            return _with_put_back(None, (*trespasses(self.absent), *self._programs(ctx, ended, None)))
+        recorded = await asyncio.shield(asyncio.to_thread(self._settle_log, ctx, self.journal, ended))
         for each in recorded.files[:100] if recorded else ():
             change = recorded.change_id if recorded else ""
             ctx.session.emit("file_changed", tool=self.tool, call_id=ctx.call.id, path=each.path, change_id=change)
-        return _with_put_back(recorded, made)
+        return recorded
 
-    def _programs(self, ctx: ToolContext, ended: Ended | None) -> list[str]:
+    def _settle_log(self, ctx: ToolContext, folder: str, ended: Ended | None) -> Recorded | None:
+        """Do so with what the keeper wrote down."""
+        from surehand.history.change_logs import ChangeLog
+
+        log = ChangeLog(folder)
+        beyond = [path for path in self.absent if not inside(path, self.plan.roots)]
+        made = (*trespasses(beyond), *self._programs(ctx, ended, log))
+        return _with_put_back(self._bring_in(ctx, log, ended), made)
+
+    def _programs(self, ctx: ToolContext, ended: Ended | None, log: ChangeLog | None) -> list[str]:
         """Take away what repositories it made would run as the user: hooks, settings, and what leads to others."""
-        if not self.plan.contained or (self.journal is None and protocol.abilities().seccomp):
+        if not self.plan.contained or (log is None and protocol.abilities().seccomp):
             return []  # not contained, or it only looked
-        told = ended.journal if ended is not None and self.journal is not None else None
-        if told is None or told["lost"]:
+        told = ended.journal if ended is not None and log is not None else None
+        if told is None or told["lost"] or log is None:
             touched = git_paths(self.plan.roots)
         else:
-            from surehand.history.command_changes import paths_in
-
-            touched = [*map(os.fsdecode, told["git"]), *paths_in(self.journal or "", told["count"])]
+            touched = [*map(os.fsdecode, told["git"]), *log.entries]
         return take_out(ctx.session.keep(SHELLS).touched_repositories(touched, self.plan), self.plan)
 
-    def _bring_in(self, ctx: ToolContext, journal: str, ended: Ended | None) -> Recorded | None:
+    def _bring_in(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""
         from surehand.history.command_changes import INTERRUPTED, Recorded, changed_unrecorded, put_back, record
         from surehand.history.history import HISTORY
@@ -82,22 +88,22 @@ class Settling:
         lost = facts["lost"] if facts is not None else ""
         try:
             if facts is not None and not facts["count"]:
-                remove_tree(journal)
+                remove_tree(log.folder)
                 return None
             if (forbidden := self._forbidden(ctx)) is not None:
-                back = put_back(journal, forbidden)
+                back = put_back(log, forbidden)
             if facts is not None and facts["threads"]:
-                lost = "; ".join(filter(None, (lost, changed_unrecorded(journal, self.plan.roots))))
+                lost = "; ".join(filter(None, (lost, changed_unrecorded(log, self.plan.roots))))
             # Without a word of its keeper, which was killed, the list it wrote as it went says what was changed.
             note = "" if facts is not None else INTERRUPTED
             who = replace(Author.of(ctx, self.tool, self.description), note=note)
-            recorded = _record_once_more(lambda: record(ctx.session.keep(HISTORY), journal, who, lost))
-            remove_tree(journal)
+            recorded = _record_once_more(lambda: record(ctx.session.keep(HISTORY), log, who, lost))
+            remove_tree(log.folder)
         except (ToolFailure, OSError) as problem:
             # The journal has the only copy of what was there: it stays, and the next look at the history takes it up.
             return Recorded("", (), f"{problem}. What it changed is kept, and is brought in with the next undo", back)
         finally:
-            ctx.session.keep(SHELLS).release_journal(journal)
+            ctx.session.keep(SHELLS).release_journal(log.folder)
         return _with_put_back(recorded, back)
 
     def _forbidden(self, ctx: ToolContext) -> Callable[[str], bool] | None:
@@ -105,7 +111,8 @@ class Settling:
         kept, paths = ctx.session.keeps_as_is, self.plan.refused
         if not paths:
             return kept
-        return lambda path: inside(path, paths) or (kept is not None and kept(path))
+        refused = within(paths)
+        return refused if kept is None else lambda path: refused(path) or kept(path)
 
 
 def _record_once_more(record: Callable[[], Recorded | None]) -> Recorded | None:

@@ -69,11 +69,12 @@ class Place:
 
     def _put_back(self, journal: str, ended: Ended | None) -> None:
         """Landlock knows nothing of modes: what a full path led to in the workspace becomes as it was."""
+        from surehand.history.change_logs import ChangeLog
         from surehand.history.command_changes import put_back
 
         try:
             if ended is not None and ended.journal is not None and ended.journal["count"]:
-                self.put_back = put_back(journal, lambda path: not inside(path, [self.trial.folder]))
+                self.put_back = put_back(ChangeLog(journal), lambda path: not inside(path, [self.trial.folder]))
         finally:
             remove_tree(journal)
 

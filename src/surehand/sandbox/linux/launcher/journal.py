@@ -3,9 +3,10 @@
 The kernel holds the changing system call until we have answered, so a copy made here is exact; the command itself
 writes the real file at once, and everybody sees it. Nothing is paid by calls that only read.
 
-The list grows on the disk, a record before each change (`list`, one marshalled record after the other; the last of a
-path counts): whoever finds the folder after a crash knows what the command had changed. `about` says how much of it
-may be kept, `reserve` is room that the list may take when the disk is full.
+The list grows on the disk, a record before each change (`list`; the last record of a path counts): whoever finds the
+folder after a crash knows what the command had changed. A record is its length, that of the content that follows it,
+the marshalled record and that content: a small file costs one read and one write, and no file of its own. `about` says
+how much of it may be kept, `reserve` is room that the list may take when the disk is full.
 """
 
 from __future__ import annotations
@@ -14,22 +15,37 @@ import fcntl
 import marshal
 import os
 import stat
+from struct import Struct
 
+from surehand.sandbox.linux import system
 from surehand.sandbox.linux.seccomp import NUMBERS
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeAlias
+
+    _Call: TypeAlias = tuple[str, tuple[tuple[int | None, int, bool], ...], bool, bool, bool, bool]
 
 _RECEIVE = 0xC0502100
 _ANSWER = 0xC0182101
+_SET_FLAGS = 0x40082104
+_SYNC_WAKE_UP = 1
 _CONTINUE = 1
+_REQUEST = Struct("<QIIiIQ6Q")  # id, process, flags, number of the call, architecture, instruction, six arguments
+_REPLY = Struct("<QqiI")
+RECORD_HEAD = Struct("<II")
+SMALL_BYTES = 64 * 1024
+"""A content up to this size stands in the list itself."""
+IN_LIST = True
+"""In an entry, in the place of the name of a kept content: it stands in the list, behind its record."""
 _PAGE = 4096
+_SHORT = 256
 _AT_CWD = 0xFFFFFF9C
 _FILES, _BYTES = 100_000, 1 << 30
 _NAMED = 5
 _UNKEPT = ""
 _FICLONE = 0x40049409
+_DOTS = (b"", b".", b"..")
 _EBUSY = 16
 
 # Which arguments of a call name files: (folder's descriptor or None, path, whether the last link is followed).
@@ -58,36 +74,52 @@ _NAMES: dict[str, tuple[tuple[int | None, int, bool], ...]] = {
     "renameat": ((0, 1, _SELF), (2, 3, _SELF)),
     "renameat2": ((0, 1, _SELF), (2, 3, _SELF)),
 }
-_BY_NUMBER = {NUMBERS[name]: name for name in (*_NAMES, "fchmod") if name in NUMBERS}
 _KEEPS_CONTENT = {"chmod", "fchmod", "fchmodat", "fchmodat2", "mkdir", "mkdirat", "rmdir"}
-_MOVES_FOLDERS = {"rename", "renameat", "renameat2", "rmdir", "symlink", "symlinkat", "unlink", "unlinkat"}
+_RELINKS = {"rmdir", "symlink", "symlinkat", "link", "linkat"}
 _RENAMES = {"rename", "renameat", "renameat2"}
 _UNLINKS = {"unlink", "unlinkat"}
+# By number: name, places, and whether it endangers content, renames, unlinks, makes paths lead elsewhere.
+_CALLS = {
+    NUMBERS[name]: (
+        name,
+        _NAMES.get(name, ()),
+        name not in _KEEPS_CONTENT,
+        name in _RENAMES,
+        name in _UNLINKS,
+        name in _RELINKS,
+    )
+    for name in (*_NAMES, "fchmod")
+    if name in NUMBERS
+}
 
 
 class Journal:
-    """Path → what was there before the call, content kept as numbered files in a folder the program gave us."""
+    """Path → what was there before the call, contents kept in the list or in a folder the program gave us.
+
+    Paths are bytes here, as the kernel has them: nothing is decoded and encoded again ten thousand times.
+    """
 
     def __init__(self, roots: dict[str, int], folder: int, forbidden: list[str]) -> None:
-        self.roots = tuple(root.rstrip("/") + "/" for root in roots)
-        self._roots = roots
+        self._roots = {os.fsencode(root).rstrip(b"/") + b"/": descriptor for root, descriptor in roots.items()}
+        self.roots = tuple(self._roots)
         # What git keeps for itself is git's to take back, but not what no command may make there.
-        self._forbidden = tuple(path + "/" for path in forbidden if "/.git/" in path + "/")
-        self._folders: dict[str, str] = {}
-        self._git: set[str] = set()
+        self._forbidden = tuple(os.fsencode(path) + b"/" for path in forbidden if "/.git/" in path + "/")
+        self._folders: dict[bytes, bytes] = {}
+        self._git: set[bytes] = set()
         self.begin(folder)
 
     def begin(self, folder: int) -> None:
         """Start a new list, kept in `folder`."""
         self.folder = folder
-        self.entries: dict[str, list[Any]] = {}
+        self.entries: dict[bytes, list[Any]] = {}
         self.bytes = 0
         self.limit = _limit(folder)
         self.lost = ""
-        self._unkept: dict[str, str] = {}
-        self._unwritten: dict[str, list[Any]] = {}
+        self._unkept: dict[bytes, str] = {}
+        self._unwritten: dict[bytes, list[Any]] = {}
         self.threads = False  # whether a program with several threads changed something
         self._list = os.open("list", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        self._written = os.fstat(self._list).st_size
         self._git.clear()
 
     def finish(self) -> dict[str, Any]:
@@ -101,156 +133,197 @@ class Journal:
         os.close(self._list)
         os.close(self.folder)
         self.folder, count, self.entries = -1, len(self.entries), {}
-        git = [os.fsencode(path) for path in self._git]
-        return {"count": count, "lost": self._told(), "git": git, "threads": self.threads}
+        return {"count": count, "lost": self._told(), "git": list(self._git), "threads": self.threads}
 
     def _told(self) -> str:
         """Say what is not covered, and why."""
-        named = [f"{path} ({why})" for path, why in list(self._unkept.items())[:_NAMED]]
+        named = [f"{os.fsdecode(path)} ({why})" for path, why in list(self._unkept.items())[:_NAMED]]
         more = [f"{len(self._unkept) - _NAMED} more files"] if len(self._unkept) > _NAMED else []
         return "; ".join([*([self.lost] if self.lost else []), *named, *more])
 
-    def _write_down(self, path: str) -> None:
-        """Add what is known of a path to the list on the disk, before the change may happen."""
-        record = marshal.dumps([os.fsencode(path), *self.entries[path]])
+    def _write_down(self, path: bytes, content: bytes = b"") -> bool:
+        """Add what is known of a path to the list on the disk, before the change may happen; False: there is no room.
+
+        A content of its own is not tried again later: the file has another by then.
+        """
+        record = marshal.dumps([path, *self.entries[path]])
+        head = RECORD_HEAD.pack(len(record), len(content))
+        size = len(head) + len(record) + len(content)
         for _ in range(2):
-            size = os.fstat(self._list).st_size
             try:
-                if os.write(self._list, record) == len(record):
+                if os.writev(self._list, (head, record, content)) == size:
+                    self._written += size
                     self._unwritten.pop(path, None)
-                    return
+                    return True
             except OSError:
                 pass
-            os.ftruncate(self._list, size)  # half a record would hide those after it
+            os.ftruncate(self._list, self._written)  # half a record would hide those after it
             try:
                 os.unlink("reserve", dir_fd=self.folder)
             except OSError:
                 break
-        self._unwritten[path] = self.entries[path]
+        if not content:
+            self._unwritten[path] = self.entries[path]
+        return False
+
+    def listen(self, listener: int) -> None:
+        """Let command and keeper take turns on one core, where the kernel knows how: that saves a wait each way."""
+        try:
+            fcntl.ioctl(listener, _SET_FLAGS, _SYNC_WAKE_UP)
+        except OSError:
+            pass
 
     def answer(self, listener: int) -> bool:
         """Take one report, keep what it endangers, let it go on; False when nobody is left to report."""
-        request = bytearray(80)
+        request = bytearray(_REQUEST.size)
         try:
             fcntl.ioctl(listener, _RECEIVE, request)
         except OSError as problem:
             return problem.errno == 2  # the process was killed while it waited
+        id, pid, _, number, _, _, *arguments = _REQUEST.unpack(request)
         refused = 0
         try:
-            if self.folder >= 0:
-                refused = self._keep(request)
+            if self.folder >= 0 and (call := _CALLS.get(number)) is not None:
+                refused = self._keep(pid, call, arguments)
         except OSError as problem:
-            self._unkept.setdefault(str(problem.filename or "a file"), f"{problem.strerror} while it was being kept")
+            named = os.fsencode(problem.filename or "a file")
+            self._unkept.setdefault(named, f"{problem.strerror} while it was being kept")
         finally:
-            flags = 0 if refused else _CONTINUE
-            reply = (
-                request[0:8] + bytes(8) + (-refused).to_bytes(4, "little", signed=True) + flags.to_bytes(4, "little")
-            )
             try:
-                fcntl.ioctl(listener, _ANSWER, reply)
+                fcntl.ioctl(listener, _ANSWER, _REPLY.pack(id, 0, -refused, 0 if refused else _CONTINUE))
             except OSError:
                 pass  # it was interrupted or killed; it will report again if it still wants to
         return True
 
-    def _keep(self, request: bytearray) -> int:
+    def _keep(self, pid: int, call: _Call, arguments: list[int]) -> int:
         """Keep what a call endangers; return the error it is refused with, 0 when it may go on."""
-        pid = int.from_bytes(request[8:12], "little")
-        name = _BY_NUMBER.get(int.from_bytes(request[16:20], "little"), "")
+        name, places, content, renames, unlinks, relinks = call
         # Another thread can change the text of the path after we have read it and before the kernel does.
-        self.threads = self.threads or os.stat(f"/proc/{pid}/task").st_nlink > 3
-        arguments = [int.from_bytes(request[32 + 8 * index : 40 + 8 * index], "little") for index in range(6)]
+        self.threads = self.threads or os.stat(b"/proc/%d/task" % pid).st_nlink > 3
         if name == "fchmod":
-            self._note(os.readlink(f"/proc/{pid}/fd/{arguments[0] & 0xFFFFFFFF}"), content=False)
+            path = os.readlink(b"/proc/%d/fd/%d" % (pid, arguments[0] & 0xFFFFFFFF))
+            if path.startswith(self.roots):
+                self._note(path, _status(path), content=False)
             return 0
-        found_paths: list[str] = []
-        for position, (folder, path, follow) in enumerate(_NAMES.get(name, ())):
+        found: list[bytes] = []
+        for folder, position, follow in places:
             at = _AT_CWD if folder is None else arguments[folder] & 0xFFFFFFFF
-            place = self._place(pid, at, _text(pid, arguments[path]), follow)
-            if name in _RENAMES and self._holds_forbidden(place):
-                return _EBUSY
-            if not (found := self._own(place)):
+            path, status = self._place(pid, at, _text(pid, arguments[position]), follow)
+            if not path or (status is not None and not stat.S_ISREG(status.st_mode)):
+                relinks = relinks or renames or unlinks
+            if not path:
                 continue
-            found_paths.append(found)
-            moved = name in _RENAMES and position == 0
-            self._note(
-                found, content=name not in _KEEPS_CONTENT, link=name in _UNLINKS or (name in _RENAMES and not moved)
-            )
-        if name in _RENAMES and found_paths:
-            self._note_below(found_paths[0], found_paths[-1])
-        if name in _MOVES_FOLDERS:
-            self._folders.clear()
+            if renames and self._forbidden and self._holds_forbidden(path):
+                return _EBUSY
+            if b"/.git" in path and not self._is_own(path):
+                continue
+            self._note(path, status, content=content, link=unlinks or (renames and position != places[0][1]))
+            found.append(path)
+        if renames and found:
+            self._note_below(found[0], found[-1])
+        if relinks:
+            self._folders.clear()  # a path may lead elsewhere afterwards, as no file's going or coming makes it
         return 0
 
-    def _holds_forbidden(self, path: str) -> bool:
+    def _holds_forbidden(self, path: bytes) -> bool:
         """Tell whether a repository's folder would be moved with what stays as it is in it; mounts refuse that too."""
-        return any(each.startswith(path + "/") and each != path + "/" for each in self._forbidden) if path else False
+        return any(each.startswith(path + b"/") and each != path + b"/" for each in self._forbidden)
 
-    def _place(self, pid: int, at: int, path: str, follow: bool) -> str:
-        """Return the real path that a call names, below one of the roots; an empty text for any other."""
+    def _place(self, pid: int, at: int, path: bytes, follow: bool) -> tuple[bytes, os.stat_result | None]:
+        """Return the real path that a call names, below one of the roots, and what is there; no text for any other."""
         if not path:
-            return ""
-        if not path.startswith("/"):
-            place = "cwd" if at == _AT_CWD else f"fd/{at}"
-            path = f"{os.readlink(f'/proc/{pid}/{place}')}/{path}"
-        folder, _, name = path.rstrip("/").rpartition("/")
+            return b"", None
+        if path.startswith(b"/"):
+            folder, _, name = path.rstrip(b"/").rpartition(b"/")
+            real = self._real(folder)
+        else:
+            real = os.readlink(b"/proc/%d/cwd" % pid if at == _AT_CWD else b"/proc/%d/fd/%d" % (pid, at))
+            path = real + b"/" + path
+            folder, _, name = path.rstrip(b"/").rpartition(b"/")
+            if folder != real:  # what the kernel says of an open folder is its real path already
+                real = self._real(folder)
+        found = os.path.realpath(path) if name in _DOTS else real.rstrip(b"/") + b"/" + name
+        if not follow and not found.startswith(self.roots):
+            return b"", None
+        status = _status(found)
+        if follow and status is not None and stat.S_ISLNK(status.st_mode):
+            found = os.path.realpath(found)
+            status = _status(found)
+        return (found, status) if found.startswith(self.roots) else (b"", None)
+
+    def _real(self, folder: bytes) -> bytes:
         real = self._folders.get(folder)
         if real is None:
-            real = self._folders[folder] = os.path.realpath(folder or "/")
-        if name in ("", ".", ".."):
-            found = os.path.realpath(path)
-        else:
-            found = f"{real.rstrip('/')}/{name}"
-            if follow and os.path.islink(found):
-                found = os.path.realpath(found)
-        return found if found.startswith(self.roots) else ""
+            real = self._folders[folder] = os.path.realpath(folder or b"/")
+        return real
 
-    def _own(self, found: str) -> str:
-        """Return a path whose change is kept here: none of git's own, but what no command may change there."""
-        if "/.git/" in found + "/":
-            self._git.add(f"{found}/"[: f"{found}/".index("/.git/") + 5])
-            return found if self._forbidden and f"{found}/".startswith(self._forbidden) else ""
-        return found
+    def _is_own(self, path: bytes) -> bool:
+        """Tell whether a change is kept here: none of git's own, but what no command may change there."""
+        inner = path + b"/"
+        if b"/.git/" not in inner:
+            return True
+        self._git.add(inner[: inner.index(b"/.git/") + 5])
+        return bool(self._forbidden) and inner.startswith(self._forbidden)
 
-    def _note(self, path: str, *, content: bool, link: bool = False) -> None:
-        """Remember what is at `path` unless it is known already; its content too when that is about to go."""
-        if not path.startswith(self.roots):
-            return
+    def _note(self, path: bytes, status: os.stat_result | None, *, content: bool, link: bool = False) -> None:
+        """Remember what is at a path of the roots unless it is known; its content too when that is about to go."""
         entry = self.entries.get(path)
+        known = entry is not None
         if entry is None:
-            if len(self.entries) >= _FILES and not f"{path}/".startswith(self._forbidden):
+            if len(self.entries) >= _FILES and not (path + b"/").startswith(self._forbidden):
                 self.lost = f"it changed more than {_FILES} files"
                 return
-            entry = self.entries[path] = _look(path)
-            known = False
-        else:
-            known = True
+            entry = self.entries[path] = _entry(path, status)
         if content and entry[0] == "file" and entry[3] is None:
-            entry[3] = self._kept(path, link and entry[4] == 1)
-            known = False
-        if not known:
+            small = status is not None and status.st_size <= SMALL_BYTES
+            self._keep_content(path, entry, small=small, may_link=link and entry[4] == 1)
+        elif not known:
             self._write_down(path)
 
-    def _kept(self, path: str, may_link: bool) -> str:
-        """Keep the content of a file; empty where that cannot be, which is told at the end."""
+    def _keep_content(self, path: bytes, entry: list[Any], *, small: bool, may_link: bool) -> None:
+        """Keep the content of a file: a small one in the list. Where that cannot be, it is told at the end."""
+        data = self._small(path) if small else None
+        if data is not None:
+            entry[3] = IN_LIST
+            if self._write_down(path, data):
+                self.bytes += len(data)
+                return
         try:
-            return self._copy(path, may_link)
+            entry[3] = self._copy(path, may_link)
         except OSError as problem:
             self._unkept[path] = problem.strerror or str(problem)
-            return _UNKEPT
+            entry[3] = _UNKEPT
+        self._write_down(path)
 
-    def _note_below(self, path: str, target: str) -> None:
+    def _small(self, path: bytes) -> bytes | None:
+        """Return the content of a file that is small and may be copied; None for any other."""
+        try:
+            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            data = os.read(source, SMALL_BYTES + 1)
+        except OSError:
+            return None
+        finally:
+            os.close(source)
+        return data if len(data) <= SMALL_BYTES and self.bytes + len(data) <= self.limit else None
+
+    def _note_below(self, path: bytes, target: bytes) -> None:
         """Remember everything in a folder that is about to be moved, where it is and where it will be."""
         if not os.path.isdir(path) or os.path.islink(path):
             return
         for folder, folders, files in os.walk(path):
             for name in (*folders, *files):
-                self._note(f"{folder}/{name}", content=True)
+                inner = folder + b"/" + name
+                self._note(inner, _status(inner), content=True)
                 if target != path:
-                    self._note(f"{target}{folder[len(path) :]}/{name}", content=True)
+                    there = target + folder[len(path) :] + b"/" + name
+                    self._note(there, _status(there), content=True)
             if self.lost:
                 return
 
-    def _copy(self, path: str, may_link: bool) -> str:
+    def _copy(self, path: bytes, may_link: bool) -> str:
         """Keep the content: by a second name where the first is about to go, by a clone, otherwise by a copy."""
         kept = str(len(self.entries)) + "-" + str(self.bytes)
         if may_link:
@@ -281,11 +354,11 @@ class Journal:
                 os.close(target)
         return kept
 
-    def _link(self, path: str, kept: str) -> None:
+    def _link(self, path: bytes, kept: str) -> None:
         """Give a file a second name, through the mounts outside the sandbox: no link goes from mount to mount."""
-        root = next(each for each in self._roots if path.startswith(each.rstrip("/") + "/"))
+        root = next(each for each in self._roots if path.startswith(each))
         os.link(
-            os.path.relpath(path, root),
+            path[len(root) :],
             kept,
             src_dir_fd=self._roots[root],
             dst_dir_fd=self.folder,
@@ -312,31 +385,33 @@ def _clone(source: int, target: int) -> bool:
         return False
 
 
-def _look(path: str) -> list[Any]:
-    """Return [kind, mode, link target, kept content, names of the file, mtime]."""
+def _status(path: bytes) -> os.stat_result | None:
     try:
-        found = os.lstat(path)
+        return os.lstat(path)
     except OSError:
-        return ["absent", 0, "", None, 0, 0]
+        return None
+
+
+def _entry(path: bytes, found: os.stat_result | None) -> list[Any]:
+    """Return [kind, mode, link target, kept content, names of the file, mtime]."""
+    if found is None:
+        return ["absent", 0, b"", None, 0, 0]
     mode = stat.S_IMODE(found.st_mode)
     if stat.S_ISREG(found.st_mode):
-        return ["file", mode, "", None, found.st_nlink, found.st_mtime_ns]
+        return ["file", mode, b"", None, found.st_nlink, found.st_mtime_ns]
     if stat.S_ISLNK(found.st_mode):
         return ["link", mode, os.readlink(path), None, 1, found.st_mtime_ns]
-    return ["folder" if stat.S_ISDIR(found.st_mode) else "other", mode, "", None, 1, found.st_mtime_ns]
+    return ["folder" if stat.S_ISDIR(found.st_mode) else "other", mode, b"", None, 1, found.st_mtime_ns]
 
 
-def _text(pid: int, address: int) -> str:
+def _text(pid: int, address: int) -> bytes:
     """Read a path out of the memory of the process."""
-    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        text = b""
-        while len(text) <= _PAGE:
-            part = os.pread(memory, _PAGE - (address + len(text)) % _PAGE, address + len(text))
-            before, end, _ = part.partition(b"\0")
-            text += before
-            if end or not part:
-                return os.fsdecode(text)
-        return ""
-    finally:
-        os.close(memory)
+    text = b""
+    while len(text) <= _PAGE:
+        at = address + len(text)
+        part = system.read_memory(pid, at, min(_PAGE - at % _PAGE, _PAGE if text else _SHORT))
+        before, end, _ = part.partition(b"\0")
+        text += before
+        if end or not part:
+            return text
+    return b""

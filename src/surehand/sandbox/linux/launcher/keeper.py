@@ -10,6 +10,7 @@ from __future__ import annotations
 import _socket
 import os
 import select
+import time
 
 from surehand.sandbox.linux import landlock, limits, namespaces, system
 from surehand.sandbox.linux.launcher import asking, command, tree, wire
@@ -190,20 +191,22 @@ class Keeper:
         for end in (self.line.fileno(), words.fileno(), self.wake):
             poll.register(end, select.POLLIN)
         self._collect()
+        next_look = time.monotonic() + _WATCH_MS / 1000
         while self.ended is None:
             events = poll.poll(_WATCH_MS)
-            if not events:
+            if time.monotonic() >= next_look:
                 self._look()
+                next_look = time.monotonic() + _WATCH_MS / 1000
             for descriptor, _ in events:
                 if descriptor == self.listener:
                     self._answer(poll)
                 elif descriptor == self.wake:
                     os.read(self.wake, 512)
+                    self._collect()
                 elif descriptor == words.fileno():
                     self._hear(words, poll)
                 else:
                     self._obey(poll)
-            self._collect()
 
     def _answer(self, poll: select.poll) -> None:
         assert self.journal is not None
@@ -237,6 +240,8 @@ class Keeper:
                 return False
             case ("listen",), [listener]:
                 self.listener = listener
+                if self.journal:
+                    self.journal.listen(listener)
                 if poll:
                     poll.register(listener, select.POLLIN)
             case ("failed", str(what), int(number)), _:
