@@ -314,13 +314,22 @@ class Surehand:
         from surehand.engine.channel import Channel
         from surehand.state.workspaces import note_workspace
 
+        questions = self.executor.asking.questions
+        self.session.requests |= questions.requests | {"stop_call": self._stop_call}
         try:
             note_workspace(self.session.state_dir, self.session.workspace)
-            channel = Channel(self.session, self.bus)
+            channel = Channel(self.session, self.bus, questions.lose_answerers)
         except OSError as problem:  # a state folder that cannot be written, or no descriptor left
             _log.info("other processes cannot follow this session: %s", problem)
             return
+        questions.reachable, questions.has_answerers = True, lambda: channel.has_answerers
         self._stack.push_async_callback(channel.close)
+
+    async def _stop_call(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Stop a call that runs, for another process of the user."""
+        if self.executor.cancel(str(request.get("id"))):
+            return {"ok": True}
+        return {"error": "that call does not run any more", "hint": ""}
 
     async def __aenter__(self) -> Self:
         self._open_channel()

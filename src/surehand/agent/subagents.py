@@ -319,7 +319,7 @@ class Subagents:
             system=system,
         )
         told = {"subagent_id": agent.id, "profile": profile.name, "description": agent.description}
-        told["child_session_id"] = child.id  # its calls carry this id: who follows can draw the tree
+        told |= {"child_session_id": child.id, "caller": child.caller}  # who follows can draw the tree
         self.session.emit("subagent_start", **told, prompt=order.prompt, depth=agent.depth)
         outcome = Outcome(stop="failed")
         agent.state = "in_progress"

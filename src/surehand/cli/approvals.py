@@ -136,6 +136,11 @@ class Deferred:
             asking.cancel()
         return Answer("no", "the user pressed Ctrl-C") if asking.cancelled() else asking.result()
 
+    def withdraw(self, question: Question, answer: Answer) -> None:
+        """Tell whoever was asked that somebody else has answered."""
+        if (withdraw := getattr(self._approver, "withdraw", None)) is not None:
+            withdraw(question, answer)
+
     async def _ask(self, question: Question) -> Answer:
         if self._screen.at_prompt and not self.at_once:
             await self._turn(question)

@@ -116,9 +116,10 @@ async def _answered(options: Namespace, app: Surehand, model: Model, choice: Cho
     from surehand.cli.approvals import Deferred
     from surehand.cli.screen import Screen
     from surehand.core.model import ModelError
+    from surehand.policy.approvals import Nobody
 
     screen = None if render.as_json(options) else Screen(app, choice)
-    if screen is not None:
+    if screen is not None and not isinstance(app.approver, Nobody):
         app.approver = Deferred(app.approver, screen)
     loop = app.conversation(model, limits=limits(options, app), with_tools=options.with_tools, on_text=screen)
     try:

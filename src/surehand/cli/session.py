@@ -126,6 +126,10 @@ class _Elsewhere:
         render.note(f"\nanswered elsewhere: {answer.kind}")
         return answer
 
+    def withdraw(self, question: Question, answer: Answer) -> None:
+        if (withdraw := getattr(self._approver, "withdraw", None)) is not None:
+            withdraw(question, answer)
+
 
 def wants_mailbox(options: Namespace, app: Surehand) -> bool:
     """Whether questions may be answered from another process."""

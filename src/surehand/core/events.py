@@ -15,6 +15,7 @@ EventKind = Literal[
     "call_repaired",
     "permission_asked",
     "permission_decided",
+    "permission_withdrawn",
     "trial_made",
     "trial_applied",
     "trial_dropped",

@@ -22,8 +22,9 @@ from surehand.core.errors import ToolFailure
 from surehand.core.events import EventKind
 from surehand.core.frozen import changed, frozen
 from surehand.core.tool import Flag, Permission, Preview, Tool, Trial
+from surehand.engine.questions import OpenQuestions
 from surehand.engine.workers import Workers
-from surehand.policy.approvals import Answer, Approver, Nobody, Question, ask_approver, digest
+from surehand.policy.approvals import Answer, Approver, Question, digest
 from surehand.policy.paths import Roots
 from surehand.policy.policy import Decision, Policy, Request
 
@@ -83,6 +84,8 @@ class Asking:
         self._remember = remember
         self._plain: dict[tuple[object, ...], Decision] = {}
         self.waits = Waits()
+        self.questions = OpenQuestions()
+        """What waits for an answer now; other processes of the user may give it."""
 
     def request(self, tool: Tool, args: Any, ctx: ToolContext) -> Request:
         """State the facts of a call."""
@@ -199,7 +202,7 @@ class Asking:
         nobody is there to look at it, the rules decide.
         """
         approver = approver or self.approver
-        must, nobody = self.must_try(tool, args, ctx), isinstance(approver, Nobody)
+        must, nobody = self.must_try(tool, args, ctx), self.questions.has_nobody(approver)
         unasked = shown_first and decision.verdict == "allow" and nobody and not must
         if decision.verdict == "allow" and not unasked:
             decision = changed(decision, verdict="ask", reason=_MUST_TRY if must else _SHOWN_FIRST)
@@ -286,16 +289,26 @@ class Asking:
         call, session = ctx.call, ctx.session
         can_try = tool.preview is not None and (shown is None or shown.trial is not None)
         question = self._make_question(tool, ctx, decision, shown, trials.make if can_try else None)
-        session.emit(
-            "permission_asked",
-            tool=tool.name,
-            call_id=call.id,
-            call=call,
-            reason=decision.reason,
-            digest=question.digest,
-        )
-        with self.waits.of(_waiting(call, session)):
-            answer = await ask_approver(approver, question, session.settings.permissions.approval_timeout)
+        with self.questions.put_up(question, session, approver) as waiting:
+            session.emit(
+                "permission_asked",
+                tool=tool.name,
+                call_id=call.id,
+                call=call,
+                reason=decision.reason,
+                digest=question.digest,
+                question=waiting.id,
+            )
+            try:
+                with self.waits.of(_waiting(call, session)):
+                    answer = await waiting.wait(approver, reachable=self.questions.reachable)
+            except asyncio.CancelledError:
+                session.emit("permission_withdrawn", tool=tool.name, call_id=call.id, question=waiting.id)
+                raise
+            finally:
+                await waiting.close()
+        by = answer.by or type(approver).__name__
+        self.questions.note_answer(waiting, answer, by)
         trial = trials.find_trial(answer.trial, shown) if answer.kind != "no" else None
         session.emit(
             "permission_decided",
@@ -304,7 +317,8 @@ class Asking:
             answer=answer.kind,
             reason=answer.reason,
             rules=(answer.rule or decision.suggestion or "").splitlines(),
-            by=type(approver).__name__,
+            by=by,
+            question=waiting.id,
             **({"trial": trial.id} if trial is not None else {}),
         )
         return answer

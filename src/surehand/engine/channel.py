@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from surehand.core.events import Event, Progress, plain
 from surehand.files.sanitize import mask, mask_data
 from surehand.state import local_rpc
-from surehand.state.local_rpc import PROTOCOL, Connection, LocalServer, encode_line
+from surehand.state.local_rpc import ANSWER_MOST_S, ANSWER_S, PROTOCOL, Connection, LocalServer, encode_line
 
 if TYPE_CHECKING:
     from surehand.core.call import ToolCall, ToolResult
@@ -42,8 +42,11 @@ _UNSENT: Final = frozenset({"subagent_event"})
 class Channel:
     """Where other processes reach one running session."""
 
-    def __init__(self, session: Session, bus: Bus) -> None:
+    def __init__(self, session: Session, bus: Bus, unanswered: Callable[[], None] = lambda: None) -> None:
+        """Open the channel; `unanswered` is called when the last one leaves who answers questions."""
         self._session = session
+        self._unanswered = unanswered
+        self._answering: set[Connection] = set()
         self._bus = bus
         self._loop = asyncio.get_running_loop()
         self._started = time.time()
@@ -72,6 +75,11 @@ class Channel:
         """How many follow the session now."""
         return len(self._followers)
 
+    @property
+    def has_answerers(self) -> bool:
+        """Whether somebody follows who answers questions."""
+        return bool(self._answering)
+
     async def close(self) -> None:
         """Send what is waiting, and be reached no more."""
         await self._server.close(self._flush)
@@ -83,7 +91,7 @@ class Channel:
     async def _announce(self, waiting: list[str]) -> None:
         for name in waiting:
             if (connection := await self._server.connect(name)) is not None:
-                self._follow(connection)
+                self._follow(connection, answers=local_rpc.is_answering(name))
 
     def _hear(self, peer: Connection, request: dict[str, Any]) -> None:
         """Answer a request, or begin to send events."""
@@ -91,14 +99,16 @@ class Channel:
         if not isinstance(version, int) or version > PROTOCOL:
             return peer.answer({"error": f"version {version} is not spoken here", "hint": f"Speak {PROTOCOL}."})
         if want == "events":
-            return self._follow(peer)
+            return self._follow(peer, answers=request.get("answers") is True)
         if want == "session":
             return peer.answer(self._facts())
         if (handler := self._session.requests.get(want)) is None:
             if want == "board":  # a session without tasks has not even made its board
                 return peer.answer(self._facts() | {"tasks": []})
             return peer.answer({"error": f"there is no request {want!r}", "hint": "`surehand help events` lists them."})
-        return local_rpc.run_in(self._loop, lambda: handler(request), peer)
+        wait_s = request.get("wait_s", ANSWER_S)
+        wait_s = min(float(wait_s), ANSWER_MOST_S) if isinstance(wait_s, int | float) else ANSWER_S
+        return local_rpc.run_in(self._loop, lambda: handler(request), peer, wait_s)
 
     def _facts(self) -> dict[str, Any]:
         session = self._session
@@ -113,7 +123,9 @@ class Channel:
             "channel": self.name,
         }
 
-    def _follow(self, peer: Connection) -> None:
+    def _follow(self, peer: Connection, *, answers: bool) -> None:
+        if answers:
+            self._answering.add(peer)
         if peer in self._followers:
             return
         hello = {"kind": "hello", "v": PROTOCOL, "at": time.time(), "seq": self._sequence}
@@ -125,6 +137,11 @@ class Channel:
     def _leave(self, peer: Connection) -> None:
         if peer in self._followers:
             self._followers.remove(peer)
+        if peer in self._answering:
+            self._answering.discard(peer)
+            if not self._answering:
+                with contextlib.suppress(RuntimeError):  # the session's loop has ended
+                    self._loop.call_soon_threadsafe(self._unanswered)
         if not self._followers and self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None

@@ -17,7 +17,8 @@ _WAITING: Final = 10_000
 
 
 class _Follower:
-    def __init__(self) -> None:
+    def __init__(self, answers: bool) -> None:
+        self._answers = answers
         self.lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_WAITING)
         self._channels: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -25,7 +26,7 @@ class _Follower:
     async def start(self) -> tuple[str, asyncio.Server]:
         """Listen for sessions that start, then look for those that run: in this order none is missed."""
         local_rpc.clear_stale()
-        name, listening = local_rpc.listen(local_rpc.follower_name())
+        name, listening = local_rpc.listen(local_rpc.follower_name(answers=self._answers))
         server = await asyncio.start_unix_server(self._accept, sock=listening, limit=LINE_LIMIT)
         for each in local_rpc.session_sockets():
             self._begin(self._call(each))
@@ -51,7 +52,7 @@ class _Follower:
             return
         peer.setblocking(False)
         reading, writing = await asyncio.open_unix_connection(sock=peer, limit=LINE_LIMIT)
-        writing.write(local_rpc.encode_line({"v": PROTOCOL, "want": "events"}))
+        writing.write(local_rpc.encode_line({"v": PROTOCOL, "want": "events", "answers": self._answers}))
         await self._read(reading, writing)
 
     def _accept(self, reading: asyncio.StreamReader, writing: asyncio.StreamWriter) -> None:
@@ -90,12 +91,15 @@ class _Follower:
 
 
 @contextlib.asynccontextmanager
-async def follow_sessions() -> AsyncGenerator[AsyncIterator[dict[str, Any]]]:
+async def follow_sessions(*, answers: bool = False) -> AsyncGenerator[AsyncIterator[dict[str, Any]]]:
     """Give what happens in every session of the user, from the moment of entering on.
+
+    With `answers` the sessions know that somebody is here who answers questions: those that have nobody else to ask
+    wait for an answer instead of taking that for a no.
 
     The first line of a session is its `hello`. A session that ended without a word of its own gets `session_lost`.
     """
-    follower = _Follower()
+    follower = _Follower(answers)
     name, server = await follower.start()
     try:
         yield follower.read()

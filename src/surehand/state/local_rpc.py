@@ -25,11 +25,15 @@ PROTOCOL: Final = 1
 """Raised when a field or a word of the protocol changes its meaning or goes; what is added does not raise it."""
 LINE_LIMIT: Final = 16 * 1024 * 1024
 ANSWER_S: Final = 20.0
-"""How long an answer may take: ending a command takes a while."""
+"""How long an answer may take unless the request says otherwise: ending a command takes a while."""
+ANSWER_MOST_S: Final = 3600.0
+"""The most a request may say: trying a command on a copy takes as long as the command."""
 BACKLOG_BYTES: Final = 4 * 1024 * 1024
 """What is kept for a peer that does not read; anything further is lost to it, and counted."""
 _DRAIN_S: Final = 0.5
 _FOLLOWER: Final = "follower-"
+_ANSWERING: Final = "-answers-"
+"""In the name of a follower that answers questions, so that a session knows before its first call."""
 _ENDING: Final = ".sock"
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 _numbers = itertools.count(1)
@@ -79,9 +83,14 @@ def listen(name: str) -> tuple[str, socket.socket]:
     return name, listening
 
 
-def follower_name() -> str:
-    """Return a name for the socket of one who follows all sessions."""
-    return f"{_FOLLOWER}{os.getpid()}-{os.urandom(4).hex()}"
+def follower_name(*, answers: bool = False) -> str:
+    """Return a name for the socket of one who follows all sessions, and perhaps answers their questions."""
+    return f"{_FOLLOWER}{os.getpid()}-{os.urandom(4).hex()}{_ANSWERING if answers else ''}"
+
+
+def is_answering(follower: str) -> bool:
+    """Say whether the follower of that name answers questions."""
+    return _ANSWERING in follower
 
 
 def connect(name: str, wait_s: float = ANSWER_S) -> socket.socket | None:
@@ -167,13 +176,13 @@ def encode_line(data: Mapping[str, Any]) -> bytes:
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def ask(name: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the answer to one request; None where nobody answers."""
-    if (asking := connect(name)) is None:
+def ask(name: str, request: Mapping[str, Any], wait_s: float = ANSWER_S) -> dict[str, Any] | None:
+    """Return the answer to one request; None where nobody answers in time."""
+    if (asking := connect(name, wait_s)) is None:
         return None
     with asking:
         try:
-            asking.sendall(encode_line({"v": PROTOCOL, **request}))
+            asking.sendall(encode_line({"v": PROTOCOL, "wait_s": wait_s, **request}))
             with asking.makefile("rb") as answer:
                 found: Any = json.loads(answer.readline(LINE_LIMIT))
         except (OSError, ValueError):
@@ -349,12 +358,17 @@ def _forget_thread() -> None:
 os.register_at_fork(after_in_child=_forget_thread)
 
 
-def run_in(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[Mapping[str, Any]]], peer: Connection) -> None:
+def run_in(
+    loop: asyncio.AbstractEventLoop,
+    work: Callable[[], Awaitable[Mapping[str, Any]]],
+    peer: Connection,
+    wait_s: float = ANSWER_S,
+) -> None:
     """Have a session's own loop work out an answer, and send it from the serving thread."""
     serving = asyncio.get_running_loop()
 
     async def bounded() -> Mapping[str, Any]:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(wait_s):
             return await work()
 
     def send(done: Any) -> None:

@@ -69,6 +69,12 @@ class First:
                 task.cancel()
         return next(iter(done)).result()
 
+    def withdraw(self, question: Question, answer: Answer) -> None:
+        """Tell everyone who was asked that somebody else has answered."""
+        for each in self.approvers:
+            if (withdraw := getattr(each, "withdraw", None)) is not None:
+                withdraw(question, answer)
+
 
 async def ask_approver(approver: Approver, question: Question, timeout_s: float | None = None) -> Answer:
     """Return the approver's answer; one that hangs or fails has said no."""

@@ -72,6 +72,14 @@ class Mailbox:
                 if not answered:
                     _leave(store, identity)
 
+    def withdraw(self, question: Question, answer: Answer) -> None:
+        """Write down that a question which waited here was answered elsewhere."""
+        with self._open_store() as store, store:
+            store.execute(
+                "update approvals set answer = ?, answered = ?, answered_by = ? where digest = ? and answer is null",
+                (json.dumps(answer.to_dict()), time.time(), answer.by, question.digest),
+            )
+
     def pending(self) -> list[dict[str, Any]]:
         """Return every unanswered question, oldest first; `waiting` says whether somebody still waits for it."""
         if not os.path.exists(self.path):
@@ -153,11 +161,11 @@ def _put_up(store: sqlite3.Connection, question: Question, expires: float) -> st
 
 
 def _look(store: sqlite3.Connection, identity: str) -> Answer | None:
-    row = store.execute("select answer, waiting from approvals where id = ?", (identity,)).fetchone()
+    row = store.execute("select answer, waiting, answered_by from approvals where id = ?", (identity,)).fetchone()
     if row is None:
         return Answer("no", "the question was taken away")
     if row[0] is not None:
-        return Answer.from_dict(json.loads(row[0]))
+        return Answer.from_dict(json.loads(row[0]) | {"by": row[2]})
     if time.time() - row[1] > 1.0:
         with store:
             store.execute("update approvals set waiting = ? where id = ?", (time.time(), identity))

@@ -79,18 +79,22 @@ class Answer:
     args: Mapping[str, Any] | None = None
     rule: str | None = None
     trial: str | None = None
+    by: str = ""
+    """Who answered, where that was somebody else than the approver itself."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         shown: dict[str, Any] = {"kind": self.kind, "reason": self.reason, "rule": self.rule, "trial": self.trial}
-        return shown | ({"args": dict(self.args)} if self.args is not None else {})
+        shown |= {"args": dict(self.args)} if self.args is not None else {}
+        return shown | ({"by": self.by} if self.by else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
         """Return what plain data stands for."""
         if data.get("kind") not in ("once", "session", "always", "no"):
             return cls("no", f"the answer {data.get('kind')!r} is none of once, session, always, no")
-        return cls(data["kind"], str(data.get("reason") or ""), data.get("args"), data.get("rule"), data.get("trial"))
+        given = (data.get(name) for name in ("args", "rule", "trial"))
+        return cls(data["kind"], str(data.get("reason") or ""), *given, by=str(data.get("by") or ""))
 
 
 class Approver(Protocol):

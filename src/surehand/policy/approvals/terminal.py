@@ -61,6 +61,21 @@ class Terminal:
             finally:
                 os.close(device)
 
+    def withdraw(self, question: Question, answer: Answer) -> None:
+        """Say that somebody else has answered the question that stands on the terminal."""
+        del question
+        said = f"\nanswered elsewhere by {visible(answer.by, lines=False)}: {answer.kind}\n"
+        if self._writing is not None:
+            return _write(self._writing, said)
+        try:
+            device = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return _write(device, said)
+        finally:
+            os.close(device)
+
     async def _ask_on(self, question: Question, reading: int, writing: int) -> Answer:
         rules, can_try = question.decision.suggestion, question.try_first is not None
         trial = question.preview.trial if question.preview is not None else None

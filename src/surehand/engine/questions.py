@@ -1,0 +1,255 @@
+"""Questions that wait: whoever reaches the session by its channel may answer, and the first answer counts.
+
+The approver is asked as ever. Another process of the user (a console) may list what waits, have a call tried on a copy
+and answer; where there is nobody else to ask, the question waits for it, and ends with a no when it leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from surehand.core.call import new_id
+from surehand.core.errors import RuleError, ToolFailure
+from surehand.core.frozen import changed
+from surehand.files.sanitize import visible
+from surehand.policy.approvals import Answer, Approver, Nobody, Question, ask_approver
+from surehand.policy.rules import parse_rule
+
+if TYPE_CHECKING:
+    from surehand.core.session import Session
+    from surehand.core.tool import Preview
+
+ANSWERED_LIMIT: Final = 200
+"""Answered questions remembered, for those who answer too late."""
+ARGS_LIMIT: Final = 2_000_000
+"""Characters of arguments sent to be changed; whoever has more changes them where the call was made."""
+
+Reply = Mapping[str, Any]
+
+
+class OpenQuestion:
+    """One question that waits."""
+
+    def __init__(self, question: Question, session: Session) -> None:
+        self.id = new_id("question")
+        self.asked = time.time()
+        self.timeout_s = session.settings.permissions.approval_timeout
+        self.question = question
+        self.alone = False
+        """Whether only those who reach the session by its channel can answer."""
+        self.trial = question.preview.trial.id if question.preview and question.preview.trial else ""
+        """The newest dry run made for it."""
+        self._session = session
+        self._answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._trying = asyncio.Lock()
+        self._tries: set[asyncio.Task[Any]] = set()
+        if question.try_first is not None:
+            self.question = changed(question, try_first=self.try_first)
+        self._make_trial = question.try_first
+
+    async def try_first(self) -> Preview | None:
+        """Try the call on a copy, once more; one at a time, whoever wants it."""
+        assert self._make_trial is not None
+        async with self._trying:
+            shown = await self._make_trial()
+            self.trial = shown.trial.id if shown is not None and shown.trial is not None else ""
+            return shown
+
+    async def try_for(self) -> Preview | None:
+        """Try the call for somebody elsewhere; ended when the question is."""
+        task = asyncio.create_task(self.try_first())
+        self._tries.add(task)
+        task.add_done_callback(self._tries.discard)
+        return await task
+
+    def give(self, answer: Answer) -> None:
+        """Answer it; the first answer counts."""
+        if not self._answer.done():
+            self._answer.set_result(answer)
+
+    async def wait(self, approver: Approver, *, reachable: bool) -> Answer:
+        """Return the first answer: the approver's, or one that came by the channel."""
+        if not reachable:
+            return await ask_approver(approver, self.question, self.timeout_s)
+        if self.alone:
+            try:
+                async with asyncio.timeout(self.timeout_s):
+                    return await self._answer
+            except TimeoutError:
+                return Answer("no", f"nobody answered within {self.timeout_s:g} s")
+        asking = asyncio.create_task(ask_approver(approver, self.question, self.timeout_s))
+        try:
+            await asyncio.wait({asking, self._answer}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            answer = self._answer.result()
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        if (withdraw := getattr(approver, "withdraw", None)) is not None:
+            withdraw(self.question, answer)
+        return answer
+
+    async def close(self) -> None:
+        """End what is still being tried for it: its copy would stay behind."""
+        for task in list(self._tries):
+            task.cancel()
+        await asyncio.gather(*self._tries, return_exceptions=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that a person needs to judge it, as plain data; exactly what would run, nothing masked."""
+        question, session = self.question, self._session
+        decision, preview = question.decision, question.preview
+        judged = decision.to_dict()
+        return {
+            "id": self.id,
+            "digest": question.digest,
+            "session_id": session.id,
+            "root": session.main.id,
+            "workspace": session.workspace,
+            "call_id": question.call.id,
+            "tool": question.tool,
+            "args": _sendable(question.call.shown_args),
+            "text": question.text(),
+            "reason": decision.reason,
+            "effects": judged["effects"],
+            "rules": judged["rules"],
+            "suggestion": decision.suggestion,
+            "source": question.call.source,
+            "agent": question.agent,
+            "cwd": question.cwd,
+            "origins": list(question.origins),
+            "asked": self.asked,
+            "expires": self.asked + self.timeout_s,
+            "can_try": question.try_first is not None,
+            **describe_preview(preview),
+        }
+
+
+def describe_preview(preview: Preview | None) -> dict[str, Any]:
+    """Return what a preview shows, printable, and the dry run it can make real."""
+    if preview is None:
+        return {"preview": "", "diff": "", "trial": ""}
+    trial = preview.trial.id if preview.trial is not None else ""
+    return {"preview": visible(preview.text), "diff": visible(preview.diff), "trial": trial}
+
+
+def _sendable(args: Mapping[str, Any]) -> Any:
+    text = json.dumps(args, ensure_ascii=False, default=str)
+    return json.loads(text) if len(text) <= ARGS_LIMIT else None
+
+
+class OpenQuestions:
+    """The questions of one application that wait, and what its channel may ask about them."""
+
+    def __init__(self) -> None:
+        self.reachable = False
+        """Whether other processes can reach the application at all."""
+        self.has_answerers: Callable[[], bool] = lambda: False
+        """Whether somebody follows who answers questions."""
+        self._open: dict[str, OpenQuestion] = {}
+        self._answered: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    def has_nobody(self, approver: Approver) -> bool:
+        """Say whether there is nobody to ask."""
+        return isinstance(approver, Nobody) and not self.has_answerers()
+
+    @contextmanager
+    def put_up(self, question: Question, session: Session, approver: Approver) -> Generator[OpenQuestion]:
+        """Have a question wait while inside."""
+        waiting = OpenQuestion(question, session)
+        waiting.alone = isinstance(approver, Nobody) and self.has_answerers()
+        self._open[waiting.id] = waiting
+        try:
+            yield waiting
+        finally:
+            del self._open[waiting.id]
+
+    def note_answer(self, waiting: OpenQuestion, answer: Answer, by: str) -> None:
+        """Remember who answered what, for those who answer too late."""
+        self._answered[waiting.id] = {"answer": answer.kind, "by": by, "reason": answer.reason, "at": time.time()}
+        while len(self._answered) > ANSWERED_LIMIT:
+            self._answered.popitem(last=False)
+
+    def lose_answerers(self) -> None:
+        """Answer with no what waited only for those who have left."""
+        for waiting in list(self._open.values()):
+            if waiting.alone:
+                waiting.give(Answer("no", "there is nobody here to ask any more: the console was closed"))
+
+    # -- requests of other processes -----------------------------------------------------------------------------------
+
+    @property
+    def requests(self) -> dict[str, Callable[[Mapping[str, Any]], Awaitable[Reply]]]:
+        """What the channel may be asked, by name."""
+        return {"questions": self._list, "answer": self._take_answer, "try": self._try}
+
+    async def _list(self, request: Mapping[str, Any]) -> Reply:
+        del request
+        return {"questions": [each.to_dict() for each in self._open.values()]}
+
+    def _find(self, request: Mapping[str, Any]) -> OpenQuestion | Reply:
+        """Return the question a request is about, or the words for one that does not wait as it was shown."""
+        id = str(request.get("id"))
+        if answered := self._answered.get(id):
+            by = f" by {answered['by']}" if answered["by"] else ""
+            return {"error": f"it was answered already{by}: {answered['answer']}", "hint": "", "answered": answered}
+        waiting = self._open.get(id)
+        if waiting is None:
+            return {"error": "nobody waits for an answer to this any more", "hint": ""}
+        if request.get("digest") != waiting.question.digest:
+            return {"error": "what waits is not what was shown", "hint": "Look at the question again."}
+        return waiting
+
+    async def _take_answer(self, request: Mapping[str, Any]) -> Reply:
+        waiting = self._find(request)
+        if not isinstance(waiting, OpenQuestion):
+            return waiting
+        given: Any = request.get("answer")
+        if not isinstance(given, dict):
+            return {"error": "there is no answer in the request", "hint": ""}
+        answer = Answer.from_dict(cast("dict[str, Any]", given))
+        if problem := _answer_problem(waiting, answer, cast("dict[str, Any]", given)):
+            return {"error": problem, "hint": ""}
+        by = str(request.get("by") or "another process")[:200]
+        waiting.give(changed(answer, by=by))
+        return {"ok": True, "id": waiting.id, "answer": answer.kind, "by": by}
+
+    async def _try(self, request: Mapping[str, Any]) -> Reply:
+        waiting = self._find(request)
+        if not isinstance(waiting, OpenQuestion):
+            return waiting
+        if waiting.question.try_first is None:
+            return {"error": f"{waiting.question.tool} cannot be tried", "hint": ""}
+        try:
+            shown = await waiting.try_for()
+        except ToolFailure as failure:
+            return {"error": f"it could not be tried: {failure.message}", "hint": failure.hint}
+        return {"id": waiting.id, **describe_preview(shown)}
+
+
+def _answer_problem(waiting: OpenQuestion, answer: Answer, given: Mapping[str, Any]) -> str:
+    """Say what is wrong with an answer; empty for one that can be taken."""
+    if answer.kind != given.get("kind"):
+        return answer.reason
+    if answer.args is not None and not isinstance(answer.args, dict):
+        return "arguments are an object"
+    if answer.trial and answer.trial != waiting.trial:
+        return "it was tried again since: look at what the newest dry run shows"
+    if answer.kind not in ("session", "always"):
+        return ""
+    rules = answer.rule if answer.rule is not None else waiting.question.decision.suggestion
+    if not rules or not rules.strip():
+        return "there is no rule to remember for this call; allow it once"
+    try:
+        for line in rules.splitlines():
+            parse_rule("allow", line)
+    except RuleError as problem:
+        return str(problem)
+    return ""
