@@ -47,6 +47,16 @@ class Question:
     """Runs the call on a copy and shows the difference, where that is possible but too costly to do unasked. What it
     returns has a `trial` whose id an answer may name."""
 
+    @property
+    def args(self) -> Mapping[str, Any]:
+        """The arguments of the call."""
+        return self.call.args
+
+    @property
+    def reason(self) -> str:
+        """Why it is asked."""
+        return self.decision.reason
+
     def text(self) -> str:
         """Return exactly what a person is shown: no control or invisible character is left raw."""
         return question_text(self)
