@@ -3,14 +3,16 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+# The frameworks pin what they need, so they get an environment of their own.
+FRAMEWORKS := .venv-integrations
 # Bytecode must exist, or imports read twice too slow.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow seeds check house bench conformance docs site clean
+.PHONY: help setup run test coverage test-slow test-integrations seeds check house bench conformance docs site clean
 
 help: ## list the verbs
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +33,17 @@ coverage: $(STAMP) ## the ordinary tests, with the lines they reach counted (abo
 
 test-slow: $(STAMP) ## the long ones: fuzz, soak, faults
 	$(BIN)/python -m pytest -n 2 -m slow --timeout 3600
+
+$(FRAMEWORKS)/.ready: pyproject.toml constraints-integrations.txt
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --constraint constraints-integrations.txt --group dev --group integrations \
+		--editable '.[documents,web,serve,chat,claude,pydantic-ai,langchain,openai-agents,google-adk]'
+	@touch $(FRAMEWORKS)/.ready
+
+test-integrations: $(FRAMEWORKS)/.ready ## the adapters with the real frameworks, type-checked and tested
+	$(FRAMEWORKS)/bin/pyright --project tests/integrations/pyrightconfig.json
+	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations
 
 seeds: $(STAMP) ## the table: line of the specification, the test that shows it, the result
 	$(BIN)/python tests/seeds/table.py

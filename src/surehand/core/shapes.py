@@ -138,7 +138,7 @@ def call_from_anthropic(block: Mapping[str, Any], names: Mapping[str, str] | Non
 
 def result_to_anthropic(call_id: str, result: ToolResult, *, whole: bool = False) -> dict[str, Any]:
     """Return a `tool_result` block; `whole` adds what it has no field for, as a text that comes back."""
-    content = sendable([block_to_anthropic(block) for block in _readable(result, whole)])
+    content = sendable([block_to_anthropic(block) for block in readable_blocks(result, whole)])
     shape = {"type": "tool_result", "tool_use_id": call_id, "content": content}
     return shape | ({"is_error": True} if not result.ok else {})
 
@@ -178,7 +178,7 @@ def call_from_openai(entry: Mapping[str, Any], names: Mapping[str, str] | None =
 
 def result_to_openai(call_id: str, result: ToolResult, *, whole: bool = False) -> dict[str, Any]:
     """Return a `tool` message; plain text where there is nothing but text. `whole` adds what it has no field for."""
-    blocks = _readable(result, whole)
+    blocks = readable_blocks(result, whole)
     if not whole and all(isinstance(block, Text) for block in blocks):
         content: Any = "\n".join(_text(block) for block in blocks)
     else:
@@ -229,7 +229,7 @@ def _rest(result: ToolResult) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if value not in (None, {})}
 
 
-def _readable(result: ToolResult, whole: bool = False) -> list[Block]:
+def readable_blocks(result: ToolResult, whole: bool = False) -> list[Block]:
     """Return the blocks a model gets: the error first, in words that can be read back."""
     rest = _rest(result) if whole else {}
     last: list[Block] = [Text(_REST + json.dumps(rest, ensure_ascii=False))] if rest else []

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from surehand.core.events import Progress
     from surehand.engine.executor import Executor
     from surehand.engine.prepared import View
+    from surehand.policy.approvals import Approver
 
 Finished: TypeAlias = tuple[int, ToolResult]
 NOTICE_AT: Final = 3
@@ -128,10 +129,15 @@ async def run_list(
     view: View,
     *,
     limit: int | None = None,
+    approver: Approver | None = None,
 ) -> list[ToolResult]:
-    """Make all calls and return their results in the order of the calls."""
+    """Make all calls and return their results in the order of the calls; `approver` answers for these alone."""
     results: dict[int, ToolResult] = {}
-    await run_each(calls, executor, session, view, lambda each: results.update((each,)), limit=limit)
+
+    def put(finished: Finished) -> None:
+        results.update((finished,))
+
+    await run_each(calls, executor, session, view, put, limit=limit, approver=approver)
     return [results[position] for position in range(len(calls))]
 
 
@@ -143,9 +149,10 @@ async def run_each(
     put: Callable[[Finished], None],
     *,
     limit: int | None = None,
+    approver: Approver | None = None,
 ) -> None:
     """Make all calls, each result handed to `put` the moment it is there: whoever is interrupted has them."""
-    runner = _Runner(calls, executor, session, view, limit)
+    runner = _Runner(calls, executor, session, view, limit, approver)
     for batch in await runner.plan():
         workers = runner.start(batch, put, _unheard)
         try:
@@ -158,12 +165,19 @@ class _Runner:
     """The calls of one `run_all`: planned once, begun batch by batch."""
 
     def __init__(
-        self, calls: Sequence[ToolCall], executor: Executor, session: Session, view: View, limit: int | None
+        self,
+        calls: Sequence[ToolCall],
+        executor: Executor,
+        session: Session,
+        view: View,
+        limit: int | None,
+        approver: Approver | None = None,
     ) -> None:
         self._calls = calls
         self._executor = executor
         self._session = session
         self._view = view
+        self._approver = approver
         self._at_once = limit or session.settings.engine.max_parallel
         self._facts: dict[int, dict[str, Any]] = {}
         self._unchanged = True  # no call has run yet that may have changed what was found out about later ones
@@ -178,7 +192,7 @@ class _Runner:
             limit = self._at_once
             return batches(self._calls, self._view, self._session, limit=limit, estimate=estimate, facts=self._facts)
 
-        blocks = any(_blocks(call, self._view) for call in self._calls)
+        blocks = any(has_blocking_facts(call, self._view) for call in self._calls)
         return await self._executor.workers.submit(find_batches) if blocks else find_batches()
 
     def start(
@@ -217,7 +231,7 @@ class _Runner:
             raise
 
     async def _run(self, call: ToolCall, facts: dict[str, Any] | None) -> ToolResult:
-        return await self._executor.run(call, self._session, self._view, facts=facts or None)
+        return await self._executor.run(call, self._session, self._view, facts=facts or None, approver=self._approver)
 
     async def _run_watching_repeats(self, call: ToolCall, facts: dict[str, Any] | None) -> ToolResult:
         """Make a call of a model, unless it repeats one that failed too often."""
@@ -235,7 +249,8 @@ class _Runner:
         return tool is not None and tool.read_only is not True
 
 
-def _blocks(call: ToolCall, view: View) -> bool:
+def has_blocking_facts(call: ToolCall, view: View) -> bool:
+    """Say whether finding out about a call (`is_safe`) may start a process or read a disk."""
     try:
         tool = view.get(call.name)
     except ToolFailure:

@@ -1,0 +1,273 @@
+"""LangChain and LangGraph with the real packages and a model's server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.tools import ToolException
+from langchain_core.tools import tool as langchain_tool
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from tests.integrations.script import EDIT, READ, TOUCH, calling, shown_tools, tool_messages
+from tests.providers.model_stub import Stub
+
+from surehand import Progress, Surehand, tool
+from surehand.integrations.langchain import SurehandMiddleware, surehand_tools, wrap
+from surehand.testing import Says
+
+GO = {"messages": [("user", "go")]}
+
+
+def make_model(stub: Stub) -> ChatOpenAI:
+    return ChatOpenAI(model="x", base_url=f"{stub.address}/v1", api_key="none", use_responses_api=False)
+
+
+def make_agent(stub: Stub, app: Any) -> Any:
+    return create_agent(make_model(stub), middleware=[SurehandMiddleware(app)], checkpointer=InMemorySaver())
+
+
+def thread(name: str = "1") -> Any:
+    return {"configurable": {"thread_id": name}}
+
+
+@tool(read_only=True)
+def word_count(text: str) -> int:
+    "Count the words of a text."
+    return len(text.split())
+
+
+async def test_it_searches_reads_edits_and_the_change_can_be_undone(stub: Stub, workspace: Path) -> None:
+    stub.script = [
+        calling(("1", "Grep", {"pattern": "beta"}), ("2", "Read", READ), ("3", "word_count", {"text": "a b"})),
+        calling(("4", "Edit", EDIT)),
+        {"text": "done"},
+    ]
+    async with Surehand(workspace, mode="accept-edits", tools=[word_count]) as app:
+        state = await make_agent(stub, app).ainvoke(GO, thread())
+        assert state["messages"][-1].text == "done"
+        assert "word_count" in shown_tools(stub, 0)
+        said = tool_messages(stub)
+        assert "notes.txt" in said["1"]
+        assert "2\tbeta" in said["2"]
+        assert said["3"] == "2"
+        edit = next(each for each in state["messages"] if getattr(each, "tool_call_id", "") == "4")
+        assert edit.artifact["undo"]["change_id"]
+        assert (workspace / "notes.txt").read_text() == "alpha\ngamma\n"
+        assert (await app.undo()).ok
+        assert (workspace / "notes.txt").read_text() == "alpha\nbeta\n"
+
+
+async def test_a_command_interrupts_the_graph_and_runs_once_it_is_approved(stub: Stub, workspace: Path) -> None:
+    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "done"}]
+    async with Surehand(workspace) as app:
+        agent = make_agent(stub, app)
+        state = await agent.ainvoke(GO, thread())
+        (asked,) = state["__interrupt__"]
+        assert "touch made.txt" in asked.value["text"]
+        assert not (workspace / "made.txt").exists()
+        state = await agent.ainvoke(Command(resume={"type": "approve"}), thread())
+        assert state["messages"][-1].text == "done"
+        assert (workspace / "made.txt").exists()
+
+
+async def test_a_refused_command_does_not_run_and_the_model_is_told(stub: Stub, workspace: Path) -> None:
+    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "sorry"}]
+    async with Surehand(workspace) as app:
+        agent = make_agent(stub, app)
+        await agent.ainvoke(GO, thread())
+        state = await agent.ainvoke(Command(resume={"type": "reject", "message": "not today"}), thread())
+        assert "not today" in tool_messages(stub)["1"]
+        assert state["messages"][-2].status == "error"
+        assert not (workspace / "made.txt").exists()
+
+
+async def test_a_yes_holds_only_for_what_was_shown(stub: Stub, workspace: Path) -> None:
+    stub.script = [
+        calling(("0", "Read", READ)),
+        calling(("1", "Edit", {**EDIT, "replace_all": True})),
+        {"text": "done"},
+    ]
+    async with Surehand(workspace) as app:
+        agent = make_agent(stub, app)
+        await agent.ainvoke(GO, thread())
+        (workspace / "notes.txt").write_text("alpha\nbeta\nbeta\n")
+        await app.call("Read", READ)
+        state = await agent.ainvoke(Command(resume=True), thread())
+        (asked,) = state["__interrupt__"]
+        assert asked.value["text"].count("+gamma") == 2
+        refused = await agent.ainvoke(Command(resume=False), thread())
+        assert "said no" in tool_messages(stub)["1"]
+        assert refused["messages"][-1].text == "done"
+        assert "gamma" not in (workspace / "notes.txt").read_text()
+
+
+async def test_another_process_asks_again_unless_the_digest_comes_back(stub: Stub, workspace: Path) -> None:
+    saver = InMemorySaver()
+    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "done"}]
+
+    async def resume(command: Any) -> Any:
+        async with Surehand(workspace) as app:  # knows nothing of what was asked before
+            agent = create_agent(make_model(stub), tools=surehand_tools(app), checkpointer=saver)
+            return await agent.ainvoke(command, thread())
+
+    await resume(GO)
+    state = await resume(Command(resume=True))
+    (asked,) = state["__interrupt__"]
+    assert not (workspace / "made.txt").exists()
+    state = await resume(Command(resume={"type": "approve", "digest": asked.value["digest"]}))
+    assert (workspace / "made.txt").exists()
+    assert state["messages"][-1].text == "done"
+
+
+async def test_two_commands_of_one_message_are_approved_one_by_one(stub: Stub, workspace: Path) -> None:
+    stub.script = [calling(("1", "Bash", TOUCH), ("2", "Bash", {"command": "touch other.txt"})), {"text": "done"}]
+    async with Surehand(workspace) as app:
+        agent = make_agent(stub, app)
+        state = await agent.ainvoke(GO, thread())
+        answers = {each.id: "approve" if "made" in each.value["text"] else "reject" for each in state["__interrupt__"]}
+        assert len(answers) == 2
+        await agent.ainvoke(Command(resume=answers), thread())
+        assert (workspace / "made.txt").exists()
+        assert not (workspace / "other.txt").exists()
+
+
+async def test_an_application_with_an_approver_asks_that_one(stub: Stub, workspace: Path) -> None:
+    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "done"}]
+    approver = Says("once")
+    async with Surehand(workspace, approver=approver) as app:
+        await create_agent(make_model(stub), tools=surehand_tools(app)).ainvoke(GO)
+        assert len(approver.asked) == 1
+        assert (workspace / "made.txt").exists()
+
+
+async def test_an_image_reaches_the_model(stub: Stub, workspace: Path) -> None:
+    stub.script = [calling(("1", "Read", {"file_path": "logo.png"})), {"text": "red"}]
+    async with Surehand(workspace) as app:
+        await make_agent(stub, app).ainvoke(GO, thread())
+        assert "data:image/png;base64," in str(tool_messages(stub)["1"])
+
+
+async def test_failures_are_error_messages(stub: Stub, workspace: Path) -> None:
+    stub.script = [calling(("1", "Read", {"nonsense": 1}), ("2", "Read", {"file_path": "missing.txt"})), {"text": "ok"}]
+    async with Surehand(workspace) as app:
+        state = await make_agent(stub, app).ainvoke(GO, thread())
+        results = [each for each in state["messages"] if each.type == "tool"]
+        assert [each.status for each in results] == ["error", "error"]
+        assert [each.artifact["error"]["code"] for each in results] == ["invalid_args", "execution_error"]
+
+
+async def test_a_write_and_a_read_of_one_message_keep_their_order(stub: Stub, workspace: Path) -> None:
+    new = {"file_path": "new.txt"}
+    stub.script = [
+        calling(("1", "Write", {**new, "content": "fresh\n"}), ("2", "Read", new), ("3", "Read", READ)),
+        {"text": "done"},
+    ]
+    async with Surehand(workspace, mode="accept-edits") as app:
+        await make_agent(stub, app).ainvoke(GO, thread())
+        assert "fresh" in tool_messages(stub)["2"]
+        assert "alpha" in tool_messages(stub)["3"]
+
+
+async def test_cancelling_the_run_stops_the_call(stub: Stub, workspace: Path) -> None:
+    started = asyncio.Event()
+
+    @tool(read_only=True)
+    async def wait_long() -> str:
+        "Wait."
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            (workspace / "stopped").touch()
+        return "never"
+
+    stub.script = [calling(("1", "wait_long", {}))]
+    async with Surehand(workspace, tools=[wait_long]) as app:
+        run = asyncio.create_task(make_agent(stub, app).ainvoke(GO, thread()))
+        await started.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        await app.close()
+        assert (workspace / "stopped").exists()
+
+
+async def test_a_tool_that_is_found_is_shown_and_can_be_called(stub: Stub, workspace: Path) -> None:
+    stub.script = [
+        calling(("1", "ToolSearch", {"query": "select:Changes"})),
+        calling(("2", "Changes", {})),
+        {"text": "done"},
+    ]
+    async with Surehand(workspace) as app:
+        state = await make_agent(stub, app).ainvoke(GO, thread())
+        assert "Changes" not in shown_tools(stub, 0)
+        assert "Changes" in shown_tools(stub, 1)
+        assert [each.status for each in state["messages"] if each.type == "tool"] == ["success", "success"]
+
+
+async def test_a_fixed_list_holds_what_is_named_and_nothing_that_leads_nowhere(workspace: Path) -> None:
+    async with Surehand(workspace, tools=[word_count]) as app:
+        names = [each.name for each in surehand_tools(app)]
+        assert "word_count" in names
+        assert not {"ToolSearch", "Agent"} & set(names)
+        assert [each.name for each in surehand_tools(app, ["Read", "Undo"])] == ["Read", "Undo"]
+        by_hand = {each.name: each for each in surehand_tools(app)}
+        assert "alpha" in await by_hand["Read"].ainvoke(READ)
+        assert "needs permission" in await by_hand["Bash"].ainvoke(TOUCH)
+
+
+async def test_progress_goes_to_the_custom_stream(stub: Stub, workspace: Path) -> None:
+    @tool(read_only=True)
+    async def slowly() -> Any:
+        "Report while it works."
+        yield Progress("half", done=1, total=2)
+        yield "finished"
+
+    stub.script = [calling(("1", "slowly", {})), {"text": "done"}]
+    async with Surehand(workspace, tools=[slowly]) as app:
+        heard = [each async for each in make_agent(stub, app).astream(GO, thread(), stream_mode="custom")]
+    assert heard == [{"surehand": {"tool": "slowly", "call_id": "1", "text": "half", "done": 1, "total": 2}}]
+
+
+def test_plain_code_uses_it_with_the_plain_front(stub: Stub, workspace: Path) -> None:
+    stub.script = [calling(("1", "Read", READ), ("2", "Bash", TOUCH)), {"text": "done"}]
+    with Surehand.sync(workspace) as app:
+        agent = make_agent(stub, app)
+        assert len(agent.invoke(GO, thread())["__interrupt__"]) == 1
+        agent.invoke(Command(resume="approve"), thread())
+        assert "alpha" in tool_messages(stub)["1"]
+        assert (workspace / "made.txt").exists()
+
+
+async def test_plain_invoke_on_the_applications_own_loop_is_told_instead_of_hanging(workspace: Path) -> None:
+    from surehand import SurehandError
+
+    async with Surehand(workspace) as app:
+        (read,) = surehand_tools(app, ["Read"])
+        with pytest.raises(SurehandError, match=r"Surehand\.sync"):
+            read.invoke(READ)
+
+
+async def test_a_tool_of_the_framework_goes_through_our_door(stub: Stub, workspace: Path) -> None:
+    @langchain_tool
+    def book(seats: int) -> str:
+        "Book seats."
+        if seats > 4:
+            raise ToolException("at most four")
+        return f"booked {seats}"
+
+    calls = [("1", "book", {"seats": 2}), ("2", "book", {"seats": 9}), ("3", "book", {"seats": "x"})]
+    stub.script = [calling(*calls), {"text": "done"}]
+    approver = Says("once")
+    async with Surehand(workspace, approver=approver, tools=[wrap(book)]) as app:
+        await make_agent(stub, app).ainvoke(GO, thread())
+        said = tool_messages(stub)
+        assert said["1"] == "booked 2"
+        assert "at most four" in said["2"]
+        assert "seats" in said["3"]
+        assert [each.tool for each in approver.asked] == ["book", "book"]
