@@ -24,7 +24,7 @@ from tests.users import ORDINARY, USERS
 from surehand.git.model import what_asks
 from surehand.git.reads import ONLY_READS
 from surehand.git.settings import is_harmless
-from surehand.shell.readonly_git import FORMS, READ_ONLY
+from surehand.shell.programs.git import FORMS, SUBCOMMANDS
 
 pytestmark = pytest.mark.skipif(
     not tracing.available() or shutil.which("git") is None, reason="nothing can be traced here"
@@ -101,7 +101,7 @@ _CREATES_OR_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def test_every_subcommand_that_is_taken_for_a_look_is_tried() -> None:
-    assert LOOKS.keys() == READ_ONLY.keys() | FORMS.keys()
+    assert LOOKS.keys() == SUBCOMMANDS.keys() | FORMS.keys()
 
 
 def git(*words: str, cwd: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.shell import awk, sed
+from surehand.shell.programs import awk, sed
 
 SED_PIECES = (
     "w o¦e id¦r x¦W o¦R x¦s/a/b/w o¦s/a/b/e¦p¦d¦b¦t¦T¦:a¦b a¦ba¦a¦i¦c¦a\\¦i\\¦a foo¦i\\x¦{¦}¦;¦\n¦ ¦\t¦#¦#c¦1¦$¦/x/¦"

@@ -126,49 +126,21 @@ def _simple(dice: random.Random, program: str, programs: dict[str, list[str]], e
 
 def vocabulary() -> dict[str, list[str]]:
     """Return every program that is known, with its options (and the words its known forms begin with)."""
-    from surehand.shell import readonly_checks, readonly_git, readonly_table, readonly_tools
-    from surehand.shell.builtins import NEVER_READABLE
-    from surehand.shell.classes import NEUTRAL
-    from surehand.shell.effects_table import CURL, PLANS, WGET
-    from surehand.shell.programs import STARTERS
-    from surehand.shell.touches_special import SPECIAL
-    from surehand.shell.wrappers import SHELLS, WRAPPERS
+    from surehand.shell.programs import PROGRAMS
+    from surehand.shell.programs.git import FORMS, SUBCOMMANDS
+    from surehand.shell.touches import Operands
 
-    lines: dict[str, list[str]] = {}
-    for table in (readonly_table.VERSIONED, readonly_table.EXACT, readonly_checks.CHECKS, NEUTRAL, NEVER_READABLE,
-                  STARTERS, SPECIAL, SHELLS, readonly_tools.HEEDS):  # fmt: skip
-        for name in table:
-            lines.setdefault(name, [])
-    for name, line in readonly_table.READ_ONLY.items():
-        lines.setdefault(name, []).append(line)
-    for name, (_, line) in PLANS.items():
-        lines.setdefault(name, []).append(line)
-    for name, wrapper in WRAPPERS.items():
-        lines.setdefault(name, []).append(wrapper.flags)
-    lines["curl"].append(CURL)
-    lines["wget"].append(WGET)
-    lines["bsdtar"].append("")
-    found = {name: [option for line in each for option in options_in(line)] for name, each in lines.items()}
-    for name, forms in readonly_tools.FORMS.items():
-        for form in forms:
-            for option in ("", *options_in(form.options)):
-                found.setdefault(name, []).append(f"{form.words} {option}".strip())
-    for name, exact in readonly_table.EXACT.items():
-        found[name] += [" ".join(words) for words in exact]
-    for name, subcommands in (
-        ("pip", readonly_checks._PIP), ("pip3", readonly_checks._PIP), ("systemctl", readonly_checks._SYSTEMCTL),
-        ("apt", dict.fromkeys(("list", "show", "search", "install"), "--installed --upgradable")),
-        ("apt-cache", dict.fromkeys(("search", "show", "policy", "depends"), "")),
-        ("brew", {"list": "-1 --versions --cask --formula", "--prefix": ""}),
-        ("getent", dict.fromkeys(("passwd", "group", "services", "protocols", "hosts"), "")),
-        ("git", readonly_git.READ_ONLY), ("git", {"": readonly_git.GLOBAL}),
-        *(("git", {name: " ".join(f"{start.split('|')[0]} {line}" for start, line in forms)})
-          for name, forms in readonly_git.FORMS.items()),
-    ):  # fmt: skip
-        found[name] += [f"{each} {option}".strip() for each, line in subcommands.items()
-                        for option in ("", *options_in(line))]  # fmt: skip
-    for name, extra in _UNLISTED.items():
-        found[name] = [*found.get(name, []), *extra.split("|")]
+    found: dict[str, list[str]] = {}
+    for name, program in PROGRAMS.items():
+        lines = [program.reads, program.version or "", program.wraps.flags if program.wraps else ""]
+        lines += [program.touches.options] if isinstance(program.touches, Operands) else []
+        own = [option for line in lines for option in options_in(line)]
+        own += [
+            f"{form.words} {option}".strip() for form in program.forms for option in ("", *options_in(form.options))
+        ]
+        found[name] = [*own, *program.exact, *_UNLISTED.get(name, "").split("|")]
+    subcommands = {**SUBCOMMANDS, **{name: " ".join(" ".join(form) for form in each) for name, each in FORMS.items()}}
+    found["git"] += [f"{name} {option}" for name, line in subcommands.items() for option in options_in(line)]
     return found
 
 
@@ -253,15 +225,16 @@ class Judge:
             "decision": {key: value for key, value in plain.items() if key != "commands"},
             "ruled": [ruled["decision"], ruled["reason"]],
         }
-        return json.loads(json.dumps(told, default=str).replace(str(self.workspace.parent), "{tmp}"))
+        text = json.dumps(told, default=str).replace(str(self.workspace.parent), "{tmp}")
+        return json.loads(text.replace(f"/proc/{os.getpid()}", "/proc/self"))
 
     def _facts(self, command: str) -> tuple[Any, dict[str, Any]]:
         """Return the report, and what the rest of the program takes out of the tables of programs."""
         from surehand.shell import understand
         from surehand.shell.classes import head_share
         from surehand.shell.effects import known_words
-        from surehand.shell.readonly_tools import quiet_variables
-        from surehand.tools.bash_result import _means_no
+        from surehand.shell.programs import quiet_variables
+        from surehand.tools.bash_result import _means_no  # pyright: ignore[reportPrivateUsage]
 
         report = understand(command, str(self.workspace), home=os.environ["HOME"])
         return report, {

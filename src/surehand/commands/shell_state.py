@@ -147,7 +147,7 @@ class Memory:
         return ""
 
     def _variables_alter(self, commands: list[str]) -> str:
-        from surehand.shell.readonly import setting_problem, variable_problem
+        from surehand.shell.variables import setting_problem, variable_problem
         from surehand.shell.word import Word
 
         for name, value in self.variables.items():

@@ -43,14 +43,6 @@ if TYPE_CHECKING:
 _SPEAKING = (WritePath, DeletePath, Connect, RemoteCall, Unreadable, RunCommand, StartAgent)
 _PATH_PARTS = re.compile(r"[^\s'\"`;|&<>(){}=,@:]+")  # what may be a path inside a text
 _HOST_PARTS = re.compile(r"[\w.-]+")  # what may be a host inside a text
-_LISTERS = frozenset({"ls", "dir", "vdir", "stat", "du", "readlink", "realpath"})
-# Of git those that name files, and the options with which they tell more: what changed, or the object it is kept as.
-_GIT_LISTERS = {
-    "check-attr": "--source",
-    "check-ignore": "--stdin",
-    "ls-files": r"-\w*[sX]|--(?:stage|format|debug|exclude-from)",
-    "status": r"-\w*v|--verb|--porcelain=v?2",
-}
 # Files of the system that tell what machine this is, and nothing of anybody.
 _PUBLIC = re.compile(
     r"/proc/(?:cpuinfo|meminfo|version|loadavg|uptime|filesystems|swaps|partitions|stat|vmstat|diskstats|devices|modules|"
@@ -424,12 +416,12 @@ def _lists(command: RunCommand | None) -> bool:
     """Tell whether a command shows names and sizes of files alone, and never what is in them."""
     if command is None or not command.read_only:
         return False
-    program, *words = command.words
-    if posixpath.basename(program) == "git":
-        more = _GIT_LISTERS.get(words[0]) if words else None
-        return more is not None and not any(re.match(more, word) for word in words)
-    reads_a_list = any(word.startswith(("-X", "--exclude-from")) for word in words)  # `du -X` reads a file
-    return posixpath.basename(program) in _LISTERS and not reads_a_list
+    from surehand.shell.programs import program_of  # lazy: the shell's records of programs, about 30 ms
+
+    name, *words = command.words
+    record = program_of(posixpath.basename(name)).names_only or {}
+    more = record.get("") or (record.get(words[0]) if words else None)
+    return more is not None and not any(re.match(more, word) for word in words)
 
 
 def _own(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:

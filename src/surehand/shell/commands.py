@@ -13,7 +13,7 @@ from dataclasses import replace
 from surehand.shell import arithmetic, globs, simple
 from surehand.shell.constructs import CONSTRUCTS
 from surehand.shell.found import Found, FoundRedirect, Place
-from surehand.shell.listed import listed
+from surehand.shell.path_lists import find_listed_paths
 from surehand.shell.plain import Node
 from surehand.shell.scope import Flow, Places, Scope, staying
 from surehand.shell.syntax import SyntaxFault, parse
@@ -191,7 +191,7 @@ class Walk:
             probe = Walk(self._home)
             probe.decoder, probe.functions = self.decoder, self.functions
             probe.statement(part, scope.copy(), Place(position=position, depth=place.depth + 1, listed=names))
-            names = listed(probe.found[0]) if len(probe.found) == 1 and not probe.faults else ()
+            names = find_listed_paths(probe.found[0]) if len(probe.found) == 1 and not probe.faults else ()
         return () if any(each.many == "split" for each in names) else names
 
     # Variables, redirections, substitutions

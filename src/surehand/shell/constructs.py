@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from surehand.shell import evaluations, loops, simple
 from surehand.shell.found import Place
-from surehand.shell.listed import listed
+from surehand.shell.path_lists import find_listed_paths
 from surehand.shell.plain import Node
+from surehand.shell.programs import wrapper_of
 from surehand.shell.scope import Flow, Scope, staying, union
 from surehand.shell.tree import and_or_parts, child, children, first_word, is_plain, pipeline_parts, with_own_body
 from surehand.shell.word import Word
-from surehand.shell.wrappers import WRAPPERS
 
 if TYPE_CHECKING:
     from surehand.shell.commands import Walk
@@ -38,7 +38,7 @@ def _pipeline(walk: Walk, parts: list[Node], scope: Scope, place: Place) -> Flow
         walk.statement(part, scope.copy(), replace(place, position=position, fed=fed, listed=names))
         last = walk.found[-1] if walk.found else None
         fed = simple.printed(last) if last else None
-        names = listed(last) if last and heeds_names and is_plain(part) else ()
+        names = find_listed_paths(last) if last and heeds_names and is_plain(part) else ()
     return staying(scope.places)
 
 
@@ -67,7 +67,7 @@ def _subshell(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
 
 def _timed(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
     inner = child(node, "Stmt")
-    walk.keep((Word("time"),), scope, place, wraps=WRAPPERS["time"])  # in a pipeline it is the program, no keyword
+    walk.keep((Word("time"),), scope, place, wraps=wrapper_of("time"))  # in a pipeline it is the program, no keyword
     there = replace(place, wrappers=(*place.wrappers, "time"))
     return walk.statement(inner, scope, there) if inner else staying(scope.places)
 

@@ -1,6 +1,6 @@
-"""From the words of a command to what it does: files read, written and deleted, hosts reached.
+"""Effects of a command, found in its words: files read, written and deleted, hosts reached.
 
-Words are turned into *touches* first (a kind and a word); `located` then makes paths of them in every directory the
+Words are turned into *touches* first (a kind and a word); `locate` then makes paths of them in every directory the
 command may run in. A path that cannot be known is `Unreadable`, never left out.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, Unreadable, WritePath
 from surehand.core.secrets import is_secret
 from surehand.shell import globs
-from surehand.shell.effects_table import PLANS
+from surehand.shell.programs import program_of
+from surehand.shell.programs.record import Program
 from surehand.shell.scope import Places
-from surehand.shell.touches import PLANNED, Touch, loosely
-from surehand.shell.touches_special import SPECIAL
+from surehand.shell.touches import Touch
 from surehand.shell.word import Word
 
 _MAKERS: dict[str, Callable[[str, bool], Effect]] = {"read": ReadPath, "write": WritePath, "delete": DeletePath}
@@ -27,22 +27,21 @@ STREAMS = re.compile(r"/dev/(?:null|stdin|stdout|stderr|fd/\d+|zero|full|random|
 
 def known_words(command: str) -> bool:
     """Tell whether the words of a command are understood to the last one, so that what they reach is all stated."""
-    name = command.rpartition("/")[2]
-    return name in SPECIAL or name in PLANS or name.startswith("mkfs.")
+    return _record_of(command.rpartition("/")[2]).touches is not None
 
 
 def touches(name: str, words: Sequence[Word]) -> Iterator[Touch]:
     """Yield what the command with this name does to files and hosts, as far as its words tell."""
-    special = SPECIAL.get(name)
-    if special is not None:
-        yield from special(words)
-        return
-    plan, line = PLANS.get(name, ("", "")) if not name.startswith("mkfs.") else PLANS["mkfs"]
-    if plan:
-        yield from PLANNED[plan](loosely(words, line))
+    known = _record_of(name).touches
+    if known is not None:
+        yield from known(words)
 
 
-def located(touch: Touch, places: Places) -> Iterator[Effect]:
+def _record_of(name: str) -> Program:
+    return program_of("mkfs" if name.startswith("mkfs.") else name)
+
+
+def locate(touch: Touch, places: Places) -> Iterator[Effect]:
     """Yield the effects of one touch in each directory the command may run in."""
     word = touch.word
     if touch.kind == "connect":
@@ -115,7 +114,7 @@ def host_of(text: str) -> tuple[str, int | None, str]:
     return host.lower().rstrip("."), int(port) if port and port.isdigit() else None, url
 
 
-def guessed(words: Sequence[Word]) -> Iterator[Touch]:
+def guess_touches(words: Sequence[Word]) -> Iterator[Touch]:
     """Yield reads of the words that look like paths, for a program nobody knows."""
     for word in words:
         text = word.text.partition("=")[2] if word.text.startswith("--") and "=" in word.text else word.text

@@ -1,13 +1,19 @@
 """Command-line options, described in a line of text per command and read as the commands read them.
 
-The description (see `readonly_table.py`) is a list of tokens:
+A description, as the records in `programs/` have it, is a list of tokens:
 
     -abc            letters without a value; a mark after them belongs to the last letter
     -n:  --lines:   takes a value, glued or as the next word; `:r` names a file that is read, `::` two values
     -c?  --color?   takes a value only when glued to it
     -#              a number, as in `head -5`
-    @read           what the operands are (`readonly.py` lists the kinds)
+    @read           what the operands are
     *               no option of this command changes anything, so that a glob that finds `-x` is no danger
+
+An option that is not there makes a command no read. Long options count only when spelled out: an abbreviation may stand
+for one that is left out. Operands: `@read` files, `@list` files or else the current directory, `@walk` trees or else
+the current directory, `@pattern` a pattern and then files, `@filter` a program text and then files, `@text` no files,
+`@none` must be absent, `@one` at most one file, `@key` one dotted name, `@anything` any words at all, those that are
+not literal too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The front door: a command in, everything that can be known about it before it runs out."""
+"""The report on a command, the front door: a command in, out all that can be known about it before it runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from surehand.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
 from surehand.core.frozen import changed, frozen
-from surehand.shell import classes, effects, globs, readonly
+from surehand.shell import classes, effects, globs, read_only, variables
 from surehand.shell.characters import unseen_character
 from surehand.shell.classes import Class
 from surehand.shell.commands import Walk
 from surehand.shell.effects import STREAMS
 from surehand.shell.found import Found, FoundRedirect, Place
+from surehand.shell.programs import program_of
 from surehand.shell.scope import Scope
 from surehand.shell.syntax import SyntaxFault, parse
 from surehand.shell.touches import Touch
@@ -107,7 +108,7 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
     found: list[Effect] = []
     kinds: list[Class] = []
     faults = list(walk.faults)
-    shell_alone = all(each.name in readonly.HEEDLESS for each in walk.found)
+    shell_alone = not any(program_of(each.name).heeds_variables for each in walk.found)
     for each in walk.found:
         run, unreadable = _run(each, cwd, shell_alone)
         writes = any(not isinstance(effect, (ReadPath, Connect)) for effect in run.implies)
@@ -133,7 +134,7 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
             if isinstance(effect, Connect):  # what a program would do with its words, and judged as one
                 found.append(RunCommand((redirect.op + redirect.target.text,), False, "it opens a connection"))
     for word, places in walk.listed:
-        found += effects.located(Touch("read", globs.folder_of(word)), places)
+        found += effects.locate(Touch("read", globs.folder_of(word)), places)
     found += [Unreadable(reason) for reason in dict.fromkeys(faults)]
     reasons = list(dict.fromkeys(reasons))
     return ShellReport(
@@ -150,20 +151,23 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
 
 def _variables(walk: Walk) -> Iterator[tuple[str, Word, str]]:
     """Yield each variable that should not be set as it is, and why."""
-    set_for_commands = [pair for each in walk.found for pair in readonly.heeded(each)]
-    for pairs, problem_of in ((walk.assigned, readonly.variable_problem), (set_for_commands, readonly.setting_problem)):
+    set_for_commands = [pair for each in walk.found for pair in read_only.heeded_variables(each)]
+    for pairs, problem_of in (
+        (walk.assigned, variables.variable_problem),
+        (set_for_commands, variables.setting_problem),
+    ):
         for name, value in dict.fromkeys(pairs):
             if problem := problem_of(name, value):
                 yield name, value, problem
 
 
 def _run(found: Found, cwd: str, shell_alone: bool) -> tuple[RunCommand, bool]:
-    verdict = readonly.judge(found, shell_alone=shell_alone)
+    verdict = read_only.judge(found, shell_alone=shell_alone)
     implied: dict[Effect, None] = {}
     elsewhere = bool(verdict.problem) and any(place != cwd for place in found.places)
     # What an unknown program does depends on the folder it runs in: a rule that allows it does not mean any folder.
     for touch in (*_touches(found, verdict), *([Touch("read", Word("."))] if elsewhere else ())):
-        implied.update(dict.fromkeys(effects.located(touch, found.places)))
+        implied.update(dict.fromkeys(effects.locate(touch, found.places)))
     problem = verdict.problem
     unknown = next((effect.reason for effect in implied if isinstance(effect, Unreadable)), "")
     if unknown and not problem:
@@ -197,7 +201,7 @@ def _own_touches(found: Found, verdict: Verdict) -> Iterator[Touch]:
             yield Touch("read", word, verdict.recursive, follows=verdict.follows)
         return
     rest = found.words[1:]
-    known = list(effects.touches(found.name, rest)) or list(effects.guessed(rest))
+    known = list(effects.touches(found.name, rest)) or list(effects.guess_touches(rest))
     yield from known
     yield from effects.secrets_named(rest, known)
 
@@ -210,7 +214,7 @@ def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
     if op in (">&", "<&") and target.literal and (_DESCRIPTOR.fullmatch(text) or text == "-"):
         return
     if op == "<" and target.kind == "glob":  # one file of those the pattern finds
-        yield from effects.located(Touch("read", target), redirect.places)
+        yield from effects.locate(Touch("read", target), redirect.places)
         return
     if not target.literal or op == "<&":
         yield Unreadable(f"the target of `{op}` is not literal: {text}")
@@ -222,9 +226,9 @@ def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
     if STREAMS.fullmatch(text):
         return
     if op in _READS:
-        yield from effects.located(Touch("read", target), redirect.places)
+        yield from effects.locate(Touch("read", target), redirect.places)
     if op in _WRITES:
-        yield from effects.located(Touch("write", target), redirect.places)
+        yield from effects.locate(Touch("write", target), redirect.places)
     elif op not in _READS:
         yield Unreadable(f"the redirection `{op}` is not understood")
 

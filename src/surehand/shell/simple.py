@@ -1,25 +1,22 @@
-"""One simple command: what it wraps, starts or feeds to another shell, and how it changes the state of this one."""
+"""A simple command: what it wraps, starts or feeds to another shell, and how it changes the state of this one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from surehand.shell.builtins import CHANGES_NAMES, NEVER_READABLE, names_changed, runs_text
-from surehand.shell.effects_table import PLANS
 from surehand.shell.found import Found, Place
-from surehand.shell.listed import completed
 from surehand.shell.options import names
+from surehand.shell.path_lists import add_listed_paths
 from surehand.shell.plain import Node, parse_plain
-from surehand.shell.programs import STARTERS, Started, started_by
-from surehand.shell.readonly_checks import CHECKS
-from surehand.shell.readonly_table import READ_ONLY, VERSION_FLAGS
+from surehand.shell.programs import program_of, wrapper_of
+from surehand.shell.programs.record import VERSION_OPTIONS
 from surehand.shell.scope import Flow, Places, Scope, moved, staying
-from surehand.shell.touches_special import SPECIAL
+from surehand.shell.starts import Started
 from surehand.shell.word import Word
-from surehand.shell.wrappers import SHELLS, WRAPPERS, Wrapper, unwrap, wrapper_of
+from surehand.shell.wrappers import Wrapper, unwrap
 
 if TYPE_CHECKING:
     from surehand.shell.commands import Walk
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 _ENDS = re.compile(r"exit(?: (?:\d+|\$\?|\"\$\?\"))?", re.ASCII)
 _MOVES = names("cd pushd popd chdir")
 _STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
-_RUNS_INPUT_LATER = names("at batch")
 _SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
 _READ_OTHERWISE = re.compile(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
 
@@ -50,14 +46,15 @@ def run(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> Flow
     if wrapper is not None and not _looks_up(name, words):
         return _wrapped(walk, words, wrapper, scope, place)
     walk.keep(words, scope, place)
-    if name in SHELLS:
+    program = program_of(name)
+    if program.is_shell:
         _shell(walk, words, scope, place)
-    elif name in _RUNS_INPUT_LATER:
+    elif program.runs_input:
         _run_input(walk, name, scope, place)
-    elif name in NEVER_READABLE:
+    elif program.unreadable:
         _never_readable(walk, words, scope, place)
-    elif name in STARTERS:
-        for started in started_by(name, words[1:]):
+    elif program.starts is not None:
+        for started in program.starts(words[1:]):
             _start(walk, name, started, scope, place)
     return _after(walk, name, words, scope)
 
@@ -66,7 +63,7 @@ def define(walk: Walk, name: str, body: Node) -> None:
     """Keep a function; one that takes the name of a known command hides that command."""
     walk.functions[name] = body
     walk.note("defines a function")
-    if any(name in known for known in (READ_ONLY, CHECKS, NEVER_READABLE, WRAPPERS, STARTERS, SHELLS, PLANS, SPECIAL)):
+    if program_of(name).is_described:
         walk.fault(f"the function {name} takes the name of a command")
 
 
@@ -96,7 +93,7 @@ def _wrapped(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope
         assigns=place.assigns + inner.assigns,
         open_ended=place.open_ended or wrapper.adds_words,
     )
-    if name == "xargs" and inner.words and (complete := completed(inner.words, words[1:], place.listed)):
+    if name == "xargs" and inner.words and (complete := add_listed_paths(inner.words, words[1:], place.listed)):
         inner.words, there = complete, replace(there, open_ended=place.open_ended, listed=())
     if inner.script is not None:
         _run_text(walk, inner.script, scope, there, name)
@@ -117,7 +114,7 @@ def _wrapped(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope
 
 def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> None:
     name = words[0].text.rpartition("/")[2]
-    if len(words) == 2 and words[1].text in VERSION_FLAGS:
+    if len(words) == 2 and words[1].text in VERSION_OPTIONS:
         return
     script, file = _shell_script(words[1:])
     if script is not None:
@@ -149,18 +146,45 @@ def _run_text(walk: Walk, script: Word, scope: Scope, place: Place, name: str) -
 
 def _never_readable(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> None:
     name = words[0].text.rpartition("/")[2]
-    walk.fault(f"`{name}` {NEVER_READABLE[name]}")
-    script = runs_text(name, words[1:])
+    walk.fault(f"`{name}` {program_of(name).unreadable}")
+    script = _text_run_by(name, words[1:])
     if script is not None and script.literal and script.text:
         walk.text(script.text, scope if name == "eval" else scope.copy(), place.started())
+
+
+def _text_run_by(name: str, words: Sequence[Word]) -> Word | None:
+    """Return the text that `eval`, `trap` or `parallel` runs as a script."""
+    given = list(words)
+    while given and given[0].text.startswith("-"):
+        given = given[1:]
+    if name == "trap":
+        return given[0] if given else None
+    if name in ("eval", "parallel", "sem"):
+        end = next((at for at, word in enumerate(given) if word.text.startswith(":::")), len(given))
+        kind = "literal" if all(word.literal for word in given[:end]) else "opaque"
+        return Word(" ".join(word.text for word in given[:end]), kind)
+    return None
+
+
+def _assigned_names(name: str, words: Sequence[Word]) -> Iterator[str]:
+    """Yield the variables a builtin assigns or unsets (more names than it really changes do no harm)."""
+    for word in words:
+        if not word.text.startswith("-"):
+            yield word.text.partition("=")[0].partition("[")[0]
+    if name == "read":
+        yield "REPLY"
 
 
 def _start(walk: Walk, name: str, started: Started, scope: Scope, place: Place) -> None:
     there = place.started(name)
     if started.script is not None:
         _run_text(walk, started.script, scope, there, name)
-    elif started.words:
+    elif started.words and (not started.if_known or _is_run_by_others(started.words[0])):
         run(walk, tuple(_placed(word, started.below) for word in started.words), scope.copy(), there)
+
+
+def _is_run_by_others(word: Word) -> bool:
+    return program_of(word.text.rpartition("/")[2]).run_by_others
 
 
 def _placed(word: Word, below: tuple[str, ...]) -> Word:
@@ -181,8 +205,8 @@ def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope) -> Flow
         there = _directory_after(name, words[1:], scope)
         scope.variables["PWD"] = scope.variables["OLDPWD"] = None
         return Flow(there, scope.places)
-    if name in CHANGES_NAMES:
-        for changed in names_changed(name, words[1:]):
+    if program_of(name).assigns:
+        for changed in _assigned_names(name, words[1:]):
             walk.assign(changed, None, scope)
     return staying(scope.places)
 
@@ -201,7 +225,7 @@ def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Places:
 
 def _looks_up(name: str, words: tuple[Word, ...]) -> bool:
     """Whether `command -v name` only asks where a program is, or `xargs --version` for a version."""
-    if len(words) == 2 and words[1].literal and words[1].text in VERSION_FLAGS:
+    if len(words) == 2 and words[1].literal and words[1].text in VERSION_OPTIONS:
         return True
     return name == "command" and len(words) > 1 and re.fullmatch(r"-p?[vV]", words[1].text) is not None
 

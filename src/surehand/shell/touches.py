@@ -1,4 +1,4 @@
-"""What the words of a command reach: files it reads, writes or deletes, hosts it connects to."""
+"""Touches: what the words of a command reach, files it reads, writes or deletes and hosts it connects to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Touch:
     follows: bool = False  # links below it are followed
 
 
-Plan: TypeAlias = Callable[[Parsed], Iterator[Touch]]
+Touches: TypeAlias = Callable[[Sequence[Word]], Iterator[Touch]]
 
 
 def loosely(words: Sequence[Word], line: str) -> Parsed:
@@ -193,8 +193,35 @@ def _host(parsed: Parsed) -> Iterator[Touch]:
             yield Touch("connect", word)
 
 
-PLANNED: dict[str, Plan] = {
+_PLANS: dict[str, Callable[[Parsed], Iterator[Touch]]] = {
     "delete": _delete, "write": _write, "first": _first, "mode": _mode, "read": _read, "device": _device,
     "copy": _copy, "move": _move, "link": _link, "patch": _patch, "prefix": _prefix, "compress": _compress,
     "archive": _archive, "extract": _extract, "sync": _sync, "host": _host,
 }  # fmt: skip
+
+
+@frozen
+class Operands:
+    """What a command touches by a plan for its operands (`delete`: each is deleted).
+
+    Its options matter only so far that a value is not taken for an operand; an option that is not listed is taken to
+    have no value of its own.
+    """
+
+    plan: str
+    options: str = ""
+
+    def __call__(self, words: Sequence[Word]) -> Iterator[Touch]:
+        """Yield what these words touch."""
+        return _PLANS[self.plan](loosely(words, self.options))
+
+
+def writes_second_operand(line: str) -> Touches:
+    """Return what a filter touches whose second operand is its output."""
+
+    def touches(words: Sequence[Word]) -> Iterator[Touch]:
+        operands = loosely(words, line).operands
+        for kind, word in zip(("read", "write"), operands, strict=False):
+            yield Touch("read" if kind == "read" else "write", word)
+
+    return touches

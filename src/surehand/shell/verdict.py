@@ -1,11 +1,10 @@
-"""The verdict on one command by the line a table has for it."""
+"""The verdict on the words of one command, by the options and operands with which it is known to only read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from surehand.core.secrets import is_secret
 from surehand.shell import options
@@ -24,11 +23,8 @@ class Verdict:
     unreadable: bool = False  # the problem is one of what cannot be known
 
 
-Check: TypeAlias = Callable[[Sequence[Word]], Verdict]
-
-
-def by_table(name: str, words: Sequence[Word], known: Flags) -> Verdict:
-    """Judge words by the line of a table."""
+def judge_words(name: str, words: Sequence[Word], known: Flags, follows: tuple[str, ...] = ()) -> Verdict:
+    """Judge the words after a name by known options and operands; with the options in `follows`, links are followed."""
     if known.operands == "anything" and known.all_harmless:
         return Verdict()
     opaque = next((word for word in words if word.kind == "opaque"), None)
@@ -41,10 +37,10 @@ def by_table(name: str, words: Sequence[Word], known: Flags) -> Verdict:
             return Verdict(f"`{name} {word.text}` is not known to only read")
         if not known.all_harmless:
             return Verdict(f"`{name} {word.text}` could be an option")
-    return _operands(name, parsed, known)
+    return _judge_operands(name, parsed, known, follows)
 
 
-def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
+def _judge_operands(name: str, parsed: Parsed, known: Flags, following: tuple[str, ...]) -> Verdict:
     operands = [word for word in parsed.operands if word.text != "-"]
     kind = known.operands
     read = tuple(parsed.read)
@@ -60,7 +56,7 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
         return Verdict(f"`{name}` is not known to only read")
     if kind == "names" and any("/" in word.text for word in operands):
         return Verdict(f"`{name}` of a file runs a formatter on it")
-    follows = name in _FOLLOWERS and parsed.has(*_FOLLOWERS[name])
+    follows = parsed.has(*following)
     if kind in ("read", "one"):
         return Verdict(reads=(*read, *operands), recursive=follows, follows=follows)
     if kind == "list":
@@ -76,15 +72,6 @@ def _operands(name: str, parsed: Parsed, known: Flags) -> Verdict:
     return Verdict(reads=read)
 
 
-# Options with which the links below a folder are followed.
-_FOLLOWERS = {
-    "diff": ("-r", "--recursive"),
-    "dir": ("-L", "--dereference"),
-    "du": ("-L", "--dereference"),
-    "ls": ("-L", "--dereference"),
-    "tree": ("-l",),
-    "vdir": ("-L", "--dereference"),
-}
 # Options that give the pattern, or stand for it, so that every operand is a file; `jq -e` is about the exit code.
 _PATTERN_GIVEN = ("-e", "--regexp", "--file", "--files", "--type-list")
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 def _read_variables(args: BashArgs, ctx: ToolContext) -> dict[str, str]:
     """Return the variables under which a command that only reads runs."""
-    from surehand.shell.readonly_tools import quiet_variables
+    from surehand.shell.programs import quiet_variables
 
     return ONLY_READS | quiet_variables(each.words for each in understand_call(args, ctx).commands)
 

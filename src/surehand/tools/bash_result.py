@@ -14,6 +14,7 @@ from surehand.core.frozen import frozen
 from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Runner
 from surehand.shell.classes import head_share
+from surehand.shell.programs import exit_1_means_no, program_of
 from surehand.tools.settling import KEPT_HINT, put_back_message
 
 if TYPE_CHECKING:
@@ -26,32 +27,6 @@ if TYPE_CHECKING:
 
 SLOW_S: Final = 5.0
 _MORE_TIME: Final = "Give it more time (timeout, at most 600000 ms) or run it in the background."
-_ONE_MEANS_NO: Final = frozenset(
-    [
-        "grep",
-        "egrep",
-        "fgrep",
-        "zgrep",
-        "rg",
-        "ag",
-        "ack",
-        "diff",
-        "cmp",
-        "test",
-        "[",
-        "[[",
-        "which",
-        "type",
-        "command",
-        "pgrep",
-        "pidof",
-        "expr",
-        "comm",
-    ]
-)
-_GIT_ONE_MEANS_NO: Final = frozenset(
-    {"grep", "diff", "diff-index", "diff-files", "merge-base", "check-ignore", "show-ref"}
-)
 
 
 @dataclass(slots=True)
@@ -200,15 +175,12 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
     return ToolError("execution_error", f"the command failed with exit code {ended.exit_code}{killed}", hint, details)
 
 
-_NETWORKED: Final = frozenset({"curl", "wget", "ssh", "scp", "rsync", "ping", "nc", "ncat", "telnet", "dig"})
-
-
 def _wants_network(call: Call) -> str:
     """Say that there is no network when a command that hung is one that only waits for it."""
     from surehand.sandbox import denials
 
     plan = call.launcher.plan
-    if plan.network or not any(each.name in _NETWORKED for each in call.report.commands):
+    if plan.network or not any(program_of(each.name).needs_network for each in call.report.commands):
         return ""
     return denials.explain("Network is unreachable", plan, 1)
 
@@ -254,6 +226,4 @@ def _met_the_sandbox(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> 
 def _means_no(report: ShellReport) -> bool:
     """Tell whether the exit code 1 of a command line is an answer: that of its last command decides."""
     last = _last(report)
-    if last is None:
-        return False
-    return last.name in _ONE_MEANS_NO or (last.name == "git" and not _GIT_ONE_MEANS_NO.isdisjoint(last.words[1:]))
+    return last is not None and exit_1_means_no(last.words)

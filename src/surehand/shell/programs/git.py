@@ -1,6 +1,17 @@
-"""The reads of git: which options of which subcommand are known to change nothing, run nothing and connect nowhere."""
+"""The program `git`: which options of which subcommand change nothing, run nothing and connect nowhere."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from surehand.shell import options
+from surehand.shell.options import Flags, names
+from surehand.shell.programs.record import Call, Program, by_words
+from surehand.shell.starts import Started, value_of
+from surehand.shell.touches import REMOTE, Touch, TouchKind, loosely
+from surehand.shell.verdict import Verdict, judge_words
+from surehand.shell.word import Word
 
 _DIFF = (
     "-pus -U? -z -M? -C? -B? -D -R -a -b -w -W -S: -G: -O:r -l: --patch --no-patch --unified? --raw --patch-with-raw "
@@ -34,12 +45,12 @@ _LOG = (
 
 # Options before the subcommand. `-C` moves to another directory; the options that name another repository, set
 # configuration or force the pager are left out.
-GLOBAL = (
+_GLOBAL = (
     "-P -C: --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
     "--icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice"
 )
 
-READ_ONLY: dict[str, str] = {
+SUBCOMMANDS: dict[str, str] = {
     "status": "-sbvzu? -s --short --branch --show-stash --porcelain? --long --verbose --untracked-files? "
     "--ignore-submodules? --ignored? --column? --no-column --ahead-behind --no-ahead-behind --renames --no-renames "
     "--find-renames? --null @revisions",
@@ -160,3 +171,142 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "apply": (("--stat|--check|--numstat|--summary", "--stat --check --numstat --summary -p: -R --cached --index -v "
     "@read"),),
 }  # fmt: skip
+# Of git those that name files, and the options with which they tell more: what changed, or the object it is kept as.
+_SHOW_NAMES = {
+    "check-attr": "--source",
+    "check-ignore": "--stdin",
+    "ls-files": r"-\w*[sX]|--(?:stage|format|debug|exclude-from)",
+    "status": r"-\w*v|--verb|--porcelain=v?2",
+}
+
+
+def _judge_git(words: Sequence[Word]) -> Verdict:
+    """Judge the words after `git`."""
+    before = options.parse(words, options.flags(_GLOBAL), permute=False)
+    rest = list(words[before.used :])
+    if before.unknown:
+        return Verdict(f"`git {before.unknown[0].text}` before the subcommand is not known to only read")
+    if not rest or not rest[0].literal:
+        return Verdict("`git` without a literal subcommand", unreadable=bool(rest))
+    if any(word.kind == "opaque" for word in words):
+        return Verdict("a word of `git` is not literal", unreadable=True)
+    folders = before.values("-C")
+    if len(folders) > 1:
+        return Verdict("`git` with several -C is not known to only read")
+    verdict = _judge_subcommand(rest[0].text, rest[1:])
+    here = folders[0] if folders else Word(".")
+    if not verdict.problem and before.used < len(words) and rest[0].text != "version":
+        verdict.reads = (here, *(_below_folder(here, word) for word in verdict.reads))
+    return verdict
+
+
+def _below_folder(folder: Word, word: Word) -> Word:
+    """Return a path as it is meant in the folder that `git -C` names."""
+    if folder.text == "." or word.text.startswith("/"):
+        return word
+    return Word(f"{folder.text}/{word.text}", word.kind, f"{folder.text}/{word.fixed}")
+
+
+# Subcommands that no alias of the repository can hide.
+_GIT_BUILT_IN = {*SUBCOMMANDS, *FORMS} | names(
+    "add am checkout cherry-pick clean clone commit fetch init merge mv pull push rebase reset restore revert rm switch"
+)
+
+
+def _judge_subcommand(name: str, words: list[Word]) -> Verdict:
+    if len(words) == 1 and words[0].text in ("-h", "--help") and name in _GIT_BUILT_IN:
+        return Verdict()
+    if name == "diff" and any(word.literal and word.text == "--no-index" for word in words):
+        name = "diff --no-index"  # its operands are files, wherever they lie
+    if name in SUBCOMMANDS:
+        return judge_words(f"git {name}", words, options.flags(SUBCOMMANDS[name]))
+    verdict = Verdict(f"`git {name}` is not a known read")
+    for wanted, line in FORMS.get(name, ()):
+        known = options.flags(line)
+        rest = _words_of_form(wanted, words, known)
+        if rest is not None:
+            verdict = judge_words(f"git {name}", rest, known)
+            if not verdict.problem:
+                return verdict
+    return verdict
+
+
+def _words_of_form(wanted: str, words: list[Word], known: Flags) -> list[Word] | None:
+    """Return the words to judge when a form applies: after its first word, or all when it is an option.
+
+    An option counts only where git takes it for one, not as the value of another or behind `--`.
+    """
+    if not wanted:
+        return words
+    choices = wanted.split("|")
+    if choices[0].startswith("-"):
+        return words if options.parse(words, known).has(*choices) else None
+    return words[1:] if words and words[0].text in choices else None
+
+
+_GIT_PATHS: dict[str, TouchKind] = {"rm": "delete", "mv": "write", "restore": "write", "clean": "delete", "add": "read"}
+_GIT_REMOTE = names("clone push pull fetch ls-remote remote submodule")
+
+
+def _git_touches(words: Sequence[Word]) -> Iterator[Touch]:
+    parsed = loosely(
+        words, "-C: -c: --git-dir:r --work-tree: -m: --message: -o: --output: --output-directory: -F:r --file:r"
+    )
+    for word in [*parsed.read, *parsed.values("-C")]:
+        yield Touch("read", word)
+    for word in [*parsed.values("-o", "--output", "--output-directory")]:
+        yield Touch("write", word)
+    if not parsed.operands:
+        return
+    name, rest = parsed.operands[0].text, parsed.operands[1:]
+    if name in _GIT_PATHS:
+        for word in rest:
+            yield Touch(_GIT_PATHS[name], word, parsed.has("-r") or name == "clean")
+    if name == "checkout" and (marks := [at for at, word in enumerate(words) if word.text == "--"]):
+        for word in words[marks[0] + 1 :]:
+            yield Touch("write", word)
+    for word in rest if name in _GIT_REMOTE else ():
+        if "://" in word.text or REMOTE.fullmatch(word.text):
+            yield Touch("connect", word)
+    if name == "clone" and len(rest) > 1:
+        yield Touch("write", rest[1])
+
+
+# Settings whose value is a command line.
+_GIT_PROGRAM = re.compile(
+    r"(pager(\..*)?|editor|sshcommand|fsmonitor|external|textconv|program|helper|command|cmd|driver|clean|smudge|"
+    r"process|gitproxy|askpass)$"
+)
+
+
+def _git_starts(words: Sequence[Word]) -> Iterator[Started]:
+    for index, word in enumerate(words):
+        following = words[index + 1 : index + 2]
+        if word.text == "-c" and following:
+            key, _, value = following[0].text.partition("=")
+            if value.startswith("!") or _GIT_PROGRAM.search(key.lower()):
+                yield Started(script=Word(value.removeprefix("!"), following[0].kind))
+            elif key.lower().startswith("alias."):
+                yield Started((Word("git"), *(Word(each, following[0].kind) for each in value.split())))
+        elif (
+            word.text in ("-x", "--exec", "--upload-pack", "--receive-pack", "--open-files-in-pager", "-u")
+            and following
+        ):
+            yield Started(script=following[0])
+        elif word.text.startswith(("--exec=", "--upload-pack=", "--receive-pack=", "--open-files-in-pager=")):
+            yield Started(script=value_of(word))
+        elif word.text in ("run", "foreach") and index and words[index - 1].text in ("bisect", "submodule"):
+            rest = [each for each in words[index + 1 :] if each.text not in ("--recursive", "--quiet", "-q")]
+            yield Started(script=rest[0]) if len(rest) == 1 else Started(tuple(rest))
+
+
+def _lists_with_git(call: Call) -> bool:
+    return call.words[:1] == (Word("ls-files"),) and not any(word.text.startswith("--f") for word in call.words)
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program("git", version="--version --help", check=by_words(_judge_git), touches=_git_touches, starts=_git_starts,
+            run_by_others=True, lists_paths=_lists_with_git, names_only=_SHOW_NAMES,
+            exit_1_means_no=("check-ignore", "diff", "diff-files", "diff-index", "grep", "merge-base", "show-ref"),
+            runs=("git add -h", "git log -1"), asks=("git tag v1.0",)),
+)  # fmt: skip

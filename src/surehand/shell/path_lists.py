@@ -1,4 +1,4 @@
-"""File names that one command prints for another: `find . -name '*.py' | xargs wc -l`, `wc -l $(git ls-files)`.
+"""Lists of paths that one command prints for another: `find . -name '*.py' | xargs wc -l`, `wc -l $(git ls-files)`.
 
 What lies below known folders may be read as `grep -r` may, so that such a line is as plain as the recursive read it
 stands for. Only listings whose every line is a path below the folders in their words count. A name with a blank in it
@@ -9,54 +9,31 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from surehand.shell import find, options, readonly
+from surehand.shell import options, read_only
 from surehand.shell.found import Found
-from surehand.shell.readonly_checks import CHECKS
-from surehand.shell.readonly_table import READ_ONLY
+from surehand.shell.programs import program_of
+from surehand.shell.programs.find import picked_files
+from surehand.shell.programs.record import Call
 from surehand.shell.word import Word
 
-_FILES = ("-l", "-L", "--files-with-matches", "--files-without-match")
 
-
-def _has(found: Found, *wanted: str) -> bool:
-    return options.parse(found.words[1:], options.flags(READ_ONLY[found.name])).has(*wanted)
-
-
-_LISTERS: dict[str, Callable[[Found], bool]] = {
-    "find": lambda found: not any(word.text in ("-printf", "-ls", "-exec") for word in found.words),
-    "fd": lambda found: True,
-    "fdfind": lambda found: True,
-    "rg": lambda found: _has(found, "-l", "--files", *_FILES[2:]) and not _has(found, "--path-separator", "--json"),
-    "grep": lambda found: _has(found, *_FILES) and not _has(found, "--label"),
-    "git": lambda found: (
-        found.words[1:2] == (Word("ls-files"),) and not any(word.text.startswith("--f") for word in found.words)
-    ),
-}
-# Filters that leave a line out or as it is.
-_FILTERS: dict[str, Callable[[Found], bool]] = {
-    "head": lambda found: not _has(found, "-c", "--bytes"),
-    "tail": lambda found: not _has(found, "-c", "--bytes"),
-    "sort": lambda found: True,
-    "uniq": lambda found: not _has(found, "-c", "--count"),
-    "grep": lambda found: not _has(found, "-o", "--only-matching", "--label"),
-}
-
-
-def listed(found: Found) -> tuple[Word, ...]:
+def find_listed_paths(found: Found) -> tuple[Word, ...]:
     """Return patterns of the paths a command prints, nothing when it may print anything else."""
-    verdict = readonly.judge(found)
+    verdict = read_only.judge(found)
     if verdict.problem or found.place.nested or found.wraps is not None or found.function:
         return ()
-    if found.name in _LISTERS and _LISTERS[found.name](found):
-        words = [*verdict.reads, *(find.named(found.words[1:]) if found.name == "find" else ())]
+    program = program_of(found.name)
+    call = Call(program, found.name, found.words[1:])
+    if program.lists_paths is not None and program.lists_paths(call):
+        words = [*verdict.reads, *(picked_files(found.words[1:]) if found.name == "find" else ())]
         if any(word.kind == "opaque" for word in words):
             return ()
         splits = _holds_blanks(found, [word.text for word in words if word.literal])
         return tuple(replace(_below(word), many="split" if splits else "names") for word in words)
-    passes = found.name in _FILTERS and not verdict.reads and _FILTERS[found.name](found)
+    passes = program.keeps_lines is not None and not verdict.reads and program.keeps_lines(call)
     return found.place.listed if passes else ()
 
 
@@ -130,14 +107,18 @@ def _index_names(folder: str) -> list[bytes] | None:
     return names
 
 
-def completed(words: tuple[Word, ...], before: Sequence[Word], names: tuple[Word, ...]) -> tuple[Word, ...] | None:
+def add_listed_paths(
+    words: tuple[Word, ...], before: Sequence[Word], names: tuple[Word, ...]
+) -> tuple[Word, ...] | None:
     """Return the words of a read with the names `xargs` adds to them, None where what it adds must stay unknown.
 
     A name may hold blanks, and begin with a dash after one: only a command that no option makes dangerous will do.
     """
     name = words[0].text.rpartition("/")[2]
-    line = options.flags(READ_ONLY.get(name, ""))
-    if not names or name in CHECKS or not line.all_harmless or line.operands not in ("read", "pattern", "list", "walk"):
+    program = program_of(name)
+    known = options.flags(program.reads)
+    plain = known.all_harmless and known.operands in ("read", "pattern", "list", "walk")
+    if not names or program.has_rules_of_its_own or not plain:
         return None
     options_of_xargs = [word.text for word in before[: len(before) - len(words)]]
     whole_lines = any(re.match(r"-[a-zA-Z]*0|--null", text) for text in options_of_xargs)

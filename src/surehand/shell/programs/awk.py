@@ -1,4 +1,4 @@
-"""Whether an `awk` program only reads: no `system`, no pipe, no output file, no input from a command.
+"""The program `awk`, and whether its script only reads: no `system`, no pipe, no output file, no input from a command.
 
 Whether a `/` divides or opens a pattern depends on what stands before it, and a quote in a pattern opens no string.
 Where that leaves two readings, the program is not called a read.
@@ -7,6 +7,12 @@ Where that leaves two readings, the program is not called a read.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from surehand.shell import options
+from surehand.shell.programs.record import Program, by_words, judge_files
+from surehand.shell.verdict import Verdict
+from surehand.shell.word import Word
 
 # What runs a program, names files that are not among the words of the command (`ARGV[1] = "x"`), or shows the whole
 # environment.
@@ -94,3 +100,28 @@ def _redirects(statement: str) -> bool:
         if character == ">" and depth <= 0:
             return True
     return False
+
+
+_AWK = options.flags("-F: -v: --field-separator: --assign: --sandbox --posix --traditional --re-interval -S -P @filter")
+
+
+def _judge_awk(words: Sequence[Word]) -> Verdict:
+    parsed = options.parse(words, _AWK, permute=False)
+    rest = parsed.operands or list(words[parsed.used :])
+    if parsed.unknown or not rest:
+        return Verdict("`awk` with these options is not known to only read")
+    if any(value.kind == "opaque" for _, value in parsed.options if value is not None):
+        return Verdict("an option of `awk` is not literal", unreadable=True)
+    if not rest[0].literal or not reads_only(rest[0].text):
+        return Verdict("the program of `awk` is not known to only read", unreadable=not rest[0].literal)
+    return judge_files("awk", [word for word in rest[1:] if not re.match(r"[A-Za-z_]\w*=", word.text)])
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program("awk", kind="read", version="--version --help", check=by_words(_judge_awk),
+            runs=("awk 1 *.md", "awk '/foo/' f"), asks=("awk -D x",)),
+    Program("gawk", kind="read", version="--version --help -V", check=by_words(_judge_awk),
+            runs=("gawk '{print $1}' a.txt",), asks=("gawk --profile=out 'BEGIN{}'",)),
+    Program("mawk", aliases=("nawk",), kind="read", check=by_words(_judge_awk), runs=("mawk '{print $1}' a.txt",),
+            asks=("mawk -W exec x.awk",)),
+)  # fmt: skip

@@ -1,8 +1,16 @@
-"""Whether a `sed` script only reads: no `e`, `w`, `W`, `r`, `R`, and no `e` or `w` flag on a substitution."""
+"""The program `sed`: whether a script only reads (no `e`, `w`, `r`, and no such flag), what it touches and runs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+
+from surehand.shell import options
+from surehand.shell.programs.record import Program, by_words, judge_files
+from surehand.shell.starts import Started
+from surehand.shell.touches import Touch, loosely
+from surehand.shell.verdict import Verdict
+from surehand.shell.word import Word
 
 _ADDRESS = re.compile(r"\s*(?:\d+(?:~\d+)?|\$|\+\d+|~\d+)")
 _SIMPLE = re.compile(r"[=dDgGhHnNpPxzlF]|[qQlL]\s*\d*")
@@ -47,7 +55,7 @@ def _command(script: str, position: int) -> int | None:
     if letter == "s":
         return _substitution(script, at + 1)
     if letter == "y":
-        end = _delimited(script, at + 1, 2, pattern=False)
+        end = _end_of_delimited(script, at + 1, 2, pattern=False)
         return end if end is not None and _ends(script, end) else None
     for pattern, closes in ((_TEXT, False), (_LABEL, False), (_SIMPLE, True)):
         hit = pattern.match(script, at)
@@ -62,7 +70,7 @@ def _addresses(script: str, position: int) -> int | None:
         at = _blank(script, at)
         if at < len(script) and script[at] in "/\\":
             start = at + 1 if script[at] == "\\" else at
-            end = _delimited(script, start, 1)
+            end = _end_of_delimited(script, start, 1)
             if end is None:
                 return None
             while end < len(script) and script[end] in "IM":
@@ -82,7 +90,7 @@ def _addresses(script: str, position: int) -> int | None:
 
 
 def _substitution(script: str, at: int) -> int | None:
-    end = _delimited(script, at, 2)
+    end = _end_of_delimited(script, at, 2)
     if end is None:
         return None
     hit = _SUBSTITUTION_FLAGS.match(script, end)
@@ -90,7 +98,7 @@ def _substitution(script: str, at: int) -> int | None:
     return after if _ends(script, after) else None
 
 
-def _delimited(script: str, at: int, parts: int, *, pattern: bool = True) -> int | None:
+def _end_of_delimited(script: str, at: int, parts: int, *, pattern: bool = True) -> int | None:
     """Return the position after `parts` texts that the character at `at` delimits.
 
     A delimiter or a backslash inside a bracket expression reads differently from one `sed` to the next: `None`.
@@ -136,3 +144,56 @@ def _blank(script: str, at: int) -> int:
 def _end_of_line(script: str, position: int) -> int:
     end = script.find("\n", position)
     return len(script) if end < 0 else end
+
+
+_SED = options.flags(
+    "-nrEsuz -e: -l: --quiet --silent --expression: --regexp-extended --separate --unbuffered --null-data --posix "
+    "--sandbox --debug --line-length: @filter"
+)
+
+
+def _judge_sed(words: Sequence[Word]) -> Verdict:
+    parsed = options.parse(words, _SED)
+    if parsed.unknown:
+        return Verdict(f"`sed {parsed.unknown[0].text}` is not known to only read")
+    scripts = parsed.values("-e", "--expression")
+    files = parsed.operands if scripts else parsed.operands[1:]
+    given = scripts or parsed.operands[:1]
+    if opaque := next((script for script in given if not script.literal), None):
+        return Verdict(f"the script of `sed` is not literal: {opaque.text}", unreadable=True)
+    # Each `-e` is a line of one script: `-e '/a/{' -e p -e '}'`.
+    if not parsed.has("--sandbox") and not reads_only("\n".join(script.text for script in given)):
+        return Verdict("the script of `sed` is not known to only read")
+    return judge_files("sed", files)
+
+
+def _sed_touches(words: Sequence[Word]) -> Iterator[Touch]:
+    parsed = loosely(words, "-nrEsuzi? -e: -f:r -l: --expression: --file:r --in-place? --quiet --silent --line-length:")
+    files = parsed.operands if parsed.has("-e", "--expression", "-f", "--file") else parsed.operands[1:]
+    for word in [*parsed.read, *files]:
+        yield Touch("read", word)
+        if parsed.has("-i", "--in-place"):
+            yield Touch("write", word)
+    scripts = parsed.values("-e", "--expression") or parsed.operands[:1]
+    for script in scripts:
+        for hit in re.finditer(r"(?:^|[;{\n/$\d!gpI\s])w\s+([^\n;}]+)", script.text):
+            yield Touch("write", Word(hit[1].strip(), script.kind))
+        for hit in re.finditer(r"(?:^|[;{\n/$\d])[rR]\s+([^\n;}]+)", script.text):
+            yield Touch("read", Word(hit[1].strip(), script.kind))
+
+
+def _sed_starts(words: Sequence[Word]) -> Iterator[Started]:
+    """Yield what the command `e` of a script runs."""
+    for word in words:
+        if word.literal and not reads_only(word.text):
+            for hit in re.finditer(r"(?:^|[\s;{}\d$/!,])e[ \t]+([^\n]+)", word.text):
+                yield Started(script=Word(hit[1]))
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program("sed", kind="read", version="--version --help", check=by_words(_judge_sed), touches=_sed_touches,
+            starts=_sed_starts, run_by_others=True, runs=("sed 5q f", "sed '/^#/d' f"),
+            asks=("sed -i.bak '1d' data.csv",)),
+    Program("gsed", kind="read", check=by_words(_judge_sed), touches=_sed_touches, starts=_sed_starts,
+            runs=("gsed -n 1,5p a.txt",), asks=("gsed -i p README.md",)),
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""Programs, a record each: what is known of a shell program stands in one place, with examples that a test judges.
+
+To add one, write a `Program(...)` into the file of its family: with which options it only reads (an option that is not
+there makes a call no read, so leave out what writes, deletes, runs a program, opens a connection or takes file names
+from a file), an example that runs unasked and one that asks. Nothing else needs to change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from surehand.shell.programs import (
+    archives,
+    awk,
+    binary,
+    builtins,
+    changes,
+    directories,
+    find,
+    git,
+    languages,
+    network,
+    packages,
+    search,
+    sed,
+    system,
+    text,
+    wrappers,
+)
+from surehand.shell.programs.record import Program
+from surehand.shell.wrappers import Wrapper
+
+FAMILIES = (
+    builtins, text, search, find, sed, awk, git, directories, changes, archives, binary, system, network, languages,
+    packages, wrappers,
+)  # fmt: skip
+PROGRAMS: dict[str, Program] = {
+    name: program for family in FAMILIES for program in family.PROGRAMS for name in (program.name, *program.aliases)
+}
+UNKNOWN = Program("")
+"""What is known of a program that nobody described."""
+
+_LOADER = re.compile(r"ld-linux.*\.so\.\d+|ld-musl-.*\.so\.\d+|ld\.so(\.\d+)?|ld-\d.*\.so")
+_LOADER_OPTIONS = "--library-path: --preload: --inhibit-cache --argv0: --inhibit-rpath: --audit:"
+
+
+def program_of(name: str) -> Program:
+    """Return what is known of the program with this name."""
+    return PROGRAMS.get(name, UNKNOWN)
+
+
+def wrapper_of(name: str) -> Wrapper | None:
+    """Return how the named program wraps a command, `None` for one that does not."""
+    program = PROGRAMS.get(name)
+    if program is not None:
+        return program.wraps
+    loads = name.startswith("ld") and _LOADER.fullmatch(name)
+    return Wrapper(_LOADER_OPTIONS, alters="runs through the loader") if loads else None
+
+
+def quiet_variables(commands: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Return variables that keep these commands, each given as its words, from writing caches and from fetching."""
+    found: dict[str, str] = {}
+    for words in commands:
+        quiet = program_of(words[0]).quiet if words else None
+        for first in (*words[1:2], "") if quiet else ():
+            found |= (quiet or {}).get(first, {})
+    return found
+
+
+def exit_1_means_no(words: Sequence[str]) -> bool:
+    """Tell whether the exit code 1 of a command, given as its words, is an answer and no failure."""
+    means = program_of(words[0].rpartition("/")[2]).exit_1_means_no if words else False
+    return means if isinstance(means, bool) else not set(means).isdisjoint(words[1:])

@@ -1,0 +1,160 @@
+"""Developers' tools: languages, compilers, formatters and debuggers, by forms that are known to change nothing.
+
+Many of them obey files of the folder they run in (`obeys_folder`): each call states that it reads its folder, and
+`policy/projects.py` looks there for settings that make the tool run, print or write something else. Forms that load
+code of the project whatever its settings say (`pytest --version`, `mvn -v`, `uv pip list`), or connect somewhere
+(`npm view`, `docker ps`), are left out on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from surehand.shell.programs.record import Form, Program
+from surehand.shell.starts import Started, runner, scripts
+from surehand.shell.word import Word
+
+_PACKAGE = r"(?!.*\.\./)(?:\./)?(?:[A-Za-z_][\w./-]*|\.{3})|\./?"  # of Go: inside the module, at no version
+_GO_LIST = "-json? -m -f: -deps -e -find -test -tags: @text"
+_RUFF = (
+    "-v -q -s -n -e --verbose --quiet --silent --no-cache --preview --no-preview --target-version: --exclude: "
+    "--respect-gitignore --no-respect-gitignore --force-exclude --no-force-exclude --stdin-filename: --isolated --diff "
+)
+_RUFF_CHECK = _RUFF + (
+    "--no-fix --select: --ignore: --extend-select: --extend-exclude: --per-file-ignores: --output-format: --statistics "
+    "--exit-zero --exit-non-zero-on-fix --show-files --show-settings --unsafe-fixes --no-unsafe-fixes --ignore-noqa "
+    "--extend-per-file-ignores: --fixable: --unfixable: --dummy-variable-rgx: --no-show-fixes --show-fixes @walk"
+)
+_BLACK = (
+    "--check --diff -q -v -l: -t: -S -C -x --quiet --verbose --line-length: --target-version: --color --no-color "
+    "--fast --safe --preview --pyi --ipynb --skip-string-normalization --skip-magic-trailing-comma --include: "
+    "--exclude: --extend-exclude: --force-exclude: --workers: -W: @walk_operands"
+)
+_PKG_CONFIG = (
+    "--list-all --modversion --cflags --libs --exists --print-errors --short-errors --variable: --atleast-version: "
+    "--max-version: --exact-version: --static --print-variables --print-requires --print-provides --libs-only-l "
+    "--libs-only-L --cflags-only-I --cflags-only-other @text"
+)
+_JAVAP = "-c -p -s -v -l -private -public -protected -package -constants -verbose -sysinfo -cp:r -classpath:r @text"
+_SHFMT = "-l -d -s -p -i: -ln: -bn -ci -sr -kp -fn -f -mn -language-dialect: -indent: -list -diff -find -simplify @walk"
+_RUSTC_KINDS = (
+    "sysroot|cfg|target-list|target-cpus|target-features|crate-name|file-names|host-tuple|target-libdir|"
+    "calling-conventions|relocation-models|code-models|tls-models|native-static-libs"
+)
+
+_COMPILER = tuple(
+    Form(option)
+    for option in (
+        "-v", "-dumpversion", "-dumpfullversion", "-dumpmachine", "-print-search-dirs", "-print-sysroot",
+        "-print-multiarch", "-print-libgcc-file-name", "--print-search-dirs", "--print-sysroot",
+    )
+)  # fmt: skip
+_GO_OFFLINE = {"GOPROXY": "off", "GOTOOLCHAIN": "local"}
+_go_scripts = scripts("-exec", "-toolexec", "--exec")
+
+
+def _go_starts(words: Sequence[Word]) -> Iterator[Started]:
+    """Yield what `go` runs: programs named by options, and git for the version of what it lists."""
+    yield from _go_scripts(words)
+    if words and words[0].text in ("list", "doc"):
+        yield Started((Word("git"), Word("status"), Word("--porcelain")))
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program("python", aliases=("python3",), forms=(Form("-VV"),), version="--version --help -V", obeys_folder=True,
+            runs=("python -V", "python -VV"), asks=("python setup.py install",)),
+    Program("python2", version="--version --help -V", obeys_folder=True, runs=("python2 --version", "python2 -V"),
+            asks=("python2 a.py",)),
+    Program("ruff",
+            forms=( Form("check", _RUFF_CHECK, everything=True), Form("format", _RUFF + "--check --line-length: "
+            "--range: @walk", needs=("--check", "--diff"), everything=True), Form("rule", "--all --output-format: "
+            "@text", operand=r"[A-Z]+\d+"), Form("linter", "--output-format: @none"), Form("config",
+            "--output-format: @text", operand=r"[a-z][a-z.-]*"), Form("version", "--output-format: @none"), ),
+            version="--version --help -V", obeys_folder=True, quiet={"": {"RUFF_NO_CACHE": "true"}},
+            runs=("ruff check .", "ruff check -q"), asks=("ruff check -w",)),
+    Program("black", forms=(Form("", _BLACK, needs=("--check", "--diff"), everything=True),),
+            version="--version --help", obeys_folder=True, quiet={"": {"PYTHONDONTWRITEBYTECODE": "1"}},
+            runs=("black --check .", "black --diff src"), asks=("black -c 'x'",)),
+    Program("mypy", version="--version --help -V", obeys_folder=True, runs=("mypy --version", "mypy -V"),
+            asks=("mypy .",)),
+    Program("node", exact=("-v",), version="--version --help", obeys_folder=True, runs=("node -v", "node --version"),
+            asks=("node -e 'console.log(1)'",)),
+    Program("npx", version="--version --help", obeys_folder=True, starts=runner(), builds=True,
+            runs=("npx --version",), asks=("npx create-react-app x",)),
+    Program("tsc", version="--version --help", obeys_folder=True, builds=True, runs=("tsc --version",),
+            asks=("tsc -p .",)),
+    Program("go",
+            forms=( Form("env", "-json @text", operand="[A-Z0-9_]+", whole=True), Form("list", _GO_LIST,
+            operand=_PACKAGE, whole=True, everything=True), Form("doc", "-all -c -cmd -short -src -u @text",
+            operand=r"(?!/|.*\.\.)[\w./-]+", whole=True, everything=True), Form("help", "@text", operand=r"[\w-]+"),
+            ), exact=("version", "help", "env"), version="--version --help", obeys_folder=True,
+            quiet={"list": _GO_OFFLINE, "doc": _GO_OFFLINE}, starts=_go_starts, builds=True,
+            runs=("go doc fmt", "go list -m"), asks=("go run main.go",)),
+    Program("gofmt", forms=(Form("", "-l -d -e -s -r: @read", needs=("--l", "--d"), whole=True, everything=True),),
+            obeys_folder=True, runs=("gofmt -d .", "gofmt -l ."), asks=("gofmt -w .",)),
+    Program("rustc",
+            forms=( Form("--print", "@text", operand=_RUSTC_KINDS),
+            *(Form(f"--print={kind}") for kind in _RUSTC_KINDS.split("|")), Form("--explain", "@text",
+            operand=r"E?\d{1,4}"), ), exact=("-vV", "--version --verbose"), version="--version --help -V",
+            obeys_folder=True, builds=True, runs=("rustc --print cfg", "rustc --explain E0308"),
+            asks=("rustc main.rs",)),
+    Program("rustup", version="--version --help -V", obeys_folder=True, runs=("rustup --version", "rustup -V"),
+            asks=("rustup default x",)),
+    Program("rustfmt",
+            forms=( Form("", "--check -l -q -v --files-with-diff --edition: --style-edition: --color: --quiet "
+            "--verbose @read", needs=("--check",), everything=True), ), version="--version --help",
+            obeys_folder=True, runs=("rustfmt --check src/main.rs", "rustfmt --version"),
+            asks=("rustfmt --backup x.rs",)),
+    Program("cargo",
+            forms=( Form("metadata", "--no-deps --format-version: --offline --locked --frozen -q --quiet --color: "
+            "@none", needs=("--no-deps",), everything=True), Form("locate-project", "--workspace --message-format: "
+            "-q --quiet --color: --offline @none"), Form("read-manifest", "--offline --frozen --locked -q @none"),
+            Form("verify-project", "--offline --frozen --locked -q @none"), Form("pkgid", "--offline --frozen "
+            "--locked -q @none"), ), exact=("version", "help", "--list"), version="--version --help -V",
+            obeys_folder=True, quiet={"": {"CARGO_NET_OFFLINE": "true"}}, builds=True,
+            runs=("cargo metadata --no-deps", "cargo locate-project --workspace"), asks=("cargo add x",)),
+    Program("gcc", aliases=("g++", "cc", "c++", "clang", "clang++"), forms=_COMPILER, version="--version --help",
+            builds=True, runs=("gcc -v", "gcc --version"), asks=("gcc -E x.c",)),
+    Program("pkg-config", aliases=("pkgconf",), forms=(Form("", _PKG_CONFIG, operand=r"[\w.+-]+|[<>=!]+"),),
+            runs=("pkg-config --exists zlib", "pkg-config --modversion openssl"),
+            asks=("pkg-config --cflags ./x.pc",)),
+    Program("java", version="--version --help -version", obeys_folder=True, runs=("java -version", "java --version"),
+            asks=("java -jar x.jar",)),
+    Program("javac", version="--version --help -version", obeys_folder=True, builds=True,
+            runs=("javac -version", "javac --version"), asks=("javac X.java",)),
+    Program("javap", forms=(Form("", _JAVAP, operand=r"[\w.$/-]+", whole=True, everything=True),),
+            runs=("javap -c Foo", "javap -c Foo.class"), asks=("javap -XDx Foo",)),
+    Program("jps", forms=(Form("", "-lmvVq @none"),), runs=("jps", "jps -v -l"), asks=("jps -J-x",)),
+    Program("jcmd", forms=(Form("-l"),), runs=("jcmd -l",), asks=("jcmd 1 VM.version",)),
+    Program("dotnet", forms=(Form("--list-sdks"), Form("--list-runtimes")), builds=True,
+            runs=("dotnet --list-sdks", "dotnet --list-runtimes"), asks=("dotnet build",)),
+    Program("php", forms=(Form("-m"), Form("--ini"), Form("-l", "@one", operand=r"[\w./+-]+")), exact=("-v",),
+            version="--version --help", obeys_folder=True, runs=("php -l index.php", "php -m"),
+            asks=("php artisan migrate",)),
+    Program("zig", forms=(Form("version"), Form("env")), runs=("zig version",), asks=("zig build",)),
+    Program("perl", exact=("-v",), version="--version --help -V -version", obeys_folder=True,
+            runs=("perl -V", "perl -v"), asks=("perl -i -pe 's/a/b/' README.md",)),
+    Program("ruby", exact=("-v",), version="--version --help", obeys_folder=True, runs=("ruby -v", "ruby --version"),
+            asks=("ruby -e 1",)),
+    Program("lua", exact=("-v",), version="--version --help", obeys_folder=True, runs=("lua -v", "lua --version"),
+            asks=("lua -e 1",)),
+    Program("swift", exact=("-v",), version="--version --help -version", builds=True, runs=("swift --version",),
+            asks=("swift x.swift",)),
+    Program("shfmt",
+            forms=(Form("", _SHFMT, needs=("--l", "--d", "--list", "--diff", "--find", "--f"), whole=True),),
+            version="--version --help", runs=("shfmt -l .", "shfmt -d a.sh"), asks=("shfmt -w a.sh",)),
+    Program("openssl", forms=(Form("version", "-a -v -b -o -f -p -d -e -m -r -c @none", whole=True),),
+            exact=("version",), version="--version --help -version", runs=("openssl version -a", "openssl version"),
+            asks=("openssl rand -hex 16",)),
+    Program("gdb", aliases=("lldb",), version="--version --help", starts=runner("--args", "--"),
+            runs=("gdb --version", "lldb --version"), asks=("gdb -p 1",)),
+    Program("perf", starts=runner("stat", "record", "trace", "mem"), asks=("perf stat ls",)),
+    Program("valgrind", version="--version --help", starts=runner(), runs=("valgrind --version",),
+            asks=("valgrind ls",)),
+    Program("hyperfine", version="--version --help", starts=runner(), runs=("hyperfine --version",),
+            asks=("hyperfine a.txt",)),
+    Program("cross-env", starts=runner(), asks=("cross-env a.txt",)),
+    Program("dumb-init", starts=runner(), asks=("dumb-init a.txt",)),
+    Program("tini", starts=runner(), asks=("tini a.txt",)),
+    Program("xvfb", starts=runner(), asks=("xvfb a.txt",)),
+)  # fmt: skip

@@ -1,0 +1,156 @@
+"""Programs that tell of the system: machine, users, processes, services, environment."""
+
+from __future__ import annotations
+
+import re
+
+from surehand.shell import options
+from surehand.shell.programs.record import Call, Form, Program, refusing
+from surehand.shell.verdict import Verdict
+from surehand.shell.word import Word
+
+
+def _judge_ps(call: Call) -> Verdict:
+    """Judge `ps`, whose `e` without a dash shows the environment of every process."""
+    parsed = options.parse(call.words, options.flags(call.program.reads))
+    before = ""
+    for word in parsed.operands:
+        value = re.fullmatch(r"[A-Za-z]*[oOpqtUkN]", before) is not None
+        if not word.literal or (not value and "e" in word.text.lower()):
+            return Verdict("`ps e` shows the environment of processes", unreadable=not word.literal)
+        before = "" if value else word.text
+    if any("env" in word.text.lower() for word in call.words):
+        return Verdict("`ps` may show the environment of processes")
+    # The number of a process that is not certain (`ps -p $$`) is one word, and never an option.
+    certain = [Word("0") if word.kind == "opaque" and not word.many else word for word in call.words]
+    return call.judge_options(certain)
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def _judge_printenv(call: Call) -> Verdict:
+    named = [word for word in call.words if not (word.literal and word.text.startswith("-"))]
+    if not named:
+        return Verdict("prints the whole environment")
+    if not all(word.literal and _IDENTIFIER.fullmatch(word.text) for word in named):
+        return Verdict("prints a variable whose name is not literal", unreadable=True)
+    return call.judge_options()
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program("date", kind="read",
+            reads="-uRI? -d: -r:r -u -R --date: --utc --universal --rfc-email --rfc-3339: --iso-8601? --reference:r "
+            "--debug @date", runs=("date -d @0", "date -u +%FT%TZ"), asks=("date -s now",)),
+    Program("cal", reads="-1 -3 -j -m -s -y -w -n: @text", runs=("cal 2024", "cal"), asks=("cal --output=out a.txt",)),
+    Program("uname", kind="list",
+            reads="-asnrvmpio --all --kernel-name --nodename --kernel-release --kernel-version --machine "
+            "--processor --hardware-platform --operating-system * @none", runs=("uname -a", "uname -m"),
+            asks=("uname a.txt",)),
+    Program("arch", kind="list", reads="* @none", runs=("arch", "arch --version"), asks=("arch a.txt",)),
+    Program("nproc", kind="list", reads="--all --ignore: @none", runs=("nproc", "nproc --version"),
+            asks=("nproc a.txt",)),
+    Program("whoami", kind="list", reads="* @none", runs=("whoami", "whoami --version"), asks=("whoami a.txt",)),
+    Program("logname", reads="* @none", runs=("logname", "logname --version"), asks=("logname a.txt",)),
+    Program("id", kind="list", reads="-aGgnruzZ --group --groups --name --real --user --zero --context * @text",
+            runs=("id -u", "id -Gn"), asks=("id --output=out a.txt",)),
+    Program("groups", kind="list", reads="* @text", runs=("groups root", "groups"),
+            asks=("groups --output=out a.txt",)),
+    Program("users", kind="list", reads="* @none", runs=("users", "users --version"), asks=("users a.txt",)),
+    Program("who", kind="list", reads="-abdHlmpqrstTu --all --heading * @read", runs=("who -b", "who"),
+            asks=("who --lookup",)),
+    Program("w", kind="list", reads="-hfsio @text", runs=("w",), asks=("w --output=out a.txt",)),
+    Program("last", forms=(Form("", "-awxFiRd -n: -# @none"),), runs=("last -5", "last"), asks=("last -f x",)),
+    Program("hostname", kind="list",
+            reads="-fsdiIAy --fqdn --long --short --domain --ip-address --all-ip-addresses --all-fqdns @none",
+            runs=("hostname -I", "hostname -f"), asks=("hostname -F f",)),
+    Program("hostid", reads="@none", runs=("hostid", "hostid --version"), asks=("hostid a.txt",)),
+    Program("hostnamectl",
+            forms=(Form("", "--static --pretty --transient --json: @none"), Form("status", "--json: @none")),
+            runs=("hostnamectl",), asks=("hostnamectl hostname x",)),
+    Program("tty", reads="-s --silent --quiet @none", runs=("tty", "tty --version"), asks=("tty a.txt",)),
+    Program("stty", forms=(Form("-a"), Form("size"), Form("speed")), runs=("stty -a", "stty size"),
+            asks=("stty raw",)),
+    Program("tput", reads="@text",
+            check=refusing(r"\A(?:init|reset)\Z", "`tput` runs the program that sets a terminal up"),
+            runs=("tput cols",), asks=("tput -S",)),
+    Program("uptime", kind="list", reads="-ps --pretty --since @none", runs=("uptime -p", "uptime"),
+            asks=("uptime a.txt",)),
+    Program("free", kind="list",
+            reads="-bkmghltw -s: -c: --bytes --kibi --mebi --gibi --human --si --lohi --total --wide @none",
+            runs=("free -g", "free -h"), asks=("free a.txt",)),
+    Program("ps", kind="list",
+            reads="-AadefFHjlLmMNrTuvwxXyZcgsS1 -C: -G: -g: -o: -O: -p: -s: -t: -u: -U: --pid: --ppid: --sort: "
+            "--format: --forest --no-headers --headers --cols: --columns: --width: --user: --group: --sid: --tty: "
+            "--deselect @text", check=_judge_ps, runs=("ps -p 1", "ps -u root"), asks=("ps 'e f'",)),
+    Program("pgrep", kind="list",
+            reads="-acfilLnovwx -d: -g: -G: -P: -s: -t: -u: -U: --list-name --list-full --count --full --exact "
+            "--newest --oldest --parent: --euid: @text", exit_1_means_no=True,
+            runs=("pgrep -a node", "pgrep -f node"), asks=("pgrep --output=out a.txt",)),
+    Program("pidof", kind="list", reads="-sqcx -o: @text", exit_1_means_no=True, runs=("pidof bash",),
+            asks=("pidof --output=out a.txt",)),
+    Program("pstree", kind="list", reads="-aAcghHlnNpsStTuUZ @text", runs=("pstree -p", "pstree"),
+            asks=("pstree --output=out a.txt",)),
+    Program("kill", version="--version --help -V", run_by_others=True, runs=("kill --version", "kill -V"),
+            asks=("kill 123",)),
+    Program("killall", aliases=("pkill",), run_by_others=True, asks=("killall x",)),
+    Program("vmstat", reads="-adDfmnstwS: @text", runs=("vmstat 1 1", "vmstat"), asks=("vmstat --output=out a.txt",)),
+    Program("iostat", forms=(Form("", "-cdhkmNtxyz @text", operand=r"\d{1,3}"),), runs=("iostat",),
+            asks=("iostat a.txt",)),
+    Program("mpstat", forms=(Form("", "-A -P: -u @text", operand=r"\d{1,3}"),), runs=("mpstat",),
+            asks=("mpstat a.txt",)),
+    Program("top", reads="-bHiSc -n: -d: -p: -o: -u: -w? -# @none", runs=("top -bn1", "top"), asks=("top -b -n1 -x",)),
+    Program("lscpu", kind="list", reads="-abceJpxy -e? -p? --all --extended? --json --parse? @none",
+            runs=("lscpu", "lscpu --version"), asks=("lscpu a.txt",)),
+    Program("lsmod", reads="@none", runs=("lsmod", "lsmod --version"), asks=("lsmod a.txt",)),
+    Program("lspci", forms=(Form("", "-nvkmtDx @none"),), runs=("lspci -nn", "lspci"), asks=("lspci -A x",)),
+    Program("lsusb", forms=(Form("", "-tv -d: -s: @none"),), runs=("lsusb",), asks=("lsusb -D x",)),
+    Program("lshw", forms=(Form("-short"),), runs=("lshw -short",), asks=("lshw a.txt",)),
+    Program("lsblk", kind="list",
+            reads="-abdDfJilmnOPpSstTz -o: -e: -I: -x: --all --bytes --fs --json --list --output: --paths "
+            "--topology @text", runs=("lsblk -f", "lsblk"), asks=("lsblk --sysroot x",)),
+    Program("lsof", kind="list", reads="-ablnPRtUVw -p: -i? -s? -c: -u: -d: @read",
+            check=refusing(r"@.*[A-Za-z]", "`{name}` looks a host up"), runs=("lsof -p 1", "lsof -i :3000"),
+            asks=("lsof -i @evil.test",)),
+    Program("findmnt", reads="-aAlrJnuD -t: -o: --json --list --raw @text", runs=("findmnt /", "findmnt"),
+            asks=("findmnt --output=out a.txt",)),
+    Program("nvidia-smi",
+            forms=(Form(""), Form("-L"), Form("-q"), Form("", "--query-gpu: --format: --query-compute-apps: @none",
+            needs=("--query-gpu", "--query-compute-apps"))), runs=("nvidia-smi -L",), asks=("nvidia-smi -f x",)),
+    Program("sysctl", forms=(Form("", "-n -e -N -b --values --names --ignore @text", operand=r"[a-z][\w./-]*"),),
+            runs=("sysctl kernel.hostname",), asks=("sysctl -f x",)),
+    Program("dmesg", forms=(Form("", "-HTtxkuP -l: -f: --human --ctime --level: @none"),), runs=("dmesg",),
+            asks=("dmesg -n 1",)),
+    Program("journalctl",
+            reads="-aefrxq -n: -u: -p: -S: -U: -g: -o: -b? -k --no-pager --since: --until: --unit: --lines: "
+            "--priority: --output: --grep: --reverse --boot? --dmesg --list-boots --disk-usage --user --system "
+            "@none", runs=("journalctl -n 20", "journalctl -n 20 --no-pager"), asks=("journalctl -D /x",)),
+    Program("systemctl",
+            forms=(*(Form(words, "--no-pager -q --quiet @text") for words in ("status", "is-active", "is-enabled",
+            "is-failed", "cat")), *(Form(words, "--no-pager --all --type: --state: --failed -a -t: "
+            "@text") for words in ("list-units", "list-unit-files", "list-timers")), Form("show", "-p: --property: "
+            "--no-pager @text"), Form("--failed", "--no-pager --all -a @none")), version="--version --help",
+            runs=("systemctl status nginx", "systemctl is-active ssh"), asks=("systemctl restart nginx",)),
+    Program("timedatectl",
+            forms=(Form(""), Form("status"), Form("show", "-p: --property: --value -a --all @none"),
+            Form("list-timezones", "--no-pager @none")), runs=("timedatectl status",),
+            asks=("timedatectl set-time x",)),
+    Program("localectl", forms=(Form(""), Form("status"), Form("list-locales", "--no-pager @none")),
+            runs=("localectl",), asks=("localectl set-locale x",)),
+    Program("getconf", reads="-a @text", runs=("getconf ARG_MAX", "getconf LONG_BIT"), asks=("getconf -v ../x y",)),
+    Program("getent",
+            forms=tuple(Form(database, "@text") for database in ("passwd", "group", "services", "protocols")),
+            runs=("getent passwd root", "getent group"), asks=("getent hosts evil.test",)),
+    Program("locale", reads="-a -m -c -k --all-locales --charmaps @text", runs=("locale",),
+            asks=("locale --output=out a.txt",)),
+    Program("printenv", kind="read", reads="-0 --null * @text", check=_judge_printenv, heeds_variables=False,
+            runs=("printenv HOME USER", "printenv HOME"), asks=("printenv -0",)),
+    Program("lsb_release",
+            forms=(Form("", "-aidrcsv --all --id --description --release --codename --short --version @none"),),
+            runs=("lsb_release -a", "lsb_release -ds"), asks=("lsb_release x",)),
+    Program("sw_vers", forms=(Form(""), Form("-productVersion"), Form("--productVersion"), Form("-buildVersion")),
+            runs=("sw_vers", "sw_vers -productVersion"), asks=("sw_vers a.txt",)),
+    Program("xcode-select", forms=(Form("-p"), Form("--print-path")), runs=("xcode-select -p",),
+            asks=("xcode-select a.txt",)),
+    Program("at", aliases=("batch",), runs_input=True, asks=("at now",)),
+)  # fmt: skip

@@ -1,0 +1,179 @@
+"""Programs that print text: filters, comparisons, pagers, and those that query JSON and YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from surehand.shell.options import names
+from surehand.shell.programs.record import Call, Form, Program, always, own_options, refusing, without
+from surehand.shell.starts import scripts
+from surehand.shell.touches import Touch, loosely, writes_second_operand
+from surehand.shell.verdict import Verdict
+from surehand.shell.word import Word
+
+_pager_options = own_options(r"-[A-WYZa-wyz~]*(?:x?\d+(?:,\d+)*|x)?|-p[^$]*")
+
+
+def _judge_pager(call: Call) -> Verdict:
+    """Judge a program that runs a command given as `+!command`, or typed after a pattern's end."""
+    if any(word.text.startswith("+") or not word.text.isprintable() for word in call.words):
+        return Verdict(f"`{call.name} +command` runs a command")
+    if any(re.match(r"-[A-Za-z~]*[px][A-Za-z]*", word.text) and "$" in word.text for word in call.words):
+        return Verdict(f"`{call.name}` takes what follows a dollar sign for further options")
+    return _pager_options(call)
+
+
+# Filters that read files which are not among the words (`import "x" as $x;`) or print the environment. A field may
+# have any name: `.include` and `.env` are data.
+_JQ_READS_MORE = r"""(?<![.$\w"])(?:include|import|env|modulemeta|ENV)\b|\$ENV\b"""
+_YQ_READS_MORE = re.compile(r"\b(?:load\w*|env|strenv|eval|system)\s*\(|\benvsubst\b|" + _JQ_READS_MORE)
+_YQ_SUBCOMMANDS = names("e ea eval eval-all")
+
+
+def _judge_yq(call: Call) -> Verdict:
+    """Judge both programs of this name: one takes filters of `jq`, the other has expressions of its own."""
+    words = call.words
+    given = words[1:] if words and words[0].literal and words[0].text in _YQ_SUBCOMMANDS else words
+    if any(_YQ_READS_MORE.search(word.text) for word in given):
+        return Verdict("the expression of `yq` may read other files")
+    return call.judge_options(given)
+
+
+def _sort_touches(words: Sequence[Word]) -> Iterator[Touch]:
+    parsed = loosely(
+        words, "-bdfghiMnRrVcCmsuz -k: -t: -S: -T: -o: --key: --field-separator: --output: --files0-from:r"
+    )
+    for word in [*parsed.operands, *parsed.read]:
+        yield Touch("read", word)
+    for word in parsed.values("-o", "--output"):
+        yield Touch("write", word)
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program("cat", kind="read",
+            reads="-AbeEnstTuv --show-all --number-nonblank --show-ends --number --squeeze-blank --show-tabs "
+            "--show-nonprinting * @read", runs=("cat -n a.txt", "cat a.txt b.txt"), asks=("cat /etc/passwd",)),
+    Program("tac", kind="read", reads="-b -r -s: --before --regex --separator: * @read", runs=("tac f", "tac a.txt"),
+            asks=("tac --output=out a.txt",)),
+    Program("rev", kind="read", reads="-0 --zero * @read", runs=("rev f", "rev a.txt"),
+            asks=("rev --output=out a.txt",)),
+    Program("nl", kind="read",
+            reads="-b: -d: -f: -h: -i: -l: -n: -p -s: -v: -w: --body-numbering: --starting-line-number: "
+            "--number-width: * @read", runs=("nl -ba a.txt", "nl -ba src/app.py"), asks=("nl --output=out a.txt",)),
+    Program("head", kind="read",
+            reads="-qvz -n: -c: -# --lines: --bytes: --quiet --silent --verbose --zero-terminated * @read",
+            keeps_lines=without("-c", "--bytes"), runs=("head -n1 *.md", "head -1 data.csv"),
+            asks=("head --output=out a.txt",)),
+    Program("tail", kind="read",
+            reads="-qvzfFr -n: -c: -s: -# --lines: --bytes: --follow? --retry --quiet --silent --verbose "
+            "--zero-terminated --sleep-interval: --pid: * @read", keeps_lines=without("-c", "--bytes"),
+            runs=("tail -5 a.txt", "tail -1 app.log"), asks=("tail --output=out a.txt",)),
+    Program("wc", kind="read", reads="-clmwL --bytes --chars --lines --words --max-line-length --total: * @read",
+            runs=("wc -c f", "wc -l *.py"), asks=("wc --files0-from=list",)),
+    Program("sort", kind="read",
+            reads="-bdfghiMnRrVcCmsuz -k: -t: -S: --ignore-leading-blanks --dictionary-order --ignore-case "
+            "--general-numeric-sort --human-numeric-sort --ignore-nonprinting --month-sort --numeric-sort "
+            "--random-sort --reverse --version-sort --sort: --check? --merge --key: --field-separator: --stable "
+            "--unique --zero-terminated --buffer-size: --parallel: --batch-size: --debug @read",
+            touches=_sort_touches, starts=scripts("--compress-program"), keeps_lines=always,
+            runs=("sort -n f", "sort -u f"), asks=("sort -u data.csv -o data.csv",)),
+    Program("uniq", kind="read",
+            reads="-cdDiuz -f: -s: -w: -# --count --repeated --all-repeated? --group? --ignore-case --unique "
+            "--skip-fields: --skip-chars: --check-chars: --zero-terminated @one",
+            touches=writes_second_operand("-cdDiuz -f: -s: -w: --skip-fields: --skip-chars: --check-chars:"),
+            keeps_lines=without("-c", "--count"), runs=("uniq -c a.txt", "uniq -c data.csv"), asks=("uniq - out",)),
+    Program("cut", kind="read",
+            reads="-b: -c: -d: -f: -nsz --bytes: --characters: --delimiter: --fields: --only-delimited --complement "
+            "--output-delimiter: --zero-terminated * @read", runs=("cut -f2 f", "cut -c1-80 f"),
+            asks=("cut --output=out a.txt",)),
+    Program("tr", kind="read", reads="-cCdst --complement --delete --squeeze-repeats --truncate-set1 * @text",
+            runs=("tr a-z A-Z",), asks=("tr --output=out a.txt",)),
+    Program("paste", kind="read", reads="-d: -s -z --delimiters: --serial --zero-terminated * @read",
+            runs=("paste -sd, f", "paste -sd, a.txt"), asks=("paste --output=out a.txt",)),
+    Program("join", kind="read",
+            reads="-a: -e: -i -j: -o: -t: -v: -1: -2: -z --ignore-case --check-order --nocheck-order --header "
+            "--zero-terminated * @read", runs=("join a.txt b.txt", "join -t, a.txt b.txt"),
+            asks=("join --output=out a.txt",)),
+    Program("comm", kind="read",
+            reads="-123z --check-order --nocheck-order --output-delimiter: --total --zero-terminated * @read",
+            exit_1_means_no=True, runs=("comm a.txt b.txt", "comm -3 a.txt b.txt"), asks=("comm --output=out a.txt",)),
+    Program("fold", kind="read", reads="-bs -w: -# --bytes --spaces --width: * @read",
+            runs=("fold -w 80 f", "fold -w 80 a.txt"), asks=("fold --output=out a.txt",)),
+    Program("fmt", kind="read",
+            reads="-cstu -w: -g: -p: -# --crown-margin --tagged-paragraph --split-only --uniform-spacing --width: "
+            "--goal: --prefix: * @read", runs=("fmt README.md", "fmt -w 72 a.txt"), asks=("fmt --output=out a.txt",)),
+    Program("expand", kind="read", reads="-i -t: -# --initial --tabs: * @read",
+            runs=("expand -t4 src/app.py", "expand README.md"), asks=("expand --output=out a.txt",)),
+    Program("unexpand", kind="read", reads="-a -t: --all --first-only --tabs: * @read",
+            runs=("unexpand -a src/app.py", "unexpand a.txt"), asks=("unexpand --output=out a.txt",)),
+    Program("column", kind="read",
+            reads="-txJeL -s: -o: -c: -N: -H: -R: -T: -W: -O: -E: -d --table --separator: --output-separator: "
+            "--columns: --output-width: --table-columns: --table-hide: --table-right: --fillrows --json "
+            "--table-name: * @read", runs=("column -t f", "column -t data.csv"), asks=("column -n a",)),
+    Program("pr", kind="read", reads="-adFfmtTvr -h: -l: -o: -s? -w: -W: -n? -e? -i? -# @read",
+            runs=("pr -t README.md", "pr a.txt"), asks=("pr -x README.md",)),
+    Program("tsort", kind="read", reads="* @read", runs=("tsort names.txt", "tsort a.txt"),
+            asks=("tsort --output=out a.txt",)),
+    Program("shuf", kind="read",
+            reads="-erz -n: -i: --echo --head-count: --input-range: --repeat --zero-terminated @read",
+            runs=("shuf -n 1 f", "shuf -n 1 a.txt"), asks=("shuf --output=out f",)),
+    Program("iconv", kind="read", reads="-f: -t: -c -s -l --from-code: --to-code: --list --silent @read",
+            runs=("iconv -l", "iconv -f latin1 -t utf8 f"), asks=("iconv --output=out f",)),
+    Program("numfmt", kind="read",
+            reads="--from: --to: --from-unit: --to-unit: --padding: --round: --suffix: --format: --field: --header? "
+            "--delimiter: --grouping --invalid: -d: -z * @text",
+            runs=("numfmt --to=iec 1024", "numfmt --to=iec 123456"), asks=("numfmt --output=out a.txt",)),
+    Program("seq", kind="read", reads="-f: -s: -w --format: --separator: --equal-width -# * @text",
+            runs=("seq 1 10", "seq -s, 5"), asks=("seq --output=out a.txt",)),
+    Program("expr", kind="read", reads="* @anything", exit_1_means_no=True,
+            runs=("expr length abc", "expr length hello")),
+    Program("factor", kind="read", reads="* @anything", runs=("factor 12", "factor 42")),
+    Program("bc", kind="read", reads="-lqsw --mathlib --quiet --standard --warn @read", runs=("bc -l",),
+            asks=("bc -f x",)),
+    Program("yes", reads="* @anything", runs=("yes n",)),
+    Program("diff", kind="read",
+            reads="-qsraNiEbwBuyctednpTHW: -U: -C: -I: -F: -x: -X:r -S: -W: -D: --brief --report-identical-files "
+            "--recursive --text --new-file --unidirectional-new-file --ignore-case --ignore-tab-expansion "
+            "--ignore-space-change --ignore-all-space --ignore-blank-lines --ignore-matching-lines: "
+            "--ignore-trailing-space --unified? --context? --side-by-side --width: --suppress-common-lines "
+            "--left-column --show-c-function --show-function-line: --label: --exclude: --exclude-from:r "
+            "--strip-trailing-cr --minimal --speed-large-files --color? --palette: --normal --ed --rcs "
+            "--no-dereference --tabsize: --expand-tabs --starting-file: --line-format: @walk_operands",
+            follows=("-r", "--recursive"), exit_1_means_no=True, runs=("diff a.txt b.txt", "diff *.md README.md"),
+            asks=("diff -l a b",)),
+    Program("sdiff",
+            forms=(Form("", "-abBdEiHlstW -w: -I: --text --ignore-case --ignore-all-space --ignore-space-change "
+            "" "--ignore-blank-lines --left-column --suppress-common-lines --width: --minimal @read"),),
+            runs=("sdiff a.txt b.txt", "sdiff a.txt"), asks=("sdiff --output=x a b",)),
+    Program("cmp", kind="read",
+            reads="-bls -i: -n: --print-bytes --verbose --ignore-initial: --bytes: --quiet --silent * @read",
+            exit_1_means_no=True, runs=("cmp a.bin b.bin", "cmp a.txt b.txt"), asks=("cmp --output=out a.txt",)),
+    Program("diffstat", kind="read", reads="-p: -w: -n: -k -l -r: -s -t -u -C -c @read", runs=("diffstat a.patch",),
+            asks=("diffstat --output=out a.txt",)),
+    Program("less", kind="read",
+            reads="-eEFgiIJmMnNqQrRsSuUwWXx: -p: -# --quit-if-one-screen --RAW-CONTROL-CHARS --LINE-NUMBERS "
+            "--chop-long-lines --no-init --ignore-case @read", check=_judge_pager,
+            runs=("less -N README.md", "less -N src/app.py"), asks=("less -t tag",)),
+    Program("more", kind="read", reads="-dflpcsu -n: -# @read", check=_judge_pager, runs=("more f", "more a.txt"),
+            asks=("more +!x a",)),
+    Program("bat", kind="read",
+            reads="-Anpfu -l: -r: -H: --plain --number --show-all --style: --color: --paging: --line-range: "
+            "--language: --highlight-line: --decorations: --wrap: --theme: --tabs: --list-languages --list-themes "
+            "--file-name: @read", runs=("bat -n f", "bat -p README.md"), asks=("bat --pager=./x a",)),
+    Program("batcat", kind="read",
+            reads="-Anp -l: -r: --plain --number --style: --color: --paging: --line-range: @read",
+            runs=("batcat a.txt",), asks=("batcat --output=out a.txt",)),
+    Program("look", kind="search", reads="-adf -t: --alternative --alphanum --ignore-case --terminate: @filter",
+            runs=("look word",), asks=("look --output=out a.txt",)),
+    Program("jq", kind="read",
+            reads="-ncrRsaSCMejh -C --tab --indent: --null-input --raw-input --slurp --compact-output --raw-output "
+            "--join-output --ascii-output --sort-keys --color-output --monochrome-output --exit-status --arg:: "
+            "--argjson:: --args --jsonargs --seq --stream --stream-errors --unbuffered --raw-output0 @filter",
+            check=refusing(_JQ_READS_MORE, "the filter of `jq` may read other files"),
+            runs=("jq -n '1+1'", "jq . *.json"), asks=("jq -n env",)),
+    Program("yq", kind="read",
+            reads="-ncrRPCMejN -I: -o: -p: --null-input --raw-output --prettyPrint --colors --no-colors "
+            "--exit-status --indent: --output-format: --input-format: --no-doc --unwrapScalar? -y -Y @filter",
+            check=_judge_yq, runs=("yq . config.yml", "yq . config.yaml"), asks=("yq -ni '.a=1'",)),
+)  # fmt: skip
