@@ -184,8 +184,7 @@ class EditorAgent:
             raise RequestError.invalid_params({"details": str(problem)}) from None
         app.warnings += problems
         await app.__aenter__()
-        terminals = bool((self._offers.field_meta or {}).get("terminal_output"))
-        talk = Conversation(self._client, app, self._open_model, terminals=terminals)
+        talk = Conversation(self._client, app, self._open_model, self._offers)
         self._open[session_id] = talk
         await talk.open()
         return talk

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from acp import RequestError, schema
 from surehand.acp import convert
 from surehand.acp.approver import EditorApprover
+from surehand.acp.buffers import EditorBuffers
 from surehand.acp.updates import Updates
 from surehand.core.errors import ToolFailure
 from surehand.core.model import ModelError
@@ -45,11 +46,19 @@ class Conversation:
     """A session of the application, the loop of its model, and the client that looks on."""
 
     def __init__(
-        self, client: Client, app: Surehand, open_model: Callable[[Surehand], Model], *, terminals: bool
+        self,
+        client: Client,
+        app: Surehand,
+        open_model: Callable[[Surehand], Model],
+        offers: schema.ClientCapabilities,
     ) -> None:
         self.app = app
         self.id = app.session.name or app.session.id
+        terminals = bool((offers.field_meta or {}).get("terminal_output"))
         self.updates = Updates(client, app, self.id, terminals=terminals)
+        if (files := offers.fs) is not None and files.read_text_file:
+            # An editor that only writes is left alone: it would save over text that was never seen.
+            app.session.buffers = EditorBuffers(client, self.id, writes=bool(files.write_text_file))
         app.approver = EditorApprover(client, self.updates, self.id)
         self._open_model = open_model
         self._loop: Loop | None = None

@@ -19,7 +19,7 @@ import os
 import time
 from typing import Any, Final
 
-from surehand.core.frozen import frozen
+from surehand.core.frozen import changed, frozen
 
 SETTLED_NS: Final = 50_000_000
 """File times tick in steps of up to ten milliseconds: a status younger than this proves nothing."""
@@ -56,6 +56,10 @@ class Seen:
         settled = exact or time.time_ns() - status.st_ctime_ns > SETTLED_NS
         ctime_ns = status.st_ctime_ns if settled else 0
         return cls(digest, status.st_size, status.st_mtime_ns, whole, status.st_ino, ctime_ns, encoding)
+
+    def without_proof(self) -> Seen:
+        """Return it as seen elsewhere than on disk: no status of the file proves that it is still so."""
+        return changed(self, ctime_ns=0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data; `Seen(**data)` is the way back."""

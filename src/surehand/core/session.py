@@ -77,6 +77,18 @@ class Rewinder(Protocol):
         ...
 
 
+class Buffers(Protocol):
+    """Files as an editor has them open, text that is not saved included. Called in worker threads: it may block."""
+
+    def read(self, path: str, on_disk: bytes) -> bytes | None:
+        """Return what the editor would save of a file; None where that is what is on disk."""
+        ...
+
+    def show(self, path: str, text: str) -> None:
+        """Put a file's new text into its buffer. Saving it is the editor's, and may write other bytes."""
+        ...
+
+
 class Session:
     """One line of work: a directory, what was read, what was approved, what runs in the background.
 
@@ -116,6 +128,8 @@ class Session:
         """Who runs sub-agents for this session; set by whoever opens a conversation."""
         self.rewinder: Rewinder | None = None
         """Who brings this session back to an earlier turn; set by the application."""
+        self.buffers: Buffers | None = None
+        """The editor this session works in, where it shares what is not saved; sub-agents use that of `main`."""
         self.notices: list[str] = []
         """What happened beside the conversation (a background agent ended); told to the model with the next message."""
         self.tasks_before: dict[str, Mapping[str, Any]] = {}

@@ -7,19 +7,21 @@ import os
 import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from copy import copy
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from surehand.core.call import ToolResult, Undo
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.core.read_state import Seen
+from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
 from surehand.core.tool import Preview
-from surehand.files.atomic import create_file, replace_file
+from surehand.files.atomic import create_file, replace_file, temporary_name
 from surehand.files.diff import creation_diff, snippet, splice_diff, text_diff
 from surehand.files.locks import locked_now
 from surehand.files.openat2 import exact_times
+from surehand.files.opening import read_up_to
 from surehand.files.paths import ATTEMPTS, os_failure
 from surehand.files.text import Splice, line_at, spliced
 from surehand.history.contents import digest_parts
@@ -73,11 +75,16 @@ def written(attempt: Attempt, checks: tuple[Check, ...], tool: str) -> ToolResul
     try:
         with _lock_folder(attempt):
             run_checks(attempt, checks)  # says also what is missing
+            if attempt.on_disk is not None and _unchanged(attempt):  # what the editor has is what is to be written
+                attempt.data, attempt.digest, attempt.on_disk = attempt.on_disk, digest_of(attempt.on_disk), None
             if attempt.exists and _unchanged(attempt):
                 return _nothing_to_do(attempt)
             digest = _beside(attempt, lambda: digest_parts(attempt.parts))
             told = _beside(attempt, lambda: _told(attempt))
+            if attempt.on_disk is not None:
+                _save_for_editor(attempt, history, attempt.on_disk)
             change_id, status = _replaced(attempt, history, tool, digest)
+            status = _show_to_editor(attempt, status)
             seen = Seen.of(digest(), status, exact=exact_times(attempt.folder), encoding=attempt.named)
     except BaseException:
         _remove_made(attempt)
@@ -106,6 +113,41 @@ def _lock_folder(attempt: Attempt) -> Generator[None]:
                 return
         attempt.leave_folder()
     raise os_failure(FileNotFoundError(errno.ENOENT, "its folder is removed again and again"), attempt.path, "write to")
+
+
+def _save_for_editor(attempt: Attempt, history: History, on_disk: bytes) -> None:
+    """Save what an editor has not: a change of its own, so that taking back ours leaves the user's text there."""
+    saving = copy(attempt)
+    saving.data, saving.digest, saving.made = on_disk, digest_of(on_disk), []
+    saving.parts, saving.splices, saving.content = [attempt.data], [], None
+    _, attempt.status = _replaced(saving, history, "Editor", lambda: attempt.digest)
+    os.close(attempt.fd)
+    attempt.fd = _open_again(attempt)
+
+
+def _show_to_editor(attempt: Attempt, status: os.stat_result) -> os.stat_result:
+    """Put the new text into the editor's buffer; where it saves other bytes than ours, ours are put back."""
+    buffers = attempt.ctx.session.main.buffers
+    if buffers is None:
+        return status
+    whole = b"".join(attempt.parts)
+    try:
+        text = attempt.encoding.decode(whole)
+        text.encode()
+    except UnicodeError:
+        return status  # bytes that are no text: the editor finds the file changed on disk
+    buffers.show(attempt.real, text)
+    fd = _open_again(attempt)
+    try:
+        if read_up_to(fd, len(whole) + 1) == whole:
+            return os.fstat(fd)
+        return replace_file(attempt.folder, attempt.name, temporary_name(os.urandom(6).hex()), [whole], fd)
+    finally:
+        os.close(fd)
+
+
+def _open_again(attempt: Attempt) -> int:
+    return os.open(attempt.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=attempt.folder)
 
 
 def _let_go(attempt: Attempt) -> None:

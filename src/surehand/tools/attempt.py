@@ -87,6 +87,8 @@ class Attempt:
         """Why it is no file at all (a device, a FIFO); said where the layers come to its type."""
         self.data = b""
         self.digest = ""
+        self.on_disk: bytes | None = None
+        """What the file holds, where `data` is the text of an editor that has not saved it; else None."""
         self.encoding = UTF8
         self.splices: list[Splice] = []
         self.parts: list[bytes | memoryview] = []
@@ -220,12 +222,19 @@ class Attempt:
             raise os_failure(problem, self.path, "read") from None
         seen = self.ctx.session.read_state.get(self.real)
         known = seen is not None and seen.digest and seen.untouched(self.status)
+        buffers = self.ctx.session.main.buffers
+        unsaved = buffers.read(self.real, self.data) if buffers is not None else None
+        if unsaved is not None:
+            self.on_disk, self.data, self.digest = self.data, unsaved, digest_of(unsaved)
+            return
+        self.on_disk = None
         self.digest = seen.digest if seen is not None and known else digest_of(self.data)
 
     def seen(self) -> Seen:
         """Return what is known of the file as it was read."""
         assert self.status is not None
-        return Seen.of(self.digest, self.status, exact=exact_times(self.fd), encoding=self.named)
+        seen = Seen.of(self.digest, self.status, exact=exact_times(self.fd), encoding=self.named)
+        return seen if self.on_disk is None else seen.without_proof()
 
     def guess(self) -> Encoding | None:
         """Return the encoding of the file: the last edit's while nobody has read the file since, else what fits."""
@@ -258,6 +267,8 @@ class Attempt:
         self.ctx.session.keep(EXAMINED).pop(self.real, None)
 
     def _examined(self) -> Examined | None:
+        if self.ctx.session.main.buffers is not None:
+            return None  # the status of a file says nothing of a buffer
         kept = self.ctx.session.keep(EXAMINED).get(self.real)
         return kept if kept is not None and self.status is not None and kept.seen.untouched(self.status) else None
 

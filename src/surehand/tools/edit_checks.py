@@ -189,7 +189,8 @@ def unchanged_since_read(attempt: Attempt) -> Problem | None:
     seen = attempt.ctx.session.read_state.get(attempt.real)
     if not _has_content(attempt) or seen is None or attempt.status is None:
         return None
-    if seen.untouched(attempt.status) or seen.digest == attempt.digest:
+    untouched = attempt.on_disk is None and seen.untouched(attempt.status)
+    if untouched or seen.digest == attempt.digest:
         return None
     if attempt.merges and attempt.wishes and attempt.encoding.unit == 1:
         attempt.base = attempt.ctx.session.keep(SEEN).get(seen.digest)

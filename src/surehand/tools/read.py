@@ -23,7 +23,7 @@ from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
 from surehand.files.encodings import named_codec
-from surehand.files.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndexes
+from surehand.files.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndex, LineIndexes
 from surehand.files.opening import Source, digest_of_file, open_at_once, open_file, read_at_once, read_up_to
 from surehand.files.sniff import HEAD_BYTES, Found, sniff
 from surehand.files.text_pages import TextFile, TextPage
@@ -86,7 +86,10 @@ def run(args: ReadArgs, ctx: ToolContext) -> ToolResult:
     with open_file(path, ctx) as source:
         head = os.pread(source.fd, HEAD_BYTES, 0)
         found = sniff(head)
-        if not head:
+        unsaved = _unsaved(source, ctx) if found.kind == "text" or not head else None
+        if unsaved is not None and not path.lower().endswith(".ipynb"):
+            result = _lines(source, HeldBytes(unsaved), unsaved[:HEAD_BYTES], unsaved, args, ctx, saved=False)
+        elif not head:
             result = _empty(source, ctx)
         elif found.kind == "image":
             result = _image(source, ctx)
@@ -122,7 +125,7 @@ def _facts(source: Source, kind: str) -> dict[str, Any]:
 def at_once(args: ReadArgs, ctx: ToolContext) -> ToolResult | None:
     """Read the beginning of a plain text that lies in memory; None where there is anything to wait for, or to hash."""
     path = ctx.resolve(args.file_path)
-    source = open_at_once(path, ctx)
+    source = open_at_once(path, ctx) if ctx.session.main.buffers is None else None
     if source is None:
         return None
     with source:
@@ -146,16 +149,24 @@ def _text(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> Tool
 
 
 def _lines(
-    source: Source, bytes_: Bytes, head: bytes, held: bytes | None, args: ReadArgs, ctx: ToolContext
+    source: Source,
+    bytes_: Bytes,
+    head: bytes,
+    held: bytes | None,
+    args: ReadArgs,
+    ctx: ToolContext,
+    *,
+    saved: bool = True,
 ) -> ToolResult:
     named = _named(source, args, ctx)
-    file = TextFile(bytes_, head, ctx.session.keep(INDEXES).of(source.stat), named)
+    index = ctx.session.keep(INDEXES).of(source.stat) if saved else LineIndex()
+    file = TextFile(bytes_, head, index, named)
     page = file.page(args.offset, args.limit, _budget(ctx))
     if page is None and args.offset == 0:  # nothing but a byte order mark
         return _empty(source, ctx, held)
     if page is None:
         raise _past_the_end(source, args.offset, file.total())
-    _remember(source, ctx, held, whole=page.whole, named=named)
+    _remember(source, ctx, held, whole=page.whole, named=named, saved=saved)
     total = file.known_total(page)
     data = _facts(source, "text") | {
         "content": page.content,
@@ -165,8 +176,17 @@ def _lines(
         "encoding": page.encoding.label,
         "truncated": page.more,
     }
-    output = "\n\n".join((page.numbered, *_notes(source, page, total)))
+    unsaved = () if saved else ("(as it is in the editor; not saved yet)",)
+    output = "\n\n".join((page.numbered, *unsaved, *_notes(source, page, total)))
     return ToolResult(data=data, output=output, meta=_cut(page.more))
+
+
+def _unsaved(source: Source, ctx: ToolContext) -> bytes | None:
+    """Return the text an editor has of the file and has not saved, if there is one."""
+    buffers = ctx.session.main.buffers
+    if buffers is None or source.size > ONE_CALL_BYTES:
+        return None
+    return buffers.read(source.real, read_up_to(source.fd, ONE_CALL_BYTES))
 
 
 def _notes(source: Source, page: TextPage, total: int | None) -> Iterator[str]:
@@ -213,7 +233,15 @@ def _named(source: Source, args: ReadArgs, ctx: ToolContext) -> str:
     return seen.encoding if seen is not None else ""
 
 
-def _remember(source: Source, ctx: ToolContext, held: bytes | None, *, whole: bool = True, named: str = "") -> None:
+def _remember(
+    source: Source,
+    ctx: ToolContext,
+    held: bytes | None,
+    *,
+    whole: bool = True,
+    named: str = "",
+    saved: bool = True,
+) -> None:
     """Note in the session what was seen; see the rule above for when the whole file is hashed."""
     before = ctx.session.read_state.get(source.real)
     if held is not None:
@@ -223,7 +251,8 @@ def _remember(source: Source, ctx: ToolContext, held: bytes | None, *, whole: bo
         digest, whole = before.digest, whole or before.whole
     else:
         digest = digest_of_file(source.fd) if _hashed(source, ctx, whole=whole) else ""
-    ctx.session.saw(source.real, Seen.of(digest, source.stat, whole=whole, encoding=named))
+    seen = Seen.of(digest, source.stat, whole=whole, encoding=named)
+    ctx.session.saw(source.real, seen if saved else seen.without_proof())
 
 
 def _hashed(source: Source, ctx: ToolContext, *, whole: bool) -> bool:
