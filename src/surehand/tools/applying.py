@@ -119,7 +119,8 @@ def _save_for_editor(attempt: Attempt, history: History, on_disk: bytes) -> None
     """Save what an editor has not: a change of its own, so that taking back ours leaves the user's text there."""
     saving = copy(attempt)
     saving.data, saving.digest, saving.made = on_disk, digest_of(on_disk), []
-    saving.parts, saving.splices, saving.content = [attempt.data], [], None
+    saving.parts = [attempt.data]
+    saving.splices, saving.content = [], None
     _, attempt.status = _replaced(saving, history, "Editor", lambda: attempt.digest)
     os.close(attempt.fd)
     attempt.fd = _open_again(attempt)

