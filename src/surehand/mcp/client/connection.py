@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
-from typing import Any, Final, Literal, Self, cast
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal, cast
 
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.extras import explain_missing_module
@@ -272,6 +271,7 @@ class Connection:
 
         from mcp import Client
         from surehand import __version__
+        from surehand.mcp.client.incoming import Incoming  # lazy: mcp, 900 ms
 
         elicit = self._elicit()
 
@@ -324,61 +324,3 @@ def _sanitized(info: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _not_validated(name: str, result: Any) -> None:
     del name, result
-
-
-class Incoming:
-    """A transport whose answers say that they are complete where they say nothing.
-
-    The protocol of 2026-07-28 has clients assume so; the SDK refuses such an answer.
-    """
-
-    def __init__(self, transport: Any) -> None:
-        self._transport = transport
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> tuple[Any, Any]:
-        reading, writing = await self._stack.enter_async_context(self._transport)
-        return _CompleteStream(reading), writing
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._stack.__aexit__(kind, error, trace)
-
-
-class _CompleteStream:
-    """A stream of messages, each completed as it is read."""
-
-    def __init__(self, reading: Any) -> None:
-        self._reading = reading
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reading, name)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        return _complete_answer(await self._reading.__anext__())
-
-    async def receive(self) -> Any:
-        return _complete_answer(await self._reading.receive())
-
-    async def __aenter__(self) -> Self:
-        await self._reading.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._reading.__aexit__(kind, error, trace)
-
-
-def _complete_answer(item: Any) -> Any:
-    from mcp_types import JSONRPCResponse  # lazy: mcp, 900 ms
-
-    message = getattr(item, "message", None)
-    if isinstance(message, JSONRPCResponse):
-        # In a session of an older version the SDK drops what only newer ones know.
-        message.result.setdefault("resultType", "complete")
-    return item

@@ -1,0 +1,125 @@
+"""Incoming messages of a server, put right where the SDK would take them wrongly.
+
+An answer of 2026-07-28 that does not say whether it is complete is; the SDK refuses it. And a server of that era which
+answers the probe for it too late is of that era all the same: the SDK takes it for an old one when ten seconds are
+over, which on a busy machine says nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import mcp_types as types
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+PROBE = "server/discover"
+
+
+class Incoming:
+    """A transport whose messages are put right on their way in."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> tuple[Any, Any]:
+        reading, writing = await self._stack.enter_async_context(self._transport)
+        probe = LateProbe()
+        return _Reading(reading, probe), _Writing(writing, probe)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+
+class LateProbe:
+    """Knows whether the answer to the probe comes only after the older handshake was begun."""
+
+    def __init__(self) -> None:
+        self._probe: Any = None
+        self._handshake: Any = None
+
+    def sent(self, message: Any) -> None:
+        """Note a message to the server."""
+        if isinstance(message, types.JSONRPCRequest):
+            if message.method == PROBE:
+                self._probe, self._handshake = message.id, None
+            elif message.method == "initialize" and self._probe is not None:
+                self._handshake = message.id
+
+    def corrected(self, message: Any) -> Any:
+        """Return a server's message; for a late answer to the probe, the refusal of the handshake that it amounts to.
+
+        The SDK then probes again, as it does when a server itself refuses the older handshake.
+        """
+        if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            return message
+        if message.id == self._handshake:
+            self._probe = self._handshake = None
+        if message.id != self._probe:
+            return message
+        handshake, self._probe = self._handshake, None
+        supported = _modern_versions(message)
+        if handshake is None or not supported:
+            return message
+        data = {"supported": supported, "requested": types.LATEST_PROTOCOL_VERSION}
+        said = "the server answered that it speaks a newer protocol"
+        error = types.ErrorData(code=types.UNSUPPORTED_PROTOCOL_VERSION, message=said, data=data)
+        return types.JSONRPCError(jsonrpc="2.0", id=handshake, error=error)
+
+
+def _modern_versions(message: types.JSONRPCResponse | types.JSONRPCError) -> list[str]:
+    """Return the versions of the newer era that an answer to the probe names."""
+    if isinstance(message, types.JSONRPCError):
+        return []
+    named: Any = message.result.get("supportedVersions")
+    return [each for each in MODERN_PROTOCOL_VERSIONS if isinstance(named, list) and each in named]
+
+
+class _Stream:
+    """A stream of the SDK with some of its messages looked at."""
+
+    def __init__(self, inner: Any, probe: LateProbe) -> None:
+        self._inner = inner
+        self._probe = probe
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._inner.__aexit__(kind, error, trace)
+
+
+class _Reading(_Stream):
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._put_right(await self._inner.__anext__())
+
+    async def receive(self) -> Any:
+        return self._put_right(await self._inner.receive())
+
+    def _put_right(self, item: Any) -> Any:
+        message = getattr(item, "message", None)
+        if isinstance(message, types.JSONRPCResponse):
+            # In a session of an older version the SDK drops what only newer ones know.
+            message.result.setdefault("resultType", "complete")
+        if message is not None:
+            item.message = self._probe.corrected(message)
+        return item
+
+
+class _Writing(_Stream):
+    async def send(self, item: Any) -> None:
+        self._probe.sent(item.message)
+        await self._inner.send(item)
