@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from surehand.core.extras import EXTRA_OF
 
@@ -127,3 +130,38 @@ def test_the_wheel_is_installed_and_opens_its_pages_on_every_python(python: str,
         )
         assert shown.returncode == 0, shown.stderr
         assert shown.stdout.strip()
+
+
+def test_the_image_runs_as_an_ordinary_user_and_copies_what_is_there() -> None:
+    lines = (ROOT / "packaging" / "docker" / "Dockerfile").read_text().splitlines()
+    commands = [line.split() for line in lines if line and line[0] not in "# "]
+    assert [words[1] for words in commands if words[0] == "USER"] == ["surehand"]
+    assert [words[0] for words in commands].index("USER") < [words[0] for words in commands].index("ENTRYPOINT")
+    for words in commands:
+        if words[0] == "COPY":
+            assert all((ROOT / source).exists() for source in words[1:-1]), words
+
+
+def test_the_action_uses_what_it_declares_and_puts_no_input_into_a_script() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    text = (ROOT / "action.yml").read_text()
+    assert set(re.findall(r"inputs\.(\w+)", text)) == set(action["inputs"])
+    assert not any("${{" in step.get("run", "") for step in action["runs"]["steps"])  # an input is data, not shell
+    assert all(step.get("uses") or step.get("shell") for step in action["runs"]["steps"])
+
+
+def test_the_hook_for_pre_commit_runs_a_command_that_exists(tmp_path: Path) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    program, *words = hook["entry"].split()
+    assert program == "surehand"
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for folder, rule in ((good, "Bash(make test)"), (bad, "Bash((")):
+        folder.mkdir()
+        (folder / "surehand.toml").write_text(f'[permissions]\nallow = ["{rule}"]\n')
+    assert core_only(*words, cwd=good).returncode == 0
+    assert core_only(*words, cwd=bad).returncode == 2
+
+
+def test_the_devcontainer_sets_up_by_the_verb_of_the_makefile() -> None:
+    settings = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    assert settings["postCreateCommand"] == "make setup"
