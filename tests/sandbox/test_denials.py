@@ -38,6 +38,17 @@ def test_with_mounts_a_write_is_denied_in_other_words(plan: Plan, tmp_path: Path
     assert explain(said, replace(plan, namespaces=True), 1) == ""
 
 
+def test_an_exception_of_python_is_no_want_of_network(plan: Plan) -> None:
+    assert explain("FileNotFoundError: [Errno 2] No such file or directory: 'x.txt'", plan, 1) == ""
+    assert explain("ModuleNotFoundError: No module named 'x'", plan, 1) == ""
+    assert "no network" in explain("npm error code ENOTFOUND", plan, 1)
+
+
+def test_a_file_made_where_commands_see_nothing_is_put_down_to_it(plan: Plan, tmp_path: Path) -> None:
+    said = f"bash: {tmp_path}/outside/new: No such file or directory"
+    assert f"{tmp_path}/outside/new is none of these" in explain(said, plan, 1)
+
+
 def test_a_name_that_holds_the_name_of_a_program_is_none(plan: Plan) -> None:
     assert explain("cat: /srv/mounted/x: Permission denied", plan, 1) == ""
     assert "mounts" in explain("mount: /mnt: permission denied.", plan, 32)

@@ -59,6 +59,7 @@ class Shells:
         """Journals of commands that are not yet in the history, with what holds them for us."""
         self._trials: Runner | None = None
         self._servers: list[Runner] = []
+        self._for_tools: dict[tuple[str | bool, ...], Runner] = {}
         self.no_layers = ""
         """Why layers over the workspace could not be mounted, once that was found out."""
         self._memory: ShellWithMemory | None = None
@@ -79,6 +80,7 @@ class Shells:
         self._for_git: tuple[tuple[str, ...], Runner] | None = None
         """The secrets that git tracks, and the launcher that does not cover them."""
         self._record: Record | None = None
+        self._warning = ""
 
     @property
     def private_dir(self) -> str:
@@ -239,6 +241,21 @@ class Shells:
         self._servers.append(launcher)
         return launcher, cache
 
+    async def tool_launcher(self, shown: Sequence[str], *, network: bool) -> Runner | None:
+        """Return a launcher for tools in processes of their own, which can read `shown`; None: nothing contains."""
+        if self.session.settings.sandbox.mode == "off" or not protocol.available():
+            return None
+        key = (*shown, network)
+        known = self._for_tools.get(key)
+        if known is None or known.closed or not known.plan.holds():
+            if known is not None:
+                self._retired.append(known)
+            await self._close_idle()
+            able = protocol.abilities().namespaces
+            plan = self.closed_plan(namespaces=able, shown=shown)
+            self._for_tools[key] = known = await self._launch(replace(plan, network=plan.network or network))
+        return known
+
     async def _close_idle(self) -> None:
         """End launchers that were replaced, once their last command is done."""
         for launcher in [each for each in self._retired if not each.busy]:
@@ -306,7 +323,15 @@ class Shells:
             launcher = await self._launch_open()
         self._folders, self._outdated = launcher.plan.folders, False
         self._note(launcher)
+        if weaker := describe_weakness(launcher):
+            self._warning = weaker
+            self.session.emit("note", message=weaker)
         return launcher
+
+    def take_warning(self) -> str:
+        """Return what is to be said of the sandbox and was not said yet."""
+        said, self._warning = self._warning, ""
+        return said
 
     async def _start_contained(self) -> Runner | None:
         """Start a contained launcher with all the system can; None when that is not enough."""
@@ -350,8 +375,13 @@ class Shells:
             return await self._launch_open()
         return await self._launch(self.closed_plan(namespaces=protocol.abilities().namespaces, also=also))
 
-    def closed_plan(self, *, namespaces: bool, also: Sequence[str] = (), uncovered: Sequence[str] = ()) -> Plan:
-        """Return what is enforced on this session's commands as things lie now; `also` may be written in, too."""
+    def closed_plan(
+        self, *, namespaces: bool, also: Sequence[str] = (), uncovered: Sequence[str] = (), shown: Sequence[str] = ()
+    ) -> Plan:
+        """Return what is enforced on this session's commands as things lie now.
+
+        `also` may be written in, too, and `shown` be read.
+        """
         session = self.session
         own = [locations.home(), os.path.dirname(locations.user_settings())]
         plan = closed_plan(
@@ -363,7 +393,7 @@ class Shells:
             own=own,
             opened=(*session.opens(), *also),
             readable=session.settings.permissions.allow,
-            added=self._shown,
+            added=(*self._shown, *shown),
             keeps_out=session.keeps_out,
             keeps_as_is=session.keeps_as_is,
             young=self._young,
@@ -398,7 +428,14 @@ class Shells:
         if self._memory is not None:
             await self._memory.close()
         own_git = self._for_git and self._for_git[1]
-        for launcher in (self._launcher, self._trials, own_git, *self._servers, *self._retired):
+        for launcher in (
+            self._launcher,
+            self._trials,
+            own_git,
+            *self._servers,
+            *self._for_tools.values(),
+            *self._retired,
+        ):
             if launcher is not None:
                 await launcher.close()
         for folder in list(self._journals):
@@ -436,6 +473,7 @@ def in_force(launcher: Runner) -> dict[str, Any]:
         )
         if there
     ]
+    problems = [*facts["problems"], *filter(None, [describe_weakness(launcher)])]
     return {
         "active": True,
         "kind": launcher.kind,
@@ -445,8 +483,18 @@ def in_force(launcher: Runner) -> dict[str, Any]:
         "writable": list(plan.writable),
         "secrets_covered": len(plan.masked) if plan.namespaces else 0,
         "limits": dict(plan.limits),
-        **({"problems": list(facts["problems"])} if facts["problems"] else {}),
+        **({"problems": problems} if problems else {}),
     }
+
+
+def describe_weakness(launcher: Runner) -> str:
+    """Say that a sandbox is weaker than the system seemed to allow, because its mounts could not be laid out."""
+    able = protocol.abilities()
+    if not able.failed or launcher.plan.namespaces or launcher.kind == "none":
+        return ""
+    left = "Landlock alone contains commands, and secrets in the workspace are not covered"
+    left = left if launcher.plan.contained else "nothing contains commands"
+    return f"the sandbox could not be set up as usual ({able.why_not}): {left}"
 
 
 def sandbox_missing(settings: SandboxSettings) -> str:

@@ -153,6 +153,7 @@ class SandboxSettings(Table):
     project_servers: bool = Field(
         default=True, description="Run MCP servers of a project in a sandbox, with network and a cache of their own."
     )
+    process_tools: bool = Field(default=True, description='Run tools marked `where="process"` in the sandbox.')
     memory_mb: int = Field(default=4096, ge=64)
     processes: int = Field(default=512, ge=16)
     file_size_mb: int = Field(default=2048, ge=1)

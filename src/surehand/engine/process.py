@@ -11,13 +11,26 @@ import json
 import os
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
+from surehand.core import interpreter
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
+from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
+from surehand.files.protected_paths import PRIVATE, homes, inside
 from surehand.registry.importable import find_by_name, import_problem
+from surehand.sandbox.command import Command
+
+if TYPE_CHECKING:
+    from surehand.sandbox.protocol import Runner
+
+_CHILD: Final = (
+    "import json, sys; order = json.load(open(int(sys.argv[1]))); sys.path[:] = order['path']; "
+    "from surehand.engine.process_child import main; main(order, int(sys.argv[2]))"
+)
+_LIFTED: Final = "It runs in the sandbox: the user's [sandbox] process_tools = false lifts that."
 
 importing = False
 """True in a child while it imports the tool's module: nothing there may start a program."""
@@ -28,7 +41,10 @@ class ProgramStarted(SystemExit):
 
 
 async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
-    """Run the tool's function in a new process and return its result; on cancellation the process is killed."""
+    """Run the tool's function in a new process and return its result; on cancellation the process is killed.
+
+    The process is in the session's sandbox where there is one, unless the settings say otherwise.
+    """
     if importing:
         raise ProgramStarted
     function = getattr(tool, "function", tool.run)
@@ -42,12 +58,101 @@ async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
         "args": dict(ctx.call.args),
         "path": sys.path,
     }
+    content = json.dumps(order).encode()
+    if (launcher := await _sandbox_for(tool, function.__module__, ctx)) is not None:
+        answer, code, why = await _run_contained(launcher, content, ctx)
+    else:
+        answer, code, why = *await _run_as_user(content, ctx), ""
+    if not answer:
+        raise ToolFailure(f"the process of {tool.name} ended with code {code} and no result{why and f': {why}'}")
+    reply: dict[str, Any] = json.loads(answer)
+    if "crash" in reply:
+        raise RuntimeError(reply["crash"] + (_explain_denial(reply["crash"], launcher) if launcher else ""))
+    return ToolResult.from_dict(reply)
+
+
+async def _sandbox_for(tool: Tool, module: str, ctx: ToolContext) -> Runner | None:
+    """Return what contains the tool; None where it runs as the user."""
+    if not ctx.session.settings.sandbox.process_tools:
+        return None
+    from surehand.commands.session import SHELLS  # a program without tools in processes never needs it
+
+    network = tool.effects is not None and any(
+        isinstance(effect, Connect) for effect in tool.effects(tool.arguments.check(ctx.call.args), ctx) or ()
+    )
+    return await ctx.session.keep(SHELLS).tool_launcher(_own_code(module), network=network)
+
+
+def _own_code(module: str) -> tuple[str, ...]:
+    """Return where the code of a tool lies: the folder its module is imported from.
+
+    Where that folder is a home or a temp, what is loaded from it, and nothing else that lies there.
+    """
+    path = getattr(sys.modules.get(module), "__file__", None)
+    if path is None:
+        return ()
+    folder = os.path.dirname(os.path.realpath(path))
+    inner = 0 if _script(module) else module.count(".") + (os.path.basename(path) == "__init__.py")
+    for _ in range(inner):
+        folder = os.path.dirname(folder)
+    if not any(inside(each, [folder]) for each in (*homes(), *PRIVATE)):
+        return (folder,)
+    files: list[str | None] = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
+    loaded = [os.path.realpath(each) for each in files if each]
+    tops = (os.path.join(folder, each[len(folder) :].split(os.sep)[1]) for each in loaded if inside(each, [folder]))
+    return tuple(dict.fromkeys(tops))
+
+
+async def _run_contained(launcher: Runner, order: bytes, ctx: ToolContext) -> tuple[bytes, int, str]:
+    """Run the child in the sandbox; return its answer, its exit code, and why it was ended if it was."""
+    from surehand.commands.session import SHELLS
+
+    environment = ctx.session.keep(SHELLS).environment(ctx.call.id) | interpreter.needed()
+    reader, writer = os.pipe()
+    try:
+        # The order is found at number 10, as a script is, and the way back at 11.
+        command = Command((sys.executable, "-c", _CHILD, "10", "11"), ctx.cwd, environment, order, (writer,))
+        run = launcher.run(command, _print, _print)
+    except BaseException:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    try:
+        answer, ended = await asyncio.gather(_read_all(reader), run.finish())
+    except asyncio.CancelledError:
+        run.stop("cancelled", 0.0)
+        await asyncio.shield(run.finish())
+        raise
+    return answer, ended.exit_code, ended.stopped
+
+
+def _print(data: bytes) -> None:
+    """Pass on what a handler prints: it is no result, and goes where our own diagnostics go."""
+    if _has_descriptor(sys.stderr):
+        try:
+            os.write(sys.stderr.fileno(), data)
+        except OSError:
+            pass  # nobody reads them
+
+
+def _explain_denial(crash: str, launcher: Runner) -> str:
+    """Say what of the sandbox a tool has met, and what lifts it."""
+    from surehand.sandbox.denials import explain
+
+    met = explain(crash, launcher.plan, 1)
+    return f". {met} {_LIFTED}" if met or "ModuleNotFoundError" in crash else ""
+
+
+async def _run_as_user(order: bytes, ctx: ToolContext) -> tuple[bytes, int]:
+    """Run the child as a plain process; return its answer and its exit code."""
     reader, writer = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "surehand.engine.process_child",
+            "-c",
+            _CHILD,
+            "0",
             str(writer),
             stdin=asyncio.subprocess.PIPE,
             # What the handler prints is no result: it goes where our own diagnostics go.
@@ -62,15 +167,10 @@ async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
     finally:
         os.close(writer)
     try:
-        answer, _ = await asyncio.gather(_read_all(reader), process.communicate(json.dumps(order).encode()))
+        answer, _ = await asyncio.gather(_read_all(reader), process.communicate(order))
     finally:
         await _end(process)
-    if not answer:
-        raise ToolFailure(f"the process of {tool.name} ended with code {process.returncode} and no result")
-    reply: dict[str, Any] = json.loads(answer)
-    if "crash" in reply:
-        raise RuntimeError(reply["crash"])
-    return ToolResult.from_dict(reply)
+    return answer, process.returncode or 0
 
 
 def _script(module: str) -> str | None:

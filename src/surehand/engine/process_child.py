@@ -19,10 +19,9 @@ from surehand.engine import process
 from surehand.engine.arguments import repair_arguments
 
 
-def main(descriptor: int) -> None:
-    """Read an order from standard input, carry it out, answer on `descriptor`."""
+def main(order: dict[str, Any], descriptor: int) -> None:
+    """Carry out an order, answer on `descriptor`."""
     _die_with_parent()
-    order = json.load(sys.stdin)
     with os.fdopen(descriptor, "w", encoding="utf-8") as answer:
         json.dump(_carried_out(order), answer, ensure_ascii=False)
 
@@ -39,7 +38,6 @@ def _carried_out(order: dict[str, Any]) -> dict[str, Any]:
 def _run(order: dict[str, Any]) -> Any:
     from surehand.core.call import ToolCall
 
-    sys.path[:] = order["path"]
     target = _import_target(order)
     if not isinstance(target, Tool):
         value = target(**order["args"])
@@ -89,7 +87,3 @@ def _die_with_parent() -> None:
         import signal
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -61,13 +61,17 @@ class SandboxFailure(ToolFailure):
 
 @frozen
 class Abilities:
-    """What the system can enforce; `why_not` says why namespaces are not to be had."""
+    """What the system can enforce; `why_not` says why namespaces are not to be had.
+
+    `failed` says that they seemed to be, and could not be set up when they were needed.
+    """
 
     landlock: int = 0
     seccomp: bool = False
     namespaces: bool = False
     overlay: bool = False
     why_not: str = ""
+    failed: bool = False
 
     @property
     def enough(self) -> bool:

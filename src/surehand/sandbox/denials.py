@@ -18,7 +18,7 @@ _MISSING: Final = re.compile(r"No such file or directory|ENOENT|can't open file|
 _NETWORK: Final = re.compile(
     r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve|EAI_AGAIN"
     r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
-    r"|unable to resolve host|Failed to resolve|NameResolutionError|ENOTFOUND|EHOSTUNREACH|no such host"
+    r"|unable to resolve host|Failed to resolve|NameResolutionError|\bENOTFOUND\b|EHOSTUNREACH|no such host"
     r"|Failed to connect to|Unable to connect|Connection (?:timed out|error)|ConnectTimeout|error sending request"
     r"|No route to host|dial (?:tcp|udp)[^\n]*(?:unreachable|misbehaving|no such host|refused)",
     re.IGNORECASE,
@@ -141,7 +141,10 @@ def _masked(found: re.Match[str], plan: Plan) -> str:
 def _unseen(found: re.Match[str], plan: Plan) -> str:
     """Explain what is there and was not found, because commands do not see it."""
     path = os.path.normpath(os.path.join(plan.workspace, os.path.expanduser(_path(found))))
-    if inside(path, (*plan.shown, *plan.writable)) or not inside(path, plan.closed) or not os.path.lexists(path):
+    if inside(path, (*plan.shown, *plan.writable)) or not inside(path, plan.closed):
+        return ""
+    folder = os.path.dirname(path)  # who makes a file in a folder that is not seen is told that the file is missing
+    if not os.path.lexists(path) and (folder in plan.closed or not os.path.lexists(folder)):
         return ""
     return (
         f"Commands see the system, toolchains and the workspace; {path} is none of these. A rule such as "

@@ -62,9 +62,25 @@ def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
     effects = list(understand_call(args, ctx).effects)
     if why := find_alteration(args, ctx):
         effects.append(Unreadable(why))
-    if why := sandbox_missing(ctx.session.settings.sandbox) or _prints_secrets(args, ctx) or _tells_secret(args, ctx):
+    if why := ctx.once("judged for want of a sandbox", lambda: _why_unsafe(args, ctx)):
         effects.append(Unreadable(why))
     return effects
+
+
+def _why_unsafe(args: BashArgs, ctx: ToolContext) -> str:
+    """Say what the sandbox, as it is, does not keep the command from."""
+    return sandbox_missing(ctx.session.settings.sandbox) or _prints_secrets(args, ctx) or _tells_secret(args, ctx)
+
+
+def _refuse_unjudged(args: BashArgs, ctx: ToolContext) -> None:
+    """Raise ToolFailure where the sandbox turned out weaker, once it was set up, than the call was judged by."""
+    before = ctx.once("judged for want of a sandbox", lambda: _why_unsafe(args, ctx))
+    if protocol.abilities().failed and not before and (why := _why_unsafe(args, ctx)):
+        raise ToolFailure(
+            f"the sandbox is weaker than the command was judged by, so that nothing ran: {why}",
+            code="precondition_failed",
+            hint="Call it again in this session: it is judged by what there is now. `surehand doctor` says more.",
+        )
 
 
 _NO_MEMORY: Final = "there is no shell with memory on this system: the command ran in a shell of its own"
@@ -138,9 +154,12 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     if args.run_in_background:
         from surehand.tools.background import start
 
+        await shells.launcher()
+        _refuse_unjudged(args, ctx)
         return await start(args, ctx)
     shells.stand_in(ctx.cwd)
     launcher = await (shells.launcher_for(lines) if (lines := _git_alone(args, ctx)) else shells.launcher())
+    _refuse_unjudged(args, ctx)
     printed = Printed.of(ctx, shells, understand_call(args, ctx))
     absent = launcher.plan.still_absent()
     journal = journal_of(args, ctx, shells, launcher)
@@ -153,7 +172,8 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     finally:
         printed.close()
         recorded = await Settling("Bash", describe(args), launcher.plan, absent, journal).settle(ctx, outcome.ended)
-    call = Call(understand_call(args, ctx), launcher, time_s(args, ctx), why_unrecorded(args, ctx, launcher))
+    unrecorded, warning = why_unrecorded(args, ctx, launcher), shells.take_warning()
+    call = Call(understand_call(args, ctx), launcher, time_s(args, ctx), unrecorded, warning)
     return result(ctx, call, printed, outcome, recorded)
 
 

@@ -46,6 +46,8 @@ class Call:
     limit_s: float
     unrecorded: str = ""
     """Why what it changes is not kept for undo, where that is so."""
+    warning: str = ""
+    """What is to be said of the sandbox, once in a session."""
 
 
 @frozen
@@ -86,6 +88,8 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
     notes = _notes(ended, counted=call.launcher.kind != "none")
     if outcome.note:
         notes.append(outcome.note)
+    if call.warning:
+        notes.append(call.warning)
     if call.unrecorded:
         notes.append(f"what this command changed is not recorded and cannot be undone: {call.unrecorded}")
     undo: Undo | None = None

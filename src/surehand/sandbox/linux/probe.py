@@ -34,6 +34,7 @@ def abilities() -> Abilities:
         namespaces=not why_not,
         overlay=not why_not and "overlay" in _text("/proc/filesystems"),
         why_not=why_not,
+        failed=bool(_failed),
     )
 
 
