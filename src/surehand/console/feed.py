@@ -91,7 +91,7 @@ class Feed:
     @asynccontextmanager
     async def follow(self) -> AsyncGenerator[None]:
         """Follow all sessions while inside."""
-        async with follow_sessions() as events:
+        async with follow_sessions(answers=True) as events:
 
             async def take_all() -> None:
                 async for event in events:

@@ -24,6 +24,7 @@ from surehand.console.endpoint import ApiError, Endpoint, Given
 from surehand.console.feed import CALLS_LIMIT, Feed
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.engine.recorded_calls import read_recorded_calls
+from surehand.state import local_rpc
 from surehand.web.local_server import ServedAddress
 
 _log = logging.getLogger("surehand")
@@ -86,6 +87,15 @@ class Console:
             return list(deque(read_recorded_calls(since, self.warnings.append), maxlen=CALLS_LIMIT))
 
         self.feed.add_recorded(await asyncio.to_thread(read))
+
+    async def ask_session(self, session_id: str, request: Mapping[str, Any], wait_s: float = 10.0) -> dict[str, Any]:
+        """Return what a running session answers to a request; raise ApiError where it does not run, or is silent."""
+        if (facts := self.feed.sessions.get(session_id)) is None:
+            raise ApiError(404, "that session does not run any more")
+        answer = await asyncio.to_thread(local_rpc.ask, str(facts["channel"]), request, wait_s)
+        if answer is None:
+            raise ApiError(504, "the session does not answer", "It is busy, or ended this moment.")
+        return answer
 
     # -- requests ------------------------------------------------------------------------------------------------------
 

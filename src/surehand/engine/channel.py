@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.events import Event, Progress, plain
+from surehand.engine.recent_calls import RecentCalls
 from surehand.files.sanitize import mask, mask_data
 from surehand.state import local_rpc
 from surehand.state.local_rpc import ANSWER_MOST_S, ANSWER_S, PROTOCOL, Connection, LocalServer, encode_line
@@ -51,6 +52,7 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._started = time.time()
         self._followers: list[Connection] = []
+        self._calls = RecentCalls()
         self._unsubscribe: Callable[[], None] | None = None
         self._pending: deque[Event] = deque()
         self._waking = False
@@ -102,6 +104,9 @@ class Channel:
             return self._follow(peer, answers=request.get("answers") is True)
         if want == "session":
             return peer.answer(self._facts())
+        if want == "call":
+            found = self._calls.describe(str(request.get("id")))
+            return peer.answer(found or {"error": "that call is not kept any more", "hint": ""})
         if (handler := self._session.requests.get(want)) is None:
             if want == "board":  # a session without tasks has not even made its board
                 return peer.answer(self._facts() | {"tasks": []})
@@ -145,6 +150,7 @@ class Channel:
         if not self._followers and self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
+            self._calls.clear()
 
     def _flush(self) -> None:
         self._waking = False  # from here on a new event wakes the thread again
@@ -156,6 +162,7 @@ class Channel:
             follower.lost += overflow
         for event in _coalesce(waiting):
             self._sequence += 1
+            self._calls.take(event)
             below = {} if event.session_id == self._session.id else {"root": self._session.id}
             line = encode_line({"seq": self._sequence, **below, **describe_event(event)})
             for follower in self._followers:

@@ -19,11 +19,14 @@ from surehand.core.errors import RuleError, ToolFailure
 from surehand.core.frozen import changed
 from surehand.files.sanitize import visible
 from surehand.policy.approvals import Answer, Approver, Nobody, Question, ask_approver
+from surehand.policy.approvals.question import effect_line
 from surehand.policy.rules import parse_rule
 
 if TYPE_CHECKING:
+    from surehand.core.effects import Effect
     from surehand.core.session import Session
     from surehand.core.tool import Preview
+    from surehand.policy.decision import Decision
 
 ANSWERED_LIMIT: Final = 200
 """Answered questions remembered, for those who answer too late."""
@@ -106,7 +109,6 @@ class OpenQuestion:
         """Return all that a person needs to judge it, as plain data; exactly what would run, nothing masked."""
         question, session = self.question, self._session
         decision, preview = question.decision, question.preview
-        judged = decision.to_dict()
         return {
             "id": self.id,
             "digest": question.digest,
@@ -118,8 +120,9 @@ class OpenQuestion:
             "args": _sendable(question.call.shown_args),
             "text": question.text(),
             "reason": decision.reason,
-            "effects": judged["effects"],
-            "rules": judged["rules"],
+            "arguments": question.arguments_text(),
+            "effects": _describe_effects(decision),
+            "rules": decision.to_dict()["rules"],
             "suggestion": decision.suggestion,
             "source": question.call.source,
             "agent": question.agent,
@@ -138,6 +141,12 @@ def describe_preview(preview: Preview | None) -> dict[str, Any]:
         return {"preview": "", "diff": "", "trial": ""}
     trial = preview.trial.id if preview.trial is not None else ""
     return {"preview": visible(preview.text), "diff": visible(preview.diff), "trial": trial}
+
+
+def _describe_effects(decision: Decision) -> list[dict[str, str]]:
+    judged = [each for each in decision.judged if each.effect is not None]
+    lines = [(effect_line(cast("Effect", each.effect)), each.verdict, each.reason) for each in judged]
+    return [{"text": text, "verdict": verdict, "why": why} for text, verdict, why in dict.fromkeys(lines)]
 
 
 def _sendable(args: Mapping[str, Any]) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from heapq import merge
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from surehand.core.errors import StateError
-from surehand.engine.audit import records
+from surehand.engine.audit import lines, records
 from surehand.engine.channel import one_line
 from surehand.state import locations
 
@@ -37,3 +38,24 @@ def _calls_of(state_dir: str, since: float, warn: Callable[[str], None]) -> Iter
                 } | {key: record[key] for key in _KEPT if key in record}
     except StateError as problem:
         warn(str(problem))
+
+
+def find_recorded_call(call_id: str) -> dict[str, Any] | None:
+    """Return what the audits hold of one call: its arguments, its verdict, who approved; None for one they lack."""
+    if not call_id:
+        return None
+    every = os.path.join(locations.home(), "workspaces")
+    for entry in os.scandir(every) if os.path.isdir(every) else ():
+        found = (line for _, _, line in lines(os.path.join(entry.path, "audit")) if call_id in line)
+        for record in map(_parse_record, found):  # to look for the id first is far cheaper than to parse every line
+            if record.get("kind") == "call" and record.get("call") == call_id:
+                return record
+    return None
+
+
+def _parse_record(line: str) -> dict[str, Any]:
+    try:
+        record: Any = json.loads(line)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", record) if isinstance(record, dict) else {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from surehand.console.api import live, login
+from surehand.console.api import live, login, questions
 from surehand.console.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *login.ENDPOINTS,
     *live.ENDPOINTS,
+    *questions.ENDPOINTS,
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 
 from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.feed import state_of
+from surehand.engine.recorded_calls import find_recorded_call
 
 if TYPE_CHECKING:
     from surehand.console.server import Console
@@ -66,11 +69,42 @@ def _matching(console: Console, given: Given) -> Iterator[Row]:
 
 
 async def show_call(console: Console, given: Given) -> Any:
-    """Return one call, with everything that is known of it."""
-    call = console.feed.calls.get(given.path["id"])
-    if call is None:
-        raise ApiError(404, f"nothing is known of a call {given.path['id']}")
-    return call
+    """Return one call: whole where its session still has it, otherwise what was seen of it and what the audit holds."""
+    id = given.path["id"]
+    known = console.feed.calls.get(id)
+    if known is not None and (session := _session_of(console, known)):
+        try:
+            whole = await console.ask_session(session, {"want": "call", "id": id})
+        except ApiError:  # it ended this moment; what is recorded is still there
+            whole = {"error": ""}
+        if isinstance(whole.get("args"), dict):
+            return known | whole | {"whole": True}
+    record = await asyncio.to_thread(find_recorded_call, id)
+    if record is not None:
+        return {
+            **(known or {"call_id": id, "session_id": record.get("session", ""), "state": state_of(record)}),
+            **record,
+        }
+    if known is None:
+        raise ApiError(404, f"nothing is known of a call {id}")
+    return known
+
+
+async def stop_call(console: Console, given: Given) -> Any:
+    """Stop a call that runs."""
+    known = console.feed.calls.get(given.path["id"])
+    session = _session_of(console, known) if known is not None else ""
+    if not session:
+        raise ApiError(404, "that call does not run any more")
+    answer = await console.ask_session(session, {"want": "stop_call", "id": given.path["id"]})
+    if "error" in answer:
+        raise ApiError(409, answer["error"])
+    return {"stopped": True}
+
+
+def _session_of(console: Console, call: Row) -> str:
+    """Return the running session that a call belongs to, itself or through its sub-agent; empty where it has ended."""
+    return next((id for id in (call["session_id"], call.get("root")) if id in console.feed.sessions), "")
 
 
 def _text_of(call: Row) -> str:
@@ -106,4 +140,5 @@ ENDPOINTS = (
         },
     ),
     Endpoint("GET", "/api/calls/{id}", show_call, "One call, with everything that is known of it"),
+    Endpoint("POST", "/api/calls/{id}/stop", stop_call, "Stop a call that runs"),
 )

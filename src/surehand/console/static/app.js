@@ -126,7 +126,7 @@ function askForCode(problem = "") {
 document.addEventListener("signed-out", () => { if (!document.body.classList.contains("signed-out")) askForCode("You were signed out."); });
 
 const link = document.getElementById("link");
-function start() {
+async function start() {
   document.body.classList.remove("signed-out");
   follow((state) => {
     link.dataset.state = state;
@@ -134,6 +134,7 @@ function start() {
   });
   window.addEventListener("hashchange", show);
   show();
+  (await import("./questions.js")).refresh();
 }
 
 async function begin() {

@@ -1,5 +1,6 @@
-// The pages, one line each: a name for the address, a title, the module. `badge` names a count shown beside the title.
+// The pages, one line each: a name for the address, a title, the module.
 
 export const PAGES = [
   { name: "live", title: "Live", icon: "●", load: () => import("./pages/live.js") },
+  { name: "questions", title: "Questions", icon: "?", load: () => import("./pages/questions.js") },
 ];

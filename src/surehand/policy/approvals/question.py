@@ -61,6 +61,10 @@ class Question:
         """Return exactly what a person is shown: no control or invisible character is left raw."""
         return question_text(self)
 
+    def arguments_text(self) -> str:
+        """Return the arguments as a person is shown them, printable; what the diff shows is named by its size."""
+        return _arguments(self.call.args, in_diff=bool(self.preview and self.preview.diff))
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {
@@ -136,7 +140,7 @@ def question_text(question: Question) -> str:
     foreign = sorted(origin for origin in question.origins if origin != "workspace")
     if foreign:
         parts.append(f"Text from {visible(', '.join(foreign), lines=False)} has entered this session.")
-    parts.append(_arguments(question.call.args, in_diff=bool(question.preview and question.preview.diff)))
+    parts.append(question.arguments_text())
     effects = [f"  {effect_line(each.effect)}" for each in decision.judged if each.effect is not None]
     if effects:
         parts.append("It would:\n" + "\n".join(dict.fromkeys(effects)))

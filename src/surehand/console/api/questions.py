@@ -1,0 +1,79 @@
+"""Questions: what waits for an answer in all sessions, tried on a copy, and answered."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.console.endpoint import ApiError, Endpoint, Given
+
+if TYPE_CHECKING:
+    from surehand.console.server import Console
+
+LOOK_S: Final = 3.0
+"""How long a session may take to say what waits in it; one that is busy longer is named."""
+TRY_S: Final = 900.0
+_ANSWER: Final = ("kind", "reason", "rule", "args", "trial")
+
+
+async def list_questions(console: Console, given: Given) -> Any:
+    """Return what waits, oldest first."""
+    del given
+    sessions = list(console.feed.sessions)
+    asked = (console.ask_session(id, {"want": "questions"}, LOOK_S) for id in sessions)
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    rows = [row for each in found if isinstance(each, dict) for row in each.get("questions", ())]
+    silent = [id for id, each in zip(sessions, found, strict=True) if isinstance(each, ApiError) and each.status == 504]
+    return {"questions": sorted(rows, key=lambda row: row["asked"]), "silent": silent}
+
+
+async def try_question(console: Console, given: Given) -> Any:
+    """Have the call tried on a copy, and return what that shows."""
+    request = {"want": "try", "id": given.path["id"], "digest": given.text("digest")}
+    return _checked(await console.ask_session(given.text("session_id"), request, TRY_S))
+
+
+async def answer_question(console: Console, given: Given) -> Any:
+    """Answer a question that waits."""
+    answer = {name: given.body[name] for name in _ANSWER if given.body.get(name) is not None}
+    request = {"want": "answer", "id": given.path["id"], "digest": given.text("digest"), "by": _who(), "answer": answer}
+    return _checked(await console.ask_session(given.text("session_id"), request))
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if "error" in answer:
+        more = {"answered": answer["answered"]} if "answered" in answer else {}
+        raise ApiError(409, str(answer["error"]), str(answer.get("hint", "")), **more)
+    return answer
+
+
+def _who() -> str:
+    try:
+        return f"{getpass.getuser()} in the console"
+    except (KeyError, OSError):  # a user without a name, as in many containers
+        return f"user {os.getuid()} in the console"
+
+
+_SHOWN: Final = {"session_id": "the session it waits in (`root`)", "digest": "the digest of what was shown"}
+ENDPOINTS = (
+    Endpoint("GET", "/api/questions", list_questions, "What waits for an answer, in all sessions"),
+    Endpoint(
+        "POST", "/api/questions/{id}/try", try_question, "Try the call on a copy; show what it would change", _SHOWN
+    ),
+    Endpoint(
+        "POST",
+        "/api/questions/{id}/answer",
+        answer_question,
+        "Answer a question; the first answer counts",
+        {
+            **_SHOWN,
+            "kind": "once, session, always or no",
+            "reason": "why not, for the model to read",
+            "rule": "the rule to remember instead of the suggestion, one a line",
+            "args": "other arguments, which are judged anew",
+            "trial": "the dry run to apply exactly; empty text: run it anew",
+        },
+    ),
+)
