@@ -92,7 +92,8 @@ class Surehand:
         """The allow rules this application was given beside its settings."""
         self.trusted = is_trusted(root)
         flags = config.flags(mode=mode, timeout=timeout)
-        self.settings, self.warnings = wiring.load_settings(root, settings, flags, trusted=self.trusted)
+        self._load_settings = lambda: wiring.load_settings(root, settings, flags, trusted=self.trusted)
+        self.settings, self.warnings = self._load_settings()
         self.bus = wiring.make_bus(self.settings)
         self.registry = wiring.make_registry(self.bus, tools, modules or {}, builtin=builtin)
         self.policy = self._make_policy(root, allow)
@@ -315,7 +316,7 @@ class Surehand:
         from surehand.state.workspaces import note_workspace
 
         questions = self.executor.asking.questions
-        self.session.requests |= questions.requests | {"stop_call": self._stop_call}
+        self.session.requests |= questions.requests | {"stop_call": self._stop_call, "reload_rules": self._reload_rules}
         try:
             note_workspace(self.session.state_dir, self.session.workspace)
             channel = Channel(self.session, self.bus, questions.lose_answerers)
@@ -324,6 +325,16 @@ class Surehand:
             return
         questions.reachable, questions.has_answerers = True, lambda: channel.has_answerers
         self._stack.push_async_callback(channel.close)
+
+    async def _reload_rules(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Judge by the rules that the settings hold now, for another process of the user that saved one."""
+        del request
+        settings, _ = self._load_settings()
+        self.settings = self.settings.changed(permissions=settings.permissions)
+        policy = self._make_policy(self.session.workspace, self.allow)
+        self.policy = self.executor.policy = self.executor.asking.policy = policy
+        policy.bind(self.session)
+        return {"ok": True, "rules": len(policy.own_rules)}
 
     async def _stop_call(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Stop a call that runs, for another process of the user."""

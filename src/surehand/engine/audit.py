@@ -188,6 +188,8 @@ class Audit:
         decision = cast("Decision | None", event.data.get("decision"))
         args = self._intended.get(event.call_id)
         record = _facts("call", call, event.tool, event.session_id, event.at, args) | {"ok": result.ok}
+        if (took := result.meta.get("duration_ms")) is not None:
+            record["ms"] = took
         if result.error is not None:
             record["error"] = {"code": result.error.code, "message": mask_data(result.error.message, limit=TEXT_LIMIT)}
             record["refused"] = result.error.code == "permission_denied"

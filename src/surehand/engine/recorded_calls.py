@@ -13,7 +13,7 @@ from surehand.engine.audit import lines, records
 from surehand.engine.channel import one_line
 from surehand.state import locations
 
-_KEPT: Final = ("source", "parent", "ok", "error", "verdict", "rules", "why", "approval")
+_KEPT: Final = ("ms", "source", "parent", "ok", "error", "verdict", "rules", "why", "approval")
 
 
 def read_recorded_calls(since: float, warn: Callable[[str], None]) -> Iterator[dict[str, Any]]:

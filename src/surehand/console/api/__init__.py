@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from surehand.console.api import live, login, questions
+from surehand.console.api import audit, figures, live, login, policy, questions, tools, work, workspaces
 from surehand.console.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *login.ENDPOINTS,
     *live.ENDPOINTS,
     *questions.ENDPOINTS,
+    *workspaces.ENDPOINTS,
+    *policy.ENDPOINTS,
+    *tools.ENDPOINTS,
+    *work.ENDPOINTS,
+    *figures.ENDPOINTS,
+    *audit.ENDPOINTS,
 )

@@ -3,4 +3,9 @@
 export const PAGES = [
   { name: "live", title: "Live", icon: "●", load: () => import("./pages/live.js") },
   { name: "questions", title: "Questions", icon: "?", load: () => import("./pages/questions.js") },
+  { name: "policy", title: "Policy", icon: "§", load: () => import("./pages/policy.js") },
+  { name: "tools", title: "Tools", icon: "⚒", load: () => import("./pages/tools.js") },
+  { name: "work", title: "Work", icon: "▤", load: () => import("./pages/work.js") },
+  { name: "figures", title: "Figures", icon: "◔", load: () => import("./pages/figures.js") },
+  { name: "audit", title: "Audit", icon: "✓", load: () => import("./pages/audit.js") },
 ];

@@ -1,0 +1,128 @@
+"""Figures: calls a minute, times, errors, tokens and cost of all workspaces, over an hour, a day or a week."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.engine.journal import records
+from surehand.engine.recorded_calls import read_recorded_calls
+from surehand.state.workspaces import known_workspaces
+
+if TYPE_CHECKING:
+    from surehand.console.server import Console
+
+BUCKETS: Final = 60
+SPANS: Final = {"hour": 3600.0, "day": 86400.0, "week": 7 * 86400.0}
+BOUNDS_MS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
+"""Upper ends of the columns of the distribution of times; the last column has no end."""
+
+Row = dict[str, Any]
+
+
+async def show_figures(console: Console, given: Given) -> Any:
+    """Return what was done over a span of time, ready to be drawn."""
+    span = given.text("span", "hour")
+    if span not in SPANS:
+        raise ApiError(400, f"there is no span {span!r}", f"Spans: {', '.join(SPANS)}.")
+    until = time.time()
+    since = until - SPANS[span]
+    calls, usage = await asyncio.to_thread(_read, since)
+    width = SPANS[span] / BUCKETS
+    counts, errors = [0] * BUCKETS, [0] * BUCKETS
+    for call in calls:
+        at = min(BUCKETS - 1, max(0, int((call["at"] - since) / width)))
+        counts[at] += 1
+        errors[at] += not call.get("ok")
+    running = [each for each in console.feed.calls.values() if each.get("state") == "running"]
+    return {
+        "since": since,
+        "until": until,
+        "width_s": width,
+        "calls": counts,
+        "errors": errors,
+        "total": len(calls),
+        "running": len(running),
+        "sessions": len(console.feed.sessions),
+        "bounds_ms": BOUNDS_MS,
+        "tools": _tools(calls),
+        "usage": usage,
+        "missed": console.feed.lost,
+    }
+
+
+def _read(since: float) -> tuple[list[Row], list[Row]]:
+    unreadable: list[str] = []
+    return list(read_recorded_calls(since, unreadable.append)), _usage(since)
+
+
+def _tools(calls: list[Row]) -> list[Row]:
+    by_tool: dict[str, list[Row]] = {}
+    for call in calls:
+        by_tool.setdefault(str(call["tool"]), []).append(call)
+    rows = [_tool(name, found) for name, found in by_tool.items()]
+    return sorted(rows, key=lambda row: -row["calls"])
+
+
+def _tool(name: str, calls: list[Row]) -> Row:
+    times = sorted(float(each["ms"]) for each in calls if isinstance(each.get("ms"), int | float))
+    columns = [0] * (len(BOUNDS_MS) + 1)
+    for each in times:
+        columns[next((at for at, bound in enumerate(BOUNDS_MS) if each <= bound), len(BOUNDS_MS))] += 1
+    errors: list[Row] = [each.get("error") or {} for each in calls if not each.get("ok")]
+    codes = Counter(str(each.get("code", "failed")) for each in errors)
+    return {
+        "tool": name,
+        "calls": len(calls),
+        "errors": dict(codes.most_common()),
+        "p50_ms": _at(times, 0.5),
+        "p95_ms": _at(times, 0.95),
+        "times": columns,
+    }
+
+
+def _at(times: list[float], share: float) -> float | None:
+    return times[min(len(times) - 1, int(share * len(times)))] if times else None
+
+
+def _usage(since: float) -> list[Row]:
+    """Return tokens (and cost, where it is known) by model, from the journals of all sessions."""
+    found: dict[str, Row] = {}
+    for workspace in known_workspaces():
+        folder = os.path.join(workspace.state_dir, "sessions")
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            path = os.path.join(folder, name)
+            if os.path.getmtime(path) < since:
+                continue
+            for record in records(path, ("message",)):
+                data: Row = record.get("data") or {}
+                if record.get("at", 0.0) >= since and data.get("usage"):
+                    _add_usage(found, data)
+    return sorted(found.values(), key=lambda row: -(row["input_tokens"] + row["output_tokens"]))
+
+
+def _add_usage(found: dict[str, Row], data: Row) -> None:
+    model = str(data.get("model") or "unknown")
+    empty = {"model": model, "turns": 0, "input_tokens": 0, "output_tokens": 0, "cost": None}
+    row = found.setdefault(model, empty)
+    usage: Row = data.get("usage") or {}
+    row["turns"] += 1
+    for key in ("input_tokens", "output_tokens"):
+        row[key] += int(usage.get(key) or 0)
+    if isinstance(cost := data.get("cost"), int | float):
+        row["cost"] = (row["cost"] or 0.0) + cost
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/api/figures",
+        show_figures,
+        "Calls, times, errors and tokens over a span of time",
+        {"span": "hour, day or week"},
+    ),
+)

@@ -1,0 +1,188 @@
+"""Policy: the rules in force, an explained verdict while somebody types, and what another rule would change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.app import Surehand
+from surehand.console.api.workspaces import named_workspace
+from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.engine.audit import records
+from surehand.engine.checking import Checker
+from surehand.policy.approvals import remember
+from surehand.policy.explain import warnings
+from surehand.policy.policy import Policy
+from surehand.policy.rules import parse_rule
+from surehand.state.workspaces import Workspace
+
+if TYPE_CHECKING:
+    from surehand.console.server import Console
+
+DAYS: Final = 7
+COMPARED: Final = 2000
+"""Recorded calls that an edited rule is held against, the latest ones."""
+
+Row = dict[str, Any]
+
+
+def _checker(workspace: str, rules: list[str]) -> Checker:
+    app = Surehand(workspace, keep_state=False)
+    policy = Policy.from_settings(app.settings, app.session.workspace, command_line=rules)
+    return Checker(policy, app.session, app.registry)
+
+
+async def list_rules(console: Console, given: Given) -> Any:
+    """Return every rule in force in a workspace, with its source and line."""
+    del console
+    workspace = await named_workspace(given)
+
+    def read() -> Row:
+        checker = _checker(workspace.path, [])
+        found = warnings(checker.policy.rules, [*checker.tools, "MultiEdit"])
+        rules = [rule.to_dict() for rule in checker.policy.rules]
+        return {"mode": checker.session.mode, "rules": rules, "warnings": [str(each) for each in found]}
+
+    return {"workspace": workspace.path, **await asyncio.to_thread(read)}
+
+
+async def check_call(console: Console, given: Given) -> Any:
+    """Return what would be decided about a command, a path, an address, or any call."""
+    del console
+    workspace = await named_workspace(given)
+    tool, args = _call(given)
+    rules = _rules(given)
+    answer = await asyncio.to_thread(lambda: _checker(workspace.path, rules).check(tool, args))
+    return {"workspace": workspace.path, "tool": tool, "args": args, **answer}
+
+
+def _call(given: Given) -> tuple[str, Row]:
+    """Return the call that what was typed stands for: an address is fetched, a path read or written, the rest run."""
+    if given.body.get("tool"):
+        return given.text("tool"), given.mapping("args") or {}
+    typed = given.text("typed").strip()
+    if typed.startswith(("http://", "https://")):
+        return "WebFetch", {"url": typed}
+    what, _, path = typed.partition(" ")
+    if what in ("read", "write") and path:
+        return ("Read", {"file_path": path}) if what == "read" else ("Write", {"file_path": path, "content": ""})
+    return "Bash", {"command": typed}
+
+
+def _rules(given: Given) -> list[str]:
+    lines = [line.strip() for line in given.text("rules", "").splitlines() if line.strip()]
+    for line in lines:
+        _parse(line)
+    return lines
+
+
+def _parse(line: str) -> tuple[str, str]:
+    verdict, _, rule = line.partition(" ")
+    if verdict not in ("allow", "ask", "deny") or not rule:
+        raise ApiError(400, f"{line!r} is no rule", "Write it as `allow Bash(git status:*)`, with ask or deny instead.")
+    parse_rule(verdict, rule)
+    return verdict, rule
+
+
+async def compare_rules(console: Console, given: Given) -> Any:
+    """Return which of the recorded calls of the last days would be decided otherwise with further rules."""
+    del console
+    workspace = await named_workspace(given)
+    rules = _rules(given)
+
+    def compare() -> Row:
+        before, after = _checker(workspace.path, []), _checker(workspace.path, rules)
+        rows: list[Row] = []
+        calls = _recorded(workspace)[-COMPARED:]
+        for call in calls:
+            was = before.check(call["tool"], call["args"])["decision"]
+            now = after.check(call["tool"], call["args"])["decision"]
+            if was != now:
+                rows.append({"tool": call["tool"], "args": call["args"], "before": was, "now": now, "at": call["at"]})
+        return {"calls": len(calls), "differences": len(rows), "rows": rows[:200]}
+
+    return {"workspace": workspace.path, "days": DAYS, **await asyncio.to_thread(compare)}
+
+
+def _recorded(workspace: Workspace) -> list[Row]:
+    since = time.time() - DAYS * 86400
+    found = records(os.path.join(workspace.state_dir, "audit"))
+    return [
+        {"tool": str(each.get("tool")), "args": each.get("args") or {}, "at": each["at"], "asked": each.get("approval")}
+        for each in found
+        if each.get("kind") == "call" and each.get("at", 0.0) >= since
+    ]
+
+
+async def suggest_rules(console: Console, given: Given) -> Any:
+    """Return which rules would have spared the most questions of the last days."""
+    del console
+    workspace = await named_workspace(given)
+
+    def count() -> list[Row]:
+        spared: Counter[str] = Counter()
+        for call in _recorded(workspace):
+            asked: Row = call["asked"] or {}
+            if asked.get("answer") in ("once", "session"):  # what was refused wants no rule that allows it
+                spared.update(str(rule) for rule in asked.get("rules") or ())
+        return [{"rule": rule, "questions": number} for rule, number in spared.most_common(20)]
+
+    return {"workspace": workspace.path, "days": DAYS, "suggestions": await asyncio.to_thread(count)}
+
+
+async def save_rule(console: Console, given: Given) -> Any:
+    """Save an allow rule in the user's settings; sessions that run take it up."""
+    verdict, rule = _parse(given.text("rule"))
+    if verdict != "allow":
+        raise ApiError(
+            400, "only allow rules are saved from here", "Write ask and deny rules into the settings file yourself."
+        )
+    await asyncio.to_thread(remember, rule)
+    taken = 0
+    for session_id in list(console.feed.sessions):
+        try:
+            answer = await console.ask_session(session_id, {"want": "reload_rules"})
+        except ApiError:
+            continue
+        taken += bool(answer.get("ok"))
+    return {"saved": rule, "sessions": taken}
+
+
+_WORKSPACE: Final = {"workspace": "which one; the last used when left out"}
+_TRIED: Final = {"rules": "further rules, one a line: `deny Bash(rm:*)`"}
+ENDPOINTS = (
+    Endpoint("GET", "/api/policy/rules", list_rules, "Every rule in force, with its source and line", _WORKSPACE),
+    Endpoint(
+        "POST",
+        "/api/policy/check",
+        check_call,
+        "What would be decided about something, and why; nothing is run",
+        {
+            **_WORKSPACE,
+            **_TRIED,
+            "typed": "a command, an address, `read PATH` or `write PATH`; or:",
+            "tool": "the tool of a call",
+            "args": "its arguments",
+        },
+    ),
+    Endpoint(
+        "POST",
+        "/api/policy/compare",
+        compare_rules,
+        "Which recorded calls of the last days would be decided otherwise",
+        {**_WORKSPACE, **_TRIED},
+    ),
+    Endpoint(
+        "GET", "/api/policy/suggestions", suggest_rules, "Rules that would have spared the most questions", _WORKSPACE
+    ),
+    Endpoint(
+        "POST",
+        "/api/policy/rules",
+        save_rule,
+        "Save an allow rule in the user's settings; running sessions take it up",
+        {"rule": "as `allow Bash(make test)`"},
+    ),
+)

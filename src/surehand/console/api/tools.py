@@ -1,0 +1,68 @@
+"""Tools: each with its schema, flags, state and figures, switched on and off, and called through the door."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+from surehand.console.api.workspaces import named_workspace
+from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.engine.figures import kept_figures
+from surehand.engine.metrics_report import to_json
+from surehand.engine.metrics_store import MetricsStore
+from surehand.state.workspaces import Workspace
+
+if TYPE_CHECKING:
+    from surehand.console.server import Console
+
+Row = dict[str, Any]
+
+
+async def list_tools(console: Console, given: Given) -> Any:
+    """Return the tools of a workspace, with what was measured of each."""
+    workspace = await named_workspace(given)
+    app = await console.apps.app(workspace.path)
+    measured = await asyncio.to_thread(_measured, workspace)
+    rows: list[Row] = []
+    for info in app.registry.infos():
+        shape = info.to_dict()
+        rows.append({**shape, "state": app.registry.lifecycle.state(info.name), "figures": measured.get(info.name)})
+    return {"workspace": workspace.path, "tools": rows}
+
+
+def _measured(workspace: Workspace) -> dict[str, Row]:
+    store = MetricsStore(os.path.join(workspace.state_dir, "metrics.sqlite"))
+    return {name: to_json(kept_figures(name, record)) for name, record in store.load().items()}
+
+
+async def check_health(console: Console, given: Given) -> Any:
+    """Return how a tool is: its own check is run."""
+    workspace = await named_workspace(given)
+    app = await console.apps.app(workspace.path)
+    (report,) = await app.health.check_all([given.text("tool")])
+    return report.to_dict()
+
+
+async def call_tool(console: Console, given: Given) -> Any:
+    """Call a tool through the door, or show what the call would do."""
+    workspace = await named_workspace(given)
+    args = given.mapping("args")
+    if args is None:
+        raise ApiError(400, "args is missing")
+    result = await console.apps.call(workspace.path, given.text("tool"), args, dry_run=given.flag("dry_run"))
+    return result.to_dict()
+
+
+_WORKSPACE = {"workspace": "which one; the last used when left out"}
+ENDPOINTS = (
+    Endpoint("GET", "/api/tools", list_tools, "The tools of a workspace, each with its figures", _WORKSPACE),
+    Endpoint("POST", "/api/tools/health", check_health, "How a tool is", {**_WORKSPACE, "tool": "its name"}),
+    Endpoint(
+        "POST",
+        "/api/tools/call",
+        call_tool,
+        "Call a tool through the door",
+        {**_WORKSPACE, "tool": "its name", "args": "its arguments", "dry_run": "only show what it would do"},
+    ),
+)

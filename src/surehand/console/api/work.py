@@ -1,0 +1,169 @@
+"""Work: sessions and their transcripts, running tasks, processes, and MCP servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.commands import leftovers
+from surehand.console.api.workspaces import named_workspace
+from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.engine import journal
+from surehand.sandbox.records import records as launcher_records
+from surehand.wiring import SESSION_NAME
+
+if TYPE_CHECKING:
+    from surehand.console.server import Console
+
+TRANSCRIPT_KINDS: Final = ("message", "call_finished", "permission_decided", "note", "turn_started", "rewind_ended")
+TEXT_LIMIT: Final = 20_000
+
+Row = dict[str, Any]
+
+
+async def list_kept_sessions(console: Console, given: Given) -> Any:
+    """Return the sessions of a workspace that have a journal, the latest first."""
+    workspace = await named_workspace(given)
+    folder = os.path.join(workspace.state_dir, "sessions")
+    rows = [each.to_dict() for each in await asyncio.to_thread(journal.list_sessions, folder)]
+    running = {each.get("name") for each in console.feed.sessions.values() if each["workspace"] == workspace.path}
+    return {"workspace": workspace.path, "sessions": [row | {"running": row["name"] in running} for row in rows]}
+
+
+async def show_transcript(console: Console, given: Given) -> Any:
+    """Return what was said and done in a session, oldest first."""
+    del console
+    workspace = await named_workspace(given)
+    name = given.text("name")
+    path = os.path.join(workspace.state_dir, "sessions", f"{name}.jsonl")
+    if not SESSION_NAME.fullmatch(name) or not await asyncio.to_thread(os.path.exists, path):
+        raise ApiError(404, f"there is no session {name!r} in {workspace.path}")
+    limit = given.number("limit", 500, 20_000)
+
+    def read() -> list[Row]:
+        return [_shorten(each) for each in journal.records(path, TRANSCRIPT_KINDS)][-limit:]
+
+    return {"workspace": workspace.path, "name": name, "records": await asyncio.to_thread(read)}
+
+
+def _shorten(record: Row) -> Row:
+    """Return a record with its long texts truncated: a page shows what a person can read."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, str):
+            return value if len(value) <= TEXT_LIMIT else f"{value[:TEXT_LIMIT]} … ({len(value):,} characters)"
+        if isinstance(value, dict):
+            return {str(key): short(each) for key, each in value.items()}  # pyright: ignore
+        return [short(each) for each in value] if isinstance(value, list) else value  # pyright: ignore
+
+    return short(record)
+
+
+async def list_tasks(console: Console, given: Given) -> Any:
+    """Return the tasks of every running session: to-dos, background commands, agents."""
+    del given
+    sessions = list(console.feed.sessions)
+    boards = await asyncio.gather(
+        *(console.ask_session(each, {"want": "board"}, 3.0) for each in sessions), return_exceptions=True
+    )
+    rows: list[Row] = []
+    silent: list[str] = []
+    for root, board in zip(sessions, boards, strict=True):
+        if isinstance(board, BaseException):
+            silent.append(root)
+            continue
+        rows += [{**task, "root": root} for task in board.get("tasks", ())]
+    return {"tasks": rows, "silent": silent}
+
+
+async def order_task(console: Console, given: Given) -> Any:
+    """Return what a running task has said so far, or stop it."""
+    want = given.text("want")
+    if want not in ("output", "stop"):
+        raise ApiError(400, "want is output or stop")
+    request = {"want": want, "id": given.text("id"), "session_id": given.text("session_id")}
+    answer = await console.ask_session(given.text("root"), request)
+    if "error" in answer:
+        raise ApiError(409, str(answer["error"]), str(answer.get("hint", "")))
+    return {"task": answer["task"], "output": str(answer.get("output", ""))[-TEXT_LIMIT:]}
+
+
+async def list_processes(console: Console, given: Given) -> Any:
+    """Return the processes that sessions started and that run now, those of dead sessions marked."""
+    del console, given
+
+    def read() -> list[Row]:
+        now = time.time()
+        return [
+            {**process.to_dict(), "workspace": record.workspace, "orphan": not record.owner_alive, "at": now}
+            for record in launcher_records()
+            for process in leftovers.running(record)
+            if not process.ours or not record.owner_alive
+        ]
+
+    return {"processes": await asyncio.to_thread(read)}
+
+
+async def reap(console: Console, given: Given) -> Any:
+    """End what sessions left running whose program is gone, and remove what they left on the disk."""
+    del console, given
+
+    def end() -> tuple[list[Row], list[str]]:
+        return [each.to_dict() for each in leftovers.reap()], [str(each) for each in leftovers.clear()]
+
+    ended, removed = await asyncio.to_thread(end)
+    return {"ended": ended, "removed": removed}
+
+
+async def list_servers(console: Console, given: Given) -> Any:
+    """Return the MCP servers of a workspace, connected where asked for."""
+    workspace = await named_workspace(given)
+    app = await console.apps.app(workspace.path)
+    if given.flag("connect"):
+        await app.connect_servers(patience_s=10)
+    rows: list[Row] = []
+    for name in app.servers.names():
+        connection = app.servers.get(name)
+        rows.append(
+            {
+                "name": name,
+                "state": connection.state,
+                "problem": connection.problem,
+                "where": connection.server.where,
+                "source": connection.server.source,
+                "tools": app.servers.tools_of(name),
+            }
+        )
+    return {"workspace": workspace.path, "servers": rows, "warnings": list(app.warnings)}
+
+
+_WORKSPACE: Final = {"workspace": "which one; the last used when left out"}
+ENDPOINTS = (
+    Endpoint("GET", "/api/kept-sessions", list_kept_sessions, "Sessions of a workspace that are kept", _WORKSPACE),
+    Endpoint(
+        "GET",
+        "/api/transcript",
+        show_transcript,
+        "What was said and done in a session",
+        {**_WORKSPACE, "name": "the session's name", "limit": "how many records at most, the latest"},
+    ),
+    Endpoint("GET", "/api/tasks", list_tasks, "Tasks of every running session"),
+    Endpoint(
+        "POST",
+        "/api/tasks",
+        order_task,
+        "What a running task said so far, or its end",
+        {"want": "output or stop", "id": "the task", "session_id": "whose it is", "root": "the session that runs"},
+    ),
+    Endpoint("GET", "/api/processes", list_processes, "Processes that sessions started"),
+    Endpoint("POST", "/api/processes/reap", reap, "End what dead sessions left running"),
+    Endpoint(
+        "GET",
+        "/api/servers",
+        list_servers,
+        "MCP servers of a workspace",
+        {**_WORKSPACE, "connect": "connect to those that are not yet"},
+    ),
+)

@@ -1,0 +1,96 @@
+// Policy: rules in force, a verdict while you type, what another rule would change, and which rules would spare questions.
+
+import { get, post } from "../api.js";
+import { button, el, field, fill, line, shown, toast, when } from "../dom.js";
+import { workspace, workspacePicker } from "../workspace.js";
+
+const VERDICTS = { allow: "ok", ask: "warn", deny: "bad", error: "bad" };
+export const verdictChip = (verdict) => el("span.chip", { class: VERDICTS[verdict] ?? "" }, verdict);
+
+export function mount(root) {
+  const verdict = el("div.verdict-box", { role: "status", "aria-live": "polite" });
+  const differs = el("div");
+  const rules = el("div");
+  const suggestions = el("div");
+  const typed = el("input", { type: "text", placeholder: "git push --force   ·   https://example.com   ·   read .env   ·   write src/app.py", spellcheck: "false", autocapitalize: "off" });
+  const tried = el("textarea", { rows: 2, placeholder: "deny Bash(rm:*)", spellcheck: "false" });
+  let timer = 0;
+  let turn = 0;
+
+  async function check() {
+    const text = typed.value.trim();
+    if (!text) { fill(verdict); return; }
+    const mine = ++turn;
+    try {
+      const answer = await post("/api/policy/check", { workspace: workspace(), typed: text, rules: tried.value });
+      if (mine === turn) fill(verdict, explain(answer));
+    } catch (problem) { if (mine === turn) fill(verdict, el("p.problem", {}, [problem.message, problem.hint].filter(Boolean).join(". "))); }
+  }
+  const soon = () => { clearTimeout(timer); timer = setTimeout(check, 200); };
+  typed.addEventListener("input", soon);
+  tried.addEventListener("input", soon);
+
+  async function compare() {
+    try {
+      const found = await post("/api/policy/compare", { workspace: workspace(), rules: tried.value });
+      fill(differs, el("p.muted", {}, `${found.differences} of ${found.calls} calls of the last ${found.days} days would be decided otherwise.`),
+        found.rows.length > 0 && el("table", {}, el("thead", {}, el("tr", {}, ["When", "Call", "Today", "Then"].map((each) => el("th", {}, each)))),
+          el("tbody", {}, found.rows.map((row) => el("tr", {}, el("td", {}, when(row.at)), el("td.mono", {}, row.tool, " ", line(JSON.stringify(row.args), 160)), el("td", {}, verdictChip(row.before)), el("td", {}, verdictChip(row.now)))))));
+    } catch (problem) { toast(problem.message, "bad"); }
+  }
+
+  async function save() {
+    const [first, ...more] = tried.value.split("\n").map((each) => each.trim()).filter(Boolean);
+    if (!first || more.length) { toast("Write one rule to save it.", "bad"); return; }
+    await saveRule(first);
+  }
+
+  async function saveRule(rule) {
+    try {
+      const { saved, sessions } = await post("/api/policy/rules", { rule });
+      toast(`Saved: allow ${saved}. ${sessions} running ${sessions === 1 ? "session judges" : "sessions judge"} by it from now on.`);
+      show();
+    } catch (problem) { toast([problem.message, problem.hint].filter(Boolean).join(". "), "bad"); }
+  }
+
+  async function show() {
+    try {
+      const [listed, suggested] = await Promise.all([get("/api/policy/rules", { workspace: workspace() }), get("/api/policy/suggestions", { workspace: workspace() })]);
+      fill(rules, listed.warnings.map((each) => el("p.problem", {}, shown(each))), ruleTable(listed));
+      fill(suggestions, suggested.suggestions.length === 0 ? el("p.muted", {}, "No question of the last days would have been spared by a rule.")
+        : el("table", {}, el("tbody", {}, suggested.suggestions.map((each) => el("tr", {}, el("td.mono", {}, shown(each.rule)), el("td", {}, `${each.questions} ${each.questions === 1 ? "question" : "questions"}`),
+          el("td", {}, button("Allow always", () => saveRule(`allow ${each.rule}`), { class: "quiet" })))))));
+    } catch (problem) { fill(rules, el("p.problem", {}, problem.message)); }
+    check();
+  }
+
+  root.append(
+    el("div.page-head", {}, el("h1", {}, "Policy"), el("span.grow"), workspacePicker(show)),
+    el("section.card", {}, field("What would be decided about", typed, "A command, an address, or read or write with a path. Nothing is run."), verdict),
+    el("section.card", {}, field("With further rules, one a line", tried, "They count for the answer above, and for the comparison."),
+      el("div.dialog-buttons", {}, button("What would differ", compare), button("Save the rule", save, { class: "primary" })), differs),
+    el("section.card", {}, el("h2", {}, "Rules that would have spared the most questions"), suggestions),
+    el("section.card", {}, el("h2", {}, "Rules in force"), rules));
+  return () => clearTimeout(timer);
+}
+
+function explain(answer) {
+  return [
+    el("p", {}, verdictChip(answer.decision), " ", shown(answer.reason)),
+    answer.commands?.length > 0 && el("table", {}, el("tbody", {}, answer.commands.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict ?? each.decision)), el("td.mono", {}, line(each.command ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.reason ?? each.why ?? "")))))),
+    answer.effects?.length > 0 && el("details", {}, el("summary", {}, `${answer.effects.length} ${answer.effects.length === 1 ? "effect" : "effects"}`),
+      el("table", {}, el("tbody", {}, answer.effects.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, each.kind, " ", line(each.path ?? each.host ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.why ?? ""))))))),
+    answer.rules?.length > 0 && el("p.hint", {}, "Rules: ", answer.rules.map((each) => [el("span.mono", {}, shown(`${each.verdict} ${each.rule}`)), each.source ? ` (${each.source}) ` : " "])),
+    answer.suggestion && el("p.hint", {}, "A rule that would spare the question: ", el("span.mono", {}, shown(`allow ${answer.suggestion}`))),
+    answer.hint && el("p.hint", {}, shown(answer.hint)),
+  ];
+}
+
+function ruleTable({ mode, rules }) {
+  const own = rules.filter((rule) => rule.source !== "built-in");
+  const built = rules.filter((rule) => rule.source === "built-in");
+  const table = (rows) => el("table", {}, el("thead", {}, el("tr", {}, ["Verdict", "Rule", "From", "Reason"].map((each) => el("th", {}, each)))),
+    el("tbody", {}, rows.map((rule) => el("tr", {}, el("td", {}, verdictChip(rule.verdict)), el("td.mono", {}, shown(rule.rule ?? rule.text)), el("td.muted", {}, shown([rule.source, rule.file && `${rule.file}${rule.line ? `:${rule.line}` : ""}`].filter(Boolean).join(" "))), el("td.muted", {}, shown(rule.reason ?? ""))))));
+  return [el("p.muted", {}, `Mode: ${mode}`), own.length ? table(own) : el("p.muted", {}, "There are no rules of your own."),
+    el("details", {}, el("summary", {}, `${built.length} that are built in`), table(built))];
+}

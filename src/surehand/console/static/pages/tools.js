@@ -1,0 +1,111 @@
+// Tools: what each takes, how it is and was, and a form made from its schema to call it through the door.
+
+import { get, post } from "../api.js";
+import { button, code, el, field, fill, shown, toast, took } from "../dom.js";
+import { sparkline } from "../chart.js";
+import { workspace, workspacePicker } from "../workspace.js";
+
+const FLAGS = [["read_only", "reads"], ["destructive", "destroys"], ["requires_permission", "asks"], ["idempotent", "idempotent"], ["concurrency_safe", "parallel"]];
+
+export function mount(root, [wanted]) {
+  const list = el("div");
+  const search = el("input", { type: "search", placeholder: "Name or description", "aria-label": "Filter tools" });
+  let tools = [];
+
+  function draw() {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = tools.filter((tool) => words.every((word) => `${tool.name} ${tool.description}`.toLowerCase().includes(word)));
+    fill(list, found.length ? el("div.tool-list", {}, found.map(card)) : el("p.empty", {}, "No tool has these words."));
+  }
+
+  function card(tool) {
+    const figures = tool.figures?.execution ?? tool.figures?.executionMetrics ?? tool.figures;
+    const calls = figures?.totalCalls ?? figures?.total_calls ?? 0;
+    const failed = figures?.failedCalls ?? figures?.failed_calls ?? 0;
+    const body = el("div.tool-body");
+    const details = el("details.card", { id: `tool-${tool.name}`, open: tool.name === wanted },
+      el("summary", {}, el("b", {}, shown(tool.name)), " ", el("span.chip", { class: tool.state === "error" || tool.state === "disabled" ? "bad" : "" }, tool.state),
+        FLAGS.filter(([flag]) => tool[flag]).map(([, word]) => [" ", el("span.chip", {}, word)]),
+        el("span.muted.tool-figures", {}, calls ? ` ${calls.toLocaleString()} calls, ${failed} failed` : " not called yet")),
+      body);
+    const open = () => { if (details.open && !body.childNodes.length) fill(body, page(tool, calls)); };
+    details.addEventListener("toggle", open);
+    open();
+    return details;
+  }
+
+  function page(tool, calls) {
+    const result = el("div", { role: "status" });
+    const form = schemaForm(tool.inputSchema);
+    async function call(dryRun) {
+      let args;
+      try { args = form.value(); } catch (problem) { toast(problem.message, "bad"); return; }
+      fill(result, el("p.muted", {}, "running…"));
+      try {
+        const answer = await post("/api/tools/call", { workspace: workspace(), tool: tool.name, args, dry_run: dryRun });
+        fill(result, el("p", {}, el("span.chip", { class: answer.ok ? "ok" : "bad" }, answer.ok ? (dryRun ? "dry run" : "ok") : answer.error.code)), code(answer.output || JSON.stringify(answer.data, null, 2)), answer.error?.hint && el("p.hint", {}, shown(answer.error.hint)));
+      } catch (problem) { fill(result, el("p.problem", {}, problem.message)); }
+    }
+    async function health() {
+      try {
+        const report = await post("/api/tools/health", { workspace: workspace(), tool: tool.name });
+        toast(`${tool.name}: ${report.status}${report.message ? `, ${report.message}` : ""}`, report.status === "healthy" ? "" : "bad");
+      } catch (problem) { toast(problem.message, "bad"); }
+    }
+    return [
+      el("p", {}, shown(tool.description)),
+      calls > 0 && figuresOf(tool),
+      el("div.tool-form", {}, form.element),
+      el("div.dialog-buttons", {}, button("Health", health, { class: "quiet" }), button("Dry run", () => call(true)), button("Call", () => call(false), { class: "primary" })),
+      result,
+      el("details", {}, el("summary", {}, "Schema"), code(JSON.stringify(tool.inputSchema, null, 2))),
+    ];
+  }
+
+  async function show() {
+    try { ({ tools } = await get("/api/tools", { workspace: workspace() })); draw(); }
+    catch (problem) { fill(list, el("p.empty", {}, problem.message)); }
+  }
+  search.addEventListener("input", draw);
+  root.append(el("div.page-head", {}, el("h1", {}, "Tools"), el("span.grow"), search, workspacePicker(show)), list);
+}
+
+function figuresOf(tool) {
+  const flat = flatten(tool.figures);
+  const wanted = [["p50", "half within"], ["p95", "95 of 100 within"]];
+  const times = wanted.map(([key, label]) => { const found = Object.entries(flat).find(([name]) => name.toLowerCase().includes(key)); return found && [el("dt", {}, label), el("dd", {}, took(Number(found[1])))]; });
+  const codes = Object.entries(flat).filter(([name, value]) => /error.*(code|kind|type)s?\./i.test(name) && value).map(([name, value]) => `${name.split(".").pop()} ${value}`);
+  const recent = Object.values(tool.figures ?? {}).find((each) => Array.isArray(each?.calls))?.calls;
+  return el("dl.facts", {}, times, codes.length > 0 && [el("dt", {}, "errors"), el("dd", {}, codes.join(", "))], recent && [el("dt", {}, "lately"), el("dd", {}, sparkline(recent, `calls of ${tool.name} lately`))]);
+}
+
+function flatten(value, path = "", into = {}) {
+  if (value !== null && typeof value === "object" && !Array.isArray(value)) for (const [key, each] of Object.entries(value)) flatten(each, path ? `${path}.${key}` : key, into);
+  else into[path] = value;
+  return into;
+}
+
+/** A form for a JSON Schema: a field for each plain property, JSON for the rest. */
+export function schemaForm(schema) {
+  const required = new Set(schema.required ?? []);
+  const rows = Object.entries(schema.properties ?? {}).map(([name, one]) => {
+    const kind = one.type ?? one.anyOf?.find((each) => each.type !== "null")?.type;
+    const choices = one.enum ?? one.anyOf?.find((each) => each.enum)?.enum;
+    let input;
+    if (choices) input = el("select", {}, el("option", { value: "" }, ""), choices.map((each) => el("option", { value: JSON.stringify(each) }, String(each))));
+    else if (kind === "boolean") input = el("select", {}, ["", "true", "false"].map((each) => el("option", { value: each }, each)));
+    else if (kind === "integer" || kind === "number") input = el("input", { type: "number", step: kind === "integer" ? "1" : "any" });
+    else if (kind === "string" && !/content|command|text|string|prompt|code/.test(name)) input = el("input", { type: "text", spellcheck: "false" });
+    else input = el("textarea", { rows: 3, spellcheck: "false", placeholder: kind === "string" ? "" : "JSON" });
+    const read = () => {
+      if (input.value === "") return undefined;
+      if (kind === "string" && !choices) return input.value;
+      try { return JSON.parse(input.value); } catch { throw new Error(`${name} is no JSON`); }
+    };
+    return { name, read, element: field(required.has(name) ? `${name} *` : name, input, one.description ?? "") };
+  });
+  return {
+    element: el("div.fields", {}, rows.map((row) => row.element)),
+    value: () => Object.fromEntries(rows.map((row) => [row.name, row.read()]).filter(([, value]) => value !== undefined)),
+  };
+}

@@ -1,0 +1,149 @@
+"""The console's further pages through their API: policy, tools, work, figures, audit; one session runs beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from tests.console.served import Served, serve_console
+
+from surehand import Surehand
+from surehand.state import locations
+from surehand.testing import Says
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUREHAND_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\n")
+    return folder
+
+
+@pytest.fixture
+async def app(workspace: Path) -> AsyncGenerator[Surehand]:
+    async with Surehand(workspace, approver=Says("once"), plugins=False) as app:
+        await app.call("Read", {"file_path": "a.txt"})
+        await app.call("Bash", {"command": "touch b.txt"})
+        await app.call("Read", {"file_path": ".env"})
+        yield app
+
+
+@pytest.fixture
+async def served(app: Surehand) -> AsyncGenerator[Served]:
+    async with serve_console() as served:
+        await served.until(lambda feed: app.session.id in feed.sessions)
+        yield served
+
+
+async def test_workspaces_are_listed_and_a_stranger_is_none(served: Served, workspace: Path, tmp_path: Path) -> None:
+    (found,) = (await served.get("/api/workspaces"))["workspaces"]
+    assert found == {"path": str(workspace), "running": True}
+    answer = await served.client.get("/api/audit", params={"workspace": str(tmp_path)})
+    assert answer.status_code == 404
+
+
+async def test_a_typed_command_path_or_address_gets_its_explained_verdict(served: Served) -> None:
+    async def verdict(typed: str, rules: str = "") -> str:
+        return (await served.post("/api/policy/check", {"typed": typed, "rules": rules}))["decision"]
+
+    assert await verdict("ls && git push") == "ask"
+    assert await verdict("ls && git push", "deny Bash(git push:*)") == "deny"
+    assert await verdict("read .env") == "deny"
+    assert await verdict("read a.txt") == "allow"
+    assert await verdict("https://example.com/") == "ask"
+    refused = await served.post("/api/policy/check", {"typed": "ls", "rules": "perhaps Bash(ls)"}, status=400)
+    assert "no rule" in refused["error"]
+
+
+async def test_rules_are_listed_with_their_source_and_suggestions_with_their_count(served: Served) -> None:
+    found = await served.get("/api/policy/rules")
+    assert any(rule["source"] == "built-in" for rule in found["rules"])
+    (suggested,) = (await served.get("/api/policy/suggestions"))["suggestions"]
+    assert suggested["questions"] == 1
+    assert "touch" in suggested["rule"] or "b.txt" in suggested["rule"]
+
+
+async def test_an_edited_rule_is_held_against_the_recorded_calls(served: Served) -> None:
+    found = await served.post("/api/policy/compare", {"rules": "deny Bash(touch:*)"})
+    assert (found["calls"], found["differences"]) == (3, 1)
+    assert found["rows"][0]["now"] == "deny"
+
+
+async def test_a_saved_rule_is_obeyed_by_a_session_that_runs(served: Served, app: Surehand) -> None:
+    says = app.approver
+    assert isinstance(says, Says)
+    asked = len(says.asked)
+    saved = await served.post("/api/policy/rules", {"rule": "allow Bash(touch:*)"})
+    assert saved["sessions"] >= 1
+    assert "touch:*" in Path(locations.user_settings()).read_text()
+    allowed = await app.dry_run("Bash", {"command": "touch c.txt"})
+    assert allowed.data["verdict"]["effects"][0]["verdict"] == "allow"
+    assert len(says.asked) == asked
+    await served.post("/api/policy/rules", {"rule": "deny Bash(touch:*)"}, status=400)
+
+
+async def test_a_tool_is_listed_with_its_figures_and_called_through_the_door(served: Served, workspace: Path) -> None:
+    tools = {each["name"]: each for each in (await served.get("/api/tools"))["tools"]}
+    assert tools["Read"]["read_only"]
+    assert "file_path" in tools["Read"]["inputSchema"]["properties"]
+    args = {"file_path": str(workspace / "new.txt"), "content": "new\n"}
+    tried = await served.post("/api/tools/call", {"tool": "Write", "args": args, "dry_run": True})
+    assert "+new" in tried["output"]
+    assert not (workspace / "new.txt").exists()
+    made = await served.post("/api/tools/call", {"tool": "Write", "args": args})
+    assert made["ok"], made
+    assert (workspace / "new.txt").read_text() == "new\n"
+    assert (await served.post("/api/tools/health", {"tool": "Read"}))["status"] == "healthy"
+
+
+async def test_sessions_tasks_processes_and_servers_are_shown(served: Served, app: Surehand, workspace: Path) -> None:
+    async with Surehand(workspace, session="kept", plugins=False) as named:
+        await named.call("Read", {"file_path": "a.txt"})
+    (kept,) = (await served.get("/api/kept-sessions"))["sessions"]
+    assert kept["name"] == "kept"
+    (record,) = (await served.get("/api/transcript?name=kept"))["records"]
+    assert record["tool"] == "Read"
+    assert (await served.client.get("/api/transcript?name=..%2Fkept")).status_code == 404
+    started = await app.call("Bash", {"command": "echo begun; sleep 60", "run_in_background": True})
+    assert started.ok, started.output
+    (task,) = (await served.get("/api/tasks"))["tasks"]
+    request = {"id": task["id"], "session_id": task["session_id"], "root": task["root"]}
+    await served.post("/api/tasks", {"want": "output", **request})
+    assert any("sleep" in each["command"] for each in (await served.get("/api/processes"))["processes"])
+    stopped = await served.post("/api/tasks", {"want": "stop", **request})
+    assert stopped["task"]["status"] != "in_progress"
+    assert (await served.get("/api/servers"))["servers"] == []
+
+
+async def test_figures_count_calls_errors_and_times(served: Served) -> None:
+    found = await served.get("/api/figures?span=day")
+    assert found["total"] == 3 == sum(found["calls"])
+    assert sum(found["errors"]) == 1
+    bash = next(each for each in found["tools"] if each["tool"] == "Bash")
+    assert bash["p50_ms"] > 0
+    assert sum(bash["times"]) == 1
+    assert (await served.client.get("/api/figures?span=century")).status_code == 400
+
+
+async def test_the_audit_is_filtered_paged_and_verified(served: Served, app: Surehand) -> None:
+    whole = await served.get("/api/audit")
+    assert whole["total"] >= 3
+    newest = whole["records"][0]["n"]
+    older = await served.get(f"/api/audit?before={newest}&limit=1")
+    assert older["records"][0]["n"] < newest
+    (refused,) = (await served.get("/api/audit?refused=1"))["records"]
+    assert refused["args"] == {"file_path": ".env"}
+    assert (await served.get("/api/audit/verify"))["ok"]
+    assert app.session.state_dir is not None
+    path = os.path.join(app.session.state_dir, "audit", "audit.jsonl")
+    text = Path(path).read_text()
+    Path(path).write_text(text.replace("touch b.txt", "touch c.txt"))
+    assert not (await served.get("/api/audit/verify"))["ok"]
