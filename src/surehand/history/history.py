@@ -483,15 +483,23 @@ class History:
                 self._note(str(problem))
 
     def _keep_to_limit(self) -> None:
-        with self._held():
-            if self.contents.total() <= self._limit_bytes:
-                return
+        if self.prune(self._limit_bytes):
+            self._note(self.dropped())
+
+    def prune(self, limit_bytes: int) -> int:
+        """Drop the oldest changes until the contents fit into so many bytes; return how many were dropped."""
+        if self.size_bytes() <= limit_bytes:
+            return 0
         with self.transaction():
-            dropped = prune_oldest(self.log, self.contents, self._limit_bytes)
+            dropped = prune_oldest(self.log, self.contents, limit_bytes)
         with self._held():
             self._database.execute("PRAGMA incremental_vacuum").fetchall()
-        if dropped:
-            self._note(self.dropped())
+        return dropped
+
+    def size_bytes(self) -> int:
+        """Return how much the contents of all changes take."""
+        with self._held():
+            return self.contents.total()
 
 
 def _entry(who: Author, files: Sequence[FileChange], kind: ChangeKind, about: Sequence[str], temporary: str) -> Change:
@@ -538,6 +546,19 @@ def _open(session: Session) -> History:
     folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
     limit = session.settings.history.limit_mb * 1024 * 1024
     return recovery.recovered(History(folder, limit, lambda text: session.emit("note", message=text)))
+
+
+@contextmanager
+def open_to_look(state_dir: str, note: Callable[[str], None]) -> Generator[History]:
+    """Open the history of a workspace by its state folder, settled after a crash; nothing is dropped from it."""
+    folder = os.path.join(state_dir, "history")
+    # A command that was killed may be all there is: its change log becomes the first change.
+    is_there = any(os.path.isdir(os.path.join(state_dir, name)) for name in ("history", "journals"))
+    history = History(folder if is_there else None, sys.maxsize, note)
+    try:
+        yield recovery.recovered(history)
+    finally:
+        history.close()
 
 
 async def _close(history: History) -> None:

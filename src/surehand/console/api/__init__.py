@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from surehand.console.api import audit, figures, live, login, policy, questions, tools, work, workspaces
+from surehand.console.api import audit, changes, figures, live, login, policy, questions, tools, work, workspaces
 from surehand.console.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *login.ENDPOINTS,
     *live.ENDPOINTS,
     *questions.ENDPOINTS,
+    *changes.ENDPOINTS,
     *workspaces.ENDPOINTS,
     *policy.ENDPOINTS,
     *tools.ENDPOINTS,

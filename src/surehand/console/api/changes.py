@@ -1,0 +1,173 @@
+"""Changes: the undo history of every workspace; undo and redo by the tools of that name, previewed before.
+
+What is applied is what was shown: a preview has a digest, and where the preview would look different by now, nothing
+is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from surehand.console.api.workspaces import named_workspace
+from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.history.history import History, open_to_look
+from surehand.history.undo import change_diff
+from surehand.state.workspaces import Workspace
+
+if TYPE_CHECKING:
+    from surehand.console.server import Console
+    from surehand.core.call import ToolResult
+
+T = TypeVar("T")
+FILES_LIMIT: Final = 200
+"""Files of one change that are listed; a command may have changed thousands."""
+_UNDO: Final = ("change_id", "turns", "to", "session", "file", "all_sessions", "merge", "force")
+_REDO: Final = ("change_id", "merge", "force")
+
+
+async def list_changes(console: Console, given: Given) -> Any:
+    """Return the changes of a workspace, newest first."""
+    limit = given.number("limit", 200, 5000)
+    session, file = given.query.get("session") or None, given.query.get("file") or None
+
+    def read(workspace: Workspace, history: History) -> dict[str, Any]:
+        path = os.path.realpath(os.path.join(workspace.path, file)) if file else None
+        found = history.changes(limit=limit, session_id=session, path=path, turn=given.query.get("turn") or None)
+        changes = [_shortened(each.to_dict()) for each in found]
+        return {"changes": changes, "dropped": history.dropped(), "size_bytes": history.size_bytes()}
+
+    return await _look(given, read)
+
+
+def _shortened(change: dict[str, Any]) -> dict[str, Any]:
+    files = cast("list[dict[str, Any]]", change["files"])
+    return change | {"files": files[:FILES_LIMIT], "file_count": len(files)}
+
+
+async def show_change(console: Console, given: Given) -> Any:
+    """Return one change with its diff."""
+
+    def read(workspace: Workspace, history: History) -> dict[str, Any]:
+        del workspace
+        change = history.change(given.path["id"])
+        if change is None:
+            raise ApiError(404, f"there is no change {given.path['id']}", history.dropped())
+        return _shortened(change.to_dict()) | {"diff": change_diff(history, change)}
+
+    return await _look(given, read)
+
+
+async def _look(given: Given, read: Callable[[Workspace, History], T]) -> T:
+    """Return what is read from the history of the workspace a request names."""
+    workspace = await named_workspace(given)
+
+    def look() -> T:
+        with open_to_look(workspace.state_dir, lambda text: None) as history:
+            return read(workspace, history)
+
+    return await asyncio.to_thread(look)
+
+
+async def undo(console: Console, given: Given) -> Any:
+    """Take changes back, or show what that would do."""
+    return await _reverse(console, given, "Undo", _UNDO)
+
+
+async def redo(console: Console, given: Given) -> Any:
+    """Bring back what was taken back, or show what that would do."""
+    return await _reverse(console, given, "Redo", _REDO)
+
+
+async def _reverse(console: Console, given: Given, tool: str, names: tuple[str, ...]) -> Any:
+    workspace = given.text("workspace")
+    args = {name: given.body[name] for name in names if given.body.get(name)}
+    if not args.keys() - {"merge", "force", "all_sessions"}:
+        raise ApiError(400, "say what: a change, turns, a session, a point to go back to, or a file")
+    shown = _preview(await console.apps.call(workspace, tool, args, dry_run=True))
+    if given.flag("dry_run"):
+        return shown
+    if not shown["ok"]:
+        raise ApiError(409, shown["error"]["message"], shown["error"]["hint"], preview=shown)
+    if given.text("digest") != shown["digest"]:
+        raise ApiError(409, "something changed since this was shown; look at it again", preview=shown)
+    result = await console.apps.call(workspace, tool, args)
+    if result.error is not None:
+        raise ApiError(409, result.error.message, result.error.hint)
+    return {"ok": True, "output": result.output, "data": result.data}
+
+
+def _preview(result: ToolResult) -> dict[str, Any]:
+    """Return what undo or redo would do, or why it would not, with the digest that the real one must name."""
+    if result.error is not None:
+        return {"ok": False, "error": result.error.to_dict()}
+    data: dict[str, Any] = result.data
+    told = {name: data.get(name) for name in ("changes", "paths", "sessions", "left_alone", "diff")}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    return {"ok": True, "digest": digest, "summary": result.output.partition("\n")[0], **told}
+
+
+async def prune(console: Console, given: Given) -> Any:
+    """Drop the oldest changes until the rest fits."""
+    keep_bytes = given.number("keep_bytes", 0, 2**50)
+
+    def drop(workspace: Workspace, history: History) -> dict[str, Any]:
+        del workspace
+        dropped = history.prune(keep_bytes)
+        return {"dropped": dropped, "size_bytes": history.size_bytes(), "message": history.dropped()}
+
+    return await _look(given, drop)
+
+
+_WHERE: Final = {"workspace": "the folder, as `/api/workspaces` names it"}
+_HOW: Final = {
+    **_WHERE,
+    "merge": "keep what was changed in other lines since",
+    "force": "go on although a file was changed since",
+    "dry_run": "only show what would happen",
+    "digest": "the digest of the preview that is to be carried out",
+}
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/api/changes",
+        list_changes,
+        "The changes of a workspace, newest first",
+        {
+            **_WHERE,
+            "limit": "how many at most",
+            "session": "only of this session",
+            "turn": "only of this turn",
+            "file": "only of this file or folder",
+        },
+    ),
+    Endpoint("GET", "/api/changes/{id}", show_change, "One change, with its diff", _WHERE),
+    Endpoint(
+        "POST",
+        "/api/undo",
+        undo,
+        "Take changes back: one, turns, a session, a file's, or all after one; show it first with dry_run",
+        {
+            "change_id": "this change",
+            "turns": "all changes of these turns",
+            "session": "all changes of this session",
+            "to": "all changes after this one, of `session` or with `all_sessions`",
+            "file": "only of this file or folder",
+            **_HOW,
+        },
+    ),
+    Endpoint(
+        "POST", "/api/redo", redo, "Bring back what an undo took away", {"change_id": "the undo, or the change", **_HOW}
+    ),
+    Endpoint(
+        "POST",
+        "/api/history/prune",
+        prune,
+        "Drop the oldest changes until the history takes so many bytes",
+        {**_WHERE, "keep_bytes": "how much to keep"},
+    ),
+)
