@@ -49,7 +49,7 @@ async def show_figures(console: Console, given: Given) -> Any:
         "running": len(running),
         "sessions": len(console.feed.sessions),
         "bounds_ms": BOUNDS_MS,
-        "tools": _tools(calls),
+        "tools": by_tool(calls),
         "usage": usage,
         "missed": console.feed.lost,
     }
@@ -60,11 +60,12 @@ def _read(since: float) -> tuple[list[Row], list[Row]]:
     return list(read_recorded_calls(since, unreadable.append)), _usage(since)
 
 
-def _tools(calls: list[Row]) -> list[Row]:
-    by_tool: dict[str, list[Row]] = {}
+def by_tool(calls: list[Row]) -> list[Row]:
+    """Return what calls came to by tool, those with the most calls first."""
+    of_tool: dict[str, list[Row]] = {}
     for call in calls:
-        by_tool.setdefault(str(call["tool"]), []).append(call)
-    rows = [_tool(name, found) for name, found in by_tool.items()]
+        of_tool.setdefault(str(call["tool"]), []).append(call)
+    rows = [_tool(name, found) for name, found in of_tool.items()]
     return sorted(rows, key=lambda row: -row["calls"])
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
+from surehand.console.api.figures import SPANS, by_tool
 from surehand.console.api.workspaces import named_workspace
 from surehand.console.endpoint import ApiError, Endpoint, Given
-from surehand.engine.figures import kept_figures
-from surehand.engine.metrics_report import to_json
-from surehand.engine.metrics_store import MetricsStore
+from surehand.engine.audit import records
 from surehand.state.workspaces import Workspace
 
 if TYPE_CHECKING:
@@ -20,20 +20,22 @@ Row = dict[str, Any]
 
 
 async def list_tools(console: Console, given: Given) -> Any:
-    """Return the tools of a workspace, with what was measured of each."""
+    """Return the tools of a workspace, each with what its calls of the last week came to."""
     workspace = await named_workspace(given)
     app = await console.apps.app(workspace.path)
-    measured = await asyncio.to_thread(_measured, workspace)
+    done = await asyncio.to_thread(_read_recent_calls, workspace)
+    figures = {each["tool"]: each for each in by_tool(done)}
     rows: list[Row] = []
     for info in app.registry.infos():
         shape = info.to_dict()
-        rows.append({**shape, "state": app.registry.lifecycle.state(info.name), "figures": measured.get(info.name)})
+        rows.append({**shape, "state": app.registry.lifecycle.state(info.name), "figures": figures.get(info.name)})
     return {"workspace": workspace.path, "tools": rows}
 
 
-def _measured(workspace: Workspace) -> dict[str, Row]:
-    store = MetricsStore(os.path.join(workspace.state_dir, "metrics.sqlite"))
-    return {name: to_json(kept_figures(name, record)) for name, record in store.load().items()}
+def _read_recent_calls(workspace: Workspace) -> list[Row]:
+    since = time.time() - SPANS["week"]
+    found = records(os.path.join(workspace.state_dir, "audit"))
+    return [each for each in found if each.get("kind") == "call" and each.get("at", 0.0) >= since]
 
 
 async def check_health(console: Console, given: Given) -> Any:

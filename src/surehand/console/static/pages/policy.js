@@ -78,7 +78,7 @@ function explain(answer) {
   return [
     el("p", {}, verdictChip(answer.decision), " ", shown(answer.reason)),
     answer.commands?.length > 0 && el("table", {}, el("tbody", {}, answer.commands.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict ?? each.decision)), el("td.mono", {}, line(each.command ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.reason ?? each.why ?? "")))))),
-    answer.effects?.length > 0 && el("details", {}, el("summary", {}, `${answer.effects.length} ${answer.effects.length === 1 ? "effect" : "effects"}`),
+    answer.effects?.length > 0 && el("details", { open: answer.effects.some((each) => each.verdict === "deny") }, el("summary", {}, `${answer.effects.length} ${answer.effects.length === 1 ? "effect" : "effects"}`),
       el("table", {}, el("tbody", {}, answer.effects.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, each.kind, " ", line(each.path ?? each.host ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.why ?? ""))))))),
     answer.rules?.length > 0 && el("p.hint", {}, "Rules: ", answer.rules.map((each) => [el("span.mono", {}, shown(`${each.verdict} ${each.rule}`)), each.source ? ` (${each.source}) ` : " "])),
     answer.suggestion && el("p.hint", {}, "A rule that would spare the question: ", el("span.mono", {}, shown(`allow ${answer.suggestion}`))),

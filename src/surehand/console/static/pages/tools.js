@@ -19,14 +19,13 @@ export function mount(root, [wanted]) {
   }
 
   function card(tool) {
-    const figures = tool.figures?.execution ?? tool.figures?.executionMetrics ?? tool.figures;
-    const calls = figures?.totalCalls ?? figures?.total_calls ?? 0;
-    const failed = figures?.failedCalls ?? figures?.failed_calls ?? 0;
+    const calls = tool.figures?.calls ?? 0;
+    const failed = Object.values(tool.figures?.errors ?? {}).reduce((sum, each) => sum + each, 0);
     const body = el("div.tool-body");
     const details = el("details.card", { id: `tool-${tool.name}`, open: tool.name === wanted },
       el("summary", {}, el("b", {}, shown(tool.name)), " ", el("span.chip", { class: tool.state === "error" || tool.state === "disabled" ? "bad" : "" }, tool.state),
         FLAGS.filter(([flag]) => tool[flag]).map(([, word]) => [" ", el("span.chip", {}, word)]),
-        el("span.muted.tool-figures", {}, calls ? ` ${calls.toLocaleString()} calls, ${failed} failed` : " not called yet")),
+        el("span.muted.tool-figures", {}, calls ? ` ${calls.toLocaleString()} ${calls === 1 ? "call" : "calls"} in a week, ${failed} failed` : "")),
       body);
     const open = () => { if (details.open && !body.childNodes.length) fill(body, page(tool, calls)); };
     details.addEventListener("toggle", open);
@@ -70,19 +69,10 @@ export function mount(root, [wanted]) {
   root.append(el("div.page-head", {}, el("h1", {}, "Tools"), el("span.grow"), search, workspacePicker(show)), list);
 }
 
-function figuresOf(tool) {
-  const flat = flatten(tool.figures);
-  const wanted = [["p50", "half within"], ["p95", "95 of 100 within"]];
-  const times = wanted.map(([key, label]) => { const found = Object.entries(flat).find(([name]) => name.toLowerCase().includes(key)); return found && [el("dt", {}, label), el("dd", {}, took(Number(found[1])))]; });
-  const codes = Object.entries(flat).filter(([name, value]) => /error.*(code|kind|type)s?\./i.test(name) && value).map(([name, value]) => `${name.split(".").pop()} ${value}`);
-  const recent = Object.values(tool.figures ?? {}).find((each) => Array.isArray(each?.calls))?.calls;
-  return el("dl.facts", {}, times, codes.length > 0 && [el("dt", {}, "errors"), el("dd", {}, codes.join(", "))], recent && [el("dt", {}, "lately"), el("dd", {}, sparkline(recent, `calls of ${tool.name} lately`))]);
-}
-
-function flatten(value, path = "", into = {}) {
-  if (value !== null && typeof value === "object" && !Array.isArray(value)) for (const [key, each] of Object.entries(value)) flatten(each, path ? `${path}.${key}` : key, into);
-  else into[path] = value;
-  return into;
+function figuresOf({ name, figures }) {
+  const errors = Object.entries(figures.errors).map(([kind, count]) => [el("span.chip.bad", {}, `${kind} ${count}`), " "]);
+  return el("dl.facts", {}, el("dt", {}, "half within"), el("dd", {}, took(figures.p50_ms)), el("dt", {}, "95 of 100 within"), el("dd", {}, took(figures.p95_ms)),
+    el("dt", {}, "times"), el("dd", {}, sparkline(figures.times, `distribution of the times of ${name}`)), errors.length > 0 && [el("dt", {}, "errors"), el("dd", {}, errors)]);
 }
 
 /** A form for a JSON Schema: a field for each plain property, JSON for the rest. */
