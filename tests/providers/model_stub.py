@@ -15,7 +15,8 @@ class Stub:
     """`script` steps: {"text": ..., "calls": [(id, name, json text)], "status": ..., "cut": True, "hold": True}.
 
     A step with "hold" stays open after its first lines until `released` is set. One with "cut" ends after its text as
-    if that were all; with "torn" the connection dies there. "raw" is sent as it is, as "kind" (a stream of events).
+    if that were all; with "torn" the connection dies there. "raw" is sent as it is, as "kind" (a stream of events), and
+    "whole" where no stream is wanted.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,8 @@ class Stub:
                     return self._error(status, step.get("after"))
                 claude = "messages" in self.path and "chat" not in self.path
                 if not body.get("stream"):
-                    return self._json(200, whole_anthropic(step) if claude else whole_openai(step))
+                    whole = step.get("whole") or (whole_anthropic(step) if claude else whole_openai(step))
+                    return self._json(200, whole)
                 self.send_response(200)
                 self.send_header("content-type", step.get("kind", "text/event-stream"))
                 if step.get("torn"):

@@ -110,7 +110,7 @@ class Toolbox:
     def __init__(self, app: App, tools: Iterable[str] = ()) -> None:
         self._named = tuple(tools)
         self._order = CallOrder()
-        self._open: OrderedDict[str, str] = OrderedDict()
+        self._open: OrderedDict[str, Pending] = OrderedDict()
         if hasattr(app, "inner"):
             plain = cast("SyncApp", app)
             self.app: AsyncApp = plain.inner
@@ -191,13 +191,38 @@ class Toolbox:
         """Make a model's call for a framework without approvals: what needs one asks the application's approver."""
         return await self.on_loop(self._run(make_call(self.real_name(name), args, id)))
 
-    async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Make the calls of one message: safe ones together, results in the order of the calls."""
-        return await self.on_loop(self._run_all(calls))
+    def call_unasked_blocking(self, name: str, args: Mapping[str, Any] | str, *, id: str | None = None) -> ToolResult:
+        """Make such a call from plain code."""
+        return self.wait(self._run(make_call(self.real_name(name), args, id)))
+
+    async def run_message(self, calls: Sequence[ToolCall], approved: Mapping[str, str]) -> list[ToolResult]:
+        """Make the calls of one message: safe ones together, results in the order of the calls.
+
+        `approved` holds the digest of what somebody said yes to, by the call's id (`find_message_pending`).
+        """
+        approver = None if self.has_approver else FrameworkApproval(approved)
+        return await run_list(calls, self.app.executor, self.app.session, self.selection, approver=approver)
+
+    async def find_message_pending(self, calls: Sequence[ToolCall]) -> dict[str, Pending]:
+        """Return what has to be approved of the calls of one message, by the call's id."""
+        found = {call.id: await self._find_pending(call) for call in calls}
+        return {id: pending for id, pending in found.items() if pending is not None}
 
     async def find_pending(self, name: str, args: Mapping[str, Any] | str, *, id: str | None = None) -> Pending | None:
-        """Return what has to be approved before a call can be made; None where nothing has to."""
-        return await self.on_loop(self._find_pending(make_call(self.real_name(name), args, id)))
+        """Return what has to be approved before a call can be made, and remember it; None where nothing has to."""
+
+        async def find() -> Pending | None:
+            call = make_call(self.real_name(name), args, id)
+            pending = await self._find_pending(call)
+            if pending is not None:
+                self._remember(call.id, pending)
+            return pending
+
+        return await self.on_loop(find())
+
+    def get_pending(self, id: str) -> Pending | None:
+        """Return what a call waits for, by its id."""
+        return self._open.get(id)
 
     async def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the application's loop, wherever this one runs."""
@@ -225,12 +250,13 @@ class Toolbox:
             pending = await self._find_pending(call)
             if pending is None:
                 return await self._run_heard(call, None, progress)
-            known = self._open.get(call.id, "") if approved is True else approved
+            asked = self._open.get(call.id)
+            known = (asked.digest if asked else "") if approved is True else approved
             if not known or known != pending.digest:
-                self._remember(call.id, pending.digest)
+                self._remember(call.id, pending)
                 return pending
             self._open.pop(call.id, None)
-            return await self._run_heard(call, FrameworkApproval(known), progress)
+            return await self._run_heard(call, FrameworkApproval({call.id: known}), progress)
 
     async def _find_pending(self, call: ToolCall) -> Pending | None:
         if self.has_approver:
@@ -238,21 +264,14 @@ class Toolbox:
         question = await self.app.executor.find_question(call, self.app.session, self.selection)
         return Pending(question, bind_approval(question)) if question is not None else None
 
-    def _remember(self, id: str, digest: str) -> None:
-        self._open[id] = digest
+    def _remember(self, id: str, pending: Pending) -> None:
+        self._open[id] = pending
         while len(self._open) > REMEMBERED:
             self._open.popitem(last=False)
-
-    async def remember_pending(self, pending: Pending) -> None:
-        """Remember an approval that was asked for, so that `approved=True` means it."""
-        self._remember(pending.question.call.id, pending.digest)
 
     async def _run(self, call: ToolCall) -> ToolResult:
         async with self._order.turn(lambda: self._is_safe(call)):
             return await self._run_heard(call, None, None)
-
-    async def _run_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        return await run_list(calls, self.app.executor, self.app.session, self.selection)
 
     async def _run_heard(self, call: ToolCall, approver: Approver | None, progress: OnProgress | None) -> ToolResult:
         app = self.app
@@ -299,16 +318,22 @@ def bind_approval(question: Question) -> str:
 
 
 class FrameworkApproval:
-    """A yes that somebody gave in a framework, for one call as it was shown."""
+    """What somebody said yes to in a framework: the digest of what was shown, by the call's id."""
 
-    def __init__(self, digest: str) -> None:
-        self._digest = digest
+    def __init__(self, digests: Mapping[str, str]) -> None:
+        self._digests = digests
 
     async def ask(self, question: Question) -> Answer:
         """Say yes to what was approved, and no to anything else."""
-        if bind_approval(question) == self._digest:
+        known = self._digests.get(question.call.id)
+        if known is None:
+            return Answer("no", "nobody has approved it")
+        if bind_approval(question) == known:
             return Answer("once")
-        return Answer("no", "what would run now is not what was approved; make the call again to have it asked about")
+        return Answer("no", CHANGED)
+
+
+CHANGED: Final = "what would run now is not what was approved; make the call again to have it asked about"
 
 
 def refusal(name: str, reason: str = "") -> ToolResult:
