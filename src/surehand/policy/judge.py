@@ -1,6 +1,6 @@
 """The judge: one request is judged top to bottom, the tool as a whole, then each of its effects, the strictest wins.
 
-Who has the first say on an effect stands in `weigh`: the hard floor, rules, what is protected by default, the mode.
+Who has the first say on an effect stands in `Case.verdict`: the hard floor, rules, what is protected, the mode.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Judgement:
             case StartAgent(profile):
                 return [self._agent(effect, profile)]
             case Unreadable(reason):
-                return [weigh(self.request.mode, effect, changes=True, guard=Guard("ask", reason), firm=True)]
+                return [Case(effect, guard=Guard("ask", reason), firm=True).verdict(self.request.mode)]
 
     def _command(self, effect: RunCommand) -> list[JudgedEffect]:
         own, allowed = judge_command(self.rules, effect, self.cover)
@@ -161,48 +161,35 @@ class Judgement:
         host = plain_host(effect.host)
         guarded = command is not None
         reason, verdict = host_guard(host, self.policy.allowed_hosts, by_command=guarded, port=effect.port)
-        return weigh(
-            self.request.mode,
+        return Case(
             effect,
-            deny=self.rules.matching("host", "deny", lambda rule: bool(rule.spec) and rule.names_host(host)),
-            ask=self.rules.matching("host", "ask", lambda rule: bool(rule.spec) and rule.names_host(host)),
+            rules=self._rules_for("host", lambda rule: bool(rule.spec) and rule.names_host(host), cover or self.cover),
             guard=Guard(verdict, reason) if reason else None,
             changes=False,
-            allow=self.rules.matching("host", "allow", lambda rule: bool(rule.spec) and rule.names_host(host)),
-            covered=cover or self.cover,
             default=("ask", f"it connects to {host}"),
-        )
+        ).verdict(self.request.mode)
+
+    def _rules_for(self, kind: Kind, about: Callable[[Rule], bool], cover: Rule | None = None) -> RulesFor:
+        deny, ask, allow = (self.rules.matching(kind, verdict, about) for verdict in ("deny", "ask", "allow"))
+        return RulesFor(deny, ask, allow, cover)
 
     def _remote(self, effect: RemoteCall, names: tuple[str, ...]) -> JudgedEffect:
-        def about(rule: Rule) -> bool:
-            return rule.names_tool(names)
-
-        allow = self.rules.matching("name", "allow", about)
-        return weigh(
-            self.request.mode,
+        rules = self._rules_for("name", lambda rule: rule.names_tool(names), self.cover)
+        return Case(
             effect,
-            deny=self.rules.matching("name", "deny", about),
-            ask=self.rules.matching("name", "ask", about),
+            rules=rules,
             # What a server says of its own tools is no proof: only a rule of the user's lets it run in mode plan.
-            changes=not (self.request.read_only and (allow or self.cover)),
-            allow=allow,
-            covered=self.cover,
+            changes=not (self.request.read_only and (rules.allow or rules.cover)),
             default=("ask", f"what {effect.tool} of server {effect.server} does cannot be seen from here"),
-        )
+        ).verdict(self.request.mode)
 
     def _agent(self, effect: StartAgent, profile: str) -> JudgedEffect:
-        def about(rule: Rule) -> bool:
-            return rule.whole or fnmatch.fnmatchcase(profile, rule.spec)
-
-        return weigh(
-            self.request.mode,
+        return Case(
             effect,
-            deny=self.rules.matching("agent", "deny", about),
-            ask=self.rules.matching("agent", "ask", about),
+            rules=self._rules_for("agent", lambda rule: rule.whole or fnmatch.fnmatchcase(profile, rule.spec)),
             changes=False,
-            allow=self.rules.matching("agent", "allow", about),
             default=("allow", "each call of the sub-agent is judged by itself"),
-        )
+        ).verdict(self.request.mode)
 
 
 # -- commands --------------------------------------------------------------------------------------------------------
@@ -214,20 +201,16 @@ def judge_command(rules: Matching, effect: RunCommand, covered: Rule | None) -> 
     allow = rules.matching("command", "allow", lambda rule: rule.command is not None and rule.command.allows(words))
     shown = " ".join(words[:2])
     default: tuple[Verdict, str] = ("ask", effect.reason or f"{shown} is not known to change nothing")
-    judged = weigh(
-        rules.request.mode,
+    case = Case(
         effect,
+        rules=RulesFor(_forbidding(rules, "deny", words), _forbidding(rules, "ask", words), allow, covered),
         floor=command_floor(effect, rules.request.cwd, rules.roots),
-        deny=_forbidding(rules, "deny", words),
-        ask=_forbidding(rules, "ask", words),
         guard=_guard(rules, effect, allow),
         firm=not effect.read_only,
         changes=not effect.read_only,
-        allow=allow,
-        covered=covered,
         default=("allow", f"{shown} is read-only") if effect.read_only else default,
     )
-    return judged, allow[0] if allow else None
+    return case.verdict(rules.request.mode), allow[0] if allow else None
 
 
 def _forbidding(rules: Matching, verdict: Verdict, words: tuple[str, ...]) -> tuple[Rule, ...]:
@@ -313,18 +296,15 @@ def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, 
     guard = _protection(
         rules, effect, place, lists=_lists(command), deny=_built_in(deny), ask=_built_in(ask), allow=allow
     )
-    return weigh(
-        request.mode,
+    denied = (*denied_by_settings(request, place, rules.pattern), *_own(deny))
+    return Case(
         effect,
+        rules=RulesFor(denied, _own(ask), allow, cover if place.inside else None),
         floor=path_floor(effect, place, rules.roots, picked=chosen),
-        deny=(*denied_by_settings(request, place, rules.pattern), *_own(deny)),
-        ask=_own(ask),
         guard=guard,
         changes=not reads,
-        allow=allow,
-        covered=cover if place.inside else None,
         default=inside,
-    )
+    ).verdict(request.mode)
 
 
 def _of_no_matter(effect: PathEffect, place: Place, request: Request) -> str:
@@ -483,41 +463,52 @@ class Guard:
     rules: tuple[Rule, ...] = ()
 
 
-def weigh(
-    mode: Mode,
-    effect: Effect,
-    *,
-    changes: bool,
-    floor: str = "",
-    deny: tuple[Rule, ...] = (),
-    ask: tuple[Rule, ...] = (),
-    guard: Guard | None = None,
-    allow: tuple[Rule, ...] = (),
-    covered: Rule | None = None,
-    default: tuple[Verdict, str] = ("ask", "no rule allows it"),
-    firm: bool = False,
-) -> JudgedEffect:
-    """Return the verdict of the first that has a say; `firm` guards ask even in mode bypass."""
-    every = tuple(dict.fromkeys((*deny, *ask, *(guard.rules if guard else ()), *allow)))
-    if floor:
-        return JudgedEffect(effect, "deny", f"hard floor: {floor}", every)
-    if deny:
-        return JudgedEffect(effect, "deny", by(deny[0]), every)
-    if guard is not None and guard.verdict == "deny":
-        return JudgedEffect(effect, "deny", guard.reason, every)
-    if mode == "plan" and changes:
-        return JudgedEffect(effect, "deny", "mode plan changes nothing", every)
-    if ask:
-        return JudgedEffect(effect, "ask", by(ask[0]), every)
-    if guard is not None and (firm or mode != "bypass"):
-        return JudgedEffect(effect, "ask", guard.reason, every)
-    if mode == "bypass":
-        return JudgedEffect(effect, "allow", "mode bypass", every)
-    if allow:
-        return JudgedEffect(effect, "allow", by(allow[0]), every)
-    if covered is not None:
-        return JudgedEffect(effect, "allow", by(covered), (*every, covered))
-    return JudgedEffect(effect, *default, every)
+@frozen
+class RulesFor:
+    """The rules that match one effect, by verdict; `cover` is one that allows the tool or the command as a whole."""
+
+    deny: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    allow: tuple[Rule, ...] = ()
+    cover: Rule | None = None
+
+
+@frozen
+class Case:
+    """One effect and everything that has a say on it."""
+
+    effect: Effect
+    rules: RulesFor = RulesFor()
+    guard: Guard | None = None
+    floor: str = ""
+    default: tuple[Verdict, str] = ("ask", "no rule allows it")
+    changes: bool = True
+    firm: bool = False
+    """Whether the guard asks even in mode bypass."""
+
+    def verdict(self, mode: Mode) -> JudgedEffect:
+        """Return the verdict of the first that has a say."""
+        rules, guard = self.rules, self.guard
+        every = tuple(dict.fromkeys((*rules.deny, *rules.ask, *(guard.rules if guard else ()), *rules.allow)))
+        if self.floor:
+            return JudgedEffect(self.effect, "deny", f"hard floor: {self.floor}", every)
+        if rules.deny:
+            return JudgedEffect(self.effect, "deny", by(rules.deny[0]), every)
+        if guard is not None and guard.verdict == "deny":
+            return JudgedEffect(self.effect, "deny", guard.reason, every)
+        if mode == "plan" and self.changes:
+            return JudgedEffect(self.effect, "deny", "mode plan changes nothing", every)
+        if rules.ask:
+            return JudgedEffect(self.effect, "ask", by(rules.ask[0]), every)
+        if guard is not None and (self.firm or mode != "bypass"):
+            return JudgedEffect(self.effect, "ask", guard.reason, every)
+        if mode == "bypass":
+            return JudgedEffect(self.effect, "allow", "mode bypass", every)
+        if rules.allow:
+            return JudgedEffect(self.effect, "allow", by(rules.allow[0]), every)
+        if rules.cover is not None:
+            return JudgedEffect(self.effect, "allow", by(rules.cover), (*every, rules.cover))
+        return JudgedEffect(self.effect, *self.default, every)
 
 
 def by(rule: Rule) -> str:
