@@ -66,11 +66,15 @@ PROGRAMS: tuple[Program, ...] = (
     Program("pwd", kind="read", reads="-LP * @none", heeds_variables=False, runs=("pwd -L", "pwd"),
             asks=("pwd a.txt",)),
     Program("tokei",
-            forms=(Form("", "-f -C -n: -s: -e: -t: -o: --files --sort: --exclude: --type: --output: --compact "
-            "--hidden " "--no-ignore @walk"),), version="--version --help", runs=("tokei", "tokei a.txt"),
-            asks=("tokei -i x",)),
+            forms=(
+                Form("", "-f -C -n: -s: -e: -t: -o: --files --sort: --exclude: --type: --output: --compact --hidden "
+                     "" "--no-ignore @walk"),
+            ),
+            version="--version --help", runs=("tokei", "tokei a.txt"), asks=("tokei -i x",)),
     Program("scc",
-            forms=(Form("", "-w -c -a -x: -i: -s: -f: --wide --no-cocomo --no-complexity --by-file --exclude-dir: "
-            "" "--include-ext: --sort: --format: @walk"),), version="--version --help", runs=("scc", "scc a.txt"),
-            asks=("scc -o x",)),
+            forms=(
+                Form("", "-w -c -a -x: -i: -s: -f: --wide --no-cocomo --no-complexity --by-file --exclude-dir: "
+                     "" "--include-ext: --sort: --format: @walk"),
+            ),
+            version="--version --help", runs=("scc", "scc a.txt"), asks=("scc -o x",)),
 )  # fmt: skip

@@ -38,12 +38,18 @@ PROGRAMS: tuple[Program, ...] = (
     Program("pip", aliases=("pip3",), forms=_PIP, version="--version --help -V", obeys_folder=True, builds=True,
             runs=("pip cache dir", "pip cache info"), asks=("pip uninstall -y x",)),
     Program("npm",
-            forms=( *(Form(words, "--json -g --global @text", operand=r"[a-z][a-z-]*",
-            least=1) for words in ("config get", "get")), *(Form(words, "--json --all -a --long -l --parseable -p "
-            "--depth: -g --global --omit: --include: @text") for words in ("ls", "list")), *(Form(words, "--json "
-            "@text", operand=_NAME, least=1) for words in ("explain", "why")), Form("pkg get", "--json @text",
-            operand=r"[\w.@/\[\]-]+"), Form("query", "@text"), Form("run", "--json @none"), Form("run-script",
-            "--json @none"), ),
+            forms=(
+                # Keys with `:` or `_` hold credentials of a registry.
+                *(Form(words, "--json -g --global @text", operand=r"[a-z][a-z-]*", least=1)
+                  for words in ("config get", "get")),
+                *(Form(words, "--json --all -a --long -l --parseable -p --depth: -g --global --omit: --include: "
+                     "@text") for words in ("ls", "list")),
+                *(Form(words, "--json @text", operand=_NAME, least=1) for words in ("explain", "why")),
+                Form("pkg get", "--json @text", operand=r"[\w.@/\[\]-]+"),
+                Form("query", "@text"),
+                Form("run", "--json @none"),
+                Form("run-script", "--json @none"),
+            ),
             exact=("-v", "version", "ls", "list", "root", "root -g", "bin", "prefix", "prefix -g"),
             version="--version --help", obeys_folder=True,
             quiet={"": {"npm_config_offline": "true", "npm_config_update_notifier": "false",
@@ -66,14 +72,21 @@ PROGRAMS: tuple[Program, ...] = (
     Program("mise", aliases=("asdf", "rbenv", "pyenv"), starts=_PACKAGE_RUNNER, asks=("mise a.txt",)),
     Program("direnv", starts=_PACKAGE_RUNNER, asks=("direnv a.txt",)),
     Program("dpkg",
-            forms=(Form("--get-selections", "@text", operand=r"[\w.*+:-]+"), Form("--print-architecture"),
-            Form("--print-foreign-architectures")), version="--version --help",
+            forms=(
+                Form("--get-selections", "@text", operand=r"[\w.*+:-]+"),
+                Form("--print-architecture"),
+                Form("--print-foreign-architectures"),
+            ),
+            version="--version --help",
             check=listing("-l -L -s -S --list", "-lLsS --list --listfiles --status --search @text"),
             runs=("dpkg -L bash", "dpkg -s bash"), asks=("dpkg -i x",)),
     Program("dpkg-query",
-            forms=(Form("", "-W -l -s -L -S -f: --show --list --status --listfiles --search --showformat: @text",
-            needs=("-W", "-l", "-s", "-L", "-S", "--show", "--list", "--status", "--listfiles", "--search"),
-            operand=r"[\w./*+:-]+"),), runs=("dpkg-query -W",), asks=("dpkg-query --admindir=x -W",)),
+            forms=(
+                Form("", "-W -l -s -L -S -f: --show --list --status --listfiles --search --showformat: @text",
+                     needs=("-W", "-l", "-s", "-L", "-S", "--show", "--list", "--status", "--listfiles", "--search"),
+                     operand=r"[\w./*+:-]+"),
+            ),
+            runs=("dpkg-query -W",), asks=("dpkg-query --admindir=x -W",)),
     Program("rpm", version="--version --help", check=listing("-q", "-qailcdR @text"),
             runs=("rpm -qa", "rpm --version"), asks=("rpm -e x",)),
     Program("apt",
@@ -90,8 +103,11 @@ PROGRAMS: tuple[Program, ...] = (
             forms=tuple(Form(f"-Q{letters}", "@text", operand=r"[\w.@+-]+") for letters in ("", "i", "l", "e", "q",
             "s", "m", "n", "d", "dt", "en", "em", "u", "eq")), runs=("pacman -Q",), asks=("pacman -R x",)),
     Program("apk",
-            forms=(Form("info", "-vedL --installed --description @text", operand=r"[\w.@+-]+"), Form("list", "-I -i "
-            "@none")), runs=("apk info",), asks=("apk add x",)),
+            forms=(
+                Form("info", "-vedL --installed --description @text", operand=r"[\w.@+-]+"),
+                Form("list", "-I -i @none"),
+            ),
+            runs=("apk info",), asks=("apk add x",)),
     Program("snap", forms=(Form("list"), Form("version")), runs=("snap list",), asks=("snap install x",)),
     Program("flatpak", forms=(Form("list"),), runs=("flatpak list",), asks=("flatpak run x",)),
     Program("docker", exact=("version", "-v"), version="--version --help", builds=True,
@@ -113,6 +129,6 @@ PROGRAMS: tuple[Program, ...] = (
     *_tell_version("deno ghc mysql nano psql tmux", "--version --help -V"),
     *_tell_version("gmake make meson ninja", builds=True),
     *_tell_version("ffmpeg screen sqlite3", "--version --help -version"),
-    *_tell_version("emacs", "--version --help -V -version"),
     *_tell_version("cmake", "--version --help -version", builds=True),
+    *_tell_version("emacs", "--version --help -V -version"),
 )  # fmt: skip

@@ -143,8 +143,10 @@ PROGRAMS: tuple[Program, ...] = (
             follows=("-r", "--recursive"), exit_1_means_no=True, runs=("diff a.txt b.txt", "diff *.md README.md"),
             asks=("diff -l a b",)),
     Program("sdiff",
-            forms=(Form("", "-abBdEiHlstW -w: -I: --text --ignore-case --ignore-all-space --ignore-space-change "
-            "" "--ignore-blank-lines --left-column --suppress-common-lines --width: --minimal @read"),),
+            forms=(
+                Form("", "-abBdEiHlstW -w: -I: --text --ignore-case --ignore-all-space --ignore-space-change "
+                     "" "--ignore-blank-lines --left-column --suppress-common-lines --width: --minimal @read"),
+            ),
             runs=("sdiff a.txt b.txt", "sdiff a.txt"), asks=("sdiff --output=x a b",)),
     Program("cmp", kind="read",
             reads="-bls -i: -n: --print-bytes --verbose --ignore-initial: --bytes: --quiet --silent * @read",
