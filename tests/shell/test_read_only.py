@@ -659,7 +659,7 @@ command -p rm x
 coproc rm x
 dc -e '!id'
 ldd ./x
-history
+history -c
 fc -s ls
 umask 000
 ulimit -n 1

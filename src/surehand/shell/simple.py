@@ -51,7 +51,7 @@ def run(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> Flow
         _shell(walk, words, scope, place)
     elif program.runs_input:
         _run_input(walk, name, scope, place)
-    elif program.unreadable:
+    elif program.unreadable and program.judge(name, words[1:]).problem:
         _never_readable(walk, words, scope, place)
     elif program.starts is not None:
         for started in program.starts(words[1:]):

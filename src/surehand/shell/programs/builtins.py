@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from surehand.shell import options
 from surehand.shell.options import names
-from surehand.shell.programs.record import Program, by_words, judge_files
+from surehand.shell.programs.record import Form, Program, by_words, judge_files
 from surehand.shell.touches import Touch
 from surehand.shell.variables import SHELL_VARIABLE
 from surehand.shell.verdict import Verdict
@@ -170,14 +170,18 @@ PROGRAMS: tuple[Program, ...] = (
     Program("trap", unreadable="runs text later", asks=("trap 'rm x' EXIT",)),
     Program("enable", unreadable="changes or loads builtins", asks=("enable -n ls",)),
     Program("hash", unreadable="can rebind a command", asks=("hash -d x",)),
-    Program("alias", aliases=("unalias",), unreadable="changes what later words mean", asks=("alias ll='ls -l'",)),
+    Program("alias", kind="list", forms=(Form(""), Form("-p"), Form("", "@text", operand=r"[A-Za-z_]\w*")),
+            unreadable="changes what later words mean", runs=("alias", "alias -p", "alias ll"),
+            asks=("alias ll='ls -l'",)),
+    Program("unalias", unreadable="changes what later words mean", asks=("unalias ll",)),
     Program("shopt", unreadable="changes how the shell reads", asks=("shopt -u x",)),
     Program("bind", unreadable="runs text on a key", asks=("bind -f x",)),
     Program("complete", unreadable="runs text on completion", asks=("complete -C x y",)),
     Program("compgen", unreadable="can run commands", asks=("compgen -C x",)),
     Program("compopt", unreadable="changes completion", asks=("compopt -o x",)),
     Program("fc", unreadable="runs commands again", asks=("fc -s x",)),
-    Program("history", unreadable="changes the history", asks=("history -r x",)),
+    Program("history", kind="list", forms=(Form("", "@text", operand=r"\d{1,6}"),), unreadable="changes the history",
+            runs=("history", "history 20"), asks=("history -r x", "history -c")),
     Program("let", unreadable="evaluates its words as code", asks=("let x=1",)),
     Program("mapfile", aliases=("readarray",), unreadable="can run text for each line", assigns=True,
             asks=("mapfile lines",)),

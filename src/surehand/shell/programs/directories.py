@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from surehand.shell.programs.record import Form, Program, own_options, refusing
 
+_CLOC = (
+    "--by-file --by-file-by-lang --csv --json --yaml --md --quiet --hide-rate --sum-one --skip-uniqueness --no-recurse "
+    "--exclude-dir: --exclude-ext: --include-ext: --exclude-lang: --include-lang: --max-file-size: --progress-rate: "
+    "--timeout: @walk"
+)
+
 PROGRAMS: tuple[Program, ...] = (
     Program("ls", kind="list",
             reads="-aAbBcCdDfFgGhHiIklLmnNopqQrRsStTuUvwxXZ1 -I: -w: -T: --all --almost-all --author --escape "
@@ -65,6 +71,12 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("lsattr --output=out a.txt",)),
     Program("pwd", kind="read", reads="-LP * @none", heeds_variables=False, runs=("pwd -L", "pwd"),
             asks=("pwd a.txt",)),
+    # Not with archives, which it unpacks, nor with what may name a commit: it has git export that.
+    Program("cloc", kind="list",
+            forms=(Form("", _CLOC, operand=r"\.{1,2}|(?!.*\.(?:zip|tar|t?[gbx]z2?|jar|war|ear|whl|rpm|deb|Z)\Z)"
+                        r"(?:[\w.@+-]*/[\w./@+-]*|[\w-]+\.[a-z]{1,4})", everything=True),),
+            version="--version --help", runs=("cloc .", "cloc --by-file src/"),
+            asks=("cloc --out=x .", "cloc --git HEAD", "cloc x.zip")),
     Program("tokei",
             forms=(
                 Form("", "-f -C -n: -s: -e: -t: -o: --files --sort: --exclude: --type: --output: --compact --hidden "

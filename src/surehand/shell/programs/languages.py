@@ -49,6 +49,12 @@ _COMPILER = tuple(
         "-print-multiarch", "-print-libgcc-file-name", "--print-search-dirs", "--print-sysroot",
     )
 )  # fmt: skip
+_CARGO_TREE = (
+    "-e: -i: -p: -d -q --edges: --invert: --prefix: --depth: --prune: --package: --workspace --exclude: --duplicates "
+    "--no-dedupe --charset: --format: --features: --all-features --no-default-features --target: --color: --quiet "
+    "--offline --locked --frozen @none"
+)
+_GO_VERBS = ("build", "clean", "fmt", "generate", "get", "install", "mod", "run", "test", "tool", "vet", "work")
 _GO_OFFLINE = {"GOPROXY": "off", "GOTOOLCHAIN": "local"}
 _go_scripts = scripts("-exec", "-toolexec", "--exec")
 
@@ -95,10 +101,11 @@ PROGRAMS: tuple[Program, ...] = (
                 Form("doc", "-all -c -cmd -short -src -u @text", operand=r"(?!/|.*\.\.)[\w./-]+", whole=True,
                      everything=True),
                 Form("help", "@text", operand=r"[\w-]+"),
+                *(Form(f"{verb} {option}") for verb in _GO_VERBS for option in ("-h", "-help", "--help")),
             ),
             exact=("version", "help", "env"), version="--version --help", obeys_folder=True,
-            quiet={"list": _GO_OFFLINE, "doc": _GO_OFFLINE}, starts=_go_starts, builds=True,
-            runs=("go doc fmt", "go list -m"), asks=("go run main.go",)),
+            quiet={"list": _GO_OFFLINE, "doc": _GO_OFFLINE, **dict.fromkeys(_GO_VERBS, _GO_OFFLINE)}, starts=_go_starts,
+            builds=True, runs=("go doc fmt", "go list -m", "go vet --help"), asks=("go run main.go", "go vet ./...")),
     Program("gofmt", forms=(Form("", "-l -d -e -s -r: @read", needs=("--l", "--d"), whole=True, everything=True),),
             obeys_folder=True, runs=("gofmt -d .", "gofmt -l ."), asks=("gofmt -w .",)),
     Program("rustc",
@@ -127,10 +134,13 @@ PROGRAMS: tuple[Program, ...] = (
                 Form("read-manifest", "--offline --frozen --locked -q @none"),
                 Form("verify-project", "--offline --frozen --locked -q @none"),
                 Form("pkgid", "--offline --frozen --locked -q @none"),
+                # Without a lock file, or with one that is out of date, it writes it unless it is told not to.
+                Form("tree", _CARGO_TREE, needs=("--locked", "--frozen"), everything=True),
             ),
             exact=("version", "help", "--list"), version="--version --help -V", obeys_folder=True,
             quiet={"": {"CARGO_NET_OFFLINE": "true"}}, builds=True,
-            runs=("cargo metadata --no-deps", "cargo locate-project --workspace"), asks=("cargo add x",)),
+            runs=("cargo metadata --no-deps", "cargo locate-project --workspace", "cargo tree --offline --locked"),
+            asks=("cargo add x", "cargo tree --offline")),
     Program("gcc", aliases=("g++", "cc", "c++", "clang", "clang++"), forms=_COMPILER, version="--version --help",
             builds=True, runs=("gcc -v", "gcc --version"), asks=("gcc -E x.c",)),
     Program("pkg-config", aliases=("pkgconf",), forms=(Form("", _PKG_CONFIG, operand=r"[\w.+-]+|[<>=!]+"),),

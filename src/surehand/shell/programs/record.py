@@ -104,7 +104,7 @@ class Program:
     wraps: Wrapper | None = None
     """Set when it runs the command in its own words."""
     unreadable: str = ""
-    """Why a line with this builtin can never be read with certainty."""
+    """Why a line with this builtin cannot be read with certainty, except for its forms that only read."""
     assigns: bool = False
     """Its words are names of variables that it changes."""
     is_shell: bool = False
