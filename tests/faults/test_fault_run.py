@@ -317,3 +317,21 @@ def test_thousands_of_faults_break_no_promise(tmp_path: Path, seed: int, capsys:
         print(f"\nfault run, seed {seed}: {sum(counts.values())} faults")
         for what, count in sorted(counts.items()):
             print(f"  {what:24} {count:5}")
+
+
+def test_too_many_open_files_while_a_command_is_recorded_costs_no_undo(tmp_path: Path) -> None:
+    act, steps = DOORS["command"]
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run._scene(), "command")
+    opened = tracing.trace(lambda: act(run._scene(), steps)).names["openat"]
+    for at in range(opened - 90, opened - 50, 2):  # about where what the command changed is read
+        seen = 0
+
+        def decide(call: Call, at: int = at) -> Decision:
+            nonlocal seen
+            seen += call.name == "openat"
+            return errno.EMFILE if call.name == "openat" and seen == at else None
+
+        scene = run._scene()
+        tracing.trace(lambda scene=scene: act(scene, steps), decide)
+        check(scene, steps)

@@ -6,6 +6,7 @@ say so.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -178,16 +179,16 @@ class _Keeping:
         self._room = KEPT_TOTAL
         self._room_before = history.most_bytes
         self._uncovered: list[str] = []
+        self._unread: list[str] = []
         self._small: dict[str, bytes] = {}
         self._waiting = 0
         self._folders: dict[str, bool] = {}
 
     def told(self) -> str:
-        """Say which files would have taken more room than one change may take in the history."""
-        if not self._uncovered:
-            return ""
-        named = ", ".join(self._uncovered[:5]) + (f" and {len(self._uncovered) - 5} more" * (len(self._uncovered) > 5))
-        return f"{named}: more than one change may take in the history (history.limit_mb)"
+        """Say what is not covered: files that would have taken too much room, and those that could not be read."""
+        large = f"{_some(self._uncovered)}: more than one change may take in the history (history.limit_mb)"
+        unread = f"{_some(self._unread)}: what they hold now could not be read, so their undo needs force"
+        return "; ".join([*([large] if self._uncovered else ()), *([unread] if self._unread else ())])
 
     def compare_all(self) -> list[FileChange]:
         """Return what differs now from what the log says, with all contents kept."""
@@ -244,8 +245,9 @@ class _Keeping:
             return ABSENT
         wanted = found.st_size <= min(KEPT_FILE, self._room)
         try:
-            digest, size, data = _content(path, whole=wanted)
+            digest, size, data = _read_again(path, whole=wanted)
         except OSError:
+            self._unread.append(path)
             return FileState("file", "", mode, found.st_size)
         if wanted:
             self._room -= size
@@ -283,6 +285,20 @@ class _Keeping:
         self._contents.keep_small(self._small)
         self._small.clear()
         self._waiting = 0
+
+
+def _some(paths: list[str]) -> str:
+    return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+
+
+def _read_again(path: str, *, whole: bool) -> tuple[str, int, bytes]:
+    """Read a file as `_content` does, once more where the first try failed: open files may be fewer by then."""
+    try:
+        return _content(path, whole=whole)
+    except OSError as problem:
+        if problem.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP):
+            raise
+    return _content(path, whole=whole)
 
 
 def _content(path: str, *, whole: bool) -> tuple[str, int, bytes]:
