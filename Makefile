@@ -15,9 +15,13 @@ help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable '.[documents,web,serve,chat]'
+	@echo "Setting up in $(VENV), a minute or two the first time:"
+	@echo "  1/3 an environment for $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "  2/3 pip"
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@echo "  3/3 surehand and what it needs (about 90 packages)"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable '.[documents,web,serve,chat]'
 	@touch $(STAMP)
 
 setup: $(STAMP) ## make .venv with surehand and everything to work on it
@@ -65,6 +69,7 @@ conformance: $(STAMP) ## the official MCP suite against our server and our clien
 
 docs: $(STAMP) ## write the generated pages and the tool catalogue
 	$(BIN)/python -m surehand.cli.docs_pages
+	$(BIN)/python scripts/session_picture.py
 
 site: $(VENV)-site/.ready ## build the documentation site into .site, offline, every link checked
 	$(VENV)-site/bin/zensical build --strict

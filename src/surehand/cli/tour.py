@@ -52,6 +52,7 @@ _NEXT = (
     ('tools invoke Read --args \'{"file_path": "README.md"}\'', "one of them, called"),
     ('policy check --tool Bash --args \'{"command": "git push"}\'', "what may happen, and why"),
     ("doctor", "what works on this machine"),
+    ("console --open", "every session in a browser: it prints its address, http://127.0.0.1:PORT with a code"),
 )
 
 
