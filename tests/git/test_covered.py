@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -93,6 +94,30 @@ async def test_a_hook_does_not_see_it(repository: Path) -> None:
     async with scratch_app(repository) as app:
         await sh(app, "git commit -q --allow-empty -m two")
     assert "canary" not in (repository / "seen").read_text()
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("hook", [False, True])
+async def test_git_tells_the_truth_of_it_beside_other_commands_hooks_and_memory(
+    repository: Path, hook: bool, persistent: bool
+) -> None:
+    past = (repository / ".git/index").stat().st_mtime - 100
+    os.utime(repository / ".env", (past, past))  # what was written as git looked is looked at again, by its content
+    git("update-index", "--refresh", cwd=repository)
+    if hook:
+        (repository / ".git/hooks").mkdir(exist_ok=True)
+        (repository / ".git/hooks/pre-commit").write_text("#!/bin/sh\ncat .env > seen\nexit 0\n")
+        (repository / ".git/hooks/pre-commit").chmod(0o755)
+    settings = Settings.parse({"tools": {"Bash": {"custom": {"persistent": persistent}}}})
+    async with scratch_app(repository, settings=settings) as app:
+        assert (await sh(app, "git status --short")).data["stdout"] == ""
+        assert (await sh(app, "echo b > a.txt; git status --short")).data["stdout"] == " M a.txt\n"
+        committed = await sh(app, "git add a.txt && git commit -am two && echo done")
+        assert committed.data["stdout"].endswith("done\n"), committed.output
+        assert git("show", "--stat", "--format=", "HEAD", cwd=repository).split()[0] == "a.txt"
+        (repository / ".env").write_text("KEY=canary-22\n")
+        assert " M .env\n" in (await sh(app, "true; git status --short")).data["stdout"]
+    assert git("show", "HEAD:.env", cwd=repository) == "KEY=canary-1\n"
 
 
 @pytest.mark.parametrize("mode", ["off", "landlock alone"])

@@ -22,7 +22,7 @@ from tests.faults import tracing
 from tests.users import ORDINARY, USERS
 
 from surehand.git.model import what_asks
-from surehand.git.reads import ONLY_READS
+from surehand.git.reads import only_reading
 from surehand.git.settings import is_harmless
 from surehand.shell.programs.git import FORMS, SUBCOMMANDS
 
@@ -226,7 +226,7 @@ def note(call: tracing.Call) -> str:
 
 def looked(repository: Path, home: Path, line: str) -> list[str]:
     """Run one command as Surehand does, as the owner of the repository; return what it started, opened and changed."""
-    variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C", **ONLY_READS}
+    variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C", **only_reading({})}
 
     owner = os.stat(repository).st_uid
 

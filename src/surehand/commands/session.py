@@ -16,8 +16,9 @@ from surehand.core.session import Kept
 from surehand.files.paths import workspace_failure
 from surehand.files.protected_paths import inside, secrets_at_top, unchanged
 from surehand.files.trees import drop_old
-from surehand.git.covered import prints_nothing, tracked_secrets
+from surehand.git.covered import BY_SIZE_AND_TIME, prints_nothing, tracked_secrets
 from surehand.git.kept import git_dirs_touched, is_set_up
+from surehand.git.reads import number_settings
 from surehand.sandbox import protocol
 from surehand.sandbox.command import SandboxFailure
 from surehand.sandbox.plan import GIT_INFO, Plan, closed_plan, open_plan
@@ -70,6 +71,8 @@ class Shells:
         self._tidied = False
         self._secrets: frozenset[str] = frozenset()
         self._opened: tuple[str, ...] = ()
+        self._tracked: Mapping[str, tuple[int, int]] = {}
+        """The covered files that git tracks, with size and time: their covers have the same."""
         self._shown: dict[str, None] = {}
         self._sockets: tuple[str, ...] | None = None
         self._folders: Mapping[str, int] = {}
@@ -90,9 +93,16 @@ class Shells:
             self._private = PrivateFolder.make()
         return self._private.path
 
+    @property
+    def git_settings(self) -> Mapping[str, str]:
+        """Settings of git that commands need beside the user's: by which a covered file is not taken for changed."""
+        return BY_SIZE_AND_TIME if self._tracked else {}
+
     def environment(self, call_id: str) -> dict[str, str]:
         """Return the variables a command of this session sees."""
         own = {"TMPDIR": self.private_dir, "SUREHAND_SESSION": self.session.id, "SUREHAND_CALL": call_id}
+        if settings := self.git_settings:
+            own |= number_settings(settings)
         return cleaned(os.environ, {**own, **self.session.environment})
 
     def output_file(self, name: str) -> str | None:
@@ -270,7 +280,7 @@ class Shells:
         if self.session.opens() != self._opened:
             return False
         known = not self._outdated and secrets_at_top(self.session.roots) <= self._secrets
-        return known and launcher.plan.holds()
+        return known and launcher.plan.holds() and _sizes_and_times(self._tracked) == self._tracked
 
     async def _look_deeper(self) -> None:
         """Look for new secrets further down too: only now and then, and when some folder has changed."""
@@ -322,11 +332,17 @@ class Shells:
                 )
             launcher = await self._launch_open()
         self._folders, self._outdated = launcher.plan.folders, False
+        self._tracked = _sizes_and_times(self._find_tracked(launcher.plan))
         self._note(launcher)
         if weaker := describe_weakness(launcher):
             self._warning = weaker
             self.session.emit("note", message=weaker)
         return launcher
+
+    def _find_tracked(self, plan: Plan) -> tuple[str, ...]:
+        """Return the covered files that git tracks; the index is read only where a secret lies in the workspace."""
+        mine = [path for path in plan.masked if inside(path, plan.roots)] if plan.namespaces else []
+        return tracked_secrets(self.session.workspace, mine) if mine else ()
 
     def take_warning(self) -> str:
         """Return what is to be said of the sandbox and was not said yet."""
@@ -447,6 +463,18 @@ class Shells:
                 self._private.remove()
             else:
                 await asyncio.to_thread(self._private.remove)
+
+
+def _sizes_and_times(paths: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of each file that is there."""
+    found: dict[str, tuple[int, int]] = {}
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        found[path] = (status.st_size, status.st_mtime_ns)
+    return found
 
 
 def _is_small(folder: str) -> bool:

@@ -70,6 +70,9 @@ def tracked_secrets(workspace: str, covered: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+BY_SIZE_AND_TIME: Final = {"core.checkStat": "minimal"}
+"""The setting by which git compares of a file's status what a cover can have in common with what it covers."""
+
 _SAFE: Final[dict[str, re.Pattern[str]]] = {
     "status": re.compile(
         r"-[suzb]+.*|--(?:short|branch|show-stash|porcelain|long|untracked-files|ignored|no-renames).*"

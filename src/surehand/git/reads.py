@@ -19,21 +19,26 @@ _SETTINGS: Final = {
 }
 
 
-def _number_settings(settings: Mapping[str, str]) -> dict[str, str]:
+def number_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that give git these settings."""
     numbered = {"GIT_CONFIG_COUNT": str(len(settings))}
     for at, (key, value) in enumerate(settings.items()):
         numbered |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
     return numbered
 
 
-ONLY_READS: Final[dict[str, str]] = {
-    "GIT_OPTIONAL_LOCKS": "0",  # `git diff` refreshes the index, locks or not, and runs `post-index-change` after it
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": "none",  # unlike settings, this holds in submodules too
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_PAGER": "cat",
-    **_number_settings(_SETTINGS),
-}
+def only_reading(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables under which git only reads, with some settings more."""
+    return {
+        # `git diff` refreshes the index, locks or not, and runs `post-index-change` after it.
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",  # unlike settings, this holds in submodules too
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_PAGER": "cat",
+        **number_settings({**_SETTINGS, **settings}),
+    }
+
 
 OWN_WORDS: Final = (
     "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.editor=true",

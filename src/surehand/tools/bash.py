@@ -12,7 +12,7 @@ from surehand.core.effects import ReadPath, RunCommand, Unreadable
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
 from surehand.files.protected_paths import inside
-from surehand.git.reads import ONLY_READS
+from surehand.git.reads import only_reading
 from surehand.sandbox import protocol
 from surehand.sandbox.command import KILL_S, TERM_S
 from surehand.sandbox.protocol import Runner
@@ -45,7 +45,8 @@ def _read_variables(args: BashArgs, ctx: ToolContext) -> dict[str, str]:
     """Return the variables under which a command that only reads runs."""
     from surehand.shell.programs import quiet_variables
 
-    return ONLY_READS | quiet_variables(each.words for each in understand_call(args, ctx).commands)
+    reading = only_reading(ctx.session.keep(SHELLS).git_settings)
+    return reading | quiet_variables(each.words for each in understand_call(args, ctx).commands)
 
 
 def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:

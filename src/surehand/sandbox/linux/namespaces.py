@@ -138,6 +138,7 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
         _make_place(path, descriptor)
         bind(f"/proc/self/fd/{descriptor}", path)
         os.close(descriptor)
+    covers = make_covers(plan["masked"], scratch)
     set_read_only("/", True)
     for path in (*plan["private"], *plan["empty"]):
         set_read_only(path, False, recursive=False)
@@ -150,7 +151,7 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
     for path, shown_instead in plan["instead"].items():
         bind(shown_instead, path)
         set_read_only(path, True)
-    cover(plan["masked"], scratch)
+    cover(covers)
     system.unmount(scratch)
     os.close(held)
     return problems
@@ -225,14 +226,47 @@ def _freeze(path: str) -> None:
     set_read_only(path, True)
 
 
-def cover(paths: list[str], scratch: str) -> None:
-    """Put something empty and unreadable over each path."""
-    for path in paths:
+def cover(covers: dict[str, str]) -> None:
+    """Put something unreadable over each path."""
+    for path, instead in covers.items():
         try:
-            mount(f"{scratch}/nobody" if os.path.isdir(path) else f"{scratch}/nothing", path, flags=MS_BIND)
+            mount(instead, path, flags=MS_BIND)
             set_read_only(path, True)
         except FileNotFoundError:
             continue  # it went away since the plan was made
+
+
+def make_covers(paths: list[str], scratch: str) -> dict[str, str]:
+    """Make what is laid over each path, while the scratch folder can still be written."""
+    covers: dict[str, str] = {}
+    for number, path in enumerate(paths):
+        try:
+            covers[path] = _make_cover(path, scratch, number)
+        except FileNotFoundError:
+            continue  # it went away since the plan was made
+    return covers
+
+
+def _make_cover(path: str, scratch: str, number: int) -> str:
+    """Return what to lay over a path: over a file one without content, as large and as old as that.
+
+    So git, which looks at size and time first, sees that a tracked file has not changed and does not ask for more.
+    """
+    status = os.stat(path)
+    if stat.S_ISDIR(status.st_mode):
+        return f"{scratch}/nobody"
+    if not stat.S_ISREG(status.st_mode):
+        return f"{scratch}/nothing"
+    made = f"{scratch}/cover-{number}"
+    try:
+        descriptor = os.open(made, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o200)
+        os.ftruncate(descriptor, status.st_size)  # a hole: it takes no room
+        os.fchmod(descriptor, status.st_mode & stat.S_IXUSR)
+        os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.close(descriptor)
+    except OSError:
+        return f"{scratch}/nothing"
+    return made
 
 
 def lay_over(overlay: dict[str, Any], plan: dict[str, Any]) -> None:
@@ -256,8 +290,8 @@ def lay_over(overlay: dict[str, Any], plan: dict[str, Any]) -> None:
     for path in plan["read_only"]:
         if path.startswith(copied):
             _freeze(path)
-    cover([path for path in plan["masked"] if path.startswith(copied)], overlay["covers"])
-    cover([overlay["hidden"]], overlay["covers"])
+    masked = [path for path in plan["masked"] if path.startswith(copied)]
+    cover(make_covers([*masked, overlay["hidden"]], overlay["covers"]))
 
 
 def _escaped(path: str) -> str:
