@@ -7,11 +7,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from surehand.shell.commands import Walk
-from surehand.shell.found import Place
 from surehand.shell.plain import parse_plain
-from surehand.shell.scope import Scope
+from surehand.shell.scope import Context, Scope
 from surehand.shell.syntax import SyntaxFault, parse_full
+from surehand.shell.walk import Walk
 from surehand.shell.word import Word
 
 
@@ -36,7 +35,7 @@ lines = st.lists(st.tuples(st.sampled_from(_WORDS), st.sampled_from(_JOINS)), mi
 def _found(tree: dict[str, Any], command: str) -> object:
     walk = Walk("/home/user")
     walk.script(
-        tree, command, Scope(("/work/space",), {"HOME": Word("/home/user"), "PWD": Word("/work/space")}), Place()
+        tree, command, Scope(("/work/space",), {"HOME": Word("/home/user"), "PWD": Word("/work/space")}), Context()
     )
     return walk.found, walk.redirects, walk.faults, walk.notes, walk.assigned
 

@@ -226,7 +226,7 @@ class Judge:
             "ruled": [ruled["decision"], ruled["reason"]],
         }
         text = json.dumps(told, default=str).replace(str(self.workspace.parent), "{tmp}")
-        return json.loads(text.replace(f"/proc/{os.getpid()}", "/proc/self"))
+        return json.loads(re.sub(rf"/proc/{os.getpid()}(?:/task/\d+)?", "/proc/self", text))
 
     def _facts(self, command: str) -> tuple[Any, dict[str, Any]]:
         """Return the report, and what the rest of the program takes out of the tables of programs."""
@@ -283,7 +283,8 @@ def main(verb: str, file: str, step: str = "1") -> int:
     """Run one of the two verbs."""
     path = Path(file).resolve()
     with tempfile.TemporaryDirectory(prefix="verdicts-") as folder:
-        commands = list(dict.fromkeys([*corpus_commands(), *generated_commands()])) if verb == "record" else []
+        every = dict.fromkeys([*corpus_commands(), *generated_commands()] if verb == "record" else [])
+        commands = [command for command in every if "/proc/self/fd" not in command]  # would tell of this process
         judge = Judge(make_workspace(Path(folder)))
         if verb == "record":
             path.write_text("".join(f"{line}\n" for line in record(commands, judge)))

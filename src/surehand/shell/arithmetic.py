@@ -1,4 +1,4 @@
-"""The value of `$((...))` where every operand is a number.
+"""Arithmetic: the value of `$((...))` where every operand is a number.
 
 A name in arithmetic is evaluated as an expression of its own, whose subscripts may run commands: a name counts only
 where its value is certain, and a number.
@@ -100,7 +100,7 @@ def counts(part: Node) -> bool:
 def _unary(node: Node, names: Names) -> int | None:
     apply = None if node.get("Post") else _UNARY.get(node["Op"])
     inner = value_of(node["X"], names)
-    return None if apply is None or inner is None else _wrapped(int(apply(inner)))
+    return None if apply is None or inner is None else _wrap_around(int(apply(inner)))
 
 
 def _binary(node: Node, names: Names) -> int | None:
@@ -111,20 +111,20 @@ def _binary(node: Node, names: Names) -> int | None:
     if left is None or right is None:
         return None
     result = apply(left, right)
-    return None if result is None else _wrapped(int(result))
+    return None if result is None else _wrap_around(int(result))
 
 
 def _number(node: Node, names: Names) -> int | None:
     parts = node["Parts"]
     if len(parts) != 1 or parts[0].get("Type") not in ("Lit", "ParamExp"):
         return None
-    text = _named(parts[0], names)
+    text = _value_of_name(parts[0], names)
     if not _NUMBER.fullmatch(text) or len(text) > 18:
         return None
     return int(text, 16) if text[:2] in ("0x", "0X") else int(text, 8 if text[0] == "0" else 10)
 
 
-def _named(part: Node, names: Names) -> str:
+def _value_of_name(part: Node, names: Names) -> str:
     """Return the text of an operand: the value of a name where it is certain."""
     name: str = part.get("Value", "") if part["Type"] == "Lit" else part.get("Param", {}).get("Value", "")
     if part["Type"] == "ParamExp" and part.keys() & {*_CHANGES_A_COUNT, "Length", "Index"}:
@@ -138,5 +138,5 @@ def _quotient(left: int, right: int) -> int:
     return size if (left < 0) == (right < 0) else -size
 
 
-def _wrapped(value: int) -> int:
+def _wrap_around(value: int) -> int:
     return (value + (_WORD_SIZE >> 1)) % _WORD_SIZE - (_WORD_SIZE >> 1)

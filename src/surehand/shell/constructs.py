@@ -1,4 +1,4 @@
-"""How the walk goes through what joins commands: lists, pipelines, groups, choices, functions."""
+"""Constructs of the shell, and how the walk goes through each: lists, groups, choices, loops, what bash evaluates."""
 
 from __future__ import annotations
 
@@ -6,48 +6,64 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from surehand.shell import evaluations, loops, simple
-from surehand.shell.found import Place
+from surehand.shell import arithmetic, simple
 from surehand.shell.path_lists import find_listed_paths
 from surehand.shell.plain import Node
 from surehand.shell.programs import wrapper_of
-from surehand.shell.scope import Flow, Scope, staying, union
-from surehand.shell.tree import and_or_parts, child, children, first_word, is_plain, pipeline_parts, with_own_body
+from surehand.shell.scope import Context, Directories, Flow, Scope, staying, union
+from surehand.shell.tree import (
+    and_or_parts,
+    below,
+    child,
+    children,
+    first_word,
+    is_plain,
+    outermost,
+    pipeline_parts,
+    text,
+    with_own_body,
+)
 from surehand.shell.word import Word
 
 if TYPE_CHECKING:
-    from surehand.shell.commands import Walk
+    from surehand.shell.walk import Walk
 
-Construct: TypeAlias = "Callable[[Walk, Node, Scope, Place], Flow]"
+Construct: TypeAlias = "Callable[[Walk, Node, Scope, Context], Flow]"
+_MAX_ROUNDS = 64  # of a loop over literal words
+_MAX_WALKS = 4  # before nothing is held for certain any more
+_NUMERIC_TESTS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 
 
-def _call(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
-    return walk.call(node, scope, place)
+# -- what joins commands: lists, pipelines, groups, choices, functions ------------------------------------------------
 
 
-def _binary(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
+def _call(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    return walk.call(node, scope, context)
+
+
+def _binary(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     if node["Op"] in ("|", "|&"):
-        return _pipeline(walk, pipeline_parts(node), scope, place)
-    return _list(walk, and_or_parts(node), scope, place)
+        return _pipeline(walk, pipeline_parts(node), scope, context)
+    return _list(walk, and_or_parts(node), scope, context)
 
 
-def _pipeline(walk: Walk, parts: list[Node], scope: Scope, place: Place) -> Flow:
-    fed, names = place.fed, place.listed
+def _pipeline(walk: Walk, parts: list[Node], scope: Scope, context: Context) -> Flow:
+    fed, names = context.fed, context.listed
     heeds_names = any(first_word(part) == "xargs" for part in parts)
     for position, part in enumerate(parts):
-        walk.statement(part, scope.copy(), replace(place, position=position, fed=fed, listed=names))
+        walk.statement(part, scope.copy(), replace(context, position=position, fed=fed, listed=names))
         last = walk.found[-1] if walk.found else None
-        fed = simple.printed(last) if last else None
+        fed = simple.text_printed_by(last) if last else None
         names = find_listed_paths(last) if last and heeds_names and is_plain(part) else ()
-    return staying(scope.places)
+    return staying(scope.directories)
 
 
-def _list(walk: Walk, parts: list[tuple[str, Node]], scope: Scope, place: Place) -> Flow:
-    flow = walk.statement(parts[0][1], scope, place)
+def _list(walk: Walk, parts: list[tuple[str, Node]], scope: Scope, context: Context) -> Flow:
+    flow = walk.statement(parts[0][1], scope, context)
     for op, node in parts[1:]:
         branch = scope.copy()
-        branch.places = (flow.success if op == "&&" else flow.failure) or flow.either or scope.places
-        after = walk.statement(node, branch, place)
+        branch.directories = (flow.success if op == "&&" else flow.failure) or flow.either or scope.directories
+        after = walk.statement(node, branch, context)
         scope.forget_differences(branch)
         if op == "&&":
             flow = Flow(after.success, union(flow.failure, after.failure))
@@ -56,68 +72,215 @@ def _list(walk: Walk, parts: list[tuple[str, Node]], scope: Scope, place: Place)
     return flow
 
 
-def _block(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
-    return walk.statements(children(node, "Stmts"), scope, place.inside())
+def _block(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    return walk.statements(children(node, "Stmts"), scope, context.inside())
 
 
-def _subshell(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
-    walk.statements(children(node, "Stmts"), scope.copy(), place.inside())
-    return staying(scope.places)
+def _subshell(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    walk.statements(children(node, "Stmts"), scope.copy(), context.inside())
+    return staying(scope.directories)
 
 
-def _timed(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
+def _time_clause(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     inner = child(node, "Stmt")
-    walk.keep((Word("time"),), scope, place, wraps=wrapper_of("time"))  # in a pipeline it is the program, no keyword
-    there = replace(place, wrappers=(*place.wrappers, "time"))
-    return walk.statement(inner, scope, there) if inner else staying(scope.places)
+    walk.keep((Word("time"),), scope, context, wraps=wrapper_of("time"))  # in a pipeline it is the program, no keyword
+    there = replace(context, wrappers=(*context.wrappers, "time"))
+    return walk.statement(inner, scope, there) if inner else staying(scope.directories)
 
 
-def _coprocess(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
+def _coprocess(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     walk.fault("`coproc` runs beside the shell")
-    walk.substitutions(node.get("Name"), scope, place)
-    walk.statement(node["Stmt"], scope.copy(), place.inside())
-    return staying(scope.places)
+    walk.substitutions(node.get("Name"), scope, context)
+    walk.statement(node["Stmt"], scope.copy(), context.inside())
+    return staying(scope.directories)
 
 
-def _choice(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
-    flow = walk.statements(children(node, "Cond"), scope, place.inside())
+def _choice(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    flow = walk.statements(children(node, "Cond"), scope, context.inside())
     branch = scope.copy()
-    branch.places = flow.success or scope.places
-    ends = [walk.statements(children(node, "Then"), branch, place.inside())]
+    branch.directories = flow.success or scope.directories
+    ends = [walk.statements(children(node, "Then"), branch, context.inside())]
     scope.forget_differences(branch)
     other = child(node, "Else")
-    if other and not walk.too_deep(place):
+    if other and not walk.too_deep(context):
         rest = scope.copy()
-        rest.places = flow.failure or scope.places
-        ends.append(_choice(walk, other, rest, place.inside()))
+        rest.directories = flow.failure or scope.directories
+        ends.append(_choice(walk, other, rest, context.inside()))
         scope.forget_differences(rest)
     else:
         ends.append(staying(flow.failure))
     return staying(union(*(end.either for end in ends)))
 
 
-def _case(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
-    walk.substitutions(node.get("Word"), scope, place)
-    ends = [scope.places]
+def _case(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    walk.substitutions(node.get("Word"), scope, context)
+    ends = [scope.directories]
     for item in children(node, "Items"):
-        walk.substitutions(item.get("Patterns"), scope, place)
+        walk.substitutions(item.get("Patterns"), scope, context)
         branch = scope.copy()
-        branch.places = union(*ends)
-        ends.append(walk.statements(children(item, "Stmts"), branch, place.inside()).either)
+        branch.directories = union(*ends)
+        ends.append(walk.statements(children(item, "Stmts"), branch, context.inside()).either)
         scope.forget_differences(branch)
     return staying(union(*ends))
 
 
-def _function(walk: Walk, node: Node, scope: Scope, place: Place) -> Flow:
+def _function(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     if child(child(node, "Body"), "Cmd").get("Type") == "BinaryCmd":
-        return walk.statement(with_own_body(node), scope, place)
+        return walk.statement(with_own_body(node), scope, context)
     for each in [child(node, "Name"), *children(node, "Names")]:
         if each:
             simple.define(walk, str(each.get("Value", "")), child(node, "Body"))
     body = scope.copy()
-    loops.forget_assigned(node, body)
-    walk.statement(child(node, "Body"), body, place.inside())
-    return staying(scope.places)
+    _forget_assigned(node, body)
+    walk.statement(child(node, "Body"), body, context.inside())
+    return staying(scope.directories)
+
+
+# -- loops: literal words round by round, everything else until nothing new can come of it ----------------------------
+
+
+def _while_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    """Walk `while` and `until`."""
+
+    def once(branch: Scope) -> Directories:
+        flow = walk.statements(children(node, "Cond"), branch, context.inside())
+        branch.directories = flow.either or branch.directories
+        after = walk.statements(children(node, "Do"), branch, context.inside())
+        return union(flow.either, after.either)
+
+    _forget_assigned(node, scope)
+    return _until_settled(once, scope)
+
+
+def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    """Walk `for` and `select`."""
+    loop = child(node, "Loop")
+    walk.substitutions(loop, scope, context)
+    if loop["Type"] != "WordIter":
+        walk.fault("an arithmetic loop evaluates names as code")
+        return _any_rounds(walk, node, "", scope, context)
+    items = [word for item in children(loop, "Items") for word in walk.argument(item, scope, context)]
+    readable = items and all(word.kind != "opaque" for word in items) and len(items) <= _MAX_ROUNDS
+    if node.get("Select"):
+        walk.fault("`select` reads its choice when it runs")
+    if not readable or node.get("Select"):
+        return _any_rounds(walk, node, text(loop, "Name"), scope, context)
+    return _rounds(walk, node, text(loop, "Name"), items, scope, context)
+
+
+def _rounds(walk: Walk, node: Node, name: str, values: list[Word], scope: Scope, context: Context) -> Flow:
+    """Walk the body once for each value of the loop's variable; a pattern stands for any number of rounds."""
+
+    def once(branch: Scope) -> Directories:
+        return walk.statements(children(node, "Do"), branch, context.inside()).either
+
+    branch = scope.copy()
+    for value in values:
+        walk.assign(name, value, branch)
+        walk.assigned.append((name, value))
+        start = branch.directories
+        branch.directories = union(start, once(branch) if value.literal else _until_settled(once, branch).either)
+    scope.forget_differences(branch)
+    return staying(branch.directories)
+
+
+def _any_rounds(walk: Walk, node: Node, name: str, scope: Scope, context: Context) -> Flow:
+    """Walk the body for values nobody knows, any number of times."""
+
+    def once(branch: Scope) -> Directories:
+        if name:
+            walk.assign(name, None, branch)
+        return walk.statements(children(node, "Do"), branch, context.inside()).either
+
+    branch = scope.copy()
+    _forget_assigned(node, branch)
+    flow = _until_settled(once, branch)
+    scope.forget_differences(branch)
+    return flow
+
+
+def _until_settled(once: Callable[[Scope], Directories], scope: Scope) -> Flow:
+    """Walk a round again from what it leaves behind, until a further round would begin with nothing new.
+
+    The next round begins where this one ended, with the variables it set (`read x`, a function that assigns): a
+    directory or a value that changes is not certain any more.
+    """
+    for walks_left in reversed(range(_MAX_WALKS)):
+        before, start = scope.copy(), scope.directories
+        branch = scope.copy()
+        ends = once(branch)
+        scope.forget_differences(branch)
+        scope.directories = start if set(ends) <= set(start) else union(start, ends, (None,))
+        if scope == before:
+            break
+        if not walks_left:
+            scope.variables = dict.fromkeys(scope.variables)
+            scope.directories = (None,)
+            once(scope.copy())
+    return staying(scope.directories)
+
+
+def _forget_assigned(node: Node, scope: Scope) -> None:
+    """Forget every variable that something below `node` assigns: a second round sees other values."""
+    for each in below(node):
+        if isinstance(each.get("Name"), dict) and (name := text(each, "Name")):
+            scope.variables[name] = None
+
+
+# -- what bash evaluates by itself: arithmetic, `[[ ]]`, `let`, `declare` ----------------------------------------------
+
+
+def _arithmetic_command(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    """Walk `((...))`."""
+    walk.substitutions(node.get("X"), scope, context)
+    if not arithmetic.is_number(node.get("X")):
+        walk.fault("arithmetic on names evaluates their values as code")
+    return staying(scope.directories)
+
+
+def _let(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    """Walk `let`."""
+    walk.seen.add(id(node))
+    walk.substitutions(node.get("Exprs"), scope, context)
+    walk.fault("`let` evaluates its words as code")
+    walk.keep((Word("let"),), scope, context)
+    return staying(scope.directories)
+
+
+def _test(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    """Walk `[[ ... ]]`."""
+    walk.substitutions(node, scope, context)
+    for test in outermost(node, ("UnaryTest", "BinaryTest")):
+        if test["Op"] in ("-v", "-R"):
+            walk.fault(f"`[[ {test['Op']} ]]` evaluates a subscript in its operand")
+        elif test["Op"] in _NUMERIC_TESTS and not all(arithmetic.is_number(test[side]) for side in "XY"):
+            walk.fault(f"`[[ {test['Op']} ]]` evaluates its operands as code")
+    return staying(scope.directories)
+
+
+def _declaration(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
+    """Walk `declare`, `local`, `export` and their kin."""
+    walk.seen.add(id(node))
+    variant = text(node, "Variant")
+    words = [Word(variant)]
+    for arg in children(node, "Args"):
+        walk.substitutions(arg, scope, context)
+        words.append(_declared_word(walk, arg, scope))
+        if name := text(arg, "Name"):
+            walk.assign(name, None, scope)
+    options = "".join(word.text for word in words[1:] if word.text.startswith("-"))
+    if any(letter in options for letter in "in") or any(arg.get("Index") for arg in children(node, "Args")):
+        walk.fault(f"`{variant}` with -i, -n or a subscript evaluates values as code")
+    walk.keep(tuple(words), scope, context)
+    return staying(scope.directories)
+
+
+def _declared_word(walk: Walk, arg: Node, scope: Scope) -> Word:
+    name = text(arg, "Name")
+    value = walk.decoder.value(arg.get("Value"), scope.variables)
+    if not name:
+        return value
+    return Word(name) if arg.get("Naked") else Word(f"{name}={value.text}", value.kind, f"{name}=")
 
 
 CONSTRUCTS: dict[str, Construct] = {
@@ -126,14 +289,14 @@ CONSTRUCTS: dict[str, Construct] = {
     "Block": _block,
     "Subshell": _subshell,
     "IfClause": _choice,
-    "WhileClause": loops.while_loop,
-    "ForClause": loops.for_loop,
+    "WhileClause": _while_loop,
+    "ForClause": _for_loop,
     "CaseClause": _case,
     "FuncDecl": _function,
-    "ArithmCmd": evaluations.arithmetic_command,
-    "LetClause": evaluations.let,
-    "TestClause": evaluations.test,
-    "DeclClause": evaluations.declaration,
-    "TimeClause": _timed,
+    "ArithmCmd": _arithmetic_command,
+    "LetClause": _let,
+    "TestClause": _test,
+    "DeclClause": _declaration,
+    "TimeClause": _time_clause,
     "CoprocClause": _coprocess,
 }

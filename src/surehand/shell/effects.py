@@ -15,7 +15,7 @@ from surehand.core.secrets import is_secret
 from surehand.shell import globs
 from surehand.shell.programs import program_of
 from surehand.shell.programs.record import Program
-from surehand.shell.scope import Places
+from surehand.shell.scope import Directories
 from surehand.shell.touches import Touch
 from surehand.shell.word import Word
 
@@ -41,7 +41,7 @@ def _record_of(name: str) -> Program:
     return program_of("mkfs" if name.startswith("mkfs.") else name)
 
 
-def locate(touch: Touch, places: Places) -> Iterator[Effect]:
+def locate(touch: Touch, directories: Directories) -> Iterator[Effect]:
     """Yield the effects of one touch in each directory the command may run in."""
     word = touch.word
     if touch.kind == "connect":
@@ -52,11 +52,11 @@ def locate(touch: Touch, places: Places) -> Iterator[Effect]:
         return
     make = _MAKERS[touch.kind]
     absolute = (word.path or word.text).startswith("/")
-    for place in places[:1] if absolute else places:
-        if place is None and not absolute:
+    for directory in directories[:1] if absolute else directories:
+        if directory is None and not absolute:
             yield Unreadable(f"the directory that {word.text!r} is relative to is not known")
             continue
-        paths = list(_paths(word, place or "/", touch))
+        paths = list(_paths(word, directory or "/", touch))
         if word.kind == "glob" and word.many == "split" and any(_BLANK.search(path) for path, _ in paths):
             yield Unreadable(f"names that {word.text!r} finds hold blanks, at which they would be split")
         for path, below in paths:
@@ -65,16 +65,16 @@ def locate(touch: Touch, places: Places) -> Iterator[Effect]:
                 yield from (make(link, False) for link in (globs.links_out_of(path) if touch.follows else ()))
 
 
-def _paths(word: Word, place: str, touch: Touch) -> Iterator[tuple[str, bool]]:
+def _paths(word: Word, directory: str, touch: Touch) -> Iterator[tuple[str, bool]]:
     text = word.path or word.text
     if word.literal:
-        yield os.path.join(place, text) if text not in (".", "") else place, False
+        yield os.path.join(directory, text) if text not in (".", "") else directory, False
         return
     if "/**" in text:
         root = text.partition("/**")[0]
-        yield place if root == "." else os.path.join(place, root or "/"), True
+        yield directory if root == "." else os.path.join(directory, root or "/"), True
         return
-    yield from globs.matches(place, text, everything=touch.kind == "delete" and touch.recursive)
+    yield from globs.matches(directory, text, everything=touch.kind == "delete" and touch.recursive)
 
 
 def _connection(word: Word) -> Iterator[Effect]:

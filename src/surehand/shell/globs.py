@@ -1,4 +1,4 @@
-"""The existing files a pattern stands for, listed as the shell would when the command runs."""
+"""Globs: the existing files a pattern stands for, listed as the shell would when the command runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _BRACKET = re.compile(r"\[[!^]?[^\[\]/]+\]")
 _ODD_BRACKETS = re.compile(r"\[[^/]*\]")
 
 
-def matches(place: str, pattern: str, *, everything: bool) -> Iterator[tuple[str, bool]]:
-    """Yield each path the pattern matches in `place`, and whether all below it is meant.
+def matches(directory: str, pattern: str, *, everything: bool) -> Iterator[tuple[str, bool]]:
+    """Yield each path the pattern matches in `directory`, and whether all below it is meant.
 
     Brackets match any character, so that no file is missed for a matter of locale. Many matches stand for the whole
     directory, with those that are more than plain files beside it: links, hidden names and secrets. A bare `*` stands
     for it where `everything` asks for that (`rm -rf dir/*` empties `dir`). Without any match the shell passes the
     pattern on as it is written.
     """
-    whole = os.path.join(place, pattern).rstrip("/")
+    whole = os.path.join(directory, pattern).rstrip("/")
     head, _, last = whole.rpartition("/")
     if everything and last == "*" and not _magic(head):
         yield head or "/", True
@@ -58,22 +58,24 @@ def folder_of(word: Word) -> Word:
     return Word(folder if folder != "/" or word.text.startswith("/") else ".")
 
 
-def finds_option(word: Word, places: Sequence[str | None]) -> bool:
+def finds_option(word: Word, directories: Sequence[str | None]) -> bool:
     """Return whether a pattern finds a name that the command takes for an option: `git log *` beside `--output=x`."""
     if word.kind != "glob" or word.path or not word.may_be_flag:
         return False
-    folders = [place for place in places if place is not None]
+    folders = [directory for directory in directories if directory is not None]
     return any(name[0] == "-" and _fits(name, _without_brackets(word.text)) for at in folders for name in _names(at))
 
 
-def looked_at(word: Word, places: Sequence[str | None]) -> Word:
+def looked_at(word: Word, directories: Sequence[str | None]) -> Word:
     """Return a pattern marked as one that finds no option, where no name in the folder it is matched in could be one.
 
     A bare `*` is left as it is: whoever writes that takes what comes.
     """
     if word.kind != "glob" or word.path or not word.may_be_flag or word.text[:1] == "-" or word.text == "*":
         return word
-    if any(place is None or any(name[0] in _MEANT_OTHERWISE for name in _names(place)) for place in places):
+    if any(
+        directory is None or any(name[0] in _MEANT_OTHERWISE for name in _names(directory)) for directory in directories
+    ):
         return word
     return replace(word, no_flag=True)
 

@@ -13,17 +13,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from surehand.shell import options, read_only
-from surehand.shell.found import Found
 from surehand.shell.programs import program_of
 from surehand.shell.programs.find import picked_files
 from surehand.shell.programs.record import Call
+from surehand.shell.scope import FoundCommand
 from surehand.shell.word import Word
 
 
-def find_listed_paths(found: Found) -> tuple[Word, ...]:
+def find_listed_paths(found: FoundCommand) -> tuple[Word, ...]:
     """Return patterns of the paths a command prints, nothing when it may print anything else."""
     verdict = read_only.judge(found)
-    if verdict.problem or found.place.nested or found.wraps is not None or found.function:
+    if verdict.problem or found.context.nested or found.wraps is not None or found.function:
         return ()
     program = program_of(found.name)
     call = Call(program, found.name, found.words[1:])
@@ -34,7 +34,7 @@ def find_listed_paths(found: Found) -> tuple[Word, ...]:
         splits = _holds_blanks(found, [word.text for word in words if word.literal])
         return tuple(replace(_below(word), many="split" if splits else "names") for word in words)
     passes = program.keeps_lines is not None and not verdict.reads and program.keeps_lines(call)
-    return found.place.listed if passes else ()
+    return found.context.listed if passes else ()
 
 
 def _below(word: Word) -> Word:
@@ -47,16 +47,16 @@ _MOST_NAMES = 50_000
 _WITHIN_INDEX = 62  # bytes of an entry before its name
 
 
-def _holds_blanks(found: Found, folders: list[str]) -> bool:
+def _holds_blanks(found: FoundCommand, folders: list[str]) -> bool:
     """Tell whether a name that the command may print holds a blank, or nobody can say."""
-    if found.place.wrappers or any(place is None for place in found.places):
+    if found.context.wrappers or any(directory is None for directory in found.directories):
         return True
-    places = [place for place in found.places if place is not None]
+    directories = [directory for directory in found.directories if directory is not None]
     if found.name == "git" and not any(re.match(r"-\w*o|--o", word.text) for word in found.words[2:]):
-        names = [_index_names(place) for place in places]
+        names = [_index_names(directory) for directory in directories]
         if all(each is not None for each in names):
             return any(re.search(rb"[\s\x0b\x0c]", name) for each in names for name in each or ())
-    starts = [os.path.join(place, folder) for place in places for folder in folders]
+    starts = [os.path.join(directory, folder) for directory in directories for folder in folders]
     for count, name in enumerate(name for start in starts for name in _names_below(start)):
         if count > _MOST_NAMES or _BLANK.search(name):
             return True

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from surehand.core.secrets import is_secret
 from surehand.shell import options
-from surehand.shell.found import Found
 from surehand.shell.options import names
 from surehand.shell.programs import program_of
 from surehand.shell.programs.record import Program
+from surehand.shell.scope import FoundCommand
 from surehand.shell.variables import SHELL_VARIABLE, assignment_problem, variable_and_setting_problem
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
@@ -21,7 +21,7 @@ from surehand.shell.wrappers import Wrapper
 _SYSTEM_DIRECTORIES = names("/bin /usr/bin /usr/local/bin /sbin /usr/sbin /usr/local/sbin /opt/homebrew/bin")
 
 
-def judge(found: Found, *, shell_alone: bool = False) -> Verdict:
+def judge(found: FoundCommand, *, shell_alone: bool = False) -> Verdict:
     """Judge one simple command by its own words (what it wraps or starts is judged by itself).
 
     `shell_alone` says that the whole line runs no program that could heed a variable it exports.
@@ -45,16 +45,16 @@ def judge(found: Found, *, shell_alone: bool = False) -> Verdict:
     program = program_of(name)
     verdict = _add_listed_files(found, program, program.judge(name, found.words[1:]))
     known = options.flags(program.reads)
-    if not found.place.open_ended or (known.all_harmless and known.operands in ("text", "anything")):
+    if not found.context.open_ended or (known.all_harmless and known.operands in ("text", "anything")):
         return verdict
     return Verdict(f"`{name}` gets words from its input that cannot be known", unreadable=True)
 
 
-def heeded_variables(found: Found) -> Sequence[tuple[str, Word]]:
+def heeded_variables(found: FoundCommand) -> Sequence[tuple[str, Word]]:
     """Return the variables set before a command; `IFS= read` is how a line is read whole, and changes nothing else."""
     if found.name != "read":
-        return found.place.assigns
-    return [(name, value) for name, value in found.place.assigns if name != "IFS" or not value.literal]
+        return found.context.assigns
+    return [(name, value) for name, value in found.context.assigns if name != "IFS" or not value.literal]
 
 
 def _judge_export(words: Sequence[Word], problem_of: Callable[[Sequence[tuple[str, Word]]], str]) -> Verdict:
@@ -69,7 +69,7 @@ def _judge_export(words: Sequence[Word], problem_of: Callable[[Sequence[tuple[st
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def _judge_wrapper(found: Found) -> Verdict:
+def _judge_wrapper(found: FoundCommand) -> Verdict:
     name, wrapper = found.name, found.wraps
     if wrapper is not None and wrapper.alters:
         return Verdict(f"`{name}` {wrapper.alters}")
@@ -99,7 +99,7 @@ _CHECKSUM_LINE = re.compile(r"[0-9a-fA-F]{8,} [ *?U^](?P<name>.+)|[A-Za-z][\w/-]
 _CHECKSUM_COMMENT = re.compile(r"\s*(?:#.*)?")
 
 
-def _add_listed_files(found: Found, program: Program, verdict: Verdict) -> Verdict:
+def _add_listed_files(found: FoundCommand, program: Program, verdict: Verdict) -> Verdict:
     """Add the files that its lists name to the verdict on a read: `sha256sum -c SUMS` opens what stands in `SUMS`.
 
     The list is read when the command is judged, and what it names is judged like any other file the command reads. A
@@ -114,9 +114,11 @@ def _add_listed_files(found: Found, program: Program, verdict: Verdict) -> Verdi
     if not parsed.operands or any(not word.literal or word.text == "-" for word in parsed.operands):
         return Verdict(problem, unreadable=True)
     names: dict[str, None] = {}
-    for place in found.places:
+    for directory in found.directories:
         for word in parsed.operands:
-            listed = None if place is None else _files_in_list(os.path.join(place, os.path.expanduser(word.text)))
+            listed = (
+                None if directory is None else _files_in_list(os.path.join(directory, os.path.expanduser(word.text)))
+            )
             if listed is None or len(names) + len(listed) > _MOST_LISTED:
                 return Verdict(problem, unreadable=True)
             names |= dict.fromkeys(listed)

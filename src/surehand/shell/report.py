@@ -9,16 +9,14 @@ from collections.abc import Iterator
 from surehand.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
 from surehand.core.frozen import changed, frozen
 from surehand.shell import classes, effects, globs, read_only, variables
-from surehand.shell.characters import unseen_character
 from surehand.shell.classes import Class
-from surehand.shell.commands import Walk
 from surehand.shell.effects import STREAMS
-from surehand.shell.found import Found, FoundRedirect, Place
 from surehand.shell.programs import program_of
-from surehand.shell.scope import Scope
+from surehand.shell.scope import Context, FoundCommand, FoundRedirect, Scope
 from surehand.shell.syntax import SyntaxFault, parse
 from surehand.shell.touches import Touch
 from surehand.shell.verdict import Verdict
+from surehand.shell.walk import Walk
 from surehand.shell.word import Word
 
 _DESCRIPTOR = re.compile(r"\d+-?", re.ASCII)
@@ -86,14 +84,14 @@ def understand(command: str, cwd: str, *, home: str | None = None) -> ShellRepor
     variables: dict[str, Word | None] = {"PWD": Word(cwd), "HOME": Word(home) if home else None}
     try:
         tree = parse(command)
-        walk.script(tree, command, Scope((cwd,), variables), Place())
+        walk.script(tree, command, Scope((cwd,), variables), Context())
     except SyntaxFault as error:
         return _unreadable(str(error))
     except RecursionError:
         return _unreadable("the command is nested too deeply to be read")
     except (KeyError, IndexError, TypeError) as error:  # the tree is another program's data
         return _unreadable(f"the parser's tree has a shape that is not understood ({error!r})")
-    if problem := unseen_character(command):
+    if problem := _name_unseen_character(command):
         walk.fault(problem)
     return _report(walk, cwd)
 
@@ -133,8 +131,8 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
                 kinds.append("write")
             if isinstance(effect, Connect):  # what a program would do with its words, and judged as one
                 found.append(RunCommand((redirect.op + redirect.target.text,), False, "it opens a connection"))
-    for word, places in walk.listed:
-        found += effects.locate(Touch("read", globs.folder_of(word)), places)
+    for word, directories in walk.listed:
+        found += effects.locate(Touch("read", globs.folder_of(word)), directories)
     found += [Unreadable(reason) for reason in dict.fromkeys(faults)]
     reasons = list(dict.fromkeys(reasons))
     return ShellReport(
@@ -161,32 +159,32 @@ def _variables(walk: Walk) -> Iterator[tuple[str, Word, str]]:
                 yield name, value, problem
 
 
-def _run(found: Found, cwd: str, shell_alone: bool) -> tuple[RunCommand, bool]:
+def _run(found: FoundCommand, cwd: str, shell_alone: bool) -> tuple[RunCommand, bool]:
     verdict = read_only.judge(found, shell_alone=shell_alone)
     implied: dict[Effect, None] = {}
-    elsewhere = bool(verdict.problem) and any(place != cwd for place in found.places)
+    elsewhere = bool(verdict.problem) and any(directory != cwd for directory in found.directories)
     # What an unknown program does depends on the folder it runs in: a rule that allows it does not mean any folder.
     for touch in (*_touches(found, verdict), *([Touch("read", Word("."))] if elsewhere else ())):
-        implied.update(dict.fromkeys(effects.locate(touch, found.places)))
+        implied.update(dict.fromkeys(effects.locate(touch, found.directories)))
     problem = verdict.problem
     unknown = next((effect.reason for effect in implied if isinstance(effect, Unreadable)), "")
     if unknown and not problem:
         problem = unknown
     words = tuple(word.text for word in found.words)
     opaque = "" if not verdict.problem else _opaque_problem(found)
-    fed = found.place.fed.text if problem and found.place.fed is not None else ""
+    fed = found.context.fed.text if problem and found.context.fed is not None else ""
     run = RunCommand(words, not problem, problem, tuple(implied), fed)
     return run, verdict.unreadable or bool(unknown) or bool(opaque)
 
 
-def _opaque_problem(found: Found) -> str:
+def _opaque_problem(found: FoundCommand) -> str:
     """Say which word of a command that is no known read cannot be known."""
     return next(
-        (word.text for word in found.words if word.kind == "opaque" or globs.finds_option(word, found.places)), ""
+        (word.text for word in found.words if word.kind == "opaque" or globs.finds_option(word, found.directories)), ""
     )
 
 
-def _touches(found: Found, verdict: Verdict) -> list[Touch]:
+def _touches(found: FoundCommand, verdict: Verdict) -> list[Touch]:
     if found.wraps is not None or found.function:
         return []
     touches = list(_own_touches(found, verdict))
@@ -195,7 +193,7 @@ def _touches(found: Found, verdict: Verdict) -> list[Touch]:
     return [*touches, *(Touch("read", globs.folder_of(word)) for word in patterns)]
 
 
-def _own_touches(found: Found, verdict: Verdict) -> Iterator[Touch]:
+def _own_touches(found: FoundCommand, verdict: Verdict) -> Iterator[Touch]:
     if not verdict.problem:
         for word in verdict.reads:
             yield Touch("read", word, verdict.recursive, follows=verdict.follows)
@@ -214,7 +212,7 @@ def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
     if op in (">&", "<&") and target.literal and (_DESCRIPTOR.fullmatch(text) or text == "-"):
         return
     if op == "<" and target.kind == "glob":  # one file of those the pattern finds
-        yield from effects.locate(Touch("read", target), redirect.places)
+        yield from effects.locate(Touch("read", target), redirect.directories)
         return
     if not target.literal or op == "<&":
         yield Unreadable(f"the target of `{op}` is not literal: {text}")
@@ -226,23 +224,23 @@ def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
     if STREAMS.fullmatch(text):
         return
     if op in _READS:
-        yield from effects.locate(Touch("read", target), redirect.places)
+        yield from effects.locate(Touch("read", target), redirect.directories)
     if op in _WRITES:
-        yield from effects.locate(Touch("write", target), redirect.places)
+        yield from effects.locate(Touch("write", target), redirect.directories)
     elif op not in _READS:
         yield Unreadable(f"the redirection `{op}` is not understood")
 
 
-def _simple(found: Found) -> SimpleCommand:
+def _simple(found: FoundCommand) -> SimpleCommand:
     return SimpleCommand(
         name=found.name,
         words=tuple(word.text for word in found.words),
         literal=all(word.kind != "opaque" for word in found.words) and found.words[0].literal,
-        position=found.place.position,
-        nested=found.place.nested,
-        cwd=found.places[0] if found.places else None,
-        wrappers=found.place.wrappers,
-        assignments=tuple((name, value.text) for name, value in found.place.assigns),
+        position=found.context.position,
+        nested=found.context.nested,
+        cwd=found.directories[0] if found.directories else None,
+        wrappers=found.context.wrappers,
+        assignments=tuple((name, value.text) for name, value in found.context.assigns),
     )
 
 
@@ -256,3 +254,25 @@ def _command_dict(command: SimpleCommand) -> dict[str, object]:
         "wrappers": list(command.wrappers),
         "assignments": [f"{name}={value}" for name, value in command.assignments],
     }
+
+
+# Tab and newline separate words and commands in plain sight; every other control character, and everything that is
+# drawn as nothing, as a blank or in another order, can hide a part of a command from the person who approves it.
+_UNSEEN_CHARACTER = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\xa0\xad"
+    "\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f"
+    "\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164"
+    "\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U000110bd\U000110cd\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
+    "]"
+)
+
+
+def _name_unseen_character(text: str) -> str | None:
+    """Name the first control, invisible or look-alike blank character of `text` and its position, if there is one."""
+    hit = _UNSEEN_CHARACTER.search(text)
+    if hit is None:
+        return None
+    return f"character U+{ord(hit.group()):04X} at position {hit.start()} cannot be seen"

@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from surehand.shell.found import Found, Place
 from surehand.shell.options import names
 from surehand.shell.path_lists import add_listed_paths
 from surehand.shell.plain import Node, parse_plain
 from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.record import VERSION_OPTIONS
-from surehand.shell.scope import Flow, Places, Scope, moved, staying
+from surehand.shell.scope import Context, Directories, Flow, FoundCommand, Scope, change_directory, staying
 from surehand.shell.starts import Started
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Wrapper, unwrap
 
 if TYPE_CHECKING:
-    from surehand.shell.commands import Walk
+    from surehand.shell.walk import Walk
 
 # `return` outside a function is an error after which the script goes on, and inside one its caller does. So does
 # `exit --help`, and whatever follows a program of that name.
@@ -30,32 +29,32 @@ _SHELL_KEEPS = names("command builtin time")  # what these run, runs in this she
 _READ_OTHERWISE = re.compile(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
 
 
-def run(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> Flow:
+def run(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
     """Keep a simple command and everything it leads to; return where the shell may be after it."""
-    if walk.too_deep(place):
-        return staying(scope.places)
+    if walk.too_deep(context):
+        return staying(scope.directories)
     first = words[0]
     if not first.literal:
         walk.fault(f"the command word is not literal: {first.text}")
-        walk.keep(words, scope, place)
+        walk.keep(words, scope, context)
         return staying((None,))
     name = first.text.rpartition("/")[2]
-    if first.text in walk.functions and not place.wrappers:
-        return _call(walk, words, scope, place)
+    if first.text in walk.functions and not context.wrappers:
+        return _call(walk, words, scope, context)
     wrapper = wrapper_of(name)
     if wrapper is not None and not _looks_up(name, words):
-        return _wrapped(walk, words, wrapper, scope, place)
-    walk.keep(words, scope, place)
+        return _unwrap_and_run(walk, words, wrapper, scope, context)
+    walk.keep(words, scope, context)
     program = program_of(name)
     if program.is_shell:
-        _shell(walk, words, scope, place)
+        _shell(walk, words, scope, context)
     elif program.runs_input:
-        _run_input(walk, name, scope, place)
+        _run_input(walk, name, scope, context)
     elif program.unreadable and program.judge(name, words[1:]).problem:
-        _never_readable(walk, words, scope, place)
+        _never_readable(walk, words, scope, context)
     elif program.starts is not None:
         for started in program.starts(words[1:]):
-            _start(walk, name, started, scope, place)
+            _start(walk, name, started, scope, context)
     return _after(walk, name, words, scope)
 
 
@@ -67,89 +66,89 @@ def define(walk: Walk, name: str, body: Node) -> None:
         walk.fault(f"the function {name} takes the name of a command")
 
 
-def _call(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> Flow:
+def _call(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
     name = words[0].text
-    walk.keep(words, scope, place, function=True)
+    walk.keep(words, scope, context, function=True)
     if name in walk.calling:
         walk.fault(f"the function {name} calls itself")
-        return staying(scope.places)
+        return staying(scope.directories)
     walk.calling.add(name)
-    flow = walk.statement(walk.functions[name], scope, replace(place.inside(), fed=None))
+    flow = walk.statement(walk.functions[name], scope, replace(context.inside(), fed=None))
     walk.calling.discard(name)
     return flow
 
 
-def _wrapped(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope, place: Place) -> Flow:
+def _unwrap_and_run(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope, context: Context) -> Flow:
     name = words[0].text.rpartition("/")[2]
     inner = unwrap(name, wrapper, words[1:])
-    walk.keep(words, scope, place, wraps=wrapper)
+    walk.keep(words, scope, context, wraps=wrapper)
     if inner.problem:
         walk.fault(inner.problem)
         return staying((None,))
     there = replace(
-        place,
-        depth=place.depth + 1,
-        wrappers=(*place.wrappers, name),
-        assigns=place.assigns + inner.assigns,
-        open_ended=place.open_ended or wrapper.adds_words,
+        context,
+        depth=context.depth + 1,
+        wrappers=(*context.wrappers, name),
+        assigns=context.assigns + inner.assigns,
+        open_ended=context.open_ended or wrapper.adds_words,
     )
-    if name == "xargs" and inner.words and (complete := add_listed_paths(inner.words, words[1:], place.listed)):
-        inner.words, there = complete, replace(there, open_ended=place.open_ended, listed=())
+    if name == "xargs" and inner.words and (complete := add_listed_paths(inner.words, words[1:], context.listed)):
+        inner.words, there = complete, replace(there, open_ended=context.open_ended, listed=())
     if inner.script is not None:
         _run_text(walk, inner.script, scope, there, name)
     if not inner.words:
-        if place.open_ended:  # `xargs nice`
+        if context.open_ended:  # `xargs nice`
             walk.fault(f"the command that `{name}` runs comes from its input")
         if name == "exec":
             walk.fault("`exec` with redirections changes the shell's own files")
-        return staying(scope.places)
+        return staying(scope.directories)
     if name in _SHELL_KEEPS:
         return run(walk, inner.words, scope, there)
     child = scope.copy()
     if inner.directory is not None:
-        child.places = moved(scope.places, inner.directory, physical=True)
+        child.directories = change_directory(scope.directories, inner.directory, physical=True)
     run(walk, inner.words, child, there)
-    return staying(()) if name == "exec" else staying(scope.places)
+    return staying(()) if name == "exec" else staying(scope.directories)
 
 
-def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> None:
+def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> None:
     name = words[0].text.rpartition("/")[2]
     if len(words) == 2 and words[1].text in VERSION_OPTIONS:
         return
     script, file = _shell_script(words[1:])
     if script is not None:
-        _run_text(walk, script, scope, place, name)
+        _run_text(walk, script, scope, context, name)
     elif file is not None and re.fullmatch(r"/dev/fd/[1-9]\d*", file.text):
         walk.fault(f"`{name}` runs the output of a command as code")
     elif file is None or file.text in _STANDARD_INPUT:
-        _run_input(walk, name, scope, place)
+        _run_input(walk, name, scope, context)
 
 
-def _run_input(walk: Walk, name: str, scope: Scope, place: Place) -> None:
+def _run_input(walk: Walk, name: str, scope: Scope, context: Context) -> None:
     walk.fault(f"`{name}` runs its standard input as code")
-    if place.fed is not None:
-        _run_text(walk, place.fed, scope, place, name)
+    if context.fed is not None:
+        _run_text(walk, context.fed, scope, context, name)
 
 
-def _run_text(walk: Walk, script: Word, scope: Scope, place: Place, name: str) -> None:
+def _run_text(walk: Walk, script: Word, scope: Scope, context: Context, name: str) -> None:
     """Walk a script that another process runs: it shares the directory, and no variable of this shell for certain."""
     if not script.literal:
         walk.fault(f"the script given to `{name}` is not literal: {script.text}")
         return
     if name != "bash" and (parse_plain(script.text) is None or _READ_OTHERWISE.search(script.text)):
         walk.note(f"`{name}` may read the script otherwise than bash")
-    child = Scope(scope.places, {key: scope.variables.get(key) for key in ("HOME", "PWD")})
+    child = Scope(scope.directories, {key: scope.variables.get(key) for key in ("HOME", "PWD")})
     outer, walk.functions = walk.functions, {}
-    walk.text(script.text, child, place.started())
+    walk.text(script.text, child, context.of_started())
     walk.functions = outer
 
 
-def _never_readable(walk: Walk, words: tuple[Word, ...], scope: Scope, place: Place) -> None:
+def _never_readable(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> None:
     name = words[0].text.rpartition("/")[2]
     walk.fault(f"`{name}` {program_of(name).unreadable}")
     script = _text_run_by(name, words[1:])
     if script is not None and script.literal and script.text:
-        walk.text(script.text, scope if name == "eval" else scope.copy(), place.started())
+        walk.text(script.text, scope if name == "eval" else scope.copy(), context.of_started())
 
 
 def _text_run_by(name: str, words: Sequence[Word]) -> Word | None:
@@ -175,19 +174,19 @@ def _assigned_names(name: str, words: Sequence[Word]) -> Iterator[str]:
         yield "REPLY"
 
 
-def _start(walk: Walk, name: str, started: Started, scope: Scope, place: Place) -> None:
-    there = place.started(name)
+def _start(walk: Walk, name: str, started: Started, scope: Scope, context: Context) -> None:
+    there = context.of_started(name)
     if started.script is not None:
         _run_text(walk, started.script, scope, there, name)
     elif started.words and (not started.if_known or _is_run_by_others(started.words[0])):
-        run(walk, tuple(_placed(word, started.below) for word in started.words), scope.copy(), there)
+        run(walk, tuple(_put_below(word, started.below) for word in started.words), scope.copy(), there)
 
 
 def _is_run_by_others(word: Word) -> bool:
     return program_of(word.text.rpartition("/")[2]).run_by_others
 
 
-def _placed(word: Word, below: tuple[str, ...]) -> Word:
+def _put_below(word: Word, below: tuple[str, ...]) -> Word:
     """Return the word with the `{}` of `find` standing for any path below the starting points."""
     if "{}" not in word.text or not word.literal:
         return word
@@ -204,23 +203,23 @@ def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope) -> Flow
     if name in _MOVES:
         there = _directory_after(name, words[1:], scope)
         scope.variables["PWD"] = scope.variables["OLDPWD"] = None
-        return Flow(there, scope.places)
+        return Flow(there, scope.directories)
     if program_of(name).assigns:
         for changed in _assigned_names(name, words[1:]):
             walk.assign(changed, None, scope)
-    return staying(scope.places)
+    return staying(scope.directories)
 
 
-def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Places:
+def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Directories:
     physical = any(word.text == "-P" for word in words)
     operands = [word for word in words if not word.literal or word.text == "-" or not word.text.startswith("-")]
     if name == "popd" or "CDPATH" in scope.variables or len(operands) > 1:
         return (None,)
     if not operands:
-        return moved(scope.places, scope.variables.get("HOME") if name != "pushd" else None)
+        return change_directory(scope.directories, scope.variables.get("HOME") if name != "pushd" else None)
     if operands[0].text == "-" or operands[0].text.startswith("+"):
         return (None,)
-    return moved(scope.places, operands[0], physical=physical)
+    return change_directory(scope.directories, operands[0], physical=physical)
 
 
 def _looks_up(name: str, words: tuple[Word, ...]) -> bool:
@@ -230,10 +229,10 @@ def _looks_up(name: str, words: tuple[Word, ...]) -> bool:
     return name == "command" and len(words) > 1 and re.fullmatch(r"-p?[vV]", words[1].text) is not None
 
 
-def printed(found: Found) -> Word | None:
+def text_printed_by(found: FoundCommand) -> Word | None:
     """Return what a literal `echo` or `cat <<EOF` puts into the pipe, so that `| sh` can be read."""
     if found.name == "cat" and len(found.words) == 1:
-        return found.place.fed
+        return found.context.fed
     if found.name not in ("echo", "printf") or any(not word.literal for word in found.words):
         return None
     words = [word.text for word in found.words[1:] if word.text not in ("-n", "-e", "-ne", "--", "%s", "%s\\n")]

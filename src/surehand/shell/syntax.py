@@ -26,7 +26,7 @@ class SyntaxFault(Exception):
 
 def parse(command: str) -> Node:
     """Return the tree of `command`; raise `SyntaxFault` with the position of the fault."""
-    source = _encoded(command)
+    source = _encode(command)
     tree = parse_plain(command)
     if tree is not None:
         return tree
@@ -35,7 +35,7 @@ def parse(command: str) -> Node:
 
 def parse_full(command: str) -> Node:
     """Return the tree as the parser process prints it."""
-    return _parse(_encoded(command))
+    return _parse(_encode(command))
 
 
 @lru_cache(maxsize=128)
@@ -57,7 +57,7 @@ def _parse(source: bytes) -> Node:
     return tree
 
 
-def _encoded(command: str) -> bytes:
+def _encode(command: str) -> bytes:
     if "\0" in command:
         raise SyntaxFault(f"NUL character at position {command.index(chr(0))}")
     try:

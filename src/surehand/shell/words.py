@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from surehand.core.frozen import frozen
-from surehand.shell import arithmetic, braces
+from surehand.shell import arithmetic
 from surehand.shell.plain import Node
-from surehand.shell.quoting import undo_ansi, undo_double, undo_heredoc
 from surehand.shell.tree import below, child, children, prints_a_number
 from surehand.shell.word import Kind, Many, Word
 
@@ -59,7 +58,7 @@ class Decoder:
         elif len(parts) > 1 and any(part["Type"] == "ProcSubst" for part in parts):
             self._fault("a process substitution glued to other text")
         atoms = list(self._atoms(parts, names))
-        expanded = braces.expand(atoms) if "{" in atoms else [atoms]
+        expanded = _expand_braces(atoms) if "{" in atoms else [atoms]
         if expanded is None:
             self._fault("a brace expression is odd or too long to be read")
             return [self._opaque(node, many="split")]
@@ -79,7 +78,7 @@ class Decoder:
         pieces: list[Atom] = []
         for part in node["Parts"]:
             if part["Type"] == "Lit":
-                pieces.append(Piece(part.get("Value", "") if quoted else undo_heredoc(part.get("Value", ""))))
+                pieces.append(Piece(part.get("Value", "") if quoted else _undo_heredoc(part.get("Value", ""))))
             else:
                 pieces += self._part(part, names, in_quotes=True, splits=False)
         return self._finish(pieces, node, names)
@@ -143,7 +142,7 @@ class Decoder:
     def _part(self, part: Node, names: Mapping[str, Word | None], in_quotes: bool, splits: bool) -> Iterator[Atom]:
         kind = part["Type"]
         if kind == "Lit":
-            yield from [Piece(undo_double(part.get("Value", "")))] if in_quotes else _bare(part.get("Value", ""))
+            yield from [Piece(_undo_double(part.get("Value", "")))] if in_quotes else _bare(part.get("Value", ""))
         elif kind == "SglQuoted":
             yield self._single(part)
         elif kind == "DblQuoted":
@@ -173,10 +172,10 @@ class Decoder:
         name = words[0][0].get("Value", "")  # as it is written: to read the words of substitutions below takes for ever
         if name == "pwd" and not statements[0].get("Redirs"):
             return self._value_of("PWD", names, splits)
-        text = self._copied(children(statements[0], "Redirs"), names) if name == "cat" and not splits else None
+        text = self._heredoc_of_cat(children(statements[0], "Redirs"), names) if name == "cat" and not splits else None
         return None if text is None else Piece(text)
 
-    def _copied(self, redirects: list[Node], names: Mapping[str, Word | None]) -> str | None:
+    def _heredoc_of_cat(self, redirects: list[Node], names: Mapping[str, Word | None]) -> str | None:
         """Return the heredoc that is the one redirection of a `cat`: the usual way to write a text of several lines."""
         if len(redirects) != 1 or redirects[0]["Op"] != "<<":
             return None
@@ -188,7 +187,7 @@ class Decoder:
     def _single(self, part: Node) -> Piece:
         if not part.get("Dollar"):
             return Piece(part.get("Value", ""))
-        text = undo_ansi(part.get("Value", ""))
+        text = _undo_ansi(part.get("Value", ""))
         return Piece("", "opaque") if text is None else Piece(text)
 
     def _running(self, part: Node, splits: bool) -> Piece:
@@ -308,3 +307,175 @@ def _certain(atoms: list[Atom]) -> str:
         else:
             fixed.append(atom)
     return "".join(fixed)
+
+
+# -- quoting as bash undoes it: backslashes, `$'...'`, escapes in double quotes and heredocs --------------------------
+
+_DOUBLE_ESCAPE = re.compile(r'\\([$`"\\])')
+_HEREDOC_ESCAPE = re.compile(r"\\([$`\\])")
+_ANSI = re.compile(
+    r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{1,2})|u(?P<u>[0-9A-Fa-f]{1,4})|U(?P<U>[0-9A-Fa-f]{1,8})"
+    r"|c(?P<control>.)|(?P<plain>.))",
+    re.DOTALL,
+)
+_ANSI_PLAIN = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
+
+
+def _undo_double(text: str) -> str:
+    """Remove the backslashes that mean something inside double quotes."""
+    return _DOUBLE_ESCAPE.sub(r"\1", text) if "\\" in text else text
+
+
+def _undo_heredoc(text: str) -> str:
+    """Remove the backslashes that mean something in an expanding heredoc."""
+    return _HEREDOC_ESCAPE.sub(r"\1", text) if "\\" in text else text
+
+
+def _undo_ansi(text: str) -> str | None:
+    """Decode the inside of `$'...'`; `None` when the result is not text."""
+    out = bytearray()
+    last = 0
+    for hit in _ANSI.finditer(text):
+        out += text[last : hit.start()].encode()
+        last = hit.end()
+        piece = _ansi_bytes(hit)
+        if piece is None:
+            return None
+        if piece == b"\0":  # bash ends the quoted text at a NUL
+            return _decode_text(bytes(out))
+        out += piece
+    return _decode_text(bytes(out) + text[last:].encode())
+
+
+def _ansi_bytes(hit: re.Match[str]) -> bytes | None:
+    if octal := hit["octal"]:
+        return bytes([int(octal, 8) & 0xFF])
+    if digits := hit["hex"]:
+        return bytes([int(digits, 16)])
+    if digits := hit["u"] or hit["U"]:
+        return _code_point(int(digits, 16))
+    if control := hit["control"]:
+        # `\c` on a backslash or outside ASCII reads differently in versions of bash.
+        return bytes([ord(control) & 0x1F]) if control.isascii() and control != "\\" else None
+    plain = hit["plain"]
+    return _ANSI_PLAIN.get(plain, "\\" + plain).encode()
+
+
+def _code_point(value: int) -> bytes | None:
+    if value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
+        return None
+    return chr(value).encode()
+
+
+def _decode_text(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+# -- brace expansion over words whose pieces may be quoted -------------------------------------------------------------
+
+# A word is a list of atoms: a one-character string is unquoted, anything else is a piece that braces leave alone.
+# `None` means that the word is odd enough (unbalanced, too many results) that nobody should rely on a reading of it.
+_MAX_BRACE_WORDS = 256
+_MAX_BRACE_PAIRS = 64
+
+_RANGE = re.compile(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.(-?\d+))?")
+
+
+def _expand_braces(atoms: list[Atom]) -> list[list[Atom]] | None:
+    """Return the words that one word becomes, in order."""
+    opened = _find_atom(atoms, "{", 0)
+    if opened is None:
+        return [list(atoms)]
+    if sum(1 for atom in atoms if atom == "{") > _MAX_BRACE_PAIRS:
+        return None  # nesting is followed by recursion, each step of which looks at all the rest
+    closed = _closing_brace(atoms, opened)
+    if closed is None:
+        # Without its closing brace bash leaves the text alone, unless a later pair expands: too subtle to promise.
+        return None if _find_atom(atoms, ",", opened) is not None or ".." in _unquoted_text(atoms) else [list(atoms)]
+    middles = _brace_values(atoms[opened + 1 : closed])
+    rests = _expand_braces(atoms[closed + 1 :])
+    if middles is None or rests is None or len(middles) * len(rests) > _MAX_BRACE_WORDS:
+        return None
+    head = list(atoms[:opened])
+    return [head + middle + rest for middle in middles for rest in rests]
+
+
+def _brace_values(inner: list[Atom]) -> list[list[Atom]] | None:
+    """Return the alternatives between one pair of braces; a pair without any stays as it is written."""
+    parts = _split_at_commas(inner)
+    if len(parts) > 1:
+        found: list[list[Atom]] = []
+        for part in parts:
+            words = _expand_braces(part)
+            if words is None or len(found) + len(words) > _MAX_BRACE_WORDS:
+                return None
+            found += words
+        return found
+    if all(isinstance(atom, str) for atom in inner) and (numbers := _brace_range(_unquoted_text(inner))) is not None:
+        return [list(number) for number in numbers] if numbers else None
+    inside = _expand_braces(inner)
+    return None if inside is None else [["{", *words, "}"] for words in inside]
+
+
+def _brace_range(text: str) -> list[str] | None:
+    """Return what `1..5` or `a..e..2` stands for; `[]` when it is a range that is too long or odd."""
+    hit = _RANGE.fullmatch(text)
+    if hit is None:
+        return [] if ".." in text else None
+    first, last, by = hit.groups()
+    if first.isalpha() != last.isalpha() or len(first) > 9 or len(last) > 9:
+        return []
+    letters = first.isalpha()
+    if letters and first.isupper() != last.isupper():
+        return []  # the range would run through brackets, a backslash and a backquote
+    low, high = (ord(first), ord(last)) if letters else (int(first), int(last))
+    step = max(abs(int(by or 1)), 1)
+    if abs(high - low) // step >= _MAX_BRACE_WORDS:
+        return []
+    numbers = range(low, high + 1, step) if low <= high else range(low, high - 1, -step)
+    if letters:
+        return [chr(number) for number in numbers]
+    padded = any(re.fullmatch(r"-?0\d+", end) for end in (first, last))
+    width = max(len(first), len(last)) if padded else 0
+    return [f"{number:0{width}d}" if width else str(number) for number in numbers]
+
+
+def _split_at_commas(inner: list[Atom]) -> list[list[Atom]]:
+    parts: list[list[Atom]] = []
+    depth = start = 0
+    for index, atom in enumerate(inner):
+        if atom == "{":
+            depth += 1
+        elif atom == "}":
+            depth -= 1
+        elif atom == "," and depth == 0:
+            parts.append(inner[start:index])
+            start = index + 1
+    parts.append(inner[start:])
+    return parts
+
+
+def _closing_brace(atoms: list[Atom], opened: int) -> int | None:
+    depth = 0
+    for index in range(opened, len(atoms)):
+        if atoms[index] == "{":
+            depth += 1
+        elif atoms[index] == "}":
+            depth -= 1
+            if depth == 0:
+                return index
+    return None
+
+
+def _find_atom(atoms: list[Atom], wanted: str, start: int) -> int | None:
+    return next((index for index in range(start, len(atoms)) if atoms[index] == wanted), None)
+
+
+def _unquoted_text(atoms: list[Atom]) -> str:
+    return "".join(atom if isinstance(atom, str) else "\0" for atom in atoms)

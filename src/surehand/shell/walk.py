@@ -1,4 +1,4 @@
-"""All simple commands of a script, nested ones too, each with its decoded words and the directory it runs in.
+"""The walk over a script: all its simple commands, nested ones too, with decoded words and the directory of each.
 
 The walk follows the shell: lists, pipelines, subshells, loops over literal words, functions, `cd`. What a construct
 hides from reading (text run as code, names made at run time) is kept as a fault; a fault is never forgotten.
@@ -12,10 +12,9 @@ from dataclasses import replace
 
 from surehand.shell import arithmetic, globs, simple
 from surehand.shell.constructs import CONSTRUCTS
-from surehand.shell.found import Found, FoundRedirect, Place
 from surehand.shell.path_lists import find_listed_paths
 from surehand.shell.plain import Node
-from surehand.shell.scope import Flow, Places, Scope, staying
+from surehand.shell.scope import Context, Directories, Flow, FoundCommand, FoundRedirect, Scope, staying
 from surehand.shell.syntax import SyntaxFault, parse
 from surehand.shell.tree import (
     child,
@@ -46,10 +45,10 @@ class Walk:
     """One walk over one script. Read `found`, `redirects`, `faults` (never readable) and `notes` (no read) after it."""
 
     def __init__(self, home: str | None) -> None:
-        self.found: list[Found] = []
+        self.found: list[FoundCommand] = []
         self.redirects: list[FoundRedirect] = []
         self.assigned: list[tuple[str, Word]] = []
-        self.listed: list[tuple[Word, Places]] = []  # patterns in lists of values, which no command is given
+        self.listed: list[tuple[Word, Directories]] = []  # patterns in lists of values, which no command is given
         self.faults: list[str] = []
         self.notes: list[str] = []
         self.functions: dict[str, Node] = {}
@@ -70,21 +69,26 @@ class Walk:
             self.notes.append(reason)
 
     def keep(
-        self, words: tuple[Word, ...], scope: Scope, place: Place, wraps: Wrapper | None = None, function: bool = False
+        self,
+        words: tuple[Word, ...],
+        scope: Scope,
+        context: Context,
+        wraps: Wrapper | None = None,
+        function: bool = False,
     ) -> None:
         """Keep a simple command."""
-        self.found.append(Found(words, scope.places, place, wraps, function))
+        self.found.append(FoundCommand(words, scope.directories, context, wraps, function))
 
-    def too_deep(self, place: Place) -> bool:
+    def too_deep(self, context: Context) -> bool:
         """Whether to stop here, which is a fault; so is a script that grows without end when it is unrolled."""
         if len(self.found) > _MAX_FOUND:
             self.fault("too many commands once loops and functions are unrolled")
             return True
-        if place.depth > MAX_DEPTH:
+        if context.depth > MAX_DEPTH:
             self.fault(_TOO_DEEP)
-        return place.depth > MAX_DEPTH
+        return context.depth > MAX_DEPTH
 
-    def script(self, tree: Node, source: str, scope: Scope, place: Place) -> Flow:
+    def script(self, tree: Node, source: str, scope: Scope, context: Context) -> Flow:
         """Walk a whole tree, and make sure that no command in it was passed over."""
         if "#" in source and (_CONTINUED_COMMENT.search(source) or doubtful_comment(tree, source)):
             self.fault("a comment that bash may read as a command")
@@ -92,7 +96,7 @@ class Walk:
             self.fault("an expansion inside a pattern cannot be read")
         outer, outer_seen = self.decoder, self.seen
         self.decoder, self.seen = Decoder(source, self._home, self.fault), set()
-        flow = self.statements(children(tree, "Stmts"), scope, place)
+        flow = self.statements(children(tree, "Stmts"), scope, context)
         total = count_commands(tree)
         if len(self.seen) < total:
             self.fault("a command of the script was not understood")
@@ -101,80 +105,80 @@ class Walk:
         self.decoder, self.seen = outer, outer_seen
         return flow
 
-    def text(self, source: str, scope: Scope, place: Place) -> None:
+    def text(self, source: str, scope: Scope, context: Context) -> None:
         """Walk text that another command runs as a script."""
         self._nested += len(source)
         if self._nested > _MAX_NESTED:
             self.fault("the scripts within the script are too long")
-        if self.too_deep(place) or self._nested > _MAX_NESTED:
+        if self.too_deep(context) or self._nested > _MAX_NESTED:
             return
         try:
             tree = parse(source)
         except SyntaxFault as error:
             self.fault(f"a nested script cannot be read: {error}")
         else:
-            self.script(tree, source, scope, place)
+            self.script(tree, source, scope, context)
 
     # Statements
 
-    def statements(self, nodes: Sequence[Node], scope: Scope, place: Place) -> Flow:
+    def statements(self, nodes: Sequence[Node], scope: Scope, context: Context) -> Flow:
         """Walk statements one after the other."""
-        flow = staying(scope.places)
+        flow = staying(scope.directories)
         for node in nodes:
-            flow = self.statement(node, scope, place)
-            scope.places = flow.either or scope.places
+            flow = self.statement(node, scope, context)
+            scope.directories = flow.either or scope.directories
         return flow
 
-    def statement(self, node: Node, scope: Scope, place: Place) -> Flow:
+    def statement(self, node: Node, scope: Scope, context: Context) -> Flow:
         """Walk one statement: its redirections, then its command."""
-        if self.too_deep(place):
-            return staying(scope.places)
+        if self.too_deep(context):
+            return staying(scope.directories)
         if "Redirs" in node:
-            place = self._redirections(node["Redirs"], scope, place)
+            context = self._redirections(node["Redirs"], scope, context)
         command = child(node, "Cmd")
         if not command:
-            return staying(scope.places)
+            return staying(scope.directories)
         if node.get("Background") or node.get("Coprocess"):
             self.note("runs in the background")
-            self._command(command, scope.copy(), place)
-            return staying(scope.places)
-        flow = self._command(command, scope, place)
+            self._command(command, scope.copy(), context)
+            return staying(scope.directories)
+        flow = self._command(command, scope, context)
         return Flow(flow.failure, flow.success) if node.get("Negated") else flow
 
-    def _command(self, node: Node, scope: Scope, place: Place) -> Flow:
+    def _command(self, node: Node, scope: Scope, context: Context) -> Flow:
         walk = CONSTRUCTS.get(node["Type"])
         if walk is not None:
-            return walk(self, node, scope, place)
+            return walk(self, node, scope, context)
         self.fault(f"a construct of kind {node['Type']} is not understood")
-        self.substitutions(node, scope, place)
+        self.substitutions(node, scope, context)
         return staying((None,))
 
-    def call(self, node: Node, scope: Scope, place: Place) -> Flow:
+    def call(self, node: Node, scope: Scope, context: Context) -> Flow:
         """Walk a simple command, or assignments that stand alone."""
         self.seen.add(id(node))
         assigns: tuple[tuple[str, Word], ...] = ()
         if "Assigns" in node:
-            assigns = tuple(self._assignment(each, scope, place) for each in children(node, "Assigns"))
+            assigns = tuple(self._assignment(each, scope, context) for each in children(node, "Assigns"))
         words: list[Word] = []
         for arg in children(node, "Args"):
-            self.substitutions(arg, scope, place)
-            words += self.argument(arg, scope, place)
+            self.substitutions(arg, scope, context)
+            words += self.argument(arg, scope, context)
         if words:
-            there = replace(place, assigns=place.assigns + assigns) if assigns else place
+            there = replace(context, assigns=context.assigns + assigns) if assigns else context
             return simple.run(self, tuple(words), scope, there)
         for name, value in assigns:
             self.assign(name, value, scope)
             self.assigned.append((name, value))
-        return staying(scope.places)
+        return staying(scope.directories)
 
-    def argument(self, node: Node, scope: Scope, place: Place) -> list[Word]:
+    def argument(self, node: Node, scope: Scope, context: Context) -> list[Word]:
         """Return the words an argument becomes; `$(git ls-files)` is the files that lists, where it can be known."""
         words = self.decoder.words(node, scope.variables)
         if len(words) == 1 and words[0].kind == "opaque" and words[0].many == "split":
-            words = list(self._listing(node, scope, place)) or words
-        return [globs.looked_at(word, scope.places) for word in words]
+            words = list(self._listing(node, scope, context)) or words
+        return [globs.looked_at(word, scope.directories) for word in words]
 
-    def _listing(self, node: Node, scope: Scope, place: Place) -> tuple[Word, ...]:
+    def _listing(self, node: Node, scope: Scope, context: Context) -> tuple[Word, ...]:
         """Return patterns of the paths that a substitution, alone in its word, prints; each is a word of its own."""
         parts = children(node, "Parts")
         statements = children(parts[0], "Stmts") if len(parts) == 1 and parts[0]["Type"] == "CmdSubst" else []
@@ -190,14 +194,14 @@ class Walk:
                 return ()
             probe = Walk(self._home)
             probe.decoder, probe.functions = self.decoder, self.functions
-            probe.statement(part, scope.copy(), Place(position=position, depth=place.depth + 1, listed=names))
+            probe.statement(part, scope.copy(), Context(position=position, depth=context.depth + 1, listed=names))
             names = find_listed_paths(probe.found[0]) if len(probe.found) == 1 and not probe.faults else ()
         return () if any(each.many == "split" for each in names) else names
 
     # Variables, redirections, substitutions
 
-    def _assignment(self, node: Node, scope: Scope, place: Place) -> tuple[str, Word]:
-        self.substitutions(node, scope, place)
+    def _assignment(self, node: Node, scope: Scope, context: Context) -> tuple[str, Word]:
+        self.substitutions(node, scope, context)
         name = text(node, "Name")
         array = child(node, "Array")
         subscripts = [node.get("Index"), *(element.get("Index") for element in children(array, "Elems"))]
@@ -205,7 +209,7 @@ class Walk:
             self.fault("a subscript is evaluated as code")
         for element in children(array, "Elems"):
             words = self.decoder.words(element["Value"], scope.variables) if element.get("Value") else []
-            self.listed += [(word, scope.places) for word in words if word.kind == "glob"]
+            self.listed += [(word, scope.directories) for word in words if word.kind == "glob"]
         if array or node.get("Append") or node.get("Index") is not None:
             return name, Word(name, "opaque")
         return name, self.decoder.value(node.get("Value"), scope.variables)
@@ -216,21 +220,21 @@ class Walk:
             self.decoder.splits_as_usual = False
         scope.variables[name] = value if value is not None and value.kind != "opaque" else None
 
-    def _redirections(self, nodes: Sequence[Node], scope: Scope, place: Place) -> Place:
+    def _redirections(self, nodes: Sequence[Node], scope: Scope, context: Context) -> Context:
         for node in nodes:
-            self.substitutions(node, scope, place)
+            self.substitutions(node, scope, context)
             op: str = node["Op"]
             if op in ("<<", "<<-"):
                 parts = children(child(node, "Word"), "Parts")
                 quoted = any(part["Type"] != "Lit" or "\\" in part.get("Value", "") for part in parts)
-                place = replace(place, fed=self.decoder.heredoc(node.get("Hdoc"), quoted, scope.variables))
+                context = replace(context, fed=self.decoder.heredoc(node.get("Hdoc"), quoted, scope.variables))
                 self._keep_redirect(node, op, self.decoder.value(node["Word"], {}), scope)
             elif op == "<<<":
-                place = replace(place, fed=self.decoder.value(node["Word"], scope.variables))
-                self._keep_redirect(node, op, place.fed or Word(""), scope)
+                context = replace(context, fed=self.decoder.value(node["Word"], scope.variables))
+                self._keep_redirect(node, op, context.fed or Word(""), scope)
             else:
                 self._redirection(node, op, scope)
-        return place
+        return context
 
     def _redirection(self, node: Node, op: str, scope: Scope) -> None:
         words = self.decoder.words(node["Word"], scope.variables)
@@ -245,9 +249,9 @@ class Walk:
         self._keep_redirect(node, op, target, scope)
 
     def _keep_redirect(self, node: Node, op: str, target: Word, scope: Scope) -> None:
-        self.redirects.append(FoundRedirect(op, text(node, "N"), target, scope.places))
+        self.redirects.append(FoundRedirect(op, text(node, "N"), target, scope.directories))
 
-    def substitutions(self, node: object, scope: Scope, place: Place) -> None:
+    def substitutions(self, node: object, scope: Scope, context: Context) -> None:
         """Walk every command and process substitution below a node, wherever expansions may stand."""
         for inner in outermost(node, ("CmdSubst", "ProcSubst", "ParamExp")):
             if inner["Type"] == "ParamExp":
@@ -256,4 +260,4 @@ class Walk:
                 continue
             if inner.get("TempFile") or inner.get("ReplyVar"):
                 self.fault("`${ command; }` runs in the shell itself")
-            self.statements(children(inner, "Stmts"), scope.copy(), place.substituted())
+            self.statements(children(inner, "Stmts"), scope.copy(), context.in_substitution())
