@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from surehand.core.errors import ToolFailure
@@ -37,7 +37,7 @@ def replace_file(
     folder: int,
     name: str,
     temporary: str,
-    parts: Sequence[bytes | memoryview],
+    parts: Iterable[bytes | memoryview],
     like: int,
     mode: int | None = None,
     *,
@@ -71,7 +71,7 @@ def create_file(
     folder: int,
     name: str,
     temporary: str,
-    parts: Sequence[bytes | memoryview],
+    parts: Iterable[bytes | memoryview],
     mode: int | None,
     *,
     flush: bool = True,
@@ -102,8 +102,12 @@ def _after(written: os.stat_result, fd: int) -> os.stat_result:
     return status if (status.st_mtime_ns, status.st_size) == (written.st_mtime_ns, written.st_size) else written
 
 
-def write_all(fd: int, parts: Sequence[bytes | memoryview]) -> None:
-    """Write all parts, however few bytes the system takes at a time."""
+def write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
+    """Write all parts, however few bytes the system takes at a time; what is no list is written as it comes."""
+    if not isinstance(parts, list | tuple):
+        for part in parts:
+            write_all(fd, [part])
+        return
     left = [memoryview(part).cast("B") for part in parts]
     while left:
         written = os.writev(fd, left[:_PARTS_AT_ONCE])

@@ -92,6 +92,12 @@ def real_path(path: str) -> str:
     if sys.platform == "linux" and not path.startswith("/proc"):
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            folder, name = os.path.split(path)
+            if name in ("", ".", "..") or not folder.startswith("/"):
+                return os.path.realpath(path)
+            found = os.path.join(real_path(folder), name)
+            return os.path.realpath(found) if os.path.islink(found) else found
         except OSError:
             return os.path.realpath(path)
         try:

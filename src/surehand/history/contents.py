@@ -18,9 +18,12 @@ import sqlite3
 import struct
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import FileIO
 from typing import Final
 
+from surehand.core.errors import ToolFailure
 from surehand.core.read_state import digest_of
 from surehand.files.atomic import write_all
 from surehand.files.text import Splice, spliced
@@ -28,6 +31,7 @@ from surehand.files.text import Splice, spliced
 SMALL_BYTES: Final = 64 * 1024
 LINK_BYTES: Final = 128 * 1024
 DELTA_DEPTH: Final = 40
+BLOCK_BYTES: Final = 1 << 20
 _HEAD: Final = struct.Struct("<QQQ")
 
 SCHEMA: Final = """
@@ -101,6 +105,21 @@ class Contents:
             _copy(path, target)
         self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
 
+    def keep_open(self, digest: str, size: int, file: int) -> None:
+        """Keep a large content that stands in an open file: by a clone where that can be, or else a copy."""
+        if digest in self.known or self.has(digest):
+            return
+        self.added += size
+        if self._folder is None:
+            self._database.execute(_INSERT, (digest, "raw", size, size, None, 0, b"".join(read_blocks(file))))
+            return
+        target = self.path(digest)
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        self._unneeded.pop(target, None)
+        self._placed.append(target)
+        _write(target, read_blocks(file))
+        self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
+
     def announce(self, digest: str, size: int) -> bool:
         """Write down that a file of this content will be linked or copied in; False when it is kept already."""
         self.added += size
@@ -149,6 +168,43 @@ class Contents:
         size = self._database.execute("SELECT size FROM content WHERE digest=?", (digest,)).fetchone()[0]
         # A program that kept the replaced file open may have appended to it; what was there before is still there.
         return data[:size] if digest_of(data[:size]) == digest else None
+
+    def holds(self, digest: str) -> bool:
+        """Say whether a content is there to be read, without reading it: whether it is as it was shows then."""
+        while True:
+            row = self._database.execute("SELECT form, base FROM content WHERE digest=?", (digest,)).fetchone()
+            if row is None:
+                return False
+            form, base = row
+            if form in ("file", "zfile"):
+                return os.path.exists(self.path(digest) + (".z" if form == "zfile" else ""))
+            if form != "delta":
+                return True
+            digest = base
+
+    def stream(self, digest: str) -> Stream | None:
+        """Return a content block by block, for one too large to be held; None when it is not there."""
+        chain: list[list[Splice]] = []
+        size, current = None, digest
+        while True:
+            query = "SELECT form, base, size, body FROM content WHERE digest=?"
+            row = self._database.execute(query, (current,)).fetchone()
+            if row is None:
+                return None
+            form, base, stored, body = row
+            size = stored if size is None else size
+            if form != "delta":
+                break
+            chain.append(_splices(body))
+            current = base
+        if form in ("raw", "zlib"):
+            data = self._plain(current, form, body)
+            return None if data is None else Stream(digest, [data], stored, chain)
+        try:
+            file = open(self.path(current) + (".z" if form == "zfile" else ""), "rb", buffering=0)  # noqa: SIM115
+        except OSError:
+            return None
+        return Stream(digest, _blocks(file, form == "zfile"), stored, chain)
 
     def path(self, digest: str) -> str:
         """Return where a large content's file stands."""
@@ -217,9 +273,24 @@ class Contents:
         for digest, form, size in self._database.execute(query).fetchall():
             if time.monotonic() > deadline or size > 64 * 1024 * 1024:
                 continue
-            data = self.get(digest)
-            if data is not None:
+            if size > 2 * BLOCK_BYTES and form == "file":
+                self._compress_large(digest)
+            elif (data := self.get(digest)) is not None:
                 self._compress_one(digest, form, data)
+
+    def _compress_large(self, digest: str) -> None:
+        """Compress a file of the store block by block; one that is not what it was is left as it is."""
+        blocks, target = self.stream(digest), self.path(digest) + ".z"
+        if blocks is None:
+            return
+        try:
+            _write(target, _compressed(blocks))
+        except ToolFailure:
+            return
+        self._placed.append(target)
+        row = (os.path.getsize(target), digest)
+        self._database.execute("UPDATE content SET form='zfile', stored=? WHERE digest=?", row)
+        self._unneeded[self.path(digest)] = None
 
     def _compress_one(self, digest: str, form: str, data: bytes) -> None:
         body = zlib.compress(data, 1)
@@ -280,6 +351,84 @@ class Contents:
         _write(target, parts)
 
 
+class Stream:
+    """A content that is read block by block, once; where it is not what it was, the last step says so.
+
+    What stands after the content's own end (a program that kept the replaced file open may have appended to it) is no
+    part of it.
+    """
+
+    def __init__(self, digest: str, blocks: Iterable[bytes], size: int, chain: Sequence[Sequence[Splice]]) -> None:
+        self._digest = digest
+        self._blocks = blocks
+        self._size = size
+        self._chain = chain
+
+    def __iter__(self) -> Iterator[bytes]:
+        blocks = _first_bytes(self._blocks, self._size)
+        for splices in reversed(self._chain):
+            blocks = _spliced_blocks(blocks, splices)
+        hasher = hashlib.sha256()
+        for block in blocks:
+            hasher.update(block)
+            yield block
+        if hasher.hexdigest() != self._digest:
+            raise ToolFailure("a content of the history is not what it was", hint="It was damaged or changed by hand.")
+
+
+def _first_bytes(blocks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    for block in blocks:
+        if size <= 0:
+            return
+        yield block[:size] if len(block) > size else block
+        size -= len(block)
+
+
+def _spliced_blocks(blocks: Iterable[bytes], splices: Sequence[Splice]) -> Iterator[bytes]:
+    """Yield a content with splices (in order, apart) made on the way."""
+    position, waiting = 0, deque(splices)
+    for block in blocks:
+        begin, end = 0, len(block)
+        while waiting and waiting[0].start < position + end:
+            splice = waiting[0]
+            yield block[begin : max(splice.start - position, begin)]
+            if splice.end > position + end:  # the rest of what it takes away is in the blocks that follow
+                yield splice.new
+                waiting[0] = Splice(position + end, splice.end, b"")
+                begin = end
+                break
+            yield splice.new
+            begin = max(splice.end - position, begin)
+            waiting.popleft()
+        yield block[begin:]
+        position += end
+    yield from (splice.new for splice in waiting)
+
+
+def _blocks(file: FileIO, compressed: bool) -> Iterator[bytes]:
+    with file:
+        if not compressed:
+            yield from read_blocks(file.fileno())
+            return
+        reader = zlib.decompressobj()
+        for block in read_blocks(file.fileno()):
+            yield reader.decompress(block)
+        yield reader.flush()
+
+
+def _compressed(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    writer = zlib.compressobj(1)
+    for block in blocks:
+        yield writer.compress(block)
+    yield writer.flush()
+
+
+def read_blocks(file: int) -> Iterator[bytes]:
+    """Yield an open file from where it stands, block by block."""
+    while block := os.read(file, BLOCK_BYTES):
+        yield block
+
+
 def _splices(body: bytes) -> list[Splice]:
     splices, position = list[Splice](), 0
     while position < len(body):
@@ -290,7 +439,7 @@ def _splices(body: bytes) -> list[Splice]:
     return splices
 
 
-def _write(path: str, parts: Sequence[bytes | memoryview]) -> None:
+def _write(path: str, parts: Iterable[bytes | memoryview]) -> None:
     """Write a file of the store in one step; a half-written one is overwritten by the next try."""
     unfinished = path + ".part"
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
-from typing import TypeAlias
+import time
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
 from surehand.core.errors import ToolFailure
-from surehand.core.read_state import digest_of
+from surehand.core.read_state import SETTLED_NS, digest_of
 from surehand.files.atomic import create_file, replace_file
 from surehand.files.openat2 import PATH_ONLY
+from surehand.history.contents import Stream, read_blocks
 from surehand.history.words import ABSENT, FileState
 
-Data: TypeAlias = bytes | memoryview
+Data: TypeAlias = bytes | memoryview | Stream
+"""A content, or a way to read it block by block."""
+HELD_BYTES: Final = 4 << 20
+"""The largest content that is held in memory to be shown or compared; a larger one is passed through."""
+_DIGESTS: Final = 64
 
 
 def state_at(path: str) -> tuple[FileState, bytes | None]:
@@ -28,8 +36,8 @@ def state_at(path: str) -> tuple[FileState, bytes | None]:
         os.close(folder)
 
 
-def state_in(folder: int, name: str) -> tuple[FileState, bytes | None]:
-    """Return what stands under `name` in an open folder, and its content."""
+def state_in(folder: int, name: str, held: int | None = None) -> tuple[FileState, bytes | None]:
+    """Return what stands under `name` in an open folder, and its content; None of a file above `held` bytes."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -42,15 +50,52 @@ def state_in(folder: int, name: str) -> tuple[FileState, bytes | None]:
         return FileState("directory", "", mode), None
     if not stat.S_ISREG(status.st_mode):
         return ABSENT, None
+    if held is not None and status.st_size > held:
+        digest, size = _large_digest(folder, name)
+        return FileState("file", digest, mode, size), None
     data = read_in(folder, name)
     return FileState("file", digest_of(data), mode, len(data)), data
 
 
+_known: Final[dict[tuple[int, ...], tuple[str, int]]] = {}
+"""Digests of large files by what their status was: one undo looks at a file four times, and reads it once."""
+
+
+def _large_digest(folder: int, name: str) -> tuple[str, int]:
+    """Return digest and size of a large file, not read again while nothing of its status has moved."""
+    file = open_in(folder, name)
+    try:
+        status = os.fstat(file)
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if (known := _known.get(key)) is not None:
+            return known
+        settled = time.time_ns() - status.st_ctime_ns > SETTLED_NS  # a later write moves its time
+        hasher, size = hashlib.sha256(), 0
+        for block in read_blocks(file):
+            hasher.update(block)
+            size += len(block)
+    finally:
+        os.close(file)
+    found = hasher.hexdigest(), size
+    if settled and size == status.st_size:
+        if len(_known) >= _DIGESTS:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+def open_in(folder: int, name: str) -> int:
+    """Open a regular file in an open folder for reading; no link is followed."""
+    return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+
+
 def read_in(folder: int, name: str) -> bytes:
     """Return the bytes of a regular file in an open folder."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with open(os.open(name, flags, dir_fd=folder), "rb") as file:
-        return file.read()
+    file = open_in(folder, name)
+    try:
+        return b"".join(read_blocks(file))
+    finally:
+        os.close(file)
 
 
 def put(
@@ -72,7 +117,7 @@ def put(
         raise ToolFailure(f"the content of {name} is no longer in the history", hint="It was dropped or damaged.")
     elif wanted.kind == "symlink":
         _clear_way(folder, name, now)
-        os.symlink(os.fsdecode(bytes(data)), temporary, dir_fd=folder)
+        os.symlink(os.fsdecode(b"".join(_parts(data))), temporary, dir_fd=folder)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     else:
         _put_file(folder, name, now, wanted, data, temporary, flush)
@@ -84,16 +129,20 @@ def _put_file(
     if now.kind != "file":
         if now.kind != "absent":
             _remove(folder, name, now)
-        create_file(folder, name, temporary, [data], _mode_of_new(wanted.mode), flush=flush)
+        create_file(folder, name, temporary, _parts(data), _mode_of_new(wanted.mode), flush=flush)
         return
-    old = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    old = open_in(folder, name)
     try:
         if now.digest != wanted.digest:
-            replace_file(folder, name, temporary, [data], old, wanted.mode, flush=flush)
+            replace_file(folder, name, temporary, _parts(data), old, wanted.mode, flush=flush)
         elif now.mode != wanted.mode:
             os.fchmod(old, wanted.mode)
     finally:
         os.close(old)
+
+
+def _parts(data: Data) -> Iterable[bytes | memoryview]:
+    return data if isinstance(data, Stream) else (data,)
 
 
 def _mode_of_new(mode: int) -> int:

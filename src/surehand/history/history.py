@@ -38,8 +38,8 @@ from surehand.core.session import Kept
 from surehand.files.atomic import temporary_name
 from surehand.files.text import Splice
 from surehand.history import recovery
-from surehand.history.contents import LINK_BYTES, Contents
-from surehand.history.disk import state_at
+from surehand.history.contents import LINK_BYTES, Contents, Stream
+from surehand.history.disk import HELD_BYTES, open_in, state_at
 from surehand.history.log import FULL, Log, connect, is_damaged, prune_oldest, prune_seen, set_aside
 from surehand.history.words import CALL_MADE, Author, Change, ChangeKind, Compensation, FileChange, FileState
 
@@ -343,6 +343,26 @@ class History:
         """Return a kept content, or None when it is not (or no longer) there."""
         with self._held():
             return self.contents.get(digest)
+
+    def source(self, state: FileState) -> bytes | Stream | None:
+        """Return what a file or link is to be made of: its content, or of a large one a way to read it."""
+        with self._held():
+            if state.size > HELD_BYTES:
+                return self.contents.stream(state.digest)
+            return self.contents.get(state.digest)
+
+    def holds(self, digest: str) -> bool:
+        """Say whether a content is kept, without reading it."""
+        with self._held():
+            return self.contents.holds(digest)
+
+    def keep_file(self, state: FileState, folder: int, name: str) -> None:
+        """Keep the content of a large file in an open folder; the caller holds a transaction."""
+        file = open_in(folder, name)
+        try:
+            self.contents.keep_open(state.digest, state.size, file)
+        finally:
+            os.close(file)
 
     def change(self, id: str) -> Change | None:
         """Return a change by its id."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from surehand.core.errors import ToolFailure
 from surehand.files.locks import try_lock
 from surehand.history.command_changes import recover_commands
-from surehand.history.disk import put, state_in
+from surehand.history.disk import HELD_BYTES, put, state_in
 from surehand.history.words import ABSENT, Change, FileChange, FileState
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ def settle_change(history: History, change: Change, folders: Mapping[str, int | 
             now = _finish(history, each, now, folders)
         elif each.after is None and data is not None:
             history.keep_bytes(data)
+        elif each.after is None and now.kind == "file" and (fd := folders[os.path.dirname(each.path)]) is not None:
+            with history.transaction():
+                history.keep_file(now, fd, os.path.basename(each.path))
         files.append(FileChange(each.path, each.before, each.after if each.after is not None else now))
     with history.transaction():
         history.log.finish(change.id, files)
@@ -110,7 +113,7 @@ def _zip(
 
 def _now(each: FileChange, folders: Mapping[str, int | None]) -> tuple[FileState, bytes | None]:
     fd = folders[os.path.dirname(each.path)]
-    return (ABSENT, None) if fd is None else state_in(fd, os.path.basename(each.path))
+    return (ABSENT, None) if fd is None else state_in(fd, os.path.basename(each.path), HELD_BYTES)
 
 
 def _happened(each: FileChange, now: FileState) -> bool:
@@ -126,7 +129,7 @@ def _finish(history: History, each: FileChange, now: FileState, folders: Mapping
     fd, after = folders[os.path.dirname(each.path)], each.after
     if fd is None or after is None:
         return now
-    data = history.content(after.digest) if after.digest else None
+    data = history.source(after) if after.digest else None
     try:
         put(fd, os.path.basename(each.path), now, after, data, f".surehand-{os.urandom(6).hex()}.tmp")
     except (OSError, ToolFailure):

@@ -20,7 +20,8 @@ from surehand.files.diff import creation_diff, narrow_diff, one_line, text_diff
 from surehand.files.locks import locked_now
 from surehand.files.paths import open_folder, os_failure
 from surehand.files.text import UTF8, detect
-from surehand.history.disk import Data, put, state_in
+from surehand.history.contents import Stream
+from surehand.history.disk import HELD_BYTES, Data, put, read_in, state_in
 from surehand.history.history import History, Pending
 from surehand.history.words import ABSENT, Author, ChangeKind, FileChange, FileState
 
@@ -32,8 +33,8 @@ HELD_FOLDERS: Final = 200
 
 RootsOf: TypeAlias = Callable[[str], Sequence[str]]
 """Says beneath which roots a path may be opened."""
-Content: TypeAlias = Callable[[str], Data | None]
-"""Finds a content by its digest."""
+Content: TypeAlias = Callable[[FileState], Data | None]
+"""Finds the content of a state."""
 
 
 def _carry_on() -> None:
@@ -51,6 +52,7 @@ class Standing:
     step: FileChange
     now: FileState
     data: bytes | None
+    """None also of a large file, which is not held."""
 
     @property
     def changed(self) -> bool:
@@ -62,8 +64,11 @@ class Standing:
 
     def diff(self, content: Content) -> str:
         """Return what somebody changed since, from what must stand there to what does."""
-        known = content(self.step.before.digest) if self.step.before.digest else None
-        return data_diff(self.step.path, None if known is None else bytes(known), self.data)
+        before = self.step.before
+        if max(before.size, self.now.size) > HELD_BYTES:
+            return large_diff(self.step.path, before, self.now)
+        known = content(before) if before.digest else None
+        return data_diff(self.step.path, None if known is None else read_all(known), self.data)
 
 
 @frozen
@@ -92,9 +97,13 @@ class Steps:
 
     def standing(self) -> Iterator[Standing]:
         """Yield every step with what stands at its path now."""
-        links = self._links()
-        for step in self.steps:
-            yield Standing(step, *_standing(step.path, self.roots_of, links))
+        with ExitStack() as stack:
+            folders = _Folders((), self.roots_of, self._links(), stack)
+            for step in self.steps:
+                with folders.of(step.path) as folder:
+                    name = os.path.basename(step.path)
+                    found = (ABSENT, None) if folder is None else state_in(folder, name, HELD_BYTES)
+                yield Standing(step, *found)
 
     @property
     def _flush_each(self) -> bool:
@@ -143,7 +152,13 @@ class Steps:
             for step in in_order(self.steps):
                 wanted = step.after or ABSENT
                 with folders.of(step.path) as folder:
-                    now, data = (ABSENT, None) if folder is None else state_in(folder, os.path.basename(step.path))
+                    name = os.path.basename(step.path)
+                    now, data = (ABSENT, None) if folder is None else state_in(folder, name, HELD_BYTES)
+                    if folder is not None and data is None and now.kind == "file":
+                        if self.recorded(FileChange(step.path, now, wanted)):
+                            self.history.keep_file(now, folder, name)
+                        else:
+                            data = read_in(folder, name)
                 if step.before.mode == wanted.mode and now.kind == wanted.kind:
                     wanted = replace(wanted, mode=now.mode)  # the change leaves the mode alone
                 if now == wanted and not step.before.same_content(wanted):
@@ -171,8 +186,8 @@ class Steps:
             self._do_each(steps, folders, temporary, self.content, done, check_wanted)
         except BaseException as problem:
 
-            def kept(digest: str) -> Data | None:
-                return others[digest] if digest in others else self.history.content(digest)
+            def kept(state: FileState) -> Data | None:
+                return others[state.digest] if state.digest in others else self.history.source(state)
 
             stuck = self._take_back(steps, len(done), folders, temporary, kept)
             if stuck:
@@ -192,7 +207,8 @@ class Steps:
         for step in (*back, *shut):
             try:
                 with folders.of(step.path) as folder:
-                    now = ABSENT if folder is None else state_in(folder, os.path.basename(step.path))[0]
+                    name = os.path.basename(step.path)
+                    now = ABSENT if folder is None else state_in(folder, name, HELD_BYTES)[0]
                 if now != step.after:
                     self._do_each([FileChange(step.path, now, step.after)], folders, temporary, content, [], _carry_on)
             except (OSError, ToolFailure):
@@ -237,7 +253,7 @@ class Steps:
         try:
             with folders.of(step.path, make=wanted.kind != "absent") as folder:
                 if folder is not None:
-                    data = content(wanted.digest) if wanted.digest else None
+                    data = content(wanted) if wanted.digest else None
                     put(
                         folder,
                         os.path.basename(step.path),
@@ -247,6 +263,8 @@ class Steps:
                         temporary,
                         flush=self._flush_each,
                     )
+                    if "directory" in (step.before.kind, wanted.kind):
+                        folders.forget()
         except OSError as problem:
             raise os_failure(problem, step.path, "change") from None
 
@@ -265,20 +283,28 @@ class _Folders:
                     self._held[os.path.dirname(path)] = descriptor
                     stack.callback(os.close, descriptor)
         stack.enter_context(locked_now(list(self._held.values())))
+        self._latest: tuple[str, int | None] = ("", None)
+        """The folder that was opened last: many paths of one folder follow each other."""
+        stack.callback(self.forget)
 
     @contextmanager
     def of(self, path: str, *, make: bool = False) -> Generator[int | None]:
         """Give the folder a path stands in, made where it is wanted and missing; None where there is none."""
-        held = self._held.get(os.path.dirname(path))
-        if held is not None:
-            yield held
-            return
-        descriptor = self._open(path, make=make)
-        try:
-            yield descriptor
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
+        folder = os.path.dirname(path)
+        held = self._held.get(folder)
+        if held is None:
+            latest, held = self._latest
+            if latest != folder or (held is None and make):
+                self.forget()
+                held = self._open(path, make=make)
+                self._latest = folder, held
+        yield held
+
+    def forget(self) -> None:
+        """Let go of the folder that was opened last: its name may lead elsewhere now."""
+        if self._latest[1] is not None:
+            os.close(self._latest[1])
+        self._latest = ("", None)
 
     def _open(self, path: str, *, make: bool) -> int | None:
         folder = os.path.dirname(path)
@@ -336,18 +362,17 @@ def _half_done(problem: BaseException, stuck: list[str], total: int) -> ToolFail
     )
 
 
-def _standing(path: str, roots_of: RootsOf, links: tuple[str, ...]) -> tuple[FileState, bytes | None]:
-    """Return what stands at a path, reached without following any link."""
-    try:
-        folder, _ = open_folder(os.path.dirname(path), roots_of(path))
-    except OSError as problem:
-        if _no_folder(problem, path, links):
-            return ABSENT, None
-        raise _unreachable_error(problem, path) from None
-    try:
-        return state_in(folder, os.path.basename(path))
-    finally:
-        os.close(folder)
+def read_all(data: Data) -> bytes:
+    """Return a whole content."""
+    return b"".join(data) if isinstance(data, Stream) else bytes(data)
+
+
+def large_diff(path: str, before: FileState, after: FileState) -> str:
+    """Say how two states differ of which one is too large to be held."""
+    if before.same_content(after):
+        return ""
+    sizes = " → ".join("not there" if each.kind == "absent" else f"{each.size:,} bytes" for each in (before, after))
+    return f"Large file {one_line(path)} differs ({sizes}); its lines are not shown\n"
 
 
 def data_diff(path: str, before: bytes | None, after: bytes | None) -> str:

@@ -7,7 +7,7 @@ written down first, confirmed afterwards, and what it overwrites is kept, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Final
 
 from surehand.core.errors import ToolFailure
@@ -16,15 +16,18 @@ from surehand.core.read_state import digest_of
 from surehand.files.diff import one_line
 from surehand.files.merge import merge_lines
 from surehand.files.text import detect
+from surehand.history.disk import HELD_BYTES
 from surehand.history.history import History
 from surehand.history.plan import Plan
-from surehand.history.steps import CarriedOut, RootsOf, Standing, Steps, data_diff
+from surehand.history.steps import CarriedOut, Content, RootsOf, Standing, Steps, data_diff, large_diff, read_all
 from surehand.history.words import ABSENT, Author, Change, FileChange, FileState
 
 __all__ = ["RootsOf", "apply", "change_diff", "check", "merge", "preview"]
 
 MERGE_LIMIT: Final = 1024 * 1024
 """Bytes of the largest content that is merged."""
+DIFF_LIMIT: Final = 512 * 1024
+"""Characters of diffs after which no further file is shown."""
 _NAMED: Final = 10
 """A file may have been edited a thousand times since; a person reads the first few numbers."""
 
@@ -81,18 +84,18 @@ def _merge_one(history: History, standing: Standing) -> bytes | None:
 
 def _available(history: History, plan: Plan, step: FileChange) -> bool:
     wanted = step.after or ABSENT
-    return wanted.kind in ("absent", "directory") or _content(history, plan)(wanted.digest) is not None
+    return wanted.kind in ("absent", "directory") or wanted.digest in plan.merged or history.holds(wanted.digest)
 
 
-def _content(history: History, plan: Plan) -> Callable[[str], bytes | None]:
+def _content(history: History, plan: Plan) -> Content:
     """Return who finds a content of the plan: one that was merged, or one of the history."""
-    return lambda digest: plan.merged[digest] if digest in plan.merged else history.content(digest)
+    return lambda state: plan.merged[state.digest] if state.digest in plan.merged else history.source(state)
 
 
 def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> ToolFailure:
     paths = [conflict.step.path for conflict in conflicts]
     word = "Undo" if plan.kind == "undo" else "Redo"
-    diff = "".join(conflict.diff(history.content) for conflict in conflicts)
+    diff = _joined(conflict.diff(history.source) for conflict in conflicts)
     what = "is gone (moved or deleted)" if all(each.now.kind == "absent" for each in conflicts) else "changed"
     lost = "What would be lost" if what == "changed" else "What stood there"
     later = _later(history, plan, paths)
@@ -122,28 +125,45 @@ def _later(history: History, plan: Plan, paths: list[str]) -> list[str]:
 
 def preview(history: History, plan: Plan, roots_of: RootsOf) -> str:
     """Return the diff from what is on the disk now to what the plan would leave there."""
-    shown: list[str] = []
-    for each in _steps(history, plan, roots_of).standing():
-        wanted = each.step.after or ABSENT
-        data = _content(history, plan)(wanted.digest) if wanted.digest else None
-        shown.append(data_diff(each.step.path, each.data, data))
+    return _joined(_preview_one(history, plan, each) for each in _steps(history, plan, roots_of).standing())
+
+
+def _preview_one(history: History, plan: Plan, each: Standing) -> str:
+    path, wanted = each.step.path, each.step.after or ABSENT
+    if max(wanted.size, each.now.size) > HELD_BYTES:
+        return large_diff(path, each.now, wanted)
+    data = _content(history, plan)(wanted) if wanted.digest else None
+    return data_diff(path, each.data, None if data is None else read_all(data))
+
+
+def _joined(diffs: Iterable[str]) -> str:
+    """Return diffs one after the other, as far as somebody may want to read them; what follows is not worked out."""
+    shown, size = list[str](), 0
+    for diff in diffs:
+        if size > DIFF_LIMIT:
+            return "".join([*shown, "... and more files\n"])
+        shown.append(diff)
+        size += len(diff)
     return "".join(shown)
 
 
 def change_diff(history: History, change: Change) -> str:
     """Return what a change of the log did, as a diff."""
-    parts: list[str] = []
-    for each in change.files:
-        after, name = each.after or ABSENT, one_line(each.path)
-        if "directory" in (each.before.kind, after.kind):
-            parts.append(f"{'made' if after.kind == 'directory' else 'removed'} the folder {name}\n")
-            continue
-        if each.before.mode != after.mode and "absent" not in (each.before.kind, after.kind):
-            parts.append(f"mode of {name}: {each.before.mode:o} → {after.mode:o}\n")
-        before_data, after_data = (history.content(s.digest) if s.digest else None for s in (each.before, after))
-        lost = [s for s, data in ((each.before, before_data), (after, after_data)) if s.digest and data is None]
-        parts.append(f"{name}: content no longer kept\n" if lost else data_diff(each.path, before_data, after_data))
-    return "".join(parts)
+    return "".join(_change_diff(history, each) for each in change.files)
+
+
+def _change_diff(history: History, each: FileChange) -> str:
+    after, name = each.after or ABSENT, one_line(each.path)
+    if "directory" in (each.before.kind, after.kind):
+        return f"{'made' if after.kind == 'directory' else 'removed'} the folder {name}\n"
+    mode = ""
+    if each.before.mode != after.mode and "absent" not in (each.before.kind, after.kind):
+        mode = f"mode of {name}: {each.before.mode:o} → {after.mode:o}\n"
+    if max(each.before.size, after.size) > HELD_BYTES:
+        return mode + large_diff(each.path, each.before, after)
+    before_data, after_data = (history.content(s.digest) if s.digest else None for s in (each.before, after))
+    lost = [s for s, data in ((each.before, before_data), (after, after_data)) if s.digest and data is None]
+    return mode + (f"{name}: content no longer kept\n" if lost else data_diff(each.path, before_data, after_data))
 
 
 def apply(history: History, plan: Plan, who: Author, roots_of: RootsOf, *, force: bool) -> CarriedOut:

@@ -6,14 +6,16 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from surehand.core.frozen import changed
 from surehand.policy.decision import Request
 from surehand.policy.files import read_rules
 from surehand.policy.paths import PathPattern, Place, Roots, compile_pattern, fold_name, has_wildcard, pattern_key
 from surehand.policy.rules import Kind, Origin, Rule, Verdict, grant
+from surehand.policy.trust import trusted_files
 
+_MANY = 20
 _OPEN = re.compile(r"[*?\[\]{}\\]")
 DEFAULT_RULES = os.path.join(os.path.dirname(__file__), "default_rules.toml")
 
@@ -96,6 +98,17 @@ class Matching:
         given = [grant(line) for text in request.grants for line in text.splitlines()]
         self._grants = [rule for rule in given if rule is not None]
         self._untrusted = any(origin != "workspace" for origin in request.origins)
+        many = len(request.effects or ()) > _MANY
+        self._folders: dict[str, str] | None = {} if many else None
+
+    def place(self, path: str) -> Place:
+        """Return the place a path stands for; of many paths, where their folders lead is asked once for each folder."""
+        return self.roots.place(path, self._folders)
+
+    @cached_property
+    def trusted_files(self) -> frozenset[str]:
+        """The files that a trusted folder was trusted with."""
+        return trusted_files(self.request.workspace)
 
     def naming(self, verdict: Verdict) -> tuple[Rule, ...]:
         """Return the rules about the tool as a whole."""

@@ -33,7 +33,6 @@ from surehand.policy.paths import PathPattern, Place, below, fold_name
 from surehand.policy.projects import project_problem, repository_problem
 from surehand.policy.rules import Kind, Origin, Rule, Verdict
 from surehand.policy.suggest import suggestion
-from surehand.policy.trust import trusted_files
 
 if TYPE_CHECKING:
     from surehand.core.settings import Mode
@@ -273,7 +272,7 @@ _CHECKS = (_denied_command, _denied_host, _denied_path)
 def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
     """Judge a read, write or removal; `command` implies it, `cover` is an allow rule that covers what lies inside."""
     request = rules.request
-    place = rules.roots.place(effect.path)
+    place = rules.place(effect.path)
     reads = isinstance(effect, ReadPath)
     if reason := _of_no_matter(effect, place, request):
         return JudgedEffect(effect, "allow", reason)
@@ -386,7 +385,7 @@ def public_file(place: Place) -> bool:
 
 def _trusted_with(rules: Matching, effect: PathEffect, place: Place) -> str:
     """Return what would be changed of the files that a trusted folder runs, or nothing."""
-    files = trusted_files(rules.request.workspace)
+    files = rules.trusted_files
     if place.real in files:
         return place.given
     return next((path for path in sorted(files) if below(path, place.real)), "") if effect.recursive else ""

@@ -82,11 +82,14 @@ class Roots:
             self._secret_links = SecretLinks(lambda: self.real, lambda: is_secret)
         return self._secret_links
 
-    def place(self, path: str) -> Place:
-        """Return the place `path` stands for. A path with a NUL leads nowhere and is outside."""
+    def place(self, path: str, folders: dict[str, str] | None = None) -> Place:
+        """Return the place `path` stands for. A path with a NUL leads nowhere and is outside.
+
+        `folders` remembers where folders lead, for the judgement of many paths.
+        """
         given = os.path.normpath(path)
         try:
-            real = real_path(path)
+            real = real_path(path) if folders is None else _real_path_of_many(path, folders)
         except (ValueError, OSError, ToolFailure):
             return Place(given, given, inside=False)
         # A name inside by its spelling alone (`link/../x`) is judged by where it leads as well.
@@ -96,6 +99,16 @@ class Roots:
     def spell(self, path: str) -> str:
         """Return a path as a rule spells it out: from the workspace where it lies there."""
         return next((f".{path[len(each) :]}" for each in self.workspace_names if path.startswith(f"{each}/")), path)
+
+
+def _real_path_of_many(path: str, folders: dict[str, str]) -> str:
+    folder, name = os.path.split(path)
+    if name in ("", ".", "..") or not folder.startswith("/") or "\0" in path:
+        return real_path(path)
+    if folder not in folders:
+        folders[folder] = real_path(folder)
+    found = os.path.join(folders[folder], name)
+    return real_path(found) if os.path.islink(found) else found
 
 
 def _within(path: str, folders: Sequence[str]) -> bool:

@@ -61,14 +61,16 @@ _PLAIN_PROGRAMS = _words(
     "mkdir touch rmdir mktemp black isort flake8 mypy pyright pylint shellcheck rustfmt gofmt clang-format shfmt tsc "
     "jest vitest pytest"
 )
+MOST_RULES = 100
+"""The most a suggestion may hold: each is looked at in every later judgement."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]*")
 
 
 def suggestion(request: Request, judged: Sequence[JudgedEffect], roots: Roots) -> str | None:
     """Return the rules, one a line, or None when no rule would spare the question."""
     asked = [each for each in judged if each.verdict == "ask"]
-    if any(_asks_anyway(each) for each in asked):
-        return None  # a rule would promise what it does not keep
+    if len(asked) > MOST_RULES or any(_asks_anyway(each) for each in asked):
+        return None  # nobody reads them all, or a rule would promise what it does not keep
     covering = [each.effect for each in asked if isinstance(each.effect, RunCommand)]
     implied = {id(each) for command in covering for each in command.implies}
     texts = [

@@ -159,7 +159,7 @@ def run(args: ApplyPatchArgs, ctx: ToolContext) -> ToolResult:
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     if not plan.changes:
         return ToolResult(data={"change_id": "", "paths": []}, output="The patch changes nothing.")
-    steps = Steps(history, plan.changes, lambda path: ctx.session.roots, plan.contents.get)
+    steps = Steps(history, plan.changes, lambda path: ctx.session.roots, lambda state: plan.contents.get(state.digest))
     with history.transaction():
         for digest, data in plan.contents.items():  # for a redo
             history.contents.keep(digest, [data])

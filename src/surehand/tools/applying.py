@@ -18,14 +18,16 @@ from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
 from surehand.core.tool import Preview
 from surehand.files.atomic import create_file, replace_file, temporary_name
-from surehand.files.diff import creation_diff, snippet, splice_diff, text_diff
+from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
 from surehand.files.locks import locked_now
 from surehand.files.openat2 import exact_times
 from surehand.files.opening import read_up_to
 from surehand.files.paths import ATTEMPTS, os_failure
 from surehand.files.text import Splice, line_at, spliced
 from surehand.history.contents import digest_parts
+from surehand.history.disk import HELD_BYTES
 from surehand.history.history import HISTORY, History, Pending
+from surehand.history.steps import large_diff
 from surehand.history.words import ABSENT, Author, FileChange, FileState
 from surehand.tools.attempt import ENCODINGS, Attempt
 from surehand.tools.edit_checks import Check, run_checks
@@ -384,8 +386,19 @@ def _first_line(attempt: Attempt) -> int:
 def _diff(attempt: Attempt, limit_lines: int | None, line: int | None = None) -> str:
     if attempt.content is None and attempt.exists:
         return splice_diff(attempt.data, attempt.splices, attempt.encoding, attempt.path, first_line=line)
+    if max(len(attempt.data), _new_size(attempt)) > HELD_BYTES:
+        return _large_diff(attempt)
     after = attempt.encoding.decode(b"".join(attempt.parts), "replace")
     if not attempt.exists:
         return creation_diff(after, attempt.path)
     before = attempt.encoding.decode(attempt.data, "replace")
     return text_diff(before, after, attempt.path, limit_lines=limit_lines)
+
+
+def _large_diff(attempt: Attempt) -> str:
+    """Return the diff of a large content where it differs in one narrow place; otherwise how large the two are."""
+    narrow = None
+    if attempt.exists:
+        narrow = narrow_diff(attempt.data, b"".join(attempt.parts), attempt.encoding, attempt.path)
+    after = FileState("file", size=_new_size(attempt), digest="new")
+    return large_diff(attempt.path, _state_before(attempt), after) if narrow is None else narrow

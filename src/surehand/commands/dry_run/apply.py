@@ -13,7 +13,7 @@ from surehand.core.read_state import digest_of
 from surehand.files.protected_paths import inside
 from surehand.history.command_changes import KEPT_FILE, KEPT_TOTAL, Recorded
 from surehand.history.disk import Data
-from surehand.history.steps import Standing, Steps
+from surehand.history.steps import Content, Standing, Steps
 from surehand.history.words import ABSENT, FileChange, FileState
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ class Applying:
         if sum(each.before.size for each in self.differences) > MOST_BYTES:
             raise _refusal(f"it would change or delete more than {MOST_BYTES >> 20:,} MB", [])
 
-    def _content(self, history: History) -> Callable[[str], Data | None]:
-        def content(digest: str) -> Data | None:
-            side = self._after.get(digest)
+    def _content(self, history: History) -> Content:
+        def content(state: FileState) -> Data | None:
+            side = self._after.get(state.digest)
             if side is not None:
                 return _data(side)
-            return self._remembered[digest] if digest in self._remembered else history.content(digest)
+            return self._remembered[state.digest] if state.digest in self._remembered else history.source(state)
 
         return content
 
@@ -158,7 +158,7 @@ def _other_mode(each: Standing) -> bool:
     )
 
 
-def _diff(each: Standing, content: Callable[[str], Data | None]) -> str:
+def _diff(each: Standing, content: Content) -> str:
     return each.diff(content) or f"mode of {each.step.path}: {each.step.before.mode:o} → {each.now.mode:o}\n"
 
 
@@ -167,7 +167,7 @@ def _state(side: Side) -> FileState:
     return FileState(kind, side.digest, side.mode, side.size) if kind else ABSENT  # pyright: ignore[reportArgumentType]
 
 
-def _data(side: Side) -> Data:
+def _data(side: Side) -> bytes | memoryview:
     """Return a content of the copy; a large one is mapped, not read."""
     if side.kind == "symlink":
         return os.fsencode(os.readlink(side.at))
