@@ -17,7 +17,7 @@ from tests.mcp.messages_stub import messages_stub
 
 from surehand import Settings, Surehand, ToolFailure, tool
 from surehand.core.settings import McpServerSettings, PermissionSettings
-from surehand.mcp.claude_sdk import Application
+from surehand.integrations.claude_sdk import Application
 from surehand.testing import Says
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

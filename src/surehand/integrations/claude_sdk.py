@@ -1,0 +1,364 @@
+"""Our tools inside the Claude Agent SDK (extra `claude`): modules as servers, our policy as its permission system.
+
+    async with Surehand(".", modules={"calculator": TOOLS}) as app:
+        application = Application(app, tools=["Read", "Edit", "Grep", "Bash", "Undo"])
+        async for message in application.query(["What is 6 * 7?", "And half of it?"]):
+            ...
+
+`tools` names tools of the application that the SDK's model gets instead of the SDK's own of the same name; without it,
+the modules alone are served. They are asked about at Surehand's own door, where they run. The SDK's other tools, its
+own and those of external servers, are judged by the same rules before they run, and asked about with the same
+approver. Without an approver, a callback of the SDK answers: `application.query(prompts, can_use_tool=callback)`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias, Unpack, cast
+
+from surehand.core.call import Text, ToolCall, ToolResult
+from surehand.core.context import ToolContext
+from surehand.core.errors import SettingsError, SurehandError, ToolFailure
+from surehand.core.model import Prompt, user_message
+from surehand.core.names import full_name, provider_safe
+from surehand.core.settings import McpServerSettings
+from surehand.core.shapes import block_to_anthropic, result_from_mcp
+from surehand.core.tool import Tool, ToolOptions
+from surehand.engine.bus import Bus
+from surehand.engine.checking import Checker
+from surehand.engine.executor import Executor
+from surehand.integrations.toolbox import CHANGED, Toolbox, bind_approval, wrap_tool
+from surehand.mcp.client.config import Configured, expanded
+from surehand.mcp.client.servers import Servers
+from surehand.mcp.modules import AppWithRegistry, ModuleServer, create_mcp_servers, create_tools_server
+from surehand.policy.approvals import Answer, Approver, Question, ask_approver, digest
+from surehand.policy.policy import Decision, Policy
+
+Verdict = tuple[Literal["allow", "deny", "ask"], str]
+Callback: TypeAlias = Callable[[str, dict[str, Any], Any], Awaitable[Any]]
+"""A `can_use_tool` of the SDK."""
+OWN_SERVER: Final = "surehand"
+"""The server of the application's own tools (`tools`)."""
+SDK_TOOLS: Final = frozenset(
+    [
+        "Agent",
+        "Bash",
+        "Edit",
+        "Glob",
+        "Grep",
+        "MultiEdit",
+        "NotebookEdit",
+        "Read",
+        "Skill",
+        "Task",
+        "TaskOutput",
+        "TaskStop",
+        "TodoWrite",
+        "WebFetch",
+        "WebSearch",
+        "Write",
+    ]
+)
+"""The tools of the SDK's own that a tool of ours may have the name of."""
+_log = logging.getLogger("surehand")
+Prompts: TypeAlias = Iterable[Prompt] | AsyncIterable[Prompt]
+"""What is asked, one prompt after the other; a plain text is one prompt."""
+
+
+class SdkApp(AppWithRegistry, Protocol):
+    """The application the SDK works for (`surehand.app.Surehand`)."""
+
+    @property
+    def policy(self) -> Policy:
+        """What judges calls."""
+        ...
+
+    @property
+    def executor(self) -> Executor:
+        """What runs calls."""
+        ...
+
+    @property
+    def servers(self) -> Servers:
+        """The MCP servers of the workspace."""
+        ...
+
+    @property
+    def bus(self) -> Bus:
+        """Where events are heard."""
+        ...
+
+    @property
+    def approver(self) -> Approver:
+        """Who answers questions."""
+        ...
+
+
+class Application:
+    """Everything the SDK needs, made from one Surehand application."""
+
+    def __init__(
+        self,
+        app: SdkApp,
+        *,
+        modules: Mapping[str, Iterable[Tool]] | None = None,
+        external: Mapping[str, McpServerSettings | Configured] | None = None,
+        tools: Iterable[str] = (),
+    ) -> None:
+        self.app = app
+        self.servers: dict[str, ModuleServer] = {}
+        self.warnings: list[str] = []
+        """What somebody should know before the first prompt: tools of ours that have the name of one of the SDK's."""
+        self._own = tuple(tools)
+        self._box = Toolbox(app, self._own)
+        self._names: dict[str, str] = {}
+        self._callback: Callback | None = None
+        self._approved: set[str] = set()
+        self._modules = dict(modules or {})
+        self._external: dict[str, McpServerSettings | Configured] = {**app.servers.configured(), **(external or {})}
+        self._checker = Checker(app.policy, app.session, app.registry)
+
+    def initialize(self) -> Application:
+        """Register the modules and make their servers; safe to call twice."""
+        for name, tools in self._modules.items():
+            if name not in self.app.registry.modules():
+                self.app.registry.register_module(name, tools)
+        self.servers = create_mcp_servers(self.app, call=self._run)
+        if self._own:
+            self.servers[OWN_SERVER] = create_tools_server(self.app, OWN_SERVER, self._box.list_all, call=self._run)
+            self._names = {full_name(OWN_SERVER, provider_safe(info.name)): info.name for info in self._box.list_all()}
+        self._warn_of_shadowed_tools()
+        return self
+
+    def _warn_of_shadowed_tools(self) -> None:
+        """Warn of a module's tool that stands beside one of the SDK's with the same name: a model takes either."""
+        self.warnings = [
+            f"{name} has the name of a tool of the SDK's own, and a model may take either: "
+            f"rename it, or leave the other out with options(disallowed_tools=[{name.split('__')[-1]!r}])"
+            for name in self.allowed_tools()
+            if name not in self._names and name.split("__")[-1] in SDK_TOOLS
+        ]
+        for warning in self.warnings:
+            _log.warning("%s", warning)
+
+    async def _run(self, name: str, args: Mapping[str, Any]) -> ToolResult:
+        """Make a call that the SDK's model wants; what its callback allowed is known by its digest."""
+        app = self.app
+        approver = None if self._callback is None or self._box.has_approver else _AllowedByCallback(self._approved)
+        call = ToolCall(name, args, source="mcp")
+        return await app.executor.run(call, app.session, app.selection, approver=approver)
+
+    # -- what the SDK is given ---------------------------------------------------------------------------------------
+
+    def mcp_servers(self) -> dict[str, Any]:
+        """Return external and custom servers together, as the SDK takes them; raise where two have one name."""
+        if both := sorted(self._external.keys() & self.servers.keys()):
+            raise SettingsError(f"a module and an external MCP server have the same name: {', '.join(both)}")
+        external = {name: _config(each) for name, each in self._external.items() if _settings(each).enabled}
+        return {**external, **{name: server.sdk_config() for name, server in self.servers.items()}}
+
+    def allowed_tools(self) -> list[str]:
+        """Return the full names of all custom tools; the hook sees their calls all the same."""
+        return [name for server in self.servers.values() for name in server.tools]
+
+    def options(self, **more: Any) -> Any:
+        """Return the SDK's options: servers, and our policy as its permission system.
+
+        Our tools are allowed by the hook, not by `allowed_tools`: that would keep the SDK's callback from being asked,
+        as the SDK warns at every start. A `can_use_tool` in `more` answers where the application has no approver.
+        """
+        sdk = _sdk()
+        if not self.servers:
+            self.initialize()
+        self._callback = more.pop("can_use_tool", None)
+        chosen: dict[str, Any] = {
+            "mcp_servers": self.mcp_servers(),
+            "can_use_tool": self.can_use_tool,
+            "disallowed_tools": sorted(SDK_TOOLS.intersection(self._names.values())),
+            "hooks": {"PreToolUse": [sdk.HookMatcher(hooks=[self.before_tool])]},
+            "cwd": self.app.session.workspace,
+        }
+        return sdk.ClaudeAgentOptions(**(chosen | more))
+
+    async def query(self, prompts: Prompts, **more: Any) -> AsyncIterator[Any]:
+        """Send user messages one after the other, and yield what the SDK sends back."""
+        async with _sdk().ClaudeSDKClient(options=self.options(**more)) as client:
+            async for prompt in _each(prompts):
+                await client.query(stream_of([prompt]))
+                async for message in client.receive_response():
+                    yield message
+
+    # -- permission --------------------------------------------------------------------------------------------------
+
+    async def before_tool(self, given: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
+        """Judge a call before it runs (PreToolUse): allow, deny, or have it asked about."""
+        del tool_use_id, context
+        name: str = given["tool_name"]
+        args: dict[str, Any] = given.get("tool_input") or {}
+        verdict, reason = self.judge(name, args)
+        if verdict == "allow" and (question := await self._find_question(name, args)) is not None:
+            verdict, reason = "ask", question.text()
+        said = {"hookEventName": "PreToolUse", "permissionDecision": verdict, "permissionDecisionReason": reason}
+        return {"hookSpecificOutput": said}
+
+    async def can_use_tool(self, name: str, args: dict[str, Any], context: Any) -> Any:
+        """Answer for a call that must be asked about: the approver of the application says, or else the callback."""
+        sdk = _sdk()
+        verdict, reason = self.judge(name, args)
+        question = await self._find_question(name, args)
+        if self._callback is not None and not self._box.has_approver and (verdict == "ask" or question is not None):
+            return await self._ask_callback(self._callback, name, args, context)
+        if verdict == "ask":
+            verdict, reason = await self._asked(name, args, reason)
+        if verdict == "allow":
+            return sdk.PermissionResultAllow(updated_input=args)
+        return sdk.PermissionResultDeny(message=reason)
+
+    async def _find_question(self, name: str, args: Mapping[str, Any]) -> Question | None:
+        """Return what the callback has to answer about one of our tools; None where the door needs nobody else."""
+        app = self.app
+        if self._callback is None or self._box.has_approver or name not in self.allowed_tools():
+            return None
+        call = ToolCall(self._names.get(name, name), args, source="mcp")
+        return await app.executor.find_question(call, app.session, app.selection)
+
+    async def _ask_callback(self, callback: Callback, name: str, args: dict[str, Any], context: Any) -> Any:
+        """Ask the SDK's callback; a yes to one of our tools holds for exactly the call it was asked about."""
+        answer = await callback(name, args, context)
+        if getattr(answer, "behavior", "deny") == "allow":
+            changed: Any = getattr(answer, "updated_input", None)
+            question = await self._find_question(name, args if changed is None else changed)
+            if question is not None:
+                self._approved.add(bind_approval(question))
+        return answer
+
+    def judge(self, name: str, args: Mapping[str, Any]) -> Verdict:
+        """Return the verdict on a call of any of the SDK's tools."""
+        if name in self.allowed_tools():
+            return self._judge_custom(name, args)
+        if _is_custom(name, self.servers):
+            return "deny", f"{name} is not among the tools of this application"
+        try:
+            decision = self._checker.decide(name, args)
+        except SurehandError as problem:
+            return "ask", f"{name} is not known here: {problem}"
+        return decision.verdict, decision.reason
+
+    def _judge_custom(self, name: str, args: Mapping[str, Any]) -> Verdict:
+        app = self.app
+        call = ToolCall(self._names.get(name, name), args, source="model")
+        verdict, reason = app.executor.verdict(call, app.session, app.selection)
+        if verdict == "deny":
+            return "deny", reason
+        # What must be asked about is asked at the door, where it runs; wrong arguments are told there, too.
+        return "allow", reason
+
+    async def _asked(self, name: str, args: Mapping[str, Any], reason: str) -> Verdict:
+        app, call = self.app, ToolCall(name, args, source="model")
+        try:
+            decision = self._checker.decide(name, args)
+        except SurehandError:
+            decision = Decision("ask", reason)
+        cwd = app.session.cwd
+        question = Question(call, name, decision, None, digest(name, "", args, cwd), cwd=cwd)
+        limit_s = app.session.settings.permissions.approval_timeout
+        answer = await ask_approver(app.executor.asking.approver, question, limit_s)
+        if answer.kind == "no":
+            return "deny", answer.reason or "the user said no"
+        if answer.kind in ("session", "always"):
+            app.session.grants.extend((answer.rule or decision.suggestion or "").splitlines())
+        return "allow", "the user allowed it"
+
+
+class _AllowedByCallback:
+    """What the SDK's callback said yes to, each once."""
+
+    def __init__(self, digests: set[str]) -> None:
+        self._digests = digests
+
+    async def ask(self, question: Question) -> Answer:
+        """Say yes to what was allowed, and no to anything else."""
+        bound = bind_approval(question)
+        if bound not in self._digests:
+            return Answer("no", CHANGED)
+        self._digests.discard(bound)
+        return Answer("once")
+
+
+def wrap(tool: Any, **options: Unpack[ToolOptions]) -> Tool:
+    """Bring an `SdkMcpTool` (what the SDK's `@tool` makes) under our door: `app.register(wrap(tool))`."""
+
+    async def invoke(args: Mapping[str, Any], ctx: ToolContext) -> Any:
+        del ctx
+        said: dict[str, Any] = await tool.handler(dict(args))
+        failed = bool(said.get("is_error") or said.get("isError"))
+        result = result_from_mcp({"content": said.get("content"), "isError": failed})
+        if result.error is not None:
+            raise ToolFailure(result.error.message)
+        return result
+
+    return wrap_tool(tool.name, tool.description, _find_schema(tool.input_schema), invoke, **options)
+
+
+def _find_schema(given: Any) -> dict[str, Any]:
+    """Return the JSON Schema of what the SDK takes: a schema, a type, or types by name, all of them required."""
+    from pydantic import TypeAdapter, create_model
+
+    if not isinstance(given, dict):
+        return TypeAdapter(given).json_schema()
+    known = cast("dict[str, Any]", given)
+    if known.get("type") == "object":
+        return known
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in known.items()}
+    return create_model("Arguments", **fields).model_json_schema()
+
+
+async def stream_of(prompts: Prompts) -> AsyncIterator[dict[str, Any]]:
+    """Yield user messages (text, message objects, content blocks) as the SDK's streaming input takes them."""
+    async for prompt in _each(prompts):
+        asked = user_message(prompt)
+        blocks = [block_to_anthropic(block) for block in (*asked.images, *([Text(asked.text)] if asked.text else []))]
+        message = {"role": "user", "content": blocks if asked.images else asked.text}
+        yield {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default"}
+
+
+async def _each(prompts: Prompts) -> AsyncIterator[Prompt]:
+    if isinstance(prompts, AsyncIterable):
+        async for prompt in prompts:
+            yield prompt
+    else:
+        for prompt in [prompts] if isinstance(prompts, str) else prompts:
+            yield prompt
+
+
+def _sdk() -> Any:
+    """Return the SDK, which is an extra: it brings its own command line of several hundred megabytes."""
+    import importlib
+
+    try:
+        return importlib.import_module("claude_agent_sdk")
+    except ImportError as problem:
+        raise SettingsError("the Claude Agent SDK is not installed: pip install 'surehand[claude]'") from problem
+
+
+def _is_custom(name: str, servers: Mapping[str, ModuleServer]) -> bool:
+    return any(name.startswith(f"mcp__{server}__") for server in servers)
+
+
+def _settings(server: McpServerSettings | Configured) -> McpServerSettings:
+    return server.settings if isinstance(server, Configured) else server
+
+
+def _config(server: McpServerSettings | Configured) -> dict[str, Any]:
+    own = _settings(server)
+    if own.url:
+        headers = {name: expanded(value, os.environ) for name, value in own.headers.items()}
+        return {"type": "http", "url": expanded(own.url, os.environ), "headers": headers}
+    return {
+        "type": "stdio",
+        "command": expanded(own.command or "", os.environ),
+        "args": [expanded(word, os.environ) for word in own.args],
+        "env": {name: expanded(value, os.environ) for name, value in own.env.items()},
+    }
