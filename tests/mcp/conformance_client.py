@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import httpx2
+
 from surehand import Settings, Surehand
 from surehand.core.names import full_name
 from surehand.core.settings import McpServerSettings
@@ -60,12 +62,25 @@ def schema_of(app: Surehand, name: str) -> Mapping[str, Any]:
     return info.input_schema if info is not None else {}
 
 
+async def log_in(url: str) -> None:
+    """Do what a browser does: the suite's server sends it straight back to us."""
+    async with httpx2.AsyncClient(follow_redirects=True) as browser:
+        await browser.get(url)
+
+
+def registration() -> dict[str, str]:
+    """Return how the suite says this client is registered."""
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    given = {key: context[key] for key in ("client_id", "client_secret") if key in context}
+    return given | {"client_metadata_url": "https://conformance-test.local/client-metadata.json"}
+
+
 async def main(url: str) -> int:
     with tempfile.TemporaryDirectory() as workspace:
         os.environ["SUREHAND_HOME"] = os.path.join(workspace, "home")
-        servers = {SERVER: McpServerSettings(url=url)}
+        servers = {SERVER: McpServerSettings(url=url, **registration())}
         async with Surehand(workspace, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
-            app.servers.elicit = fill_in
+            app.servers.elicit, app.servers.login = fill_in, log_in
             await app.servers.ready(SERVER)
             results = [(name, await app.call(name, args)) for name, args in wanted(app)]
     for name, result in results:

@@ -1,4 +1,4 @@
-"""`surehand mcp`: list, add, remove, test the MCP servers whose tools can be called here."""
+"""`surehand mcp`: list, add, remove, test, log in to the MCP servers whose tools can be called here."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ _ADD_HELP = (
     "the program that speaks MCP on stdio, after --",
     "or --url URL for a server that speaks streamable HTTP",
     "--env NAME=VALUE and --header NAME=VALUE, where ${VAR} is filled in",
+    "--client-id ID and --client-secret '${VAR}' where a login needs a registration of its own",
     "--timeout S, the seconds a call may take",
 )
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    commands = parser.add_subparsers(dest="action", required=True, metavar="list | add | remove | test")
+    actions = "list | add | remove | test | login | logout"
+    commands = parser.add_subparsers(dest="action", required=True, metavar=actions)
     listing = commands.add_parser("list", help="all servers, connected, with their tools", allow_abbrev=False)
     listing.add_argument("--no-connect", action="store_true", help="only what is configured")
     add = commands.add_parser("add", help="add a server: a command after --, or --url", allow_abbrev=False)
@@ -28,6 +30,11 @@ def configure(parser: ArgumentParser) -> None:
     add.add_argument("rest", nargs=REMAINDER, metavar="[OPTIONS] -- COMMAND", help="; ".join(_ADD_HELP))
     remove = commands.add_parser("remove", help="forget a server of your settings", allow_abbrev=False)
     remove.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
+    login = commands.add_parser("login", help="log in to a server that wants it (OAuth)", allow_abbrev=False)
+    login.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
+    login.add_argument("--no-browser", action="store_true", help="only print the address to open")
+    logout = commands.add_parser("logout", help="forget the login of a server", allow_abbrev=False)
+    logout.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
     test = commands.add_parser("test", help="connect to a server and show what it offers", allow_abbrev=False)
     test.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
 
@@ -43,6 +50,10 @@ def run(options: Namespace) -> int:
             return _add(options)
         case "remove":
             return _remove(options)
+        case "login":
+            return session.run(_login(options))
+        case "logout":
+            return session.run(_logout(options))
         case _:
             return session.run(_test(options))
 
@@ -131,6 +142,69 @@ def _page(facts: dict[str, Any]) -> str:
     return f"{head}\n" + render.table(rows, ("TOOL", "WHAT IT SAYS OF ITSELF"))
 
 
+# -- logging in -------------------------------------------------------------------------------------------------------
+
+
+async def _login(options: Namespace) -> int:
+    from surehand.cli import session
+    from surehand.core.errors import ToolFailure
+
+    shown: list[str] = []
+
+    async def show(url: str) -> None:
+        shown.append(url)
+        render.note(f"open this address to log in to {options.name}:\n{url}")
+        if not options.no_browser:
+            await _open_browser(url)
+
+    async with session.open_app(options) as app:
+        app.servers.login = show
+        try:
+            _kept_login(app, options.name).forget_tokens()
+            await app.servers.ready(options.name)
+        except ToolFailure as failure:
+            render.error(failure.message, failure.hint if failure.code == "tool_not_found" else "")
+            return 3 if failure.code == "tool_not_found" else 1
+        count = len(app.servers.tools_of(options.name))
+        said = f"logged in to {options.name}: {count} tools" if shown else f"{options.name} asks for no login"
+        render.facts(options, {"ok": True, "name": options.name, "logged_in": bool(shown), "tools": count}, said)
+    return 0
+
+
+async def _logout(options: Namespace) -> int:
+    from surehand.cli import session
+
+    async with session.open_app(options) as app:
+        gone = _kept_login(app, options.name).forget()
+    said = f"the login of {options.name} is forgotten" if gone else f"nobody was logged in to {options.name}"
+    render.facts(options, {"ok": True, "name": options.name, "forgotten": gone}, said)
+    return 0
+
+
+def _kept_login(app: Any, name: str) -> Any:
+    """Return what is kept of the login of a server; raise SettingsError for one that nobody logs in to."""
+    from surehand.core.errors import SettingsError
+    from surehand.mcp.client.config import expanded
+    from surehand.mcp.client.login import KeptLogin  # lazy: mcp, 900 ms
+
+    settings = app.servers.get(name).server.settings
+    if not settings.url:
+        raise SettingsError(f"{name} is a command on this machine; there is nothing to log in to")
+    if "authorization" in map(str.lower, settings.headers):
+        raise SettingsError(f"{name} is given a token in a header; remove that first to log in")
+    return KeptLogin(expanded(settings.url, os.environ))
+
+
+async def _open_browser(url: str) -> None:
+    """Open an address where there is a screen; a browser in the terminal would take the terminal."""
+    import asyncio
+    import sys
+    import webbrowser
+
+    if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        await asyncio.to_thread(webbrowser.open, url)
+
+
 # -- changing the user's settings -------------------------------------------------------------------------------------
 
 
@@ -176,6 +250,8 @@ def _added(options: Namespace) -> list[str]:
     parser.add_argument("--url")
     parser.add_argument("--env", action="append", default=[])
     parser.add_argument("--header", action="append", default=[])
+    parser.add_argument("--client-id")
+    parser.add_argument("--client-secret")
     parser.add_argument("--timeout", type=float)
     parser.parse_args(rest[:cut], namespace=options)
     return [word for number, word in enumerate(rest[cut:]) if number > 0 or word != "--"]
@@ -192,6 +268,9 @@ def _toml(options: Namespace, words: list[str]) -> str:
     for key, pairs in (("env", options.env), ("headers", options.header)):
         if pairs:
             lines.append(f"{key} = {{ {', '.join(map(_pair, pairs))} }}")
+    for key, value in (("client_id", options.client_id), ("client_secret", options.client_secret)):
+        if value:
+            lines.append(f"{key} = {_text(value)}")
     if options.timeout:
         lines.append(f"timeout = {options.timeout:g}")
     return "\n".join(lines) + "\n"

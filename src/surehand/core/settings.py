@@ -245,6 +245,9 @@ class McpServerSettings(Table):
     env: dict[str, str] = Field(default_factory=dict)
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
+    client_id: str | None = Field(default=None, description="How this program is registered for logging in (OAuth).")
+    client_secret: str | None = None
+    client_metadata_url: str | None = Field(default=None, description="Where this program describes itself, by https.")
     timeout: float = Field(default=60.0, gt=0)
     sandbox: bool = False
     enabled: bool = True

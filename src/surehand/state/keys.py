@@ -1,4 +1,4 @@
-"""Keys of model providers: from the environment, the system's keyring, or a file only the user can read.
+"""Keys of model providers, and logins: from the environment, the system's keyring, or a file only the user can read.
 
 A key is never part of settings, logs, events or child processes' environments.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
 from typing import Any, Final, cast
 
 from surehand.core.errors import StateError
@@ -29,11 +31,7 @@ def get(provider: str) -> tuple[str, str] | None:
     for variable in VARIABLES.get(provider, ()):
         if key := os.environ.get(variable, "").strip():
             return key, variable
-    if (ring := _keyring()) is not None and (key := ring.get_password(_SERVICE, provider)):
-        return key, "keyring"
-    if key := _file().get(provider):
-        return key, "private file"
-    return None
+    return _find(provider)
 
 
 def put(provider: str, key: str) -> str:
@@ -43,11 +41,7 @@ def put(provider: str, key: str) -> str:
     key = key.strip()
     if not key or any(character.isspace() or not character.isprintable() for character in key):
         raise StateError("a key is one word of printable characters; nothing was kept")
-    if (ring := _keyring()) is not None:
-        ring.set_password(_SERVICE, provider, key)
-        return "keyring"
-    _write({**_file(), provider: key})
-    return path()
+    return save_secret(provider, key)
 
 
 def remove(provider: str) -> list[str]:
@@ -56,11 +50,41 @@ def remove(provider: str) -> list[str]:
     if (ring := _keyring()) is not None and ring.get_password(_SERVICE, provider):
         ring.delete_password(_SERVICE, provider)
         gone.append("keyring")
-    kept = _file()
-    if kept.pop(provider, None):
-        _write(kept)
-        gone.append(path())
+    with _alone():
+        kept = _file()
+        if kept.pop(provider, None):
+            _write(kept)
+            gone.append(path())
     return gone
+
+
+def load_secret(name: str) -> str | None:
+    """Return a secret that is no provider's key (a login), or None."""
+    found = _find(name)
+    return found[0] if found is not None else None
+
+
+def save_secret(name: str, text: str) -> str:
+    """Keep a secret as keys are kept, and return where."""
+    if (ring := _keyring()) is not None:
+        ring.set_password(_SERVICE, name, text)
+        return "keyring"
+    with _alone():
+        _write({**_file(), name: text})
+    return path()
+
+
+def remove_secret(name: str) -> bool:
+    """Forget a secret; say whether there was one."""
+    return bool(remove(name))
+
+
+def _find(name: str) -> tuple[str, str] | None:
+    if (ring := _keyring()) is not None and (key := ring.get_password(_SERVICE, name)):
+        return key, "keyring"
+    if key := _file().get(name):
+        return key, "private file"
+    return None
 
 
 def path() -> str:
@@ -83,6 +107,17 @@ def _file() -> dict[str, str]:
         except ValueError:
             raise StateError(f"{path()} is damaged; remove it and set your keys again") from None
     return cast("dict[str, str]", kept) if isinstance(kept, dict) else {}
+
+
+@contextmanager
+def _alone() -> Generator[None]:
+    """Keep other processes from writing the file between our reading and writing it."""
+    descriptor = os.open(locations.private_dir(os.path.dirname(path())), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        flock(descriptor, LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _write(kept: dict[str, str]) -> None:

@@ -16,7 +16,9 @@ from surehand.core.settings import McpServerSettings
 FILE: Final = ".mcp.json"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NAME: Final = re.compile(r"[^\s_](?:(?!__)[^\x00-\x1f\x7f:/\\]){0,99}")
-_TAKEN: Final = frozenset({"command", "args", "env", "url", "headers", "timeout", "sandbox", "enabled"})
+OAUTH: Final = ("client_id", "client_secret", "client_metadata_url")
+"""Keys that say how this program is registered with whoever gives out tokens for a server."""
+_TAKEN: Final = frozenset({"command", "args", "env", "url", "headers", "timeout", "sandbox", "enabled", *OAUTH})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,18 @@ from surehand.core.extras import explain_missing_module
 from surehand.core.session import Session
 from surehand.files.sanitize import visible
 from surehand.mcp import convert
-from surehand.mcp.client.config import Configured, expanded
+from surehand.mcp.client.config import OAUTH, Configured, expanded
 
 State = Literal["idle", "connecting", "ready", "lost", "closed"]
 PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 CONNECT_S: Final = 30.0
 """How long a server may take to introduce itself and its tools, unless its own time-out is shorter."""
+LOGIN_S: Final = 400.0
+"""How long that may take where a person logs in."""
 TOOLS_LIMIT: Final = 20_000
 
+Show = Callable[[str], Coroutine[Any, Any, None]]
+"""Shows a person the address at which to log in to a server."""
 Tools = Callable[[Sequence[Mapping[str, Any]]], Coroutine[Any, Any, None]]
 Elicit = Callable[[str, Mapping[str, Any]], Any]
 """`elicit(message, schema)` returns `{"action": ..., "content": ...}`: what the server's form is answered with."""
@@ -41,6 +45,7 @@ class Connection:
         found: Tools,
         moved: Callable[[Connection, State], None],
         elicit: Callable[[], Elicit | None] = lambda: None,
+        login: Callable[[], Show | None] = lambda: None,
         introduced_as: Callable[[], str] = lambda: "surehand",
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
@@ -54,6 +59,7 @@ class Connection:
         self._found = found
         self._moved = moved
         self._elicit = elicit
+        self._login = login
         self._introduced_as = introduced_as
         self._pauses_s = pauses_s
         self._client: Any = None
@@ -167,16 +173,17 @@ class Connection:
     async def _live(self) -> None:
         """Connect, tell of the tools, and stay until the connection is lost."""
         self._lost.clear()
-        own = self.server.settings
+        patience_s = min(self.server.settings.timeout, CONNECT_S) if self._login() is None else LOGIN_S
         async with self._opened() as (client, ended, why):
             try:
-                async with asyncio.timeout(min(own.timeout, CONNECT_S)):
+                async with asyncio.timeout(patience_s):
                     await client.__aenter__()
                     # Answers are held to the server's promise by the tool, within bounds; here it would be on the loop.
                     client.session.validate_tool_result = _not_validated
                     tools = await self._listed(client)
             except TimeoutError:
-                raise ToolFailure(f"it did not introduce itself within {min(own.timeout, CONNECT_S):g} s") from None
+                refusal = why() if self._over_url else ""
+                raise ToolFailure(refusal or f"it did not introduce itself within {patience_s:g} s") from None
             except Exception as problem:
                 if self._over_url and (refusal := why()):
                     raise ToolFailure(refusal) from problem
@@ -247,11 +254,8 @@ class Connection:
         """Open the way to the server: a client to enter, the event of its end, and why it ended."""
         own, fill = self.server.settings, _filler()
         if own.url:
-            from surehand.mcp.client.http import Heard, over_http  # lazy: mcp, 900 ms
-
-            headers, heard = {name: fill(value) for name, value in own.headers.items()}, Heard()
-            async with over_http(fill(own.url), headers, heard) as transport:
-                yield self._made(transport), asyncio.Event(), lambda: heard.refusal
+            async with self._opened_url(fill(own.url), fill) as (transport, refusal):
+                yield self._made(transport), asyncio.Event(), refusal
             return
         from surehand.mcp.client.stdio import OverPipe, contained, of_project, piped  # lazy: mcp, 900 ms
 
@@ -265,6 +269,25 @@ class Connection:
             running = piped(command, args, env, self._session.workspace)
         async with running as pipe:
             yield self._made(OverPipe(pipe)), pipe.lines.ended, pipe.why_ended
+
+    @asynccontextmanager
+    async def _opened_url(self, url: str, fill: Callable[[str], str]) -> AsyncGenerator[tuple[Any, Callable[[], str]]]:
+        """Open the way to a server at an address, with the tokens of a login unless its headers bring their own."""
+        from surehand.mcp.client.http import Heard, over_http  # lazy: mcp, 900 ms
+        from surehand.mcp.client.login import open_login
+
+        own = self.server.settings
+        headers, heard = {name: fill(value) for name, value in own.headers.items()}, Heard(self.name, url)
+        if "authorization" in map(str.lower, headers):
+            async with over_http(url, headers, heard) as transport:
+                yield transport, lambda: heard.refusal
+            return
+        client = {name: fill(value) for name in OAUTH if (value := getattr(own, name))}
+        async with (
+            open_login(self.name, url, client, self._login(), heard.fail) as auth,
+            over_http(url, headers, heard, auth) as transport,
+        ):
+            yield transport, lambda: heard.refusal
 
     def _made(self, transport: Any) -> Any:
         import mcp_types as types

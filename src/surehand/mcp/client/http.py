@@ -13,6 +13,7 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
+from surehand.mcp.client.login import is_loopback, is_safe
 from surehand.mcp.lines import LINE_LIMIT, UNREADABLE, id_of_answer, id_of_request
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
@@ -28,18 +29,26 @@ def was_too_long(problem: str) -> bool:
 class Heard:
     """What a server last answered to a message, for whoever has to say why it cannot be spoken to."""
 
-    refusal = ""
-    """Why it took no message; empty where it took the last one."""
+    def __init__(self, name: str, url: str) -> None:
+        self._name = name
+        self._url = url
+        self.refusal = ""
+        """Why it took no message; empty where it took the last one."""
+
+    def fail(self, why: str) -> None:
+        """Note why nobody could be logged in."""
+        self.refusal = why
 
     async def hear(self, answer: httpx2.Response) -> None:
         """Note what a server answered to a message."""
-        if answer.request.method == "POST":
+        if answer.request.method == "POST" and str(answer.request.url) == self._url:
             told = f"it answered {answer.status_code} {answer.reason_phrase}".strip()
-            self.refusal = told + _WANTS.get(answer.status_code, "") if answer.status_code >= 400 else ""
+            wants = _WANTS.get(answer.status_code, "").format(name=self._name)
+            self.refusal = told + wants if answer.status_code >= 400 else ""
 
 
 _WANTS: Final = {
-    401: "; it wants a token in a header, or another one (`--header 'Authorization=Bearer ${VARIABLE}'`)",
+    401: "; log in with `surehand mcp login {name}`, or give a token (`--header 'Authorization=Bearer ${{VARIABLE}}'`)",
     403: "; it does not let this token, or this machine, in",
     404: "; is the path of its address right?",
     405: "; is the path of its address right?",
@@ -47,11 +56,30 @@ _WANTS: Final = {
 
 
 @asynccontextmanager
-async def over_http(url: str, headers: Mapping[str, str], heard: Heard) -> AsyncGenerator[Any]:
+async def over_http(
+    url: str, headers: Mapping[str, str], heard: Heard, auth: httpx2.Auth | None = None
+) -> AsyncGenerator[Any]:
     """Yield the transport the SDK's client enters; `heard` is told what the server answers."""
-    hooks: dict[str, list[Any]] = {"response": [heard.hear, _bound]}
-    async with httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks) as http:
+    hooks: dict[str, list[Any]] = {"request": [_Within(url).check], "response": [heard.hear, _bound]}
+    async with httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks, auth=auth) as http:
         yield streamable_http_client(url, http_client=http, max_sse_event_size=LINE_LIMIT)
+
+
+class _Within:
+    """Keeps what a login sends to other addresses than the server's to https: a server names those addresses.
+
+    Only a server on this machine may name others on it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._own = httpx2.URL(url)
+
+    async def check(self, request: httpx2.Request) -> None:
+        own, url = self._own, request.url
+        if (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port) or url.scheme == "https":
+            return
+        if not (is_safe(str(url)) and is_loopback(own.host)):
+            raise httpx2.UnsupportedProtocol(f"it names {url.host} for logging in, without https")
 
 
 async def _bound(answer: httpx2.Response) -> None:

@@ -27,7 +27,7 @@ from surehand.core.tool import Health, Preview, Tool
 from surehand.files.sanitize import visible
 from surehand.mcp import convert
 from surehand.mcp.client.config import Configured, name_problem
-from surehand.mcp.client.connection import PAUSES_S, Connection, Elicit, State
+from surehand.mcp.client.connection import PAUSES_S, Connection, Elicit, Show, State
 from surehand.mcp.convert import object_schema
 from surehand.registry.lifecycle import IllegalTransition
 from surehand.registry.registry import Registry
@@ -56,6 +56,8 @@ class Servers:
         self._session = session
         self.elicit: Elicit | None = None
         """Answers the forms servers ask to be filled in; without it, servers are told that nobody does."""
+        self.login: Show | None = None
+        """Shows a person where to log in to a server that wants it; without it, only logins that are kept are used."""
         self.introduced_as = "surehand"
         """The name servers are told; one of them may treat a program that passes its tools on differently."""
         self._pauses_s = pauses_s
@@ -82,6 +84,7 @@ class Servers:
             found=lambda tools: self._found(server.name, tools),
             moved=self._moved,
             elicit=lambda: self.elicit,
+            login=lambda: self.login,
             introduced_as=lambda: self.introduced_as,
             pauses_s=self._pauses_s,
         )

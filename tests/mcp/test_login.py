@@ -1,0 +1,129 @@
+"""Logging in to a remote server with OAuth, from the command line, with a browser's part played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.mcp.login_stub import LoginStub
+
+from surehand import Settings, Surehand
+from surehand.core.settings import McpServerSettings
+from surehand.state import keys
+from surehand.testing import Says
+
+WHO = "mcp__remote__whoami"
+
+
+@pytest.fixture
+def remote() -> Iterator[LoginStub]:
+    made = LoginStub()
+    yield made
+    made.close()
+
+
+def surehand(workspace: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    whole = [sys.executable, "-m", "surehand", *words, "--cwd", str(workspace)]
+    return subprocess.run(whole, capture_output=True, text=True, timeout=100, check=False)
+
+
+async def browse(url: str) -> None:
+    async with httpx2.AsyncClient(follow_redirects=True) as browser:
+        await browser.get(url)
+
+
+async def call(workspace: Path, url: str, *, login: Any = None, tool: str = WHO) -> Any:
+    servers = {"remote": McpServerSettings(url=url)}
+    async with Surehand(workspace, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
+        app.servers.login = login
+        return await app.call(tool)
+
+
+def test_a_person_logs_in_once_and_later_calls_are_authorized(tmp_path: Path, remote: LoginStub) -> None:
+    assert surehand(tmp_path, "mcp", "add", "remote", "--url", remote.url).returncode == 0
+    before = surehand(tmp_path, "mcp", "test", "remote")
+    assert before.returncode == 1
+    assert "surehand mcp login remote" in before.stdout
+    assert remote.registered == 0  # nothing is begun that nobody asked for
+    words = [sys.executable, "-m", "surehand", "mcp", "login", "remote", "--no-browser", "--cwd", str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        url = next(line for line in process.stderr if line.startswith("http")).strip()
+        page = httpx2.get(url, follow_redirects=True)
+        assert "close this page" in page.text
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out)["logged_in"] is True
+    assert os.stat(keys.path()).st_mode & 0o077 == 0
+    after = surehand(tmp_path, "tools", "invoke", WHO, "--allow", "mcp__remote")
+    assert after.returncode == 0, after.stderr
+    assert "you" in after.stdout
+    assert remote.grants == ["authorization_code"]
+    assert "secret-" not in out + err + after.stdout + after.stderr
+    gone = surehand(tmp_path, "mcp", "logout", "remote")
+    assert json.loads(gone.stdout)["forgotten"] is True
+    assert "surehand mcp login remote" in surehand(tmp_path, "mcp", "test", "remote").stdout
+    assert surehand(tmp_path, "mcp", "login", "nosuch").returncode == 3
+
+
+async def test_tokens_that_expired_or_were_revoked_are_refreshed_unasked(tmp_path: Path, remote: LoginStub) -> None:
+    remote.expires_in = -10  # expired as soon as they are given
+    assert (await call(tmp_path, remote.url, login=browse)).output == "you"
+    remote.expires_in = 3600
+    assert (await call(tmp_path, remote.url)).output == "you"
+    assert remote.grants[-1] == "refresh_token"  # at the address its own authorization server names
+    grants = len(remote.grants)
+    assert (await call(tmp_path, remote.url)).output == "you"
+    assert len(remote.grants) == grants
+    remote.valid.clear()  # revoked before their time
+    assert (await call(tmp_path, remote.url)).output == "you"
+    assert remote.grants[-1] == "refresh_token"
+    remote.valid.clear()
+    remote.refreshable.clear()
+    lost = await call(tmp_path, remote.url)
+    assert lost.error is not None
+    assert "surehand mcp login remote" in lost.error.message
+    assert remote.registered == 1
+
+
+async def test_a_refused_login_and_an_unsafe_page_say_so(tmp_path: Path, remote: LoginStub) -> None:
+    remote.refuses = True
+    refused = await call(tmp_path, remote.url, login=browse)
+    assert refused.error is not None
+    assert "the login was refused: access_denied" in refused.error.message
+    opened: list[str] = []
+
+    async def open_page(url: str) -> None:
+        opened.append(url)
+
+    remote.page = "http://phishing.test/authorize"
+    unsafe = await call(tmp_path, remote.url, login=open_page)
+    assert unsafe.error is not None
+    assert "not https" in unsafe.error.message
+    assert opened == []
+
+
+async def test_a_token_goes_to_no_other_address_than_the_one_logged_in_to(tmp_path: Path, remote: LoginStub) -> None:
+    assert (await call(tmp_path, remote.url, login=browse)).ok
+    other = LoginStub()
+    other.valid = remote.valid
+    try:
+        refused = await call(tmp_path, other.url)  # the same name at another address
+        assert refused.error is not None
+        assert re.search("401", refused.error.message)
+    finally:
+        other.close()
+
+
+async def test_two_logins_kept_at_once_do_not_lose_each_other() -> None:
+    await asyncio.gather(*(asyncio.to_thread(keys.save_secret, f"mcp:{number}", "x") for number in range(20)))
+    assert all(keys.load_secret(f"mcp:{number}") == "x" for number in range(20))
