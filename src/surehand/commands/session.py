@@ -45,6 +45,8 @@ _RENEWED: Final = (
 )
 
 _NO_FILES: Final = ("/dev", "/proc", "/sys")
+REST_S: Final = 60.0
+"""A sandbox in which nothing has run for so long is ended; the next command starts another."""
 LOOK_S: Final = 1.0
 """How long new secrets deep in the workspace may lie before they are looked for."""
 
@@ -84,6 +86,9 @@ class Shells:
         """The secrets that git tracks, and the launcher that does not cover them."""
         self._record: Record | None = None
         self._warning = ""
+        self._used = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def private_dir(self) -> str:
@@ -226,6 +231,7 @@ class Shells:
 
     async def launcher(self) -> Runner:
         """Return the launcher, started when it must be."""
+        self._put_off_rest()
         await self._look_deeper()
         current = self._launcher
         if current is not None and not current.closed and self._fits():
@@ -255,6 +261,7 @@ class Shells:
         """Return a launcher for tools in processes of their own, which can read `shown`; None: nothing contains."""
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return None
+        self._put_off_rest()
         key = (*shown, network)
         known = self._for_tools.get(key)
         if known is None or known.closed or not known.plan.holds():
@@ -265,6 +272,29 @@ class Shells:
             plan = self.closed_plan(namespaces=able, shown=shown)
             self._for_tools[key] = known = await self._launch(replace(plan, network=plan.network or network))
         return known
+
+    def _put_off_rest(self) -> None:
+        """Have the launchers ended once nothing has run for a while: a client that only listens costs no process."""
+        self._used = time.monotonic()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(REST_S, self._rest)
+
+    def _rest(self) -> None:
+        self._timer = None
+        own_git = self._for_git and self._for_git[1]
+        own = (self._launcher, self._trials, own_git, *self._for_tools.values(), *self._retired)
+        known = [each for each in own if each is not None]
+        if any(each.busy for each in known) or (self._memory is not None and self._memory.alive):
+            self._put_off_rest()
+        elif (left_s := self._used + REST_S - time.monotonic()) > 0:
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._rest)
+        else:
+            self._launcher = self._trials = self._for_git = None
+            self._retired, self._for_tools = [], {}
+            if self._record is not None:
+                self._record.remove()
+                self._record = None
+            self._ending = asyncio.get_running_loop().create_task(_close_all(known))
 
     async def _close_idle(self) -> None:
         """End launchers that were replaced, once their last command is done."""
@@ -441,6 +471,10 @@ class Shells:
 
     async def close(self) -> None:
         """End every command and take the private temp away."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._ending is not None:
+            await asyncio.wait({self._ending})
         if self._memory is not None:
             await self._memory.close()
         own_git = self._for_git and self._for_git[1]
@@ -475,6 +509,11 @@ def _sizes_and_times(paths: Iterable[str]) -> dict[str, tuple[int, int]]:
             continue
         found[path] = (status.st_size, status.st_mtime_ns)
     return found
+
+
+async def _close_all(runners: Iterable[Runner]) -> None:
+    for runner in runners:
+        await runner.close()
 
 
 def _is_small(folder: str) -> bool:
