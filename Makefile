@@ -49,6 +49,10 @@ test-integrations: $(FRAMEWORKS)/.ready ## the adapters with the real frameworks
 	$(FRAMEWORKS)/bin/pyright --project tests/integrations/pyrightconfig.json
 	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations
 
+test-browser: $(STAMP) ## the console in a real Chromium; skipped, in words, where there can be none
+	$(BIN)/python tests/browser/prepare.py
+	timeout 240 $(BIN)/python -m pytest -n 2 tests/browser -m browser -rs
+
 seeds: $(STAMP) ## the table: line of the specification, the test that shows it, the result
 	$(BIN)/python tests/seeds/table.py
 
