@@ -78,15 +78,15 @@ async def test_a_session_that_runs_is_followed_from_hello_to_its_end(tmp_path: P
     assert sockets() == []
 
 
-@pytest.mark.slow  # waits for a follower within seconds, which a busy machine takes
 async def test_one_who_comes_later_is_greeted_and_sees_what_happens_from_then_on(tmp_path: Path) -> None:
     async with Surehand(tmp_path, session="one", tools=[look]) as app:
         await app.call("look", {"text": "before"})
         async with follow_sessions() as events:
             assert (await until(events, lambda event: event["kind"] == "hello"))[0]["session_id"] == "session_one"
             await app.call("look", {"text": "after"})
-            seen = await until(events, is_end)
-        assert ["after" in event["args"] for event in seen] == [True, True]
+            seen = await until(events, lambda event: is_end(event) and "after" in event["args"])
+        # The end of the call before may still have been on its way when the follower came.
+        assert [event["kind"] for event in seen if "after" in event["args"]] == ["call_started", "call_finished"]
         await app.call("look", {"text": "unheard"})
 
 

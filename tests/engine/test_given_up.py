@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from surehand import Event, Settings, Surehand, ToolCall, ToolContext, ToolFailure, ToolResult
-from surehand.core.settings import ToolSettings
+from surehand.core.settings import HistorySettings, ToolSettings
 from surehand.engine.deadlines import DEADLINE
 from surehand.history.history import HISTORY
 from surehand.history.plan import plan_undo
@@ -102,6 +102,29 @@ async def test_a_writer_cancelled_before_it_writes_never_writes(app: Surehand, t
     undone = await app.call("Undo")  # the change before is still the latest
     assert undone.ok
     assert (tmp_path / "a.txt").read_text() == "older\n"
+
+
+@pytest.mark.spec("SESS-1")
+async def test_a_writer_that_is_given_up_costs_no_older_change_its_undo(tmp_path: Path) -> None:
+    large = [os.urandom(200_000).hex() for _ in range(4)]
+    async with scratch_app(tmp_path, settings=Settings(history=HistorySettings(limit_mb=1))) as app:
+        for number, content in enumerate(large[:2]):
+            assert (await app.call("Write", {"file_path": f"{number}.txt", "content": content})).ok
+            assert (await app.call("Write", {"file_path": f"{number}.txt", "content": "small\n"})).ok
+        history = app.session.keep(HISTORY)
+        before = [change.id for change in history.latest_first("1")]
+        more = {"file_path": "0.txt", "content": large[2] + large[3]}
+        with holding(tmp_path):
+            running = asyncio.create_task(app.call("Write", more, id="c1"))
+            await until(lambda: is_inside("locked_now"))
+            assert app.executor.cancel("c1")
+            assert not (await running).ok
+        await until(lambda: not is_inside("job"))
+        assert [change.id for change in history.latest_first("1")] == before
+        for _ in range(4):
+            undone = await app.call("Undo")
+            assert undone.ok, undone.output
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.spec("SESS-1")

@@ -133,11 +133,12 @@ class Channel:
             self._answering.add(peer)
         if peer in self._followers:
             return
+        # Before the greeting: what happens once that is read must not be missed. Lines go out in this thread, after it.
+        if self._unsubscribe is None:
+            self._unsubscribe = self._bus.subscribe(self._take)
         hello = {"kind": "hello", "v": PROTOCOL, "at": time.time(), "seq": self._sequence}
         peer.send(encode_line(hello | self._facts()))
         self._followers.append(peer)
-        if self._unsubscribe is None:
-            self._unsubscribe = self._bus.subscribe(self._take)
 
     def _leave(self, peer: Connection) -> None:
         if peer in self._followers:

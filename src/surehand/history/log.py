@@ -341,6 +341,7 @@ def prune_seen(database: sqlite3.Connection) -> None:
 def prune_oldest(log: Log, store: contents.Contents, limit_bytes: int) -> int:
     """Drop changes until a tenth of the limit is free again, and write down how many have gone; return how many now."""
     dropped = 0
+    _forget_unused(log, store)  # what calls kept that were given up costs no change its place
     while store.total() > limit_bytes * FULL:
         # An eighth at a time; the newest stays, so that numbers are never given twice.
         count = log.count()
@@ -350,6 +351,8 @@ def prune_oldest(log: Log, store: contents.Contents, limit_bytes: int) -> int:
         log.remove([each.id for each in oldest])
         dropped += len(oldest)
         _forget_unused(log, store)
+    if not dropped:
+        return 0
     count = int(log.fact("dropped_count", "0")) + dropped
     megabytes = limit_bytes // (1024 * 1024)
     changes = "older change was" if count == 1 else "older changes were"
