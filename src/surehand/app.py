@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import AsyncExitStack
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, cast
 
 from surehand import config, wiring
 from surehand.catalog import builtin_tool
@@ -31,13 +31,13 @@ from surehand.registry.registry import Registry
 from surehand.state import locations
 
 if TYPE_CHECKING:
-    from surehand.agent.loop import Limits, Loop
+    from surehand.agent.loop import Limits, Loop, Outcome
     from surehand.agent.rewind import SessionRewinder
     from surehand.agent.subagents import Subagents
     from surehand.batch.batch import Runner
     from surehand.batch.results import TaskResult
     from surehand.batch.tasks import Task
-    from surehand.core.model import Model
+    from surehand.core.model import Model, Prompt
     from surehand.core.session import Checkpoint
     from surehand.core.settings import McpServerSettings, Mode
     from surehand.engine.health import HealthMonitor
@@ -548,6 +548,36 @@ class Surehand:
         )
         self.rewinder.conversations.add(loop)
         return loop
+
+    async def ask(
+        self,
+        prompt: Prompt,
+        *,
+        model: Model | str | None = None,
+        output: Mapping[str, Any] | type[Any] | None = None,
+        limits: Limits | None = None,
+        with_tools: bool = True,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Outcome:
+        """Ask a model, which may use the tools, and return what came of it; the next question goes on from there.
+
+        `model` is one, a name, or none for what is configured. With `output`, a JSON Schema or a pydantic model, the
+        answer is data of that shape in `Outcome.value`, validated, and asked for again a few times where it does not
+        fit; `stop` is `invalid_output` if it never did. Raises ModelError.
+        """
+        from surehand.agent.structured import OutputShape, ask_for  # lazy: only where a model speaks
+        from surehand.models import choose, make_limits, open_model
+
+        shape = OutputShape(output) if output is not None else None
+        choice = choose(self.settings, model) if model is None or isinstance(model, str) else None
+        speaker = open_model(self.settings, choice) if choice is not None else cast("Model", model)
+        limits = limits or make_limits(self.settings, choice)
+        try:
+            loop = self.conversation(speaker, limits=limits, with_tools=with_tools, on_text=on_text)
+            return await (loop.ask(prompt) if shape is None else ask_for(loop, prompt, shape))
+        finally:
+            if choice is not None:
+                await speaker.close()
 
     def _make_subagents(self, model: Model, limits: Limits | None, system: str) -> Subagents:
         """Return who runs the sub-agents of a conversation: with its model, unless a profile names one."""

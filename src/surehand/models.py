@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
-from surehand.core.model import Model, ModelError
+from surehand.core.model import Model, ModelError, Usage
 from surehand.core.settings import Settings
-from surehand.providers.table import COMPATIBLE, PROVIDERS, WITH_KEYS, provider_of
+from surehand.providers.prices import estimate_cost
+from surehand.providers.table import COMPATIBLE, FOUND_BY_KEY, PROVIDERS, provider_of
 from surehand.state import keys
+
+if TYPE_CHECKING:
+    from surehand.agent.loop import Limits
+    from surehand.core.settings import Effort
 
 _SET_UP: Final = "Set one up with `surehand auth set anthropic`, or see `surehand help models` for local models."
 
@@ -32,12 +38,14 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
     own = settings.model
     if wanted:
         provider, separator, name = wanted.partition("/")
-        if wanted in ("offline", *WITH_KEYS) or (separator and provider in PROVIDERS):
+        if (wanted in PROVIDERS and PROVIDERS[wanted].default) or (separator and provider in PROVIDERS):
             return Choice(provider, name or _default(provider), f"you named it: {wanted}")
+        if wanted in PROVIDERS:
+            raise ModelError(f"{wanted} has no model of its own choice", f"Name one: {wanted}/NAME.")
         if separator and not (own.provider or own.base_url or os.environ.get("OPENAI_BASE_URL")):
             raise ModelError(
                 f"there is no provider {provider!r}",
-                "Name one of anthropic/, openai/, local/ or offline; for another server set [model] base_url.",
+                f"Name one of {', '.join(PROVIDERS)}; for another server set [model] base_url.",
             )
         provider = own.provider or provider_of(wanted)
         return Choice(provider, wanted, f"you named it: {wanted}")
@@ -48,46 +56,106 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
     if own.base_url or os.environ.get("OPENAI_BASE_URL"):
         where = "[model] base_url" if own.base_url else "OPENAI_BASE_URL"
         return Choice(COMPATIBLE, own.name or _default(COMPATIBLE), f"{where} is set: an OpenAI-compatible server")
-    for provider in WITH_KEYS:
+    for provider in FOUND_BY_KEY:
         if found := keys.get(provider):
             return Choice(provider, own.name or _default(provider), f"a key for {provider} is in {_place(found[1])}")
     return Choice("offline", "offline", f"nothing is configured. {_SET_UP}")
 
 
 def _default(provider: str) -> str:
-    return PROVIDERS[provider].default or provider
+    if (default := PROVIDERS[provider].default) or provider == "local":
+        return default or provider
+    raise ModelError(f"{provider} has no model of its own choice", f"Name one with [model] name, or {provider}/NAME.")
 
 
 def _place(where: str) -> str:
     return where if where.isupper() else f"the {where}"
 
 
-def open_model(settings: Settings, choice: Choice) -> Model:
+def open_model(settings: Settings, choice: Choice, *, effort: Effort | None = None) -> Model:
     """Return the chosen model, ready to speak; its client library is imported here."""
-    room: dict[str, Any] = {"context_tokens": settings.model.context_tokens} if settings.model.context_tokens else {}
-    own: dict[str, Any] = {"name": choice.name, "base_url": settings.model.base_url, **room}
-    model = PROVIDERS[choice.provider].load()
+    own, row = settings.model, PROVIDERS[choice.provider]
+    room: dict[str, Any] = {"context_tokens": own.context_tokens} if own.context_tokens else {}
+    model = row.load(choice.name)
     match choice.provider:
         case "local":
-            return model(settings.model.path or choice.name, **room)
+            return model(own.path or choice.name, **room)
         case "offline":
             return model()
+        case "openai" if own.api == "responses":
+            from surehand.providers import responses  # lazy: only where it is asked for
+
+            model = responses.ResponsesModel
         case _:
-            return model(key=_find_key(choice.provider, settings), **own)
+            pass
+    # A client that finds its own address keeps it: ours fits OpenAI's protocol, not a cloud's for Claude.
+    finds_address = bool(row.claude) and "claude" in choice.name
+    address = _own_address(settings, choice) or (None if finds_address else row.address(choice.provider))
+    from surehand.providers.server import Reasoning  # lazy: only where a model is served
+
+    return model(
+        name=choice.name,
+        key=_find_key(choice.provider, settings),
+        base_url=address,
+        provider=choice.provider,
+        reasoning=Reasoning(effort or own.effort, None if effort else own.thinking_tokens),
+        **room,
+    )
+
+
+def _own_address(settings: Settings, choice: Choice) -> str | None:
+    """Return the address the user set for a provider: one that was set for another is not meant."""
+    meant = settings.model.provider in (None, choice.provider)
+    variable = os.environ.get(f"{choice.provider.upper()}_BASE_URL")
+    return (settings.model.base_url if meant else None) or variable or None
+
+
+def make_limits(
+    settings: Settings,
+    choice: Choice | None = None,
+    *,
+    turns: int | None = None,
+    tokens: int | None = None,
+    seconds: float | None = None,
+    cost: float | None = None,
+) -> Limits:
+    """Return where a conversation stops: what is given here, else what the settings say.
+
+    Raises SettingsError for a limit of cost where nobody knows what the model costs.
+    """
+    from surehand.agent.loop import Limits  # lazy: only where a model speaks
+
+    own = settings.model
+    prices = None if own.input_price is None or own.output_price is None else (own.input_price, own.output_price)
+    cost = cost or own.max_cost
+    if cost is not None and prices is None:
+        known = choice is not None and estimate_cost(choice.provider, choice.name, Usage(1, 1)) is not None
+        if not known:
+            raise SettingsError(
+                "a limit of cost needs prices, and none are known of this model: "
+                "set [model] input_price and output_price, per million tokens"
+            )
+    return Limits(
+        turns=turns or own.max_turns,
+        tokens=tokens or own.max_total_tokens,
+        seconds=seconds or own.max_seconds,
+        cost=cost,
+        prices=prices,
+        estimate=estimate_cost,
+        max_tokens=own.max_tokens,
+    )
 
 
 def server_address(settings: Settings, choice: Choice) -> str:
     """Return the address of the server a model is asked at; empty for one that runs in this process."""
-    server = PROVIDERS[choice.provider].server
-    if not server:
-        return ""
-    variable = os.environ.get(f"{choice.provider.upper()}_BASE_URL")
-    return settings.model.base_url or variable or server
+    row = PROVIDERS[choice.provider]
+    return (_own_address(settings, choice) or row.address(choice.provider)) if row.server else ""
 
 
 def _find_key(provider: str, settings: Settings) -> str:
     if found := keys.get(provider):
         return found[0]
-    if settings.model.base_url or os.environ.get(f"{provider.upper()}_BASE_URL"):
+    row = PROVIDERS[provider]
+    if row.key == "optional" or settings.model.base_url or os.environ.get(f"{provider.upper()}_BASE_URL"):
         return "none"  # local servers take any key
     raise ModelError(f"there is no key for {provider}", f"Run `surehand auth set {provider}`, or set its variable.")

@@ -34,7 +34,7 @@ class Stub:
                 step = stub.answer(body)
                 if status := step.get("status"):
                     return self._error(status, step.get("after"))
-                claude = "messages" in self.path and "chat" not in self.path
+                claude = "chat" not in self.path and any(way in self.path for way in ("messages", "streamRawPredict"))
                 if not body.get("stream"):
                     whole = step.get("whole") or (whole_anthropic(step) if claude else whole_openai(step))
                     return self._json(200, whole)

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from surehand.agent.compaction import Room
 from surehand.agent.rewind import PROMPT_SHOWN
@@ -58,6 +58,8 @@ class Limits:
     cost: float | None = None
     prices: tuple[float, float] | None = None
     """Of a million tokens in and out. Tokens read from the provider's cache count as full ones: never too little."""
+    estimate: Callable[[str, str, Usage], float | None] | None = None
+    """What a turn of a provider's model costs by public prices, where `prices` says nothing; None if nobody knows."""
     max_tokens: int = 8192
 
     def cost_of(self, usage: Usage) -> float | None:
@@ -72,7 +74,7 @@ class Limits:
             return "turn_limit"
         if self.tokens is not None and outcome.spent.usage.total >= self.tokens:
             return "token_limit"
-        spent = self.cost_of(outcome.spent.usage)
+        spent = outcome.spent.cost
         if self.cost is not None and spent is not None and spent >= self.cost:
             return "cost_limit"
         return "time_limit" if self.seconds is not None and elapsed_s >= self.seconds else None
@@ -83,6 +85,25 @@ class Spent:
     """What a question has cost so far: its own turns and those of every sub-agent below, which share it."""
 
     usage: Usage = field(default_factory=Usage)
+    cost: float | None = 0.0
+    """None once a turn was taken whose price nobody knows."""
+    estimated: bool = False
+    """Whether a part of the cost is by public prices."""
+
+    def add(self, turn: Turn, model: Model, limits: Limits) -> None:
+        """Count a turn. Prices have steps, so that each turn is priced by itself."""
+        self.usage += turn.usage
+        cost = limits.cost_of(turn.usage)
+        if cost is None and limits.estimate is not None:
+            cost = limits.estimate(model.provider, model.name, turn.usage)
+            self.estimated = self.estimated or cost is not None
+        self.cost = None if cost is None or self.cost is None else self.cost + cost
+
+    def join(self, other: Spent) -> None:
+        """Add what another question has cost."""
+        self.usage += other.usage
+        self.estimated = self.estimated or other.estimated
+        self.cost = None if other.cost is None or self.cost is None else self.cost + other.cost
 
 
 @dataclass(slots=True)
@@ -96,11 +117,23 @@ class Outcome:
     turns: int = 0
     stop: Stop | str = "end"
     spent: Spent = field(default_factory=Spent)
+    value: Any = None
+    """What the answer holds, where one of a given shape was asked for."""
+    problem: str = ""
+    """Why an answer did not fit that shape."""
 
     @property
     def answered(self) -> bool:
         """Whether the model gave an answer."""
         return self.stop == "end"
+
+    def joined(self, later: Outcome) -> Outcome:
+        """Return a later outcome of the same question, with what this one took before it."""
+        later.calls, later.results = [*self.calls, *later.calls], [*self.results, *later.results]
+        later.usage, later.turns = self.usage + later.usage, self.turns + later.turns
+        if self.spent is not later.spent:
+            later.spent.join(self.spent)
+        return later
 
 
 class Loop:
@@ -183,7 +216,7 @@ class Loop:
             message = adopt_calls(turn.message, self.messages, self.selection)
             outcome.turns += 1
             outcome.usage += turn.usage
-            outcome.spent.usage += turn.usage
+            outcome.spent.add(turn, self.model, self.limits)
             outcome.text = message.text
             self._say(message, turn.usage)
             if not message.calls:
@@ -236,7 +269,8 @@ class Loop:
 
     def _say(self, message: Message, usage: Usage | None = None) -> None:
         self.messages.append(message)
-        self.session.emit("message", message=message, usage=usage)
+        spoke = {} if usage is None else {"model": f"{self.model.provider}/{self.model.name}"}
+        self.session.emit("message", message=message, usage=usage, **spoke)
 
     def _with_notices(self, text: str) -> str:
         told, self.session.notices = "\n\n".join(self.session.notices), []

@@ -18,7 +18,7 @@ from surehand.core.events import Listener
 from surehand.core.frozen import frozen
 from surehand.core.model import ModelError
 from surehand.files.sanitize import mask_data
-from surehand.models import choose, open_model
+from surehand.models import choose, make_limits, open_model
 from surehand.policy.approvals import Answer, Nobody
 from surehand.workspaces.patch import format_patch
 from surehand.workspaces.snapshot import compare, take_snapshot
@@ -151,18 +151,18 @@ class Work:
             try:
                 await loop.ask(prompt)
             finally:
-                self._take(loop.outcome, limits)
+                self._take(loop.outcome)
         finally:
             await model.close()
 
-    def _take(self, outcome: Outcome, limits: Limits) -> None:
+    def _take(self, outcome: Outcome) -> None:
         self.outcome |= {
             "status": "passed" if outcome.answered else "failed",
             "answer": outcome.text,
             "calls": _list_calls(zip(outcome.calls, outcome.results, strict=False)),
             "turns": outcome.turns,
             "usage": outcome.spent.usage.to_dict(),
-            "cost": limits.cost_of(outcome.spent.usage),
+            "cost": outcome.spent.cost,
             "stop": outcome.stop,
         }
 
@@ -237,22 +237,10 @@ def _joined(*parts: Sequence[Any]) -> tuple[Any, ...]:
 
 def limits_for(task: Task, settings: Settings) -> Limits:
     """Return where a task's conversation stops; raise SettingsError for a limit of cost without prices."""
-    from surehand.agent.loop import Limits
-
-    own, wanted = settings.model, task.limits
-    prices = None if own.input_price is None or own.output_price is None else (own.input_price, own.output_price)
-    cost = wanted.cost or own.max_cost
-    if cost is not None and prices is None:
-        raise SettingsError(
-            "a limit of cost needs prices: set [model] input_price and output_price, per million tokens"
-        )
-    return Limits(
-        turns=wanted.turns or own.max_turns,
-        tokens=wanted.tokens or own.max_total_tokens,
-        seconds=wanted.seconds or own.max_seconds,
-        cost=cost,
-        prices=prices,
-        max_tokens=own.max_tokens,
+    wanted = task.limits
+    choice = None if settings.model.max_cost is None and wanted.cost is None else choose(settings, task.model)
+    return make_limits(
+        settings, choice, turns=wanted.turns, tokens=wanted.tokens, seconds=wanted.seconds, cost=wanted.cost
     )
 
 

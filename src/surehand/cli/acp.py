@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render
+from surehand.cli.parser import effort_option
 from surehand.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
+    effort_option(parser)
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
 
 
@@ -56,7 +58,7 @@ async def _serve(options: Namespace) -> int:
         return app
 
     def model_of(app: Surehand) -> Model:
-        return open_model(app.settings, choose(app.settings, options.model))
+        return open_model(app.settings, choose(app.settings, options.model), effort=options.effort)
 
     hold_log()
     agent = EditorAgent(open_app, model_of)

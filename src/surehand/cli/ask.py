@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from surehand.cli import render
-from surehand.cli.parser import approvals_option
+from surehand.cli.parser import approvals_option, effort_option
 from surehand.core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from surehand.agent.loop import Loop, Outcome
+    from surehand.agent.loop import Limits, Loop, Outcome
+    from surehand.agent.structured import OutputShape
     from surehand.app import Surehand
     from surehand.cli.screen import Screen
     from surehand.core.model import Model, ModelError
@@ -33,6 +34,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
     parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `surehand replay`")
+    parser.add_argument("--schema", metavar="FILE", help="a JSON Schema: the answer is one JSON value that fits it")
+    effort_option(parser)
     approvals_option(parser)
     parser.add_argument("--max-turns", type=count_above_zero, metavar="N", help="how often the model may speak")
     parser.add_argument("--max-tokens", type=count_above_zero, metavar="N", help="tokens of all turns together")
@@ -40,7 +43,10 @@ def configure(parser: ArgumentParser) -> None:
         "--max-seconds", type=amount_above_zero, metavar="S", help="of the whole answer, calls included"
     )
     parser.add_argument(
-        "--max-cost", type=amount_above_zero, metavar="X", help="needs [model] input_price and output_price"
+        "--max-cost",
+        type=amount_above_zero,
+        metavar="X",
+        help="needs a known price, or [model] input_price and output_price",
     )
 
 
@@ -79,6 +85,7 @@ def run(options: Namespace) -> int:
     if not question.strip():
         render.error("there is no question", 'Try: surehand ask "what time is it"', code="invalid_args")
         return 2
+    options.schema = _read_shape(options.schema)
     return session.run(_ask(options, question))
 
 
@@ -97,7 +104,7 @@ async def _ask(options: Namespace, question: str) -> int:
         choice = Choice("", options.model or "", "")
         try:
             choice = choose(app.settings, options.model)
-            model = open_model(app.settings, choice)
+            model = open_model(app.settings, choice, effort=options.effort)
             if options.with_tools:
                 await session.connect_servers(app)
                 tell_unmatched(app, csv(options.tool_allow))
@@ -121,13 +128,15 @@ async def _answered(options: Namespace, app: Surehand, model: Model, choice: Cho
     screen = None if render.as_json(options) else Screen(app, choice)
     if screen is not None and not isinstance(app.approver, Nobody):
         app.approver = Deferred(app.approver, screen)
-    loop = app.conversation(model, limits=limits(options, app), with_tools=options.with_tools, on_text=screen)
+    # An answer of a given shape is shown once it fits, not while it is made.
+    on_text = screen if options.schema is None else None
+    loop = app.conversation(model, limits=limits(options, app, choice), with_tools=options.with_tools, on_text=on_text)
     try:
         if screen is not None:
             screen.begin()
-        await loop.ask(question)
+        outcome = await _ask_loop(loop, question, options.schema)
     except CancelledError:
-        _tell(options, loop, choice, screen)  # what was done so far
+        _tell(options, loop.outcome, choice, screen)  # what was done so far
         raise
     except ModelError as problem:
         if screen is not None:
@@ -135,24 +144,55 @@ async def _answered(options: Namespace, app: Surehand, model: Model, choice: Cho
         if not loop.outcome.turns and not loop.outcome.text:
             raise
         return _failed(options, problem, choice, loop.outcome)
-    _tell(options, loop, choice, screen)
-    return 0 if loop.outcome.answered else 1
+    _tell(options, outcome, choice, screen)
+    return 0 if outcome.answered else 1
 
 
-def _tell(options: Namespace, loop: Loop, choice: Choice, screen: Screen | None) -> None:
+async def _ask_loop(loop: Loop, question: str, shape: OutputShape | None) -> Outcome:
+    if shape is None:
+        return await loop.ask(question)
+    from surehand.agent.structured import ask_for
+
+    return await ask_for(loop, question, shape)
+
+
+def _read_shape(path: str | None) -> OutputShape | None:
+    """Return the shape a file describes; raise SettingsError for one that describes none."""
+    if path is None:
+        return None
+    import json
+
+    from surehand.agent.structured import OutputShape
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            schema: Any = json.load(file)
+    except (OSError, ValueError, RecursionError) as problem:
+        raise SettingsError(f"--schema {path} cannot be used: {problem}") from None
+    if not isinstance(schema, dict):
+        raise SettingsError(f"--schema {path} is no JSON Schema: that is an object")
+    return OutputShape(cast("dict[str, Any]", schema))
+
+
+def _tell(options: Namespace, outcome: Outcome, choice: Choice, screen: Screen | None) -> None:
     if screen is None:
-        cost = loop.limits.cost_of(loop.outcome.spent.usage)
-        render.facts(options, _shape(options, loop.outcome, choice, cost), "")
+        render.facts(options, _shape(options, outcome, choice), "")
         return
-    screen.end(loop.outcome)
-    if not loop.outcome.answered:
+    if options.schema is not None and outcome.answered:
+        import json
+
+        render.line(json.dumps(outcome.value, ensure_ascii=False, indent=2))
+    screen.end(outcome)
+    if outcome.problem:
+        render.error(f"no answer fits the schema: {outcome.problem}")
+    if not outcome.answered:
         _say_how_to_go_on(options)
 
 
-def _shape(options: Namespace, outcome: Outcome, choice: Choice, cost: float | None = None) -> dict[str, Any]:
+def _shape(options: Namespace, outcome: Outcome, choice: Choice) -> dict[str, Any]:
     from surehand.agent.ask import answer
 
-    return answer(outcome, session=options.session or "", model=choice.to_dict(), cost=cost)
+    return answer(outcome, session=options.session or "", model=choice.to_dict())
 
 
 def _failed(options: Namespace, problem: ModelError, choice: Choice, outcome: Outcome) -> int:
@@ -172,22 +212,9 @@ def _say_how_to_go_on(options: Namespace) -> None:
         render.note(f"Go on with: surehand ask --session {options.session} ...")
 
 
-def limits(options: Namespace, app: Any) -> Any:
+def limits(options: Namespace, app: Surehand, choice: Choice) -> Limits:
     """Return the limits that the options set."""
-    from surehand.agent.loop import Limits
+    from surehand.models import make_limits
 
-    own = app.settings.model
-    prices = None if own.input_price is None or own.output_price is None else (own.input_price, own.output_price)
-    cost = options.max_cost or own.max_cost
-    if cost is not None and prices is None:
-        raise SettingsError(
-            "a limit of cost needs prices: set [model] input_price and output_price, per million tokens"
-        )
-    return Limits(
-        turns=options.max_turns or own.max_turns,
-        tokens=options.max_tokens or own.max_total_tokens,
-        seconds=options.max_seconds or own.max_seconds,
-        cost=cost,
-        prices=prices,
-        max_tokens=own.max_tokens,
-    )
+    own = {"turns": options.max_turns, "tokens": options.max_tokens, "seconds": options.max_seconds}
+    return make_limits(app.settings, choice, cost=options.max_cost, **own)

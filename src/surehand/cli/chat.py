@@ -12,9 +12,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from surehand.agent.loop import Spent
 from surehand.cli import render
-from surehand.cli.parser import approvals_option
-from surehand.core.model import Usage
+from surehand.cli.parser import approvals_option, effort_option
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Loop
@@ -29,6 +29,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
     parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `surehand replay`")
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
+    effort_option(parser)
     approvals_option(parser)
 
 
@@ -91,7 +92,7 @@ class Chat:
         self.screen: Screen
         self.choice: Choice
         self.questions: Deferred
-        self.usage = Usage()
+        self.spent = Spent()
         self._working: asyncio.Task[Any] | None = None
 
     def use(self, wanted: str | None) -> None:
@@ -102,7 +103,7 @@ class Chat:
         from surehand.models import choose, open_model
 
         choice = choose(self.app.settings, wanted)
-        model = open_model(self.app.settings, choice)
+        model = open_model(self.app.settings, choice, effort=self.options.effort)
         if not hasattr(self, "screen"):
             self.screen = Screen(self.app, choice)
             self.screen.at_prompt = True
@@ -110,7 +111,7 @@ class Chat:
             self.app.approver = self.questions
         self.screen.choice = choice
         self.choice = choice
-        self.loop = self.app.conversation(model, limits=limits(self.options, self.app), on_text=self.screen)
+        self.loop = self.app.conversation(model, limits=limits(self.options, self.app, choice), on_text=self.screen)
 
     async def talk(self) -> None:
         """Say who answers, and go on until the user leaves."""
@@ -173,5 +174,5 @@ class Chat:
             with contextlib.suppress(RuntimeError):
                 self.screen.break_off()
             raise
-        self.usage += self.loop.outcome.spent.usage
+        self.spent.join(self.loop.outcome.spent)
         await self._interruptible(self.questions.catch_up())

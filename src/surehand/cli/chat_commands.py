@@ -95,12 +95,12 @@ async def _stats(chat: Chat, rest: str) -> None:
         took = f"{shown['p95ExecutionTime']:.0f} ms"
         rows.append((each.tool, str(shown["totalCalls"]), str(shown["failedCalls"]), took))
     render.line(render.table(rows, ("TOOL", "CALLS", "FAILED", "P95")) if rows else "no calls yet")
-    used = chat.usage
+    used, cost = chat.spent.usage, chat.spent.cost
     if used.total:
         cached = f", {used.cache_read_tokens:,} of them cached" if used.cache_read_tokens else ""
         taken = used.total - used.output_tokens
-        cost = chat.loop.limits.cost_of(used)
-        price = f"; cost {cost:.4f}" if cost is not None else ""
+        known = "; cost unknown" if cost is None else f"; about ${cost:.4f} (an estimate)"
+        price = f"; cost {cost:.4f}" if cost is not None and not chat.spent.estimated else known
         render.line(f"tokens: {taken:,} in{cached}, {used.output_tokens:,} out{price}")
 
 

@@ -17,14 +17,16 @@ def run(options: Namespace) -> int:
     from surehand import config
     from surehand.models import choose
     from surehand.policy.trust import is_trusted
-    from surehand.providers.table import PROVIDERS, WITH_KEYS
-    from surehand.state import keys
+    from surehand.providers.table import PROVIDERS
 
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     choice = choose(settings, options.model)
-    providers = {name: (found[1] if (found := keys.get(name)) else "no key") for name in WITH_KEYS}
-    clients = {name: _client(name) for name in WITH_KEYS}
-    rows = [(name, where, PROVIDERS[name].default, clients[name]) for name, where in providers.items()]
+    served = {name: row for name, row in PROVIDERS.items() if row.server}
+    providers = {name: _key_place(name, row.key) for name, row in served.items()}
+    clients = {name: _client(name) for name in served}
+    rows = [
+        (name, where, PROVIDERS[name].default or f"{name}/NAME", clients[name]) for name, where in providers.items()
+    ]
     rows.append(("local", "-", settings.model.path or "set [model] path to a GGUF file", _client("local")))
     rows.append(("offline", "-", "a planner, no language model", "built in"))
     heads = ("PROVIDER", "KEY", "MODEL", "CLIENT")
@@ -33,10 +35,20 @@ def run(options: Namespace) -> int:
     return 0
 
 
+def _key_place(provider: str, wanted: str) -> str:
+    """Say where a provider's key is."""
+    from surehand.state import keys
+
+    found = keys.get(provider)
+    return found[1] if found else "no key" if wanted == "needed" else "no key needed"
+
+
 def _client(provider: str) -> str:
     """Say whether a provider's client is installed, and how to get it if not."""
     from importlib.util import find_spec
 
     from surehand.providers.table import PROVIDERS
 
-    return "installed" if find_spec(PROVIDERS[provider].package) else f"pip install 'surehand[{provider}]'"
+    package = PROVIDERS[provider].package
+    extra = "local" if provider == "local" else package
+    return "installed" if find_spec(package) else f"pip install 'surehand[{extra}]'"

@@ -74,6 +74,12 @@ class _Commands(argparse._SubParsersAction):  # pyright: ignore
         return super().add_parser(name, **options)  # pyright: ignore
 
 
+def effort_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says how much a model thinks."""
+    levels = ("none", "minimal", "low", "medium", "high", "xhigh")
+    parser.add_argument("--effort", choices=levels, help="how much the model thinks before it answers")
+
+
 def approvals_option(parser: argparse.ArgumentParser) -> None:
     """Add the option that says who answers questions."""
     about = "who answers questions: the terminal (default), or `surehand approvals` in another one as well"

@@ -89,7 +89,7 @@ class Screen:
             if self._live:
                 spent = outcome.spent.usage.total
                 tokens = f" · {spent:,} tokens" if spent else ""
-                self._write(self._dim(f"{took}{calls}{tokens}"))
+                self._write(self._dim(f"{took}{calls}{tokens}{_cost(outcome)}"))
             if not outcome.answered:
                 self._write(render.paint(f"stopped: {outcome.stop}", "yellow", stream=sys.stderr))
 
@@ -229,6 +229,13 @@ class Screen:
 
     def _dim(self, text: str) -> str:
         return render.paint(text, "dim", stream=sys.stderr)
+
+
+def _cost(outcome: Outcome) -> str:
+    spent = outcome.spent
+    if not spent.cost:
+        return ""
+    return f" · about ${spent.cost:.4f}" if spent.estimated else f" · cost {spent.cost:.4f}"
 
 
 def _told(event: Event) -> str:

@@ -22,6 +22,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("tool", nargs="?", metavar="TOOL", help="only this tool, with all its figures")
     parser.add_argument("--prometheus", action="store_true", help="in Prometheus' text format")
+    parser.add_argument("--models", action="store_true", help="tokens and cost by model, of all sessions kept here")
     parser.add_argument("--advice", action="store_true", help="what tuning would change, and why")
     parser.add_argument("--clear", action="store_true", help="forget what was measured")
 
@@ -36,6 +37,9 @@ def run(options: Namespace) -> int:
     if options.clear:
         store.clear()
         render.facts(options, {"cleared": True}, "Forgotten.")
+        return 0
+    if options.models:
+        _models(options)
         return 0
     records = store.load()
     if options.tool and options.tool not in records:
@@ -67,6 +71,45 @@ def _figures(options: Namespace, found: list[ToolMetrics], records: dict[str, Re
         return _page(found[0], records[found[0].tool]) if options.tool else _table(found, records)
 
     render.facts(options, [to_json(each) for each in found], text)
+    if not options.tool and not render.as_json(options) and (spent := _spent_by_model(options)):
+        render.line(f"\n{_models_table(spent)}")
+
+
+def _models(options: Namespace) -> None:
+    spent = _spent_by_model(options)
+    render.facts(
+        options, spent, lambda: _models_table(spent) if spent else "No model has spoken in a session kept here."
+    )
+
+
+def _spent_by_model(options: Namespace) -> list[dict[str, Any]]:
+    """Return tokens and cost by model, the most tokens first; the cost is None where nobody knows the price."""
+    from surehand.core.model import Usage
+    from surehand.engine.journal import list_turns
+    from surehand.providers.prices import estimate_cost
+    from surehand.state import locations
+
+    found: dict[str, dict[str, Any]] = {}
+    for model, used in list_turns(os.path.join(locations.workspace_state(options.cwd), "sessions")):
+        usage = Usage(**used)
+        provider, _, name = model.partition("/")
+        cost = estimate_cost(provider, name, usage)
+        row = found.setdefault(model, {"model": model, "turns": 0, "usage": Usage(), "cost": 0.0})
+        row["turns"] += 1
+        row["usage"] += usage
+        row["cost"] = None if cost is None or row["cost"] is None else row["cost"] + cost
+    rows = sorted(found.values(), key=lambda row: -row["usage"].total)
+    return [{**row, "usage": row["usage"].to_dict(), "cost_estimated": row["cost"] is not None} for row in rows]
+
+
+def _models_table(spent: list[dict[str, Any]]) -> str:
+    rows: list[tuple[str, ...]] = []
+    for row in spent:
+        used = row["usage"]
+        taken = used["input_tokens"] + used["cache_read_tokens"] + used["cache_write_tokens"]
+        cost = "unknown" if row["cost"] is None else f"about ${row['cost']:.4f}"
+        rows.append((row["model"], str(row["turns"]), f"{taken:,}", f"{used['output_tokens']:,}", cost))
+    return render.table(rows, ("MODEL", "TURNS", "TOKENS IN", "OUT", "COST (ESTIMATE)"))
 
 
 def _table(found: list[ToolMetrics], records: dict[str, Record]) -> str:

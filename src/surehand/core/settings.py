@@ -213,14 +213,38 @@ class LogSettings(Table):
     json_lines: bool = False
 
 
+ProviderName = Literal[
+    "anthropic",
+    "openai",
+    "gemini",
+    "mistral",
+    "deepseek",
+    "xai",
+    "openrouter",
+    "ollama",
+    "azure",
+    "bedrock",
+    "vertex",
+    "local",
+    "offline",
+]
+"""The rows of `providers.table`."""
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
 class ModelSettings(Table):
     """Which model `ask` speaks with."""
 
-    provider: Literal["anthropic", "openai", "local", "offline"] | None = None
+    provider: ProviderName | None = None
     name: str | None = None
     base_url: str | None = None
     path: str | None = Field(default=None, description="A GGUF file, for the local provider.")
     context_tokens: int | None = Field(default=None, ge=1000, description="How much the model can hold.")
+    api: Literal["chat", "responses"] = Field(default="chat", description="Which of OpenAI's protocols is spoken.")
+    effort: Effort | None = Field(default=None, description="How much the model thinks before it answers.")
+    thinking_tokens: int | None = Field(
+        default=None, ge=1024, description="The budget of thinking, where one is taken."
+    )
     max_turns: int = Field(default=50, ge=1)
     max_tokens: int = Field(default=8192, ge=1)
     max_seconds: float | None = Field(default=None, gt=0)

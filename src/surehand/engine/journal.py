@@ -213,6 +213,17 @@ def _summarize(path: str) -> SessionSummary:
     return SessionSummary(name, os.path.getmtime(path), calls, first, workspace)
 
 
+def list_turns(folder: str) -> Iterator[tuple[str, dict[str, int]]]:
+    """Yield the model and the tokens of every turn that the sessions in a folder kept."""
+    for session in list_sessions(folder):
+        for record in records(os.path.join(folder, f"{session.name}.jsonl"), ("message",)):
+            data: dict[str, Any] = record.get("data") or {}
+            model, usage = data.get("model"), data.get("usage")
+            if isinstance(model, str) and isinstance(usage, dict):
+                counts = {key: value for key, value in cast("dict[str, Any]", usage).items() if type(value) is int}
+                yield model, counts
+
+
 def drop_empty(path: str) -> bool:
     """Remove the journal of a session in which no model spoke and nothing was called; say whether it was one."""
     if any(map(_says_something, records(path))):

@@ -6,16 +6,15 @@ mapped to what the API accepts and back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.call import ToolCall
-from surehand.core.extras import install_hint
 from surehand.core.model import (
     Delta,
     Message,
-    ModelError,
     ModelEvent,
     ModelRequest,
     Stop,
@@ -29,11 +28,23 @@ from surehand.core.model import (
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.sendable import sendable
 from surehand.core.shapes import block_to_anthropic, call_to_anthropic, result_to_anthropic
-from surehand.providers.server import Server
+from surehand.providers.server import ServedModel
 
 if TYPE_CHECKING:
+    from surehand.core.settings import Effort
     from surehand.core.tool import ToolInfo
 
+_BUDGETS: Final[Mapping[Effort, int]] = {
+    "none": 0,
+    "minimal": 1024,
+    "low": 2048,
+    "medium": 8192,
+    "high": 16384,
+    "xhigh": 32768,
+}
+"""Tokens of thinking by effort, for models that know no effort."""
+_BY_BUDGET: Final = re.compile(r"claude-(?:3|[a-z]+-4(?:-[0-5])?(?![-.]?[6-9]))")
+"""Models up to 4.5 think within a budget; later ones by effort."""
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 _STOPS: Final[Mapping[str, Stop]] = {
     "end_turn": "end",
@@ -45,22 +56,14 @@ _STOPS: Final[Mapping[str, Stop]] = {
 }
 
 
-class AnthropicModel:
+class AnthropicModel(ServedModel):
     """A Claude model."""
 
-    provider = "anthropic"
-    caches_prompts = True
+    provider = package = "anthropic"
+    context = 200_000
 
-    def __init__(self, name: str, key: str, base_url: str | None = None, context_tokens: int = 200_000) -> None:
-        try:
-            import anthropic
-        except ImportError:
-            raise ModelError("Anthropic's client is not installed", install_hint("anthropic")) from None
-        self.name = name
-        self.context_tokens = context_tokens
-        # The loop retries, so that each wait is told; the client must not do it a second time.
-        self._client = anthropic.AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0)
-        self._server = Server("Anthropic", self.provider, name, anthropic, str(self._client.base_url))
+    def _open(self, library: Any, key: str, base_url: str | None, options: dict[str, Any]) -> Any:
+        return library.AsyncAnthropic(api_key=key, base_url=base_url, **options)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Yield the answer to a request as it comes; the last event is the turn."""
@@ -77,11 +80,21 @@ class AnthropicModel:
             "system": [{"type": "text", "text": request.system, **_CACHED}],
             "messages": messages,
         }
+        body |= self._thinking(request.max_tokens)
         return sendable(body | ({"tools": _tools(request.tools)} if request.tools else {}))
 
-    async def close(self) -> None:
-        """Let go of connections and memory."""
-        await self._client.close()
+    def _thinking(self, max_tokens: int) -> dict[str, Any]:
+        """Return what a request says of thinking: an effort, or a budget, which counts beside the answer's tokens."""
+        effort, budget = self.reasoning.effort, self.reasoning.tokens
+        if effort is not None and budget is None and _BY_BUDGET.search(self.name) is None:
+            if effort == "none":
+                return {"thinking": {"type": "disabled"}}
+            level = "low" if effort == "minimal" else effort
+            return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": level}}
+        budget = budget or (_BUDGETS[effort] if effort is not None else 0)
+        if not budget:
+            return {}
+        return {"thinking": {"type": "enabled", "budget_tokens": budget}, "max_tokens": max_tokens + budget}
 
 
 def _tools(infos: Sequence[ToolInfo]) -> list[dict[str, Any]]:

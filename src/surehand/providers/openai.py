@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final, cast
 
 from surehand.core.call import Image, Text, ToolCall, ToolResult
-from surehand.core.extras import install_hint
 from surehand.core.model import (
     Delta,
     Message,
-    ModelError,
     ModelEvent,
     ModelRequest,
     Stop,
@@ -25,7 +24,7 @@ from surehand.core.model import (
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.sendable import sendable
 from surehand.core.shapes import block_to_openai, call_to_openai, result_to_openai
-from surehand.providers.server import Server
+from surehand.providers.server import ServedModel
 
 _STOPS: Final[Mapping[str, Stop]] = {
     "stop": "end",
@@ -36,21 +35,13 @@ _STOPS: Final[Mapping[str, Stop]] = {
 }
 
 
-class OpenAIModel:
+class OpenAIModel(ServedModel):
     """A model behind an OpenAI-compatible API."""
 
-    provider = "openai"
-    caches_prompts = True
+    provider = package = "openai"
 
-    def __init__(self, name: str, key: str, base_url: str | None = None, context_tokens: int = 128_000) -> None:
-        try:
-            import openai
-        except ImportError:
-            raise ModelError("OpenAI's client is not installed", install_hint("openai")) from None
-        self.name = name
-        self.context_tokens = context_tokens
-        self._client = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
-        self._server = Server("OpenAI", self.provider, name, openai, str(self._client.base_url))
+    def _open(self, library: Any, key: str, base_url: str | None, options: dict[str, Any]) -> Any:
+        return library.AsyncOpenAI(api_key=key, base_url=base_url, **options)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Yield the answer to a request as it comes; the last event is the turn."""
@@ -59,22 +50,43 @@ class OpenAIModel:
         return self._server.stream(lambda: ask(**body, stream=True), _Answer(self.name, names))
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
+        quirks = self.row.quirks
         messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
         before: Message | None = None
         for message in request.messages:
             messages += _shapes(message, before)
             before = message
-        body: dict[str, Any] = {
-            "model": self.name,
-            "messages": messages,
-            "max_completion_tokens": request.max_tokens,
-            "stream_options": {"include_usage": True},
-        }
+        if quirks.short_ids:
+            _shorten_ids(messages)
+        body: dict[str, Any] = {"model": self.name, "messages": messages, quirks.max_tokens: request.max_tokens}
+        if quirks.asks_for_usage:
+            body["stream_options"] = {"include_usage": True}
+        body |= self._reasoning()
         return sendable(body | ({"tools": [_tool(info) for info in request.tools]} if request.tools else {}))
 
-    async def close(self) -> None:
-        """Let go of connections and memory."""
-        await self._client.close()
+    def _reasoning(self) -> dict[str, Any]:
+        effort, tokens = self.reasoning.effort, self.reasoning.tokens
+        match self.row.quirks.reasoning:
+            case "effort" if effort is not None:
+                return {"reasoning_effort": effort}
+            case "object" if effort is not None or tokens is not None:
+                wanted = {"max_tokens": tokens} if tokens is not None else {"effort": effort}
+                return {"extra_body": {"reasoning": wanted}}
+            case _:
+                return {}
+
+
+def _shorten_ids(messages: list[dict[str, Any]]) -> None:
+    """Give calls ids of nine letters and digits, the same for a call and its result."""
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            call["id"] = _short_id(call["id"])
+        if "tool_call_id" in message:
+            message["tool_call_id"] = _short_id(message["tool_call_id"])
+
+
+def _short_id(id: str) -> str:
+    return id if len(id) == 9 and id.isalnum() and id.isascii() else sha256(id.encode()).hexdigest()[:9]
 
 
 def _tool(info: Any) -> dict[str, Any]:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
+from importlib import import_module
 from time import time
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
+from surehand.core.extras import install_hint
 from surehand.core.frozen import frozen
 from surehand.core.model import Delta, ModelError, ModelEvent, Turn
+from surehand.core.settings import Effort
 from surehand.files.sanitize import visible
+from surehand.providers.table import PROVIDERS
 
 _BUSY: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """Statuses after which another try may succeed."""
@@ -52,8 +56,59 @@ class Answer(Protocol):
 
 
 @frozen
+class Reasoning:
+    """How much a model thinks before it answers; where neither is set, as it does by itself."""
+
+    effort: Effort | None = None
+    tokens: int | None = None
+    """The budget, for those that take one."""
+
+
+class ServedModel:
+    """A model behind a vendor's client: opened, asked and closed in one way, whatever the vendor."""
+
+    provider: str
+    package: str
+    """The client library."""
+    caches_prompts = True
+    context = 128_000
+    """Tokens its models hold, where nobody says otherwise."""
+
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        base_url: str | None = None,
+        context_tokens: int | None = None,
+        *,
+        provider: str | None = None,
+        reasoning: Reasoning | None = None,
+    ) -> None:
+        self.name = name
+        self.provider = provider or self.provider
+        self.row = PROVIDERS[self.provider]
+        self.context_tokens = context_tokens or self.context
+        self.reasoning = reasoning or Reasoning()
+        try:
+            library = import_module(self.package)
+        except ImportError:
+            raise ModelError(f"{self.row.title}'s client is not installed", install_hint(self.package)) from None
+        # The loop retries, so that each wait is told; the client must not do it a second time.
+        self._client = self._open(library, key, base_url, {"max_retries": 0})
+        self._server = Server(self.row.title, self.provider, name, library, str(self._client.base_url), self.row.server)
+
+    def _open(self, library: Any, key: str, base_url: str | None, options: dict[str, Any]) -> Any:
+        """Return the vendor's client."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Let go of connections and memory."""
+        await self._client.close()
+
+
+@frozen
 class Server:
-    """A model behind a vendor's client."""
+    """A model's server, and what goes wrong with it."""
 
     vendor: str
     provider: str
@@ -61,12 +116,15 @@ class Server:
     errors: Any
     """The client's module, which has its errors."""
     url: str = ""
+    home: str = ""
+    """The vendor's own address."""
 
     @property
     def title(self) -> str:
         """The vendor, or the address of a server that is not the vendor's own."""
         host = urlsplit(self.url).hostname or ""
-        return self.vendor if not host or host.endswith(f".{self.provider}.com") else self.url.rstrip("/")
+        own = urlsplit(self.home).hostname or ""
+        return self.vendor if not host or host == own or "{" in self.home else self.url.rstrip("/")
 
     async def stream(self, ask: Callable[[], Awaitable[Any]], answer: Answer) -> AsyncIterator[ModelEvent]:
         """Yield what comes of a request; whatever goes wrong is a ModelError."""

@@ -1,16 +1,37 @@
 """The table of providers: one row says all that choosing and opening a model needs to know of each.
 
-A new provider is a class with `stream` and `close`, a row here, its name in the settings (`ModelSettings.provider`),
-and, where it takes a key, the key's variables in `state.keys`.
+A new provider that speaks OpenAI's protocol is a row here, its name in the settings (`ModelSettings.provider`), and,
+where it takes a key, the key's variables in `state.keys`. One with a protocol of its own is also a class with `stream`
+and `close`.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from surehand.core.frozen import frozen
+from surehand.core.model import ModelError
+
+_OPENAI: Final = "surehand.providers.openai:OpenAIModel"
+_VARIABLE: Final = re.compile(r"\{([A-Z_]+)\}")
+
+
+@frozen
+class Quirks:
+    """Where a server that speaks OpenAI's protocol departs from it."""
+
+    max_tokens: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    """Its word for the limit of an answer."""
+    asks_for_usage: bool = True
+    """Whether it has to be asked for the tokens of a stream; some refuse the question and tell them anyway."""
+    short_ids: bool = False
+    """Whether the id of a call must be nine letters and digits."""
+    reasoning: Literal["effort", "object", "none"] = "effort"
+    """How it is told to think: by `reasoning_effort`, by an object `reasoning`, or not at all."""
 
 
 @frozen
@@ -19,42 +40,159 @@ class Provider:
 
     path: str
     """Module and class of its model."""
+    title: str = ""
+    """The name people know it by."""
     default: str = ""
-    """The model used where none is named; a provider with one takes a key."""
+    """The model used where none is named; empty where one must be."""
     server: str = ""
-    """The address of its server; empty for one that runs in this process."""
+    """The address of its server; `{NAME}` is a variable of the environment. Empty for one in this process."""
     prefix: str = ""
     """How the names of its models begin, where that tells them."""
     suffix: str = ""
     """How the names of its models end, where that tells them."""
     package: str = ""
-    """The client library it needs, which the extra of the provider's name installs."""
+    """The client library it needs, which the extra of that name installs."""
+    key: Literal["needed", "optional", "none"] = "needed"
+    found_by_key: bool = False
+    """Whether a key that is set makes it the model used where none is named."""
+    claude: str = ""
+    """Module and class for its Claude models, where it serves them by Anthropic's protocol."""
+    prices: str = ""
+    """Its name in the library of prices."""
+    quirks: Quirks = Quirks()
 
-    def load(self) -> Any:
-        """Import the class of its model."""
-        module, _, name = self.path.partition(":")
+    def load(self, model: str = "") -> Any:
+        """Import the class of a model of its."""
+        path = self.claude if self.claude and "claude" in model else self.path
+        module, _, name = path.partition(":")
         return getattr(import_module(module), name)
+
+    def address(self, name: str, variables: Mapping[str, str] | None = None) -> str:
+        """Return its server's address; raise ModelError that names a variable which is not set."""
+        known = os.environ if variables is None else variables
+
+        def value(found: re.Match[str]) -> str:
+            if not known.get(found[1], "").strip():
+                raise ModelError(f"{self.title} needs {found[1]}", f"Set {found[1]}, or [model] base_url.")
+            return known[found[1]].strip().rstrip("/")
+
+        return known.get(f"{name.upper()}_BASE_URL") or _VARIABLE.sub(value, self.server)
 
 
 PROVIDERS: Final[Mapping[str, Provider]] = {
     "anthropic": Provider(
         "surehand.providers.anthropic:AnthropicModel",
-        default="claude-sonnet-4-5",
+        title="Anthropic",
+        default="claude-sonnet-5-5",
         server="https://api.anthropic.com",
         prefix="claude",
         package="anthropic",
+        found_by_key=True,
+        prices="anthropic",
     ),
     "openai": Provider(
-        "surehand.providers.openai:OpenAIModel",
+        _OPENAI,
+        title="OpenAI",
         default="gpt-5-mini",
         server="https://api.openai.com/v1",
         package="openai",
+        found_by_key=True,
+        prices="openai",
     ),
-    "local": Provider("surehand.providers.local:LocalModel", suffix=".gguf", package="xllamacpp"),
-    "offline": Provider("surehand.providers.offline:OfflineModel"),
+    "gemini": Provider(
+        _OPENAI,
+        title="Gemini",
+        default="gemini-2.5-flash",
+        server="https://generativelanguage.googleapis.com/v1beta/openai",
+        prefix="gemini",
+        package="openai",
+        found_by_key=True,
+        prices="google",
+        quirks=Quirks("max_tokens"),
+    ),
+    "mistral": Provider(
+        _OPENAI,
+        title="Mistral",
+        default="mistral-large-latest",
+        server="https://api.mistral.ai/v1",
+        prefix="mistral",
+        package="openai",
+        found_by_key=True,
+        prices="mistral",
+        quirks=Quirks("max_tokens", asks_for_usage=False, short_ids=True, reasoning="none"),
+    ),
+    "deepseek": Provider(
+        _OPENAI,
+        title="DeepSeek",
+        default="deepseek-chat",
+        server="https://api.deepseek.com",
+        prefix="deepseek",
+        package="openai",
+        found_by_key=True,
+        prices="deepseek",
+        quirks=Quirks("max_tokens", reasoning="none"),
+    ),
+    "xai": Provider(
+        _OPENAI,
+        title="xAI",
+        default="grok-4",
+        server="https://api.x.ai/v1",
+        prefix="grok",
+        package="openai",
+        found_by_key=True,
+        prices="x-ai",
+    ),
+    "openrouter": Provider(
+        _OPENAI,
+        title="OpenRouter",
+        default="openrouter/auto",
+        server="https://openrouter.ai/api/v1",
+        package="openai",
+        found_by_key=True,
+        prices="openrouter",
+        quirks=Quirks("max_tokens", reasoning="object"),
+    ),
+    "ollama": Provider(
+        _OPENAI,
+        title="Ollama",
+        server="http://127.0.0.1:11434/v1",
+        package="openai",
+        key="optional",
+        quirks=Quirks("max_tokens"),
+    ),
+    "azure": Provider(
+        _OPENAI,
+        title="Azure OpenAI",
+        server="{AZURE_OPENAI_ENDPOINT}/openai/v1",
+        package="openai",
+        prices="azure",
+    ),
+    "bedrock": Provider(
+        _OPENAI,
+        title="Amazon Bedrock",
+        server="https://bedrock-mantle.{AWS_REGION}.api.aws/v1",
+        package="openai",
+        key="optional",
+        claude="surehand.providers.clouds:BedrockClaude",
+        prices="aws",
+    ),
+    "vertex": Provider(
+        "surehand.providers.clouds:VertexModel",
+        title="Vertex AI",
+        default="google/gemini-2.5-flash",
+        server="https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
+        "/locations/{GOOGLE_CLOUD_LOCATION}/endpoints/openapi",
+        package="openai",
+        key="optional",
+        claude="surehand.providers.clouds:VertexClaude",
+        prices="google",
+        quirks=Quirks("max_tokens"),
+    ),
+    "local": Provider("surehand.providers.local:LocalModel", suffix=".gguf", package="xllamacpp", key="none"),
+    "offline": Provider("surehand.providers.offline:OfflineModel", default="offline", key="none"),
 }
 """In the order in which a key is looked for."""
-WITH_KEYS: Final = tuple(name for name, provider in PROVIDERS.items() if provider.default)
+FOUND_BY_KEY: Final = tuple(name for name, provider in PROVIDERS.items() if provider.found_by_key)
 COMPATIBLE: Final = "openai"
 """Whose protocol other servers speak: what is used for a base address, and for a name that tells no provider."""
 
