@@ -28,7 +28,7 @@ from surehand.core.secrets import is_secret
 from surehand.files.trees import remove_tree
 from surehand.git import worktrees
 from surehand.git.model import what_asks
-from surehand.git.places import place_at
+from surehand.git.repositories import repository_at
 from surehand.state import locations
 from surehand.state.json_file import write_private
 from surehand.wiring import is_folder
@@ -138,7 +138,7 @@ class Workspaces:
         wanted = source.git is not None or source.revision is not None or source.isolation == "worktree"
         if source.isolation == "copy" and not wanted:
             return None
-        if place_at(folder) is None:
+        if repository_at(folder) is None:
             if wanted:
                 raise ToolFailure(f"{folder} is not the top of a git repository")
             return None
@@ -248,7 +248,7 @@ def _load(path: str) -> Snapshot | None:
 
 def _repository_of(work: str) -> str:
     """Return the repository a folder is a worktree of; empty for every other folder."""
-    place = place_at(work)
+    place = repository_at(work)
     common = place.common if place is not None and place.is_linked else ""
     return os.path.dirname(common) if common.endswith("/.git") else common
 

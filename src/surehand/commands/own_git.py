@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.commands.session import SHELLS, Shells
 from surehand.core.errors import ToolFailure
-from surehand.git.places import places_around
 from surehand.git.reads import OWN_VARIABLES, OWN_WORDS
+from surehand.git.repositories import repositories_around
 from surehand.sandbox.command import Command
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class OwnGit:
         self._protocols = protocols
         self._timeout_s = timeout_s
         self._shells: Shells = session.keep(SHELLS)
-        places = places_around(session.workspace)
+        places = repositories_around(session.workspace)
         self._writable = (*also, *dict.fromkeys(folder for place in places for folder in place.folders))
         self._launcher: Runner | None = None
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from surehand.core.frozen import frozen
 from surehand.core.secrets import SECRET_PATTERNS, is_secret, may_be_secret
-from surehand.git.kept import is_set_up
+from surehand.git.protected_files import is_set_up
 
 PRIVATE: Final = ("/tmp", "/var/tmp", "/run")
 """Folders whose writes go to a private layer, and whose sockets cannot be reached."""

@@ -17,7 +17,7 @@ _EXTENDED: Final = 0x4000
 
 
 @frozen
-class Tracked:
+class TrackedFile:
     """One entry: its path, its mode and the name of its object."""
 
     path: str
@@ -27,10 +27,10 @@ class Tracked:
 
 def gitlinks(git_dir: str) -> tuple[str, ...]:
     """Return the paths that stand for commits of other repositories."""
-    return tuple(each.path for each in tracked(git_dir) if each.mode & 0o170000 == _GITLINK)
+    return tuple(each.path for each in read_tracked(git_dir) if each.mode & 0o170000 == _GITLINK)
 
 
-def tracked(git_dir: str) -> tuple[Tracked, ...]:
+def read_tracked(git_dir: str) -> tuple[TrackedFile, ...]:
     """Return the entries of a repository's index; none where it has none, or one that cannot be read."""
     path = os.path.join(git_dir, "index")
     try:
@@ -41,7 +41,7 @@ def tracked(git_dir: str) -> tuple[Tracked, ...]:
 
 
 @lru_cache(maxsize=32)
-def _read(path: str, changed: int, size: int, inode: int) -> tuple[Tracked, ...]:
+def _read(path: str, changed: int, size: int, inode: int) -> tuple[TrackedFile, ...]:
     data = read_plain(os.fsencode(path), _LIMIT) or b""
     for width in (20, 32):
         try:
@@ -51,7 +51,7 @@ def _read(path: str, changed: int, size: int, inode: int) -> tuple[Tracked, ...]
     return ()
 
 
-def _entries(data: bytes, width: int) -> Iterator[Tracked]:
+def _entries(data: bytes, width: int) -> Iterator[TrackedFile]:
     if data[:4] != b"DIRC":
         return
     version, count = int.from_bytes(data[4:8]), int.from_bytes(data[8:12])
@@ -72,7 +72,7 @@ def _entries(data: bytes, width: int) -> Iterator[Tracked]:
             end = data.index(b"\0", at)
             path = data[at:end]
             at = begin + ((end - begin) // 8 + 1) * 8
-        yield Tracked(os.fsdecode(path), mode, name.hex())
+        yield TrackedFile(os.fsdecode(path), mode, name.hex())
 
 
 def _ends_well(data: bytes, width: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a repository's own files make git do, and whether that is harmless: the one place that knows.
+"""The model of what a repository's own files make git do, and whether that is harmless: the one place that knows.
 
 The user's own settings (`~/.gitconfig`, the system's, the environment's) are the user's; a repository's may be
 anybody's. What is not known to be harmless is named, and whoever wanted to run git asks first.
@@ -12,7 +12,7 @@ from typing import Final
 
 from surehand.core.secrets import is_secret
 from surehand.git.config import entries, read_plain
-from surehand.git.places import Place, inner_places, places_around, too_many
+from surehand.git.repositories import Repository, inner_repositories, repositories_around, too_many
 from surehand.git.settings import is_harmless
 
 _CONFIG: Final = 1 << 20
@@ -31,39 +31,39 @@ def what_asks(folder: str, roots: Iterable[str] = ()) -> tuple[str, ...]:
     `roots` are folders that may be read anyway.
     """
     found: dict[str, None] = {}
-    for place in places_around(folder):
-        found.update(dict.fromkeys(_Look(place, roots, reads=True).run()))
-        for inner in inner_places(place):
-            found.update(dict.fromkeys(_Look(inner, (*roots, place.top, *place.folders), reads=False).run()))
-        if too_many(place):
+    for repository in repositories_around(folder):
+        found.update(dict.fromkeys(_Look(repository, roots, reads=True).run()))
+        for inner in inner_repositories(repository):
+            found.update(dict.fromkeys(_Look(inner, (*roots, repository.top, *repository.folders), reads=False).run()))
+        if too_many(repository):
             found["more repositories inside than are looked at"] = None
     return tuple(found)
 
 
-def what_runs(place: Place) -> tuple[str, ...]:
+def what_runs(repository: Repository) -> tuple[str, ...]:
     """Return what in one repository is not known to be harmless to any git command of the user's."""
-    return tuple(dict.fromkeys(_Look(place, (), reads=False).run()))
+    return tuple(dict.fromkeys(_Look(repository, (), reads=False).run()))
 
 
 class _Look:
     """One look at one repository."""
 
-    def __init__(self, place: Place, roots: Iterable[str], *, reads: bool) -> None:
-        self._place = place
+    def __init__(self, repository: Repository, roots: Iterable[str], *, reads: bool) -> None:
+        self._place = repository
         self._reads = reads
         """Whether git is run on this very repository, so that what switches its hooks off counts for it."""
-        self._around = (place.top, *(os.path.realpath(root) for root in roots))
-        self._own = (*self._around, *place.folders)
+        self._around = (repository.top, *(os.path.realpath(root) for root in roots))
+        self._own = (*self._around, *repository.folders)
 
     def run(self) -> Iterator[str]:
         """Yield the names of what is not known to be harmless."""
-        place = self._place
-        if place.pointer and not _lies_in(place.git_dir, self._around) and not place.is_linked:
-            yield f".git, which leads to {place.git_dir}"
-        for folder in place.folders:
+        repository = self._place
+        if repository.pointer and not _lies_in(repository.git_dir, self._around) and not repository.is_linked:
+            yield f".git, which leads to {repository.git_dir}"
+        for folder in repository.folders:
             yield from self._links(folder)
         yield from self._alternates()
-        for folder in place.folders:
+        for folder in repository.folders:
             for name in CONFIGS:
                 yield from self._settings(os.path.join(folder, name), name)
         if not self._reads:
@@ -81,9 +81,9 @@ class _Look:
     def _alternates(self) -> Iterator[str]:
         objects = os.path.join(self._place.common, "objects")
         for line in (read_plain(os.fsencode(f"{objects}/info/alternates"), _CONFIG) or b"").splitlines():
-            place = os.path.realpath(os.path.join(objects, os.fsdecode(line.strip().strip(b'"'))))
-            if line.strip() and not line.startswith(b"#") and not self._is_own(place):
-                yield f"objects/info/alternates, which leads to {place}"
+            repository = os.path.realpath(os.path.join(objects, os.fsdecode(line.strip().strip(b'"'))))
+            if line.strip() and not line.startswith(b"#") and not self._is_own(repository):
+                yield f"objects/info/alternates, which leads to {repository}"
 
     def _hook(self) -> Iterator[str]:
         """Yield the one hook that a look runs, where nothing switches it off."""
@@ -120,15 +120,15 @@ class _Look:
 
     def _leads_back(self, value: str) -> bool:
         """Tell whether `core.worktree` names the folder from which git came here, as for a submodule."""
-        place = os.path.realpath(os.path.join(self._place.git_dir, value))
-        if place == self._place.top or place == os.path.dirname(self._place.git_dir):
+        repository = os.path.realpath(os.path.join(self._place.git_dir, value))
+        if repository == self._place.top or repository == os.path.dirname(self._place.git_dir):
             return True
         if not self._reads:  # inside another one, whose files may be read
-            return self._is_own(place)
-        from surehand.git.places import place_at
+            return self._is_own(repository)
+        from surehand.git.repositories import repository_at
 
-        there = place_at(place)
-        return there is not None and there.git_dir == self._place.git_dir and self._is_own(place)
+        there = repository_at(repository)
+        return there is not None and there.git_dir == self._place.git_dir and self._is_own(repository)
 
     def _holds(self, value: str) -> bool:
         """Tell whether a file that a setting names lies in the repository, and is no secret."""

@@ -1,4 +1,4 @@
-"""Variables under which git, in a command that only looks, starts no program of the repository's and reaches nobody.
+"""Variables for reads: under them git starts no program of the repository's and reaches nobody.
 
 They switch off what a repository can set for itself and what can be switched off from outside. What cannot (filters,
 text conversions, settings of repositories inside) is asked about by the model instead.

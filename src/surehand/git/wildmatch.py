@@ -1,4 +1,4 @@
-"""git's wildcard patterns, compiled to regular expressions that cannot run wild.
+"""git's wildcard patterns (its `wildmatch`), compiled to regular expressions that cannot run wild.
 
 With `pathname`, `*`, `?` and classes stop at `/`, and `**` between slashes crosses them; without it a pattern is
 compared with one name. Everything is bytes: to git a `?` is one byte, and a file name need not be UTF-8.

@@ -235,16 +235,16 @@ def repository_problem(effect: RunCommand, request: Request) -> str:
 
 def _committed_secret(effect: RunCommand, folders: Iterable[str], request: Request) -> str:
     """Say which secret in the history a command may print."""
-    from surehand.git.printed import prints, taken_apart
+    from surehand.git.calls import parse_call, prints
 
-    call = taken_apart(effect.words)
+    call = parse_call(effect.words)
     if call is None or prints(call) is None:
         return ""
     from surehand.core.secrets import is_secret
-    from surehand.git.committed import secret_reached
+    from surehand.git.secret_history import find_secret_reached
 
     for folder in folders:
-        found = secret_reached(call, folder, is_secret)
+        found = find_secret_reached(call, folder, is_secret)
         if found == "?":
             return "whether it prints a secret out of the history could not be found out"
         if found:

@@ -10,9 +10,9 @@ from surehand.core.frozen import field, frozen
 from surehand.core.secrets import is_secret
 from surehand.core.settings import SandboxSettings
 from surehand.files.protected_paths import PRIVATE, Says, homes, inside, look, mark, sockets_outside
-from surehand.git.covered import make_info
-from surehand.git.kept import git_dirs_near, git_dirs_of_worktree, kept_paths, leftovers, with_inner
-from surehand.git.places import places_around
+from surehand.git.protected_files import git_dirs_near, git_dirs_of_worktree, kept_paths, leftovers, with_inner
+from surehand.git.repositories import repositories_around
+from surehand.git.tracked_secrets import make_info
 from surehand.sandbox.view import (
     EMPTY,
     HARMLESS_DEVICES,
@@ -226,7 +226,7 @@ def _shown_info(workspace: str, repositories: Iterable[str], private_dir: str, s
     One that lies outside what commands see (a `.git` file that nothing names back) has no place to lay it over.
     """
     base = os.path.join(private_dir, GIT_INFO)
-    around = (place.common for place in places_around(workspace) if inside(place.common, seen))
+    around = (place.common for place in repositories_around(workspace) if inside(place.common, seen))
     shown: dict[str, str] = {}
     for at, folder in enumerate(dict.fromkeys((*repositories, *around))):
         own = os.path.join(folder, "info")

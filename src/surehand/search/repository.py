@@ -7,7 +7,7 @@ import os
 from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
 from surehand.git.config import config_home, is_true, settings_of
-from surehand.git.places import common_of, is_repository, place_at
+from surehand.git.repositories import common_of, is_repository, repository_at
 
 
 @frozen
@@ -47,7 +47,7 @@ def git_dir_of(folder: bytes) -> bytes | None:
 
     A `.git` that points nowhere, as in a copied worktree, begins no repository: what lies around it counts.
     """
-    place = place_at(os.fsdecode(folder)) if os.path.lexists(os.path.join(folder, b".git")) else None
+    place = repository_at(os.fsdecode(folder)) if os.path.lexists(os.path.join(folder, b".git")) else None
     if place is None or not is_repository(place) or place.git_dir == place.top:
         return None
     # By the name it was asked about where that is the folder itself: rules are told by the paths people use.

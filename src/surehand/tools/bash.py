@@ -119,14 +119,14 @@ def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
     if ctx.session.settings.sandbox.mode != "off" and protocol.abilities().namespaces:
         return ""
     from surehand.core.secrets import is_secret
-    from surehand.git.committed import secret_reached
-    from surehand.git.printed import taken_apart
+    from surehand.git.calls import parse_call
+    from surehand.git.secret_history import find_secret_reached
 
     for each in understand_call(args, ctx).commands:
-        call = taken_apart(each.words) if each.name == "git" else None
+        call = parse_call(each.words) if each.name == "git" else None
         if call is not None and call.name.startswith("diff"):
             folder = os.path.join(each.cwd or ctx.cwd, call.folder)
-            if found := secret_reached(call, folder, is_secret, diffs=True):
+            if found := find_secret_reached(call, folder, is_secret, diffs=True):
                 return f"it may print {found}, which holds secrets, and no sandbox here leaves that out"
     return ""
 

@@ -14,7 +14,7 @@ from surehand.core.call import ToolResult, new_id
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview
 from surehand.files.protected_paths import inside
-from surehand.git.kept import is_hook
+from surehand.git.protected_files import is_hook
 from surehand.sandbox.command import Ended
 from surehand.tools.bash_command import BashArgs, command_of, time_s, understand_call
 from surehand.tools.bash_result import Call, Outcome, Printed, result

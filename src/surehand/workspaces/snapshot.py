@@ -20,8 +20,8 @@ from surehand.core.frozen import field, frozen
 from surehand.core.read_state import SETTLED_NS
 from surehand.core.secrets import is_secret
 from surehand.files.paths import open_folder
-from surehand.git.index import tracked
-from surehand.git.places import place_at
+from surehand.git.index import read_tracked
+from surehand.git.repositories import repository_at
 from surehand.search.kept_files import is_cache
 from surehand.search.walk import Walk
 from surehand.workspaces.pieces import Pieces
@@ -215,10 +215,10 @@ def _list_kept(root: str, always: Iterable[str], keeps_out: Callable[[str], bool
 
 
 def _list_tracked(root: str) -> list[str]:
-    place = place_at(root)
+    place = repository_at(root)
     if place is None or place.git_dir == root:
         return []
-    return [each.path for each in tracked(place.git_dir) if stat.S_IFMT(each.mode) in (stat.S_IFREG, stat.S_IFLNK)]
+    return [each.path for each in read_tracked(place.git_dir) if stat.S_IFMT(each.mode) in (stat.S_IFREG, stat.S_IFLNK)]
 
 
 def _status(status: os.stat_result) -> Status:

@@ -3,7 +3,7 @@
 Two things do that. Over `info` of every repository lies a copy whose attributes say of every secret's name that its
 changes are not to be printed; nothing in the repository counts more than those, and git itself says what it left out.
 And a line of git commands that read files without printing them runs where secrets that git tracks are not covered:
-with an empty file in the place of `.env`, `git status` would lie and `git commit -a` commit that.
+with an empty file in the repository of `.env`, `git status` would lie and `git commit -a` commit that.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from surehand.core.secrets import SECRET_PATTERNS, is_secret
+from surehand.git.calls import parse_call
 from surehand.git.config import read_plain
-from surehand.git.index import tracked
+from surehand.git.index import read_tracked
 from surehand.git.model import what_asks
-from surehand.git.places import Place, places_around
-from surehand.git.printed import taken_apart
+from surehand.git.repositories import Repository, repositories_around
 
 _HEADING: Final = b"\n# Surehand: no change of a secret is printed.\n"
 _INFO: Final = 1 << 20
@@ -43,7 +43,7 @@ def _write(path: str, data: bytes) -> None:
 
 def _attributes(git_dir: str) -> bytes:
     lines = [_line(pattern) for pattern in SECRET_PATTERNS if not pattern.startswith("/")]
-    exact = (each.path for each in tracked(git_dir) if is_secret(each.path))
+    exact = (each.path for each in read_tracked(git_dir) if is_secret(each.path))
     lines += [_quote_pattern("/" + re.sub(r"([*?[\\])", r"\\\1", path)) + " -diff" for path in exact]
     return os.fsencode("\n".join(lines) + "\n")
 
@@ -64,8 +64,10 @@ def tracked_secrets(workspace: str, covered: Iterable[str]) -> tuple[str, ...]:
     """Return which of the covered files are tracked by the repository around the workspace."""
     found: list[str] = []
     known = set(covered)
-    for place in places_around(workspace):
-        names = (os.path.join(place.top, each.path) for each in tracked(place.git_dir) if is_secret(each.path))
+    for repository in repositories_around(workspace):
+        names = (
+            os.path.join(repository.top, each.path) for each in read_tracked(repository.git_dir) if is_secret(each.path)
+        )
         found += [path for path in names if path in known]
     return tuple(found)
 
@@ -102,7 +104,7 @@ _SAYS_WHAT: Final = re.compile(r"-[aq]*m|--message|--no-edit")
 
 def prints_nothing(commands: Sequence[Sequence[str]], workspace: str, roots: Sequence[str]) -> bool:
     """Tell whether git commands are known to print no file, in a repository that runs nothing of its own."""
-    calls = [taken_apart(words) for words in commands]
+    calls = [parse_call(words) for words in commands]
     for call in calls:
         known = _SAFE.get(call.name) if call is not None else None
         if call is None or known is None or not call.plain or call.folder:
@@ -116,16 +118,16 @@ def prints_nothing(commands: Sequence[Sequence[str]], workspace: str, roots: Seq
     if not calls or what_asks(workspace, roots):
         return False
     commits = any(call is not None and call.name in ("commit", "add") for call in calls)
-    return not (commits and any(_has_hooks(place) for place in places_around(workspace)))
+    return not (commits and any(_has_hooks(repository) for repository in repositories_around(workspace)))
 
 
-def _has_hooks(place: Place) -> bool:
+def _has_hooks(repository: Repository) -> bool:
     """Tell whether a repository runs programs when something is committed."""
     from surehand.git.config import settings_of
 
-    if settings_of(os.fsencode(place.git_dir), os.fsencode(place.common)).get(b"core.hookspath"):
+    if settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common)).get(b"core.hookspath"):
         return True
-    hooks = os.path.join(place.common, "hooks")
+    hooks = os.path.join(repository.common, "hooks")
     try:
         return any(not name.endswith(".sample") for name in os.listdir(hooks))
     except OSError:

@@ -1,4 +1,4 @@
-"""What of a repository a command may not change, and what it may not leave behind: both run as the user later.
+"""Protected files of a repository: a command may not change them, nor leave such behind, since they run as the user.
 
 Files that say what git runs are kept as they are where they exist, and may not be made where they do not. A repository
 that a command makes itself has to be set up, so that its files are looked through when the command has ended: settings
@@ -15,7 +15,7 @@ from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
 from surehand.git.config import entries, read_plain, settings_of
 from surehand.git.model import CONFIGS
-from surehand.git.places import common_of, led_to, module_folders, place_at, text_of
+from surehand.git.repositories import common_of, follow_pointer, module_folders, repository_at, text_of
 from surehand.git.settings import is_harmless
 
 KEPT: Final = ("hooks", *CONFIGS, "info", "commondir")
@@ -33,22 +33,27 @@ def is_set_up(folder: str) -> bool:
 
 def git_dirs_near(root: str) -> list[str]:
     """Return the `.git` folders at the top of a root and one level below."""
-    places = [root]
+    repositories = [root]
     try:
         with os.scandir(root) as found:
-            places += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)][:200]
+            repositories += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)][:200]
     except OSError:
         pass
-    folders = [os.path.join(place, ".git") for place in places]
+    folders = [os.path.join(repository, ".git") for repository in repositories]
     return [path for path in folders if is_set_up(path) and os.path.isdir(path) and not os.path.islink(path)]
 
 
 def git_dirs_of_worktree(workspace: str) -> tuple[str, ...]:
     """Return the folder of git that a worktree commits to, when that folder names the worktree back."""
-    place = place_at(workspace)
-    if place is None or not place.pointer or place.git_dir == place.common or not place.is_linked:
+    repository = repository_at(workspace)
+    if (
+        repository is None
+        or not repository.pointer
+        or repository.git_dir == repository.common
+        or not repository.is_linked
+    ):
         return ()
-    return (place.common,)
+    return (repository.common,)
 
 
 def with_inner(git_dirs: Iterable[str]) -> list[str]:
@@ -103,11 +108,11 @@ def git_dirs_touched(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
     for path in paths:
         folder, _, name = path.rpartition("/")
         if name == ".git":
-            led = led_to(path)
+            led = follow_pointer(path)
             found.update({led: None} if led is not None else {})
         elif name in _OF_BARE or folder.endswith("/hooks"):
             top = folder.removesuffix("/hooks")
-            if place_at(top) is not None and not os.path.lexists(os.path.join(top, ".git")):
+            if repository_at(top) is not None and not os.path.lexists(os.path.join(top, ".git")):
                 found[os.path.realpath(top)] = None
     every = [each for folder in found for each in (folder, common_of(folder))]
     return [folder for folder in with_inner(every) if f"{folder}/".startswith(inside)]

@@ -1,4 +1,4 @@
-"""Secrets in the history: whether a tree that a command can reach holds a path that is secret by its name.
+"""Secrets in git's history: whether a tree that a command can reach holds a path that is secret by its name.
 
 git itself finds that out, but never in the repository: it is run on a folder of our own that has the repository's
 objects and references and settings of ours alone. Nothing of the repository's is obeyed, no program of it can run, and
@@ -14,9 +14,9 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Final
 
+from surehand.git.calls import GitCall, prints
 from surehand.git.config import settings_of
-from surehand.git.places import Place, is_repository, places_around
-from surehand.git.printed import GitCall, prints
+from surehand.git.repositories import Repository, is_repository, repositories_around
 
 _TIMEOUT_S: Final = 10.0
 _MOST: Final = 64 << 20
@@ -25,23 +25,23 @@ _clean: dict[tuple[str, tuple[str, ...]], str] = {}
 """Folder of objects and commits → the secret that was found from there, or nothing."""
 
 
-def secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], bool], *, diffs: bool = False) -> str:
+def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], bool], *, diffs: bool = False) -> str:
     """Return the path of a secret whose committed content a command may print, or nothing.
 
     Where that cannot be found out, `?` is returned: whoever asks has to be told.
     """
     printed = prints(call, diffs=diffs)
-    place = next((each for each in places_around(folder) if is_repository(each)), None)
-    if printed is None or place is None:
+    repository = next((each for each in repositories_around(folder) if is_repository(each)), None)
+    if printed is None or repository is None:
         return ""
     try:
-        with _bare_view(place) as view:
+        with _bare_view(repository) as view:
             if printed.reach == "blobs":
                 return _secret_blob(view, list(printed.revisions), is_secret)
             commits = _resolve_names(view, printed.revisions)
             if not commits:
                 return ""
-            key = (place.common, (printed.reach, str(printed.most), *sorted(commits)))
+            key = (repository.common, (printed.reach, str(printed.most), *sorted(commits)))
             if key not in _clean:
                 _clean[key] = _secret_in(view, commits, printed.reach, printed.most, is_secret)
             return _clean[key]
@@ -106,18 +106,21 @@ def _resolve_names(view: str, names: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def _bare_view(place: Place) -> Generator[str]:
+def _bare_view(repository: Repository) -> Generator[str]:
     """Make a folder of git with the repository's objects and references, and no setting of its."""
     with tempfile.TemporaryDirectory(prefix="surehand-git-") as view:
-        settings = settings_of(os.fsencode(place.git_dir), os.fsencode(place.common))
+        settings = settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common))
         form = settings.get(b"extensions.objectformat", b"sha1")
         extension = "[extensions]\n\tobjectFormat = sha256\n" if form == b"sha256" else ""
         with open(os.path.join(view, "config"), "w", encoding="utf-8") as file:
             file.write(f"[core]\n\trepositoryformatversion = {1 if extension else 0}\n\tbare = true\n{extension}")
         for name in ("objects", "refs", "packed-refs", "logs", "shallow"):
-            if os.path.exists(path := os.path.join(place.common, name)):
+            if os.path.exists(path := os.path.join(repository.common, name)):
                 os.symlink(path, os.path.join(view, name))
-        with open(os.path.join(place.git_dir, "HEAD"), "rb") as head, open(os.path.join(view, "HEAD"), "wb") as own:
+        with (
+            open(os.path.join(repository.git_dir, "HEAD"), "rb") as head,
+            open(os.path.join(view, "HEAD"), "wb") as own,
+        ):
             own.write(head.read(4096))
         yield view
 

@@ -24,7 +24,7 @@ _NOT_ENTERED: Final = frozenset({"objects", "refs", "logs", "hooks", "info"})
 
 
 @frozen
-class Place:
+class Repository:
     """One repository: all paths are real."""
 
     top: str
@@ -72,7 +72,7 @@ def common_of(git_dir: str) -> str:
     return os.path.realpath(os.path.join(git_dir, named)) if named else git_dir
 
 
-def led_to(pointer: str) -> str | None:
+def follow_pointer(pointer: str) -> str | None:
     """Return the folder of git that a `.git` stands for; None when it leads nowhere."""
     if os.path.isdir(pointer):
         return os.path.realpath(pointer)
@@ -82,17 +82,17 @@ def led_to(pointer: str) -> str | None:
     return os.path.realpath(os.path.join(os.path.realpath(os.path.dirname(pointer)), line[7:].strip()))
 
 
-def place_at(folder: str) -> Place | None:
+def repository_at(folder: str) -> Repository | None:
     """Return the repository that begins at this very folder, judged generously: more may pass than git would take."""
     pointer = os.path.join(folder, ".git")
     if os.path.lexists(pointer):
-        git_dir = led_to(pointer)
+        git_dir = follow_pointer(pointer)
         if git_dir is not None:
             plain = os.path.isdir(pointer) and not os.path.islink(pointer)
-            return Place(os.path.realpath(folder), git_dir, common_of(git_dir), "" if plain else pointer)
+            return Repository(os.path.realpath(folder), git_dir, common_of(git_dir), "" if plain else pointer)
     if os.path.lexists(os.path.join(folder, "HEAD")) and _seems_bare(folder):
         real = os.path.realpath(folder)
-        return Place(real, real, common_of(real))
+        return Repository(real, real, common_of(real))
     return None
 
 
@@ -103,10 +103,10 @@ def _seems_bare(folder: str) -> bool:
     )
 
 
-def is_repository(place: Place) -> bool:
+def is_repository(repository: Repository) -> bool:
     """Tell, by git's own test, whether git stops looking further up here."""
-    parts = (os.path.join(place.common, part) for part in ("objects", "refs"))
-    return has_head(place.git_dir) and all(os.access(part, os.X_OK) for part in parts)
+    parts = (os.path.join(repository.common, part) for part in ("objects", "refs"))
+    return has_head(repository.git_dir) and all(os.access(part, os.X_OK) for part in parts)
 
 
 def has_head(git_dir: str) -> bool:
@@ -118,17 +118,17 @@ def has_head(git_dir: str) -> bool:
         return _HEAD.match(read_plain(os.fsencode(head), _SMALL) or b"") is not None
 
 
-def places_around(folder: str) -> Iterator[Place]:
+def repositories_around(folder: str) -> Iterator[Repository]:
     """Yield every repository git may take for the one `folder` lies in, nearest first, up to one that it surely takes.
 
     What only looks like one counts too: whether git takes it can change before git is run.
     """
     folder = os.path.realpath(folder)
     while True:
-        place = place_at(folder)
-        if place is not None:
-            yield place
-            if is_repository(place):
+        repository = repository_at(folder)
+        if repository is not None:
+            yield repository
+            if is_repository(repository):
                 return
         above = os.path.dirname(folder)
         if above == folder:
@@ -136,14 +136,14 @@ def places_around(folder: str) -> Iterator[Place]:
         folder = above
 
 
-def inner_places(place: Place) -> Iterator[Place]:
+def inner_repositories(repository: Repository) -> Iterator[Repository]:
     """Yield the repositories that git enters from this one, those inside them too.
 
     These are the folders its index holds as commits of other repositories (with or without `.gitmodules`), those that
     `.gitmodules` names, and whatever lies in `modules`.
     """
-    seen = {place.git_dir}
-    waiting = [place]
+    seen = {repository.git_dir}
+    waiting = [repository]
     for outer in waiting:
         for inner in _find_nested(outer):
             if inner.git_dir not in seen and len(seen) < _MOST:
@@ -152,27 +152,27 @@ def inner_places(place: Place) -> Iterator[Place]:
                 yield inner
 
 
-def too_many(place: Place) -> bool:
+def too_many(repository: Repository) -> bool:
     """Tell whether a repository has more inside it than are looked at."""
-    return sum(1 for _ in inner_places(place)) >= _MOST - 1
+    return sum(1 for _ in inner_repositories(repository)) >= _MOST - 1
 
 
-def _find_nested(place: Place) -> Iterator[Place]:
+def _find_nested(repository: Repository) -> Iterator[Repository]:
     from surehand.git.index import gitlinks
 
-    top = _work_top(place)
-    names = dict.fromkeys((*gitlinks(place.git_dir), *_named_in(os.path.join(top, ".gitmodules"))))
+    top = _work_top(repository)
+    names = dict.fromkeys((*gitlinks(repository.git_dir), *_named_in(os.path.join(top, ".gitmodules"))))
     for name in names:
-        inner = place_at(os.path.join(top, name))
+        inner = repository_at(os.path.join(top, name))
         if inner is not None:
             yield inner
-    for folder in module_folders(place.common):
-        yield Place(folder, folder, common_of(folder))
+    for folder in module_folders(repository.common):
+        yield Repository(folder, folder, common_of(folder))
 
 
-def _work_top(place: Place) -> str:
-    named = worktree_of(place.git_dir)
-    return os.path.realpath(os.path.join(place.git_dir, named)) if named else place.top
+def _work_top(repository: Repository) -> str:
+    named = worktree_of(repository.git_dir)
+    return os.path.realpath(os.path.join(repository.git_dir, named)) if named else repository.top
 
 
 def _named_in(gitmodules: str) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Which git commands print what is in files, and out of which revisions: read from their words."""
+"""Calls of git: which print what is in files, and out of which revisions, read from their words."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GitCall:
 
 
 @frozen
-class Printed:
+class PrintedRevisions:
     """Out of what a command prints contents: revisions as they are written, and the paths it is held to, if any."""
 
     reach: Reach
@@ -54,7 +54,7 @@ class Printed:
     """How many commits at most."""
 
 
-def taken_apart(words: Sequence[str]) -> GitCall | None:
+def parse_call(words: Sequence[str]) -> GitCall | None:
     """Return the parts of a git command; None for one without a subcommand."""
     folder, plain, at = "", True, 1
     while at < len(words) and words[at].startswith("-"):
@@ -67,7 +67,7 @@ def taken_apart(words: Sequence[str]) -> GitCall | None:
     return GitCall(folder, words[at], tuple(words[at + 1 :]), plain) if at < len(words) else None
 
 
-def prints(call: GitCall, *, diffs: bool = False) -> Printed | None:
+def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     """Return out of what a command prints contents that are committed; None when it prints none.
 
     What `diff` prints of secrets is left out by the sandbox, but for the options that print everything; `diffs` says
@@ -75,35 +75,35 @@ def prints(call: GitCall, *, diffs: bool = False) -> Printed | None:
     """
     name, words = call.name, call.words
     if name == "stash" and words[:1] == ("show",):
-        return Printed("commits", _operands(words[1:]) or ("refs/stash",))
+        return PrintedRevisions("commits", _operands(words[1:]) or ("refs/stash",))
     if name == "reflog":
         name, words = "log", words[1:] if words[:1] == ("show",) else words
     if name == "show":
         given = _options(words)
         hidden = any(_NO_PATCH.fullmatch(word) for word in given) and not any(_PATCH.fullmatch(word) for word in words)
-        return None if hidden else Printed("commits", _operands(words) or ("HEAD",))
+        return None if hidden else PrintedRevisions("commits", _operands(words) or ("HEAD",))
     if name in ("log", "whatchanged", "rev-list"):
         if not any(_PATCH.fullmatch(word) for word in words):
             return None
-        return Printed("history", _operands(words) or ("HEAD",), _most(words))
+        return PrintedRevisions("history", _operands(words) or ("HEAD",), _most(words))
     if name == "range-diff":
-        return Printed("history", _operands(words))
+        return PrintedRevisions("history", _operands(words))
     if name == "diff-tree" and any(_PATCH.fullmatch(word) for word in words):
-        return Printed("commits", _operands(words))
+        return PrintedRevisions("commits", _operands(words))
     if name in ("diff", "diff-index", "diff-files"):
         in_full = diffs or any(_IN_FULL.fullmatch(word) for word in words)
-        return Printed("trees", _operands(words) or ("HEAD",)) if in_full else None
+        return PrintedRevisions("trees", _operands(words) or ("HEAD",)) if in_full else None
     if name == "grep":
         return _judge_grep(words)
     if name == "cat-file":
         shows = any(word in ("-p", "blob") or (word.startswith("--batch") and "check" not in word) for word in words)
         names = _operands(words)
         named = names[1:] if "-p" not in words and names[:1] == ("blob",) else names  # `cat-file blob NAME`
-        return Printed("blobs", named) if shows else None
+        return PrintedRevisions("blobs", named) if shows else None
     return None
 
 
-def _judge_grep(words: Sequence[str]) -> Printed | None:
+def _judge_grep(words: Sequence[str]) -> PrintedRevisions | None:
     if any(_NAMES_ONLY.fullmatch(word) for word in _options(words, _TAKES_VALUE_IN_GREP)):
         return None
     given = any(word.startswith(("-e", "-f")) for word in words)
@@ -111,7 +111,7 @@ def _judge_grep(words: Sequence[str]) -> Printed | None:
     revisions = operands if given else operands[1:]
     if "--cached" in words:
         revisions = (*revisions, "HEAD")
-    return Printed("trees", revisions) if revisions else None
+    return PrintedRevisions("trees", revisions) if revisions else None
 
 
 def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tuple[str, ...]:
