@@ -14,8 +14,16 @@ from surehand.commands import session as commands
 from surehand.testing import Says
 
 
-def children() -> set[int]:
-    return {each.pid for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE}
+def sandboxes() -> set[int]:
+    """The processes of sandboxes: launchers and the seats they made."""
+    found: set[int] = set()
+    for each in psutil.Process().children(recursive=True):
+        try:
+            if each.status() != psutil.STATUS_ZOMBIE and any("launcher" in word for word in each.cmdline()):
+                found.add(each.pid)
+        except psutil.Error:
+            continue
+    return found
 
 
 async def until(condition: Any, seconds: float = 60) -> None:
@@ -27,30 +35,19 @@ async def until(condition: Any, seconds: float = 60) -> None:
 async def test_an_idle_session_has_no_process_and_its_next_command_runs_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "REST_S", 0.5)
+    monkeypatch.setattr(commands, "REST_S", 1.0)
     async with Surehand(tmp_path, settings=Settings(), approver=Says("once"), keep_state=False) as app:
         (tmp_path / "a.txt").write_text("one\n")
-        before = children()
+        before = sandboxes()
         assert (await app.call("Read", {"file_path": "a.txt"})).ok
-        assert children() <= before  # no command yet, no process
+        assert sandboxes() <= before  # no command yet, no process
         first = await app.call("Bash", {"command": "echo kept > $TMPDIR/note; echo started"})
         assert first.ok, first.error
-        await until(lambda: children() <= before | parsers())
+        assert sandboxes() - before
+        await until(lambda: sandboxes() <= before)
         second = await app.call("Bash", {"command": "cat $TMPDIR/note"})
         assert "kept" in second.output
-    assert children() <= before | parsers()
-
-
-def parsers() -> set[int]:
-    """The one process of the whole program that reads shell text; it is no session's."""
-    found: set[int] = set()
-    for each in psutil.Process().children(recursive=True):
-        try:
-            if "shfmt" in " ".join(each.cmdline()) or "parser" in " ".join(each.cmdline()):
-                found.add(each.pid)
-        except psutil.Error:
-            continue
-    return found
+    assert sandboxes() <= before
 
 
 async def test_a_sandbox_with_a_command_in_the_background_is_not_at_rest(
