@@ -19,6 +19,7 @@ TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required"
 NAMES = ["echo", "die", "hang", "half_close", "flood", "long_line", "rubbish", "spoof", "huge", "ansi", "environment"]
 NAMES += ["sample", "slow", "fail", "rich", "change", "odd name ☂", "forge", "refuse", "children"]
 NAMES += ["unreadable", "refuse_nastily", "end"]
+NAMES += ["chatter"]
 NAMES += ["long_answer", "long_answer_id_last", "long_notice"]
 
 
@@ -55,6 +56,12 @@ def call(number: object, name: str, args: dict[str, object], meta: dict[str, obj
         case "half_close":
             os.close(1)
             time.sleep(3600)
+        case "chatter":
+            count, token = int(str(args["count"])), meta.get("progressToken")
+            for done in range(1, count + 1):
+                params = {"progressToken": token, "progress": done, "total": count, "message": f"at {done}"}
+                send({"method": "notifications/progress", "params": params})
+            answer(number, "said all")
         case "flood":
             for _ in range(200):
                 os.write(2, b"x" * 65536 + b"\n")

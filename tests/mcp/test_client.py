@@ -539,3 +539,18 @@ async def test_an_answer_over_http_with_the_id_of_another_request_fails_the_call
     assert result.error is not None
     assert result.error.code != "timeout"
     assert "its answer is to another request" in result.error.message
+
+
+async def test_a_flood_of_progress_is_thinned_out_and_ends_with_the_latest(tmp_path: Path) -> None:
+    seen: list[float | None] = []
+    async with opened(tmp_path, rough=rough()) as app:
+        app.bus.subscribe(
+            lambda event: seen.append(event.data["progress"].done) if event.kind == "call_progress" else 0
+        )
+        result = await app.call("mcp__rough__chatter", {"count": 20_000})
+        assert result.output == "said all", result.error
+        assert seen[-1] == 20_000
+        assert len(seen) < 5_000
+        assert seen == sorted(seen, key=float)  # pyright: ignore[reportArgumentType]
+        one = await app.call("mcp__rough__chatter", {"count": 1})
+        assert (one.output, seen[-1]) == ("said all", 1)

@@ -2,19 +2,23 @@
 
 An answer of 2026-07-28 that does not say whether it is complete is; the SDK refuses it. And a server of that era which
 answers the probe for it too late is of that era all the same: the SDK takes it for an old one when ten seconds are
-over, which on a busy machine says nothing.
+over, which on a busy machine says nothing. Floods of progress are thinned out before anybody works on them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
+import anyio
 import mcp_types as types
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-PROBE = "server/discover"
+PROBE: Final = "server/discover"
+PROGRESS_S: Final = 0.05
+"""Notices of one call's progress that come faster than this are left out, all but the latest."""
 
 
 class Incoming:
@@ -79,6 +83,15 @@ def _modern_versions(message: types.JSONRPCResponse | types.JSONRPCError) -> lis
     return [each for each in MODERN_PROTOCOL_VERSIONS if isinstance(named, list) and each in named]
 
 
+def _progress_token(item: Any) -> Any:
+    """Return the call that a notice of progress is of; None for any other message."""
+    message = getattr(item, "message", None)
+    if not isinstance(message, types.JSONRPCNotification) or message.method != "notifications/progress":
+        return None
+    token = (message.params or {}).get("progressToken")
+    return token if isinstance(token, str | int) else None
+
+
 class _Stream:
     """A stream of the SDK with some of its messages looked at."""
 
@@ -100,14 +113,72 @@ class _Stream:
 
 
 class _Reading(_Stream):
+    def __init__(self, inner: Any, probe: LateProbe) -> None:
+        super().__init__(inner, probe)
+        self._told: dict[Any, float] = {}
+        """When the latest notice of progress was passed on, by the call it is of."""
+        self._held: dict[Any, Any] = {}
+        """The latest notice that came too soon after it."""
+        self._coming: asyncio.Task[Any] | None = None
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        return self._put_right(await self._inner.__anext__())
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
 
     async def receive(self) -> Any:
-        return self._put_right(await self._inner.receive())
+        """Return the next message; of notices of progress that come in floods, the latest a few times a second."""
+        while True:
+            if not self._held and self._coming is None:
+                item = await self._inner.receive()
+            else:
+                if self._coming is None:
+                    self._coming = asyncio.ensure_future(self._inner.receive())
+                # Not cancelled when the time is over: what it receives would be lost.
+                await asyncio.wait({self._coming}, timeout=PROGRESS_S if self._held else None)
+                if self._held and not (self._coming.done() and self._is_held_back(self._coming)):
+                    return self._take_held()
+                item, self._coming = await self._coming, None
+            token = _progress_token(item)
+            if token is None:
+                return self._put_right(item)
+            now = asyncio.get_running_loop().time()
+            if now - self._told.get(token, float("-inf")) >= PROGRESS_S:
+                self._note(token, now)
+                return item
+            self._held[token] = item
+
+    def _is_held_back(self, coming: asyncio.Task[Any]) -> bool:
+        """Say whether what has come is one more notice, to take the place of the one held."""
+        failed = coming.cancelled() or coming.exception() is not None
+        token = None if failed else _progress_token(coming.result())
+        now = asyncio.get_running_loop().time()
+        return token in self._held and now - self._told[token] < PROGRESS_S
+
+    def _take_held(self) -> Any:
+        token = next(iter(self._held))
+        self._note(token, asyncio.get_running_loop().time())
+        return self._held.pop(token)
+
+    def _note(self, token: Any, now: float) -> None:
+        self._told.pop(token, None)
+        self._told[token] = now
+        if len(self._told) > 1000:
+            for old in list(self._told)[:500]:
+                if old not in self._held:
+                    del self._told[old]
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._coming is not None:
+            self._coming.cancel()
+            await asyncio.wait({self._coming})
+        await super().__aexit__(kind, error, trace)
 
     def _put_right(self, item: Any) -> Any:
         message = getattr(item, "message", None)

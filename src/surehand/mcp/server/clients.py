@@ -27,7 +27,7 @@ from surehand.policy.approvals import Approver
 
 IDLE_S: Final = 1800.0
 """A client that has not been heard of for so long is gone; what it left running ends."""
-GUESTS_LIMIT: Final = 200
+GUESTS_LIMIT: Final = 4000
 LOG_KEPT: Final = 1000
 """Events of a session that its log resource tells."""
 
