@@ -100,7 +100,7 @@ async def test_the_sdk_calls_is_denied_fails_and_streams(tmp_path: Path) -> None
         assert "KeyError" in crashed
         assert "result (error)" in wrong
         assert "a" in wrong
-        assert "6*7 = 42.00" in six
+        assert "42.00" in six
         assert "file words" in read
         assert "not today" in written
         assert not (workspace / "b.txt").exists()

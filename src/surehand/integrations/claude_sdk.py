@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final, Literal, Protocol, TypeAlias, Unpack, cast
 
 from surehand.core.call import Text, ToolCall, ToolResult
@@ -80,7 +81,7 @@ class SdkApp(AppWithRegistry, Protocol):
         """What runs calls."""
         ...
 
-    @property
+    @cached_property
     def servers(self) -> Servers:
         """The MCP servers of the workspace."""
         ...
