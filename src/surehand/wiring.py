@@ -14,7 +14,8 @@ from surehand.catalog import register_builtin
 from surehand.core.errors import SettingsError, StateError, ToolFailure
 from surehand.core.tool import Tool
 from surehand.engine.bus import Bus
-from surehand.engine.journal import Journal, resume
+from surehand.engine.checkpoint import read_past
+from surehand.engine.journal import Journal
 from surehand.engine.log import at_levels, logs_calls
 from surehand.engine.metrics import Metrics
 from surehand.policy.trust import changed_since_trusted
@@ -118,8 +119,8 @@ class Listeners:
         """Take a named session up where its journal ends, and write on."""
         try:
             locations.private_dir(os.path.dirname(path))
-            resume(self._session, path)
-            journal = Journal(path, self._session.id)
+            read_past(path).resume(self._session)
+            journal = Journal(path, self._session.id, self._settings.history.session_mb << 20)
         except OSError as problem:
             message = f"the session cannot be kept in {path}: {problem.strerror}"
             raise StateError(f"{message}; let the folder be written, or name another with SUREHAND_HOME") from problem

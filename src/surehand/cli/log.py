@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from surehand.cli import render
+from surehand.core.errors import StateError
 
 if TYPE_CHECKING:
     from surehand.history.history import History
@@ -19,6 +20,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("path", nargs="?", metavar="PATH", help="only changes of this file, or below this folder")
     parser.add_argument("-n", "--limit", type=int, default=30, metavar="N", help="how many (default 30; 0: all)")
+    parser.add_argument("--before", metavar="CHANGE", help="only changes older than this one: the next page")
     parser.add_argument("--of", metavar="SESSION", help="only changes of this session")
 
 
@@ -27,12 +29,27 @@ def run(options: Namespace) -> int:
     named: str | None = options.path
     path = None if named is None else os.path.realpath(os.path.join(options.cwd, named))
     with opened(options) as history:
-        changes = history.changes(limit=options.limit or -1, session_id=session_id(options.of), path=path)
+        limit = options.limit or -1
+        changes = history.changes(
+            limit=limit + 1 if limit > 0 else -1, session_id=session_id(options.of), path=path, before=_number(options)
+        )
         dropped = history.dropped()
+    changes, more = (changes[:limit], len(changes) > limit) if limit > 0 else (changes, False)
     data = {"changes": [change.to_dict() for change in changes], "dropped": dropped}
+    if more:
+        data["before"] = changes[-1].id  # what asks for the next page
     asked = " of ".join(["", *(each for each in (named, options.of and f"session {options.of}") if each)])
     render.facts(options, data, lambda: listed(options.cwd, changes, dropped, nothing=f"No changes{asked} yet."))
     return 0
+
+
+def _number(options: Namespace) -> int | None:
+    before: str | None = options.before
+    if before is None:
+        return None
+    if not (before.isascii() and before.isdecimal() and len(before) < 18):
+        raise StateError(f"{before!r} is no number of a change; `surehand log` lists them")
+    return int(before)
 
 
 def session_id(name: str | None) -> str | None:

@@ -22,6 +22,7 @@ def configure(parser: ArgumentParser) -> None:
     commands.add_parser("list", help="all sessions, the latest first", allow_abbrev=False)
     show = commands.add_parser("show", help="what was said and done in a session", allow_abbrev=False)
     show.add_argument("name", metavar="NAME")
+    show.add_argument("-n", "--limit", type=int, default=200, metavar="N", help="the last N records (200; 0: all)")
     resume = commands.add_parser("resume", help="go on with a session in a chat", allow_abbrev=False)
     resume.add_argument("name", metavar="NAME")
     chat.configure(resume)
@@ -72,9 +73,12 @@ def _when(at: float) -> str:
 
 
 def _show(options: Namespace) -> int:
-    from surehand.engine.journal import records
+    from surehand.engine.journal import last_records, records
 
-    found = list(records(_path(options, options.name)))
+    path = _path(options, options.name)
+    found, more = last_records(path, options.limit) if options.limit > 0 else (list(records(path)), False)
+    if more:
+        render.note(f"only the last {options.limit} records are shown; --limit 0 shows all")
     render.facts(options, found, lambda: "\n".join(filter(None, map(_line, found))) or "The session is empty.")
     return 0
 
@@ -100,6 +104,8 @@ def _told(record: dict[str, Any]) -> str:
             return f"  {record['tool']}: permission: {data.get('answer')}{f' ({reason})' if reason else ''}"
         case "trial_made" | "trial_applied" | "trial_dropped" as kind:
             return f"  {record['tool']}: {kind.replace('_', ' ')} ({visible(str(data.get('trial')))})"
+        case "past":
+            return f"  (older records were dropped; {data['calls']:,} calls had been made)"
         case "note":
             return f"  {visible(str(data.get('message', '')))}"
         case _:
@@ -136,7 +142,8 @@ def _fork(options: Namespace) -> int:
 
 def _delete(options: Namespace) -> int:
     os.unlink(path := _path(options, options.name))
-    with suppress(FileNotFoundError):
-        os.unlink(path.removesuffix(".jsonl") + ".results")  # what its calls gave, kept for the next process
+    for ending in (".results", ".checkpoint"):  # what its calls gave, and what it came to, for the next process
+        with suppress(FileNotFoundError):
+            os.unlink(path.removesuffix(".jsonl") + ending)
     render.facts(options, {"deleted": options.name}, f"{options.name} is gone")
     return 0

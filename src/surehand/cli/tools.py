@@ -156,11 +156,11 @@ def _activated(options: Namespace) -> list[str]:
     """Return the tools that a session has activated by now, as its journal has it."""
     if options.session is None:
         return []
-    from surehand.engine.journal import records
+    from surehand.engine.checkpoint import read_past
     from surehand.state import locations
 
     journal = os.path.join(locations.workspace_state(options.cwd), "sessions", f"{options.session}.jsonl")
-    return [str(record.get("tool", "")) for record in records(journal, ("tool_activated",))]
+    return read_past(journal).activated
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

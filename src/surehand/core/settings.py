@@ -166,6 +166,9 @@ class HistorySettings(Table):
     command_mb: int = Field(
         ge=1, default=1024, description="How much of what one command overwrites is copied for undo; links are free."
     )
+    session_mb: int = Field(
+        ge=1, default=256, description="The older half of a session's journal is dropped above this size."
+    )
 
 
 class FileSettings(Table):

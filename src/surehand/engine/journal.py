@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
@@ -17,8 +18,7 @@ from typing import Any, Final, cast
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event
 from surehand.core.frozen import frozen, names_of
-from surehand.core.read_state import Seen
-from surehand.core.session import Session
+from surehand.engine.checkpoint import PAST, last_lines, path_of, read_past
 
 _KEPT: Final = frozenset(
     {
@@ -45,20 +45,40 @@ _KEPT: Final = frozenset(
     }
 )
 
+LIMIT_BYTES: Final = 256 << 20
 _REWINDABLE: Final = frozenset({"turn_started", "message", "task_changed", "rewind_started", "rewind_ended"})
 
 
 class Journal:
     """An append-only file of one session's events; a listener of the bus."""
 
-    def __init__(self, path: str, session_id: str) -> None:
+    def __init__(self, path: str, session_id: str, limit_bytes: int = LIMIT_BYTES) -> None:
         self.path = path
         self.session_id = session_id
         self._writing = Lock()
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        flock(self._descriptor, LOCK_SH)  # waits while another process rewinds the session
+        self._descriptor = _open_shared(path)
+        if os.fstat(self._descriptor).st_size > limit_bytes:
+            self._drop_oldest(limit_bytes)
         self._mend()
+
+    def _drop_oldest(self, limit_bytes: int) -> None:
+        """Drop the older half of a journal; its first record is then what that came to. Not while others have it."""
+        try:
+            flock(self._descriptor, LOCK_EX | LOCK_NB)
+        except OSError:
+            flock(self._descriptor, LOCK_SH)
+            return
+        past, fresh = read_past(self.path), f"{self.path}.new"
+        with open(self.path, "rb") as old, open(fresh, "wb", opener=_private) as new:
+            new.write(_line({"kind": PAST, "session_id": self.session_id, "at": time.time(), "data": past.to_dict()}))
+            old.seek(max(0, os.fstat(old.fileno()).st_size - limit_bytes // 2))
+            old.readline()
+            while block := old.read(1 << 20):
+                new.write(block)
+        os.replace(fresh, self.path)
+        os.close(self._descriptor)  # whoever waited for it finds that its name is another file's now
+        self._descriptor = _open_shared(self.path)
 
     def __call__(self, event: Event) -> None:
         if event.session_id == self.session_id and event.kind in _KEPT:
@@ -115,6 +135,21 @@ class Journal:
             os.write(self._descriptor, b"\n")
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _open_shared(path: str) -> int:
+    """Open a journal and be known as one that has it open; waits while another process rewinds or shortens it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        flock(descriptor, LOCK_SH)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        os.close(descriptor)
+
+
 class MemoryJournal:
     """The turns and messages of a session that is kept nowhere: enough to rewind it while it lives."""
 
@@ -155,6 +190,21 @@ def _until_turn(found: Iterable[dict[str, Any]], turn: str) -> Iterator[dict[str
         yield record
 
 
+def last_records(path: str, count: int) -> tuple[list[dict[str, Any]], bool]:
+    """Return the last readable records of a journal, oldest first, and whether there are others before them."""
+    lines, more = last_lines(path, count)
+    parsed = (_parse(line.decode("utf-8", "replace")) for line in lines)
+    return [record for record in parsed if record is not None], more
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if _is_record(record) else None
+
+
 def records(path: str, kinds: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
     """Yield the readable records of a journal (of some kinds), oldest first; nothing when there is none."""
     if not os.path.exists(path):
@@ -164,11 +214,8 @@ def records(path: str, kinds: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
         for line in file:
             if marks and not any(mark in line for mark in marks):
                 continue  # a record of another kind need not be read
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if _is_record(record) and (not kinds or record["kind"] in kinds):
+            record = _parse(line)
+            if record is not None and (not kinds or record["kind"] in kinds):
                 yield record
 
 
@@ -199,18 +246,9 @@ def list_sessions(folder: str) -> list[SessionSummary]:
 
 
 def _summarize(path: str) -> SessionSummary:
-    calls, first, workspace = 0, "", ""
-    for record in records(path, ("call_finished", "message", "session_started")):
-        calls += record["kind"] == "call_finished"
-        data: dict[str, Any] = record.get("data") or {}
-        if record["kind"] == "session_started":
-            workspace = str(data.get("workspace") or workspace)
-        if record["kind"] == "message" and not first:
-            given: Any = data.get("message")
-            message = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-            first = str(message.get("text", "")) if message.get("role") == "user" else ""
+    past = read_past(path)
     name = os.path.basename(path).removesuffix(".jsonl")
-    return SessionSummary(name, os.path.getmtime(path), calls, first, workspace)
+    return SessionSummary(name, os.path.getmtime(path), past.calls, past.first, past.workspace)
 
 
 def list_turns(folder: str) -> Iterator[tuple[str, dict[str, int]]]:
@@ -228,8 +266,9 @@ def drop_empty(path: str) -> bool:
     """Remove the journal of a session in which no model spoke and nothing was called; say whether it was one."""
     if any(map(_says_something, records(path))):
         return False
-    with suppress(OSError):
-        os.unlink(path)
+    for each in (path, path_of(path)):
+        with suppress(OSError):
+            os.unlink(each)
     return True
 
 
@@ -245,37 +284,3 @@ def _is_record(record: Any) -> bool:
         return False
     fields = cast("dict[str, Any]", record)
     return isinstance(fields.get("kind"), str) and isinstance(fields.get("data", {}), dict)
-
-
-def resume(session: Session, path: str) -> int:
-    """Bring a session to where its journal ends: what was read, granted and activated. Returns how many records."""
-    count = 0
-    for record in records(path):
-        try:
-            _take_up(session, record)
-        except (KeyError, TypeError, AttributeError):
-            continue  # written by another version, or damaged: what can be read is kept
-        count += 1
-    return count
-
-
-def _take_up(session: Session, record: dict[str, Any]) -> None:
-    """Apply one record to a session."""
-    data: dict[str, Any] = record.get("data") or {}
-    match record["kind"]:
-        case "file_read":
-            session.read_state.put(data.pop("path"), Seen(**data))
-        case "permission_decided" if data.get("answer") in ("session", "always"):
-            session.grants += [rule for rule in data.get("rules", ()) if rule not in session.grants]
-        case "task_changed" if "task" in data:
-            session.tasks_before[data["task"]["id"]] = data["task"]
-        case "tool_activated":
-            session.activated.add(record["tool"])
-        case "call_finished":
-            result: dict[str, Any] = data.get("result") or {}
-            meta: dict[str, Any] = result.get("meta") or {}
-            origin = meta.get("origin")
-            if origin and origin != "workspace":
-                session.origins.add(origin)
-        case _:
-            pass

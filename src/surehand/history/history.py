@@ -384,11 +384,14 @@ class History:
         path: str | None = None,
         call_id: str | None = None,
         turn: str | None = None,
+        before: int | None = None,
     ) -> list[Change]:
-        """Return confirmed changes, newest first; of one session, path, call or turn when given."""
-        condition, values = "state != 'intent'", list[str]()
+        """Return confirmed changes, newest first; of one session, path, call or turn, before a number, when given."""
+        condition, values = "state != 'intent'", list[str | int]()
+        if before is not None:
+            condition, values = condition + " AND number < ?", [before]
         if turn is not None:
-            condition, values = condition + " AND turn = ?", [turn]
+            condition, values = condition + " AND turn = ?", [*values, turn]
         if call_id is not None:
             condition, values = condition + " AND call = ?", [*values, call_id]
         if session_id is not None:
