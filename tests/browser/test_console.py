@@ -237,6 +237,16 @@ def test_a_key_pressed_while_the_list_moves_answers_nothing(pages: Any, session:
     assert not (two.folder / "second").exists()
 
 
+def test_a_button_of_a_card_that_is_half_out_of_sight_is_hit(pages: Any, session: Any) -> None:
+    one, two = session("one"), session("two")
+    page = pages.open("questions", viewport={"width": 1280, "height": 480})
+    one.begin("Bash", command="touch first")
+    question(page)
+    two.begin("Bash", command="touch second")
+    question(page, 1).get_by_role("button", name="Allow once").click()
+    assert two.result()["ok"]
+
+
 def test_what_is_answered_elsewhere_says_by_whom(pages: Any, session: Any) -> None:
     one = session("one")
     first = pages.open("questions")

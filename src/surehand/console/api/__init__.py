@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from surehand.console.api import audit, changes, figures, live, login, policy, questions, tools, work, workspaces
+from surehand.console.api import (
+    audit,
+    changes,
+    figures,
+    live,
+    login,
+    openapi,
+    policy,
+    questions,
+    tools,
+    work,
+    workspaces,
+)
 from surehand.console.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -16,4 +28,5 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *work.ENDPOINTS,
     *figures.ENDPOINTS,
     *audit.ENDPOINTS,
+    *openapi.ENDPOINTS,
 )

@@ -9,4 +9,5 @@ export const PAGES = [
   { name: "work", title: "Work", icon: "▤", load: () => import("./pages/work.js") },
   { name: "figures", title: "Figures", icon: "◔", load: () => import("./pages/figures.js") },
   { name: "audit", title: "Audit", icon: "✓", load: () => import("./pages/audit.js") },
+  { name: "api", title: "API", icon: "{}", load: () => import("./pages/api.js") },
 ];

@@ -30,7 +30,7 @@ export function mount(root, [wanted]) {
     for (const [id, card] of cards) if (!questions.has(id)) { card.close(); cards.delete(id); }
     for (const question of questions.values()) {
       if (!cards.has(question.id)) {
-        const card = new Card(question, () => choose(question.id));
+        const card = new Card(question, () => choose(question.id, false)); // what moves under a finger is not hit
         cards.set(question.id, card);
         list.append(card.element);
       }
@@ -184,6 +184,7 @@ class Card {
     } catch (problem) { fill(this._diff); this._say(problem.message); } finally {
       this._setBusy(false);
       this._drawButtons();
+      this._buttons.scrollIntoView({ block: "nearest" });
     }
   }
 
