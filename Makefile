@@ -47,7 +47,7 @@ $(FRAMEWORKS)/.ready: pyproject.toml constraints-integrations.txt
 
 test-integrations: $(FRAMEWORKS)/.ready ## the adapters with the real frameworks, type-checked and tested
 	$(FRAMEWORKS)/bin/pyright --project tests/integrations/pyrightconfig.json
-	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations
+	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations tests/test_docs.py::test_what_python_examples_import_is_there
 
 test-browser: $(STAMP) ## the console in a real Chromium; skipped, in words, where there can be none
 	$(BIN)/python tests/browser/prepare.py

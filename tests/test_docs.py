@@ -60,7 +60,12 @@ def test_python_examples_compile(where: str, code: str) -> None:
 def test_what_python_examples_import_is_there(where: str, code: str) -> None:
     imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
     ours = [text for node in imports if re.match(r"(from|import) surehand\b", text := ast.unparse(node))]
-    exec(compile("\n".join(ours), where, "exec"), {})
+    try:
+        exec(compile("\n".join(ours), where, "exec"), {})
+    except ModuleNotFoundError as problem:
+        if (problem.name or "surehand").startswith("surehand"):
+            raise
+        pytest.skip(f"{problem.name} is not installed here; `make test-integrations` has it")
 
 
 async def test_the_approver_of_the_sandbox_page_answers_for_every_tool(tmp_path: Path) -> None:
@@ -89,7 +94,7 @@ async def test_the_approver_of_the_sandbox_page_answers_for_every_tool(tmp_path:
 
 
 def test_the_programs_of_examples_compile() -> None:
-    for path in (ROOT / "examples").glob("*.py"):
+    for path in (ROOT / "examples").rglob("*.py"):
         compile(path.read_text(), str(path), "exec")
 
 
