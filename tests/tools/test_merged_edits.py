@@ -79,12 +79,13 @@ async def test_merging_is_on_for_sub_agents_alone_unless_it_is_set(tmp_path: Pat
     from surehand.core.call import ToolCall
     from surehand.core.context import ToolContext
     from surehand.core.session import Session
-    from surehand.tools.attempt import Attempt
+    from surehand.tools.file_write import FileWrite
 
     parent = Session(str(tmp_path), settings=Settings())
     child = Session(str(tmp_path), settings=Settings(), parent=parent)
     never = Session(str(tmp_path), settings=merging("off"), parent=parent)
     found = [
-        Attempt(ToolContext(ToolCall("Edit"), each, lambda _: None, {}), "a").merges for each in (parent, child, never)
+        FileWrite(ToolContext(ToolCall("Edit"), each, lambda _: None, {}), "a").merges
+        for each in (parent, child, never)
     ]
     assert found == [False, True, False]

@@ -11,9 +11,8 @@ from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, WritePath
 from surehand.core.tool import Preview, Tool
 from surehand.files.paths import real_path
-from surehand.tools.applying import checked_before_asking, previewed, written
-from surehand.tools.attempt import Attempt, Replace
 from surehand.tools.edit_checks import EDIT_CHECKS
+from surehand.tools.file_write import FileWrite, Replace
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
@@ -27,9 +26,9 @@ class EditArgs(Args):
     replace_all: bool = Field(default=False, description="Replace all occurrences of old_string (default false)")
 
 
-def _attempt(args: EditArgs, ctx: ToolContext) -> Attempt:
-    wishes = (Replace(args.old_string, args.new_string, args.replace_all),)
-    return Attempt(ctx, args.file_path, wishes=wishes)
+def _open(args: EditArgs, ctx: ToolContext) -> FileWrite:
+    edits = (Replace(args.old_string, args.new_string, args.replace_all),)
+    return FileWrite(ctx, args.file_path, edits=edits)
 
 
 def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
@@ -44,17 +43,19 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 
 def check(args: EditArgs, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
-    checked_before_asking(_attempt(args, ctx), EDIT_CHECKS)
+    _open(args, ctx).check_before_asking(EDIT_CHECKS)
 
 
 def preview(args: EditArgs, ctx: ToolContext) -> Preview:
     """Return what the call would change, as a diff."""
-    return previewed(_attempt(args, ctx), EDIT_CHECKS)
+    return _open(args, ctx).preview(EDIT_CHECKS)
 
 
 def run(args: EditArgs, ctx: ToolContext) -> ToolResult:
     """Do what the call asks for, and return its result."""
-    return written(_attempt(args, ctx), EDIT_CHECKS, "Edit")
+    with _open(args, ctx) as write:
+        write.check(EDIT_CHECKS)
+        return write.commit("Edit")
 
 
 TOOLS: tuple[Tool, ...] = (

@@ -15,9 +15,8 @@ from surehand.core.tool import Preview, Tool
 from surehand.files.paths import real_path
 from surehand.files.text import Splice, spliced
 from surehand.search.gitignore import parse_line
-from surehand.tools.applying import checked, previewed, written
-from surehand.tools.attempt import Attempt
 from surehand.tools.edit_checks import Check, Problem, is_plain_file, path_permitted
+from surehand.tools.file_write import FileWrite
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
@@ -73,16 +72,16 @@ def _consistent(args: GitignoreArgs) -> None:
 def _check(args: GitignoreArgs, ctx: ToolContext) -> None:
     _consistent(args)
     if args.action == "add":
-        checked(Attempt(ctx, _file(args, ctx)), _checks(args))
+        FileWrite(ctx, _file(args, ctx)).look(_checks(args))
 
 
 def _preview(args: GitignoreArgs, ctx: ToolContext) -> Preview:
     _consistent(args)
     if args.action == "check":
         return Preview(f"would look up which rule decides about {args.path}; changes nothing")
-    attempt = Attempt(ctx, _file(args, ctx))
-    shown = previewed(attempt, _checks(args))
-    return shown if attempt.splices else Preview(f"{attempt.path} has all of these patterns; nothing would change")
+    write = FileWrite(ctx, _file(args, ctx))
+    shown = write.preview(_checks(args))
+    return shown if write.splices else Preview(f"{write.path} has all of these patterns; nothing would change")
 
 
 def _run(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
@@ -91,26 +90,26 @@ def _run(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _add(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
-    attempt = checked(Attempt(ctx, _file(args, ctx)), _checks(args))
-    missing = _missing(attempt.data, args.patterns)
+    write = FileWrite(ctx, _file(args, ctx)).look(_checks(args))
+    missing = _missing(write.data, args.patterns)
     facts: dict[str, Any] = {
         "action": "add",
-        "path": attempt.path,
+        "path": write.path,
         "added": missing,
         "already_present": [each for each in dict.fromkeys(args.patterns) if each not in missing],
     }
     if not missing:
-        return ToolResult(data=facts | {"changed": False}, output=f"{attempt.path} has all of these patterns already.")
-    result = written(Attempt(ctx, attempt.path), _checks(args), "Gitignore")
+        return ToolResult(data=facts | {"changed": False}, output=f"{write.path} has all of these patterns already.")
+    with FileWrite(ctx, write.path) as second:
+        second.check(_checks(args))
+        result = second.commit("Gitignore")
     link = (
-        "\nNote: this .gitignore is a symbolic link, and git does not follow it."
-        if os.path.islink(attempt.path)
-        else ""
+        "\nNote: this .gitignore is a symbolic link, and git does not follow it." if os.path.islink(write.path) else ""
     )
     created = "Created" if result.data["created"] else "Changed"
     return ToolResult(
         data=result.data | facts,
-        output=f"{created} {attempt.path}: added {', '.join(missing)}{link}",
+        output=f"{created} {write.path}: added {', '.join(missing)}{link}",
         undo=result.undo,
         meta=result.meta,
     )
@@ -126,26 +125,26 @@ def _checks(args: GitignoreArgs) -> tuple[Check, ...]:
     )
 
 
-def _folder_exists(attempt: Attempt) -> Problem | None:
-    if attempt.folder >= 0:
+def _folder_exists(write: FileWrite) -> Problem | None:
+    if write.folder >= 0:
         return None
-    return Problem(4, f"there is no directory {attempt.folder_path}", "Create it first, or name another `dir`.")
+    return Problem(4, f"there is no directory {write.folder_path}", "Create it first, or name another `dir`.")
 
 
 def _appending(patterns: Sequence[str]) -> Any:
     """Return the check that works out the new bytes: the file's own line ends, and one before a last open line."""
 
-    def append(attempt: Attempt) -> Problem | None:
-        if attempt.encoding.unit > 1:
-            message = f"{attempt.path} is {attempt.encoding.label}, which git cannot read."
+    def append(write: FileWrite) -> Problem | None:
+        if write.encoding.unit > 1:
+            message = f"{write.path} is {write.encoding.label}, which git cannot read."
             return Problem(5, message, "Save it as UTF-8 first.", {"reason": "encoding"})
-        data = attempt.data
+        data = write.data
         newline = b"\r\n" if data.count(b"\r\n") * 2 > data.count(b"\n") else b"\n"
         lines = [os.fsencode(each) + newline for each in _missing(data, patterns)]
         opening = [newline] if lines and data and not data.endswith(b"\n") else []
         new = b"".join([*opening, *lines])
-        attempt.splices = [Splice(len(data), len(data), new)] if new else []
-        attempt.parts = spliced(data, attempt.splices) if attempt.exists else [new]
+        write.splices = [Splice(len(data), len(data), new)] if new else []
+        write.parts = spliced(data, write.splices) if write.exists else [new]
         return None
 
     return append

@@ -6,10 +6,9 @@ from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.tool import Preview, Tool
-from surehand.tools.applying import checked_before_asking, previewed, written
-from surehand.tools.attempt import Attempt, Replace
 from surehand.tools.edit import effects, resources
 from surehand.tools.edit_checks import EDIT_CHECKS
+from surehand.tools.file_write import FileWrite, Replace
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
@@ -31,24 +30,26 @@ class MultiEditArgs(Args):
     )
 
 
-def _attempt(args: MultiEditArgs, ctx: ToolContext) -> Attempt:
-    wishes = tuple(Replace(each.old_string, each.new_string, each.replace_all) for each in args.edits)
-    return Attempt(ctx, args.file_path, wishes=wishes)
+def _open(args: MultiEditArgs, ctx: ToolContext) -> FileWrite:
+    edits = tuple(Replace(each.old_string, each.new_string, each.replace_all) for each in args.edits)
+    return FileWrite(ctx, args.file_path, edits=edits)
 
 
 def check(args: MultiEditArgs, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
-    checked_before_asking(_attempt(args, ctx), EDIT_CHECKS)
+    _open(args, ctx).check_before_asking(EDIT_CHECKS)
 
 
 def preview(args: MultiEditArgs, ctx: ToolContext) -> Preview:
     """Return what the call would change, as a diff."""
-    return previewed(_attempt(args, ctx), EDIT_CHECKS)
+    return _open(args, ctx).preview(EDIT_CHECKS)
 
 
 def run(args: MultiEditArgs, ctx: ToolContext) -> ToolResult:
     """Do what the call asks for, and return its result."""
-    return written(_attempt(args, ctx), EDIT_CHECKS, "MultiEdit")
+    with _open(args, ctx) as write:
+        write.check(EDIT_CHECKS)
+        return write.commit("MultiEdit")
 
 
 TOOLS: tuple[Tool, ...] = (

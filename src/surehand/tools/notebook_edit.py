@@ -16,8 +16,6 @@ from surehand.files.notebook import refuse_oversized
 from surehand.files.notebook_cells import BrokenNotebookError, CellEdit, NotebookText, edit_cell
 from surehand.files.paths import real_path
 from surehand.files.text import spliced
-from surehand.tools.applying import checked_before_asking, previewed, written
-from surehand.tools.attempt import Attempt
 from surehand.tools.edit_checks import (
     Check,
     Problem,
@@ -28,6 +26,7 @@ from surehand.tools.edit_checks import (
     unchanged_since_read,
     was_read,
 )
+from surehand.tools.file_write import FileWrite
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
@@ -52,7 +51,7 @@ class NotebookEditArgs(Args):
     )
 
 
-class CellAttempt(Attempt):
+class CellWrite(FileWrite):
     """A try to change one cell."""
 
     def __init__(self, ctx: ToolContext, args: NotebookEditArgs) -> None:
@@ -69,10 +68,10 @@ class CellAttempt(Attempt):
         self.book: NotebookText | None = None
 
 
-def arguments_fit(attempt: Attempt) -> Problem | None:
+def arguments_fit(write: FileWrite) -> Problem | None:
     """Layer 1: the arguments fit the operation."""
-    assert isinstance(attempt, CellAttempt)
-    args = attempt.args
+    assert isinstance(write, CellWrite)
+    args = write.args
     if args.edit_mode != "delete" and args.new_source is None:
         return Problem(1, f"{args.edit_mode} needs new_source.", "Send the source the cell shall have.")
     if args.edit_mode == "delete" and args.new_source:
@@ -84,31 +83,31 @@ def arguments_fit(attempt: Attempt) -> Problem | None:
     return half_character("new_source", args.new_source or "", 0)
 
 
-def is_notebook(attempt: Attempt) -> Problem | None:
+def is_notebook(write: FileWrite) -> Problem | None:
     """Refuse what is no notebook whose cells can be told apart; read what is."""
-    assert isinstance(attempt, CellAttempt)
-    problem = is_plain_file(attempt)
+    assert isinstance(write, CellWrite)
+    problem = is_plain_file(write)
     if problem is not None:
         return problem
-    if not attempt.path.lower().endswith(".ipynb"):
-        message = f"{attempt.path} is no notebook (.ipynb)."
+    if not write.path.lower().endswith(".ipynb"):
+        message = f"{write.path} is no notebook (.ipynb)."
         return Problem(5, message, "Use Edit for other files.", {"reason": "no_notebook"})
     try:
-        refuse_oversized(attempt.data, attempt.path)
-        if attempt.encoding.codec != "utf-8" or attempt.encoding.errors != "strict":
+        refuse_oversized(write.data, write.path)
+        if write.encoding.codec != "utf-8" or write.encoding.errors != "strict":
             raise BrokenNotebookError("it is not UTF-8")
-        attempt.book = NotebookText(attempt.encoding.decode(attempt.data))
+        write.book = NotebookText(write.encoding.decode(write.data))
     except (BrokenNotebookError, ToolFailure) as problem:
-        message = f"{attempt.path} cannot be edited by cells: {problem}."
+        message = f"{write.path} cannot be edited by cells: {problem}."
         hint = "Read shows it as text; mend it with Bash, or replace it whole with Write."
         return Problem(5, message, hint, {"reason": "broken_notebook"})
     return None
 
 
-def cell_found(attempt: Attempt) -> Problem | None:
+def cell_found(write: FileWrite) -> Problem | None:
     """Find the cell and work out the new bytes."""
-    assert isinstance(attempt, CellAttempt)
-    book, cell = attempt.book, attempt.cell
+    assert isinstance(write, CellWrite)
+    book, cell = write.book, write.cell
     assert book is not None
     found = book.find(cell)
     named = f"id {cell.cell_id!r}" if cell.cell_id is not None else f"number {cell.cell_number}"
@@ -120,15 +119,15 @@ def cell_found(attempt: Attempt) -> Problem | None:
         return _no_such_cell(book, named)
     at = found[0] if found else -1
     try:
-        attempt.splices = edit_cell(book, attempt.encoding.bom, cell, at)
+        write.splices = edit_cell(book, write.encoding.bom, cell, at)
     except BrokenNotebookError as problem:
-        message = f"{attempt.path} cannot be edited by cells: {problem}."
+        message = f"{write.path} cannot be edited by cells: {problem}."
         return Problem(5, message, "Replace the notebook whole with Write.", {"reason": "broken_notebook"}, layer=6)
-    if not attempt.splices:
+    if not write.splices:
         message = "the cell has exactly this source already; there is nothing to change."
         return Problem(1, message, "Send the source as it shall be.", layer=1)
-    attempt.parts = spliced(attempt.data, attempt.splices)
-    attempt.summary = _describe(book, cell, at)
+    write.parts = spliced(write.data, write.splices)
+    write.summary = _describe(book, cell, at)
     return None
 
 
@@ -172,17 +171,19 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 
 def check(args: NotebookEditArgs, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
-    checked_before_asking(CellAttempt(ctx, args), NOTEBOOK_CHECKS)
+    CellWrite(ctx, args).check_before_asking(NOTEBOOK_CHECKS)
 
 
 def preview(args: NotebookEditArgs, ctx: ToolContext) -> Preview:
     """Return what the call would change, as a diff."""
-    return previewed(CellAttempt(ctx, args), NOTEBOOK_CHECKS)
+    return CellWrite(ctx, args).preview(NOTEBOOK_CHECKS)
 
 
 def run(args: NotebookEditArgs, ctx: ToolContext) -> ToolResult:
     """Do what the call asks for, and return its result."""
-    return written(CellAttempt(ctx, args), NOTEBOOK_CHECKS, "NotebookEdit")
+    with CellWrite(ctx, args) as write:
+        write.check(NOTEBOOK_CHECKS)
+        return write.commit("NotebookEdit")
 
 
 TOOLS: tuple[Tool, ...] = (

@@ -6,10 +6,9 @@ from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.tool import Preview, Tool
-from surehand.tools.applying import checked_before_asking, previewed, written
-from surehand.tools.attempt import Attempt
 from surehand.tools.edit import effects, resources
 from surehand.tools.edit_checks import WRITE_CHECKS
+from surehand.tools.file_write import FileWrite
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
@@ -21,23 +20,25 @@ class WriteArgs(Args):
     content: str = Field(description="The content to write to the file")
 
 
-def _attempt(args: WriteArgs, ctx: ToolContext) -> Attempt:
-    return Attempt(ctx, args.file_path, content=args.content)
+def _open(args: WriteArgs, ctx: ToolContext) -> FileWrite:
+    return FileWrite(ctx, args.file_path, content=args.content)
 
 
 def check(args: WriteArgs, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
-    checked_before_asking(_attempt(args, ctx), WRITE_CHECKS)
+    _open(args, ctx).check_before_asking(WRITE_CHECKS)
 
 
 def preview(args: WriteArgs, ctx: ToolContext) -> Preview:
     """Return what the call would change, as a diff."""
-    return previewed(_attempt(args, ctx), WRITE_CHECKS)
+    return _open(args, ctx).preview(WRITE_CHECKS)
 
 
 def run(args: WriteArgs, ctx: ToolContext) -> ToolResult:
     """Do what the call asks for, and return its result."""
-    return written(_attempt(args, ctx), WRITE_CHECKS, "Write")
+    with _open(args, ctx) as write:
+        write.check(WRITE_CHECKS)
+        return write.commit("Write")
 
 
 TOOLS: tuple[Tool, ...] = (

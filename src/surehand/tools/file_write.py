@@ -1,0 +1,585 @@
+"""`FileWrite`: writing one file, from the checks to the replace.
+
+    with FileWrite(ctx, args.file_path, edits=edits) as write:  # opens and locks
+        write.check(EDIT_CHECKS)
+        return write.commit("Edit")  # asks "still wanted?" just before the replace
+
+The same checks run twice: before anyone is asked (`check_before_asking`), and again under the folder's lock just before
+the write. The first run finds the file by its name; the second works in the folder the first one found, through its
+descriptor. A change is written down before it is made, and confirmed after.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
+from surehand.core.read_state import Seen, digest_of
+from surehand.core.session import Kept
+from surehand.files.atomic import create_file, replace_file, temporary_name
+from surehand.files.locks import locked_now
+from surehand.files.openat2 import exact_times
+from surehand.files.opening import read_up_to
+from surehand.files.paths import (
+    ATTEMPTS,
+    OutsideRoots,
+    is_beneath,
+    open_folder,
+    os_failure,
+    readable_roots,
+    real_path,
+    refuse_special,
+    root_of,
+    special_failure,
+    workspace_failure,
+)
+from surehand.files.secret_links import SECRET_LINKS
+from surehand.files.text import UTF8, Encoding, Splice, detect
+from surehand.history.contents import digest_parts
+from surehand.history.history import HISTORY, History, Pending
+from surehand.history.words import ABSENT, Author, FileChange, FileState
+from surehand.tools.write_result import describe_change, describe_preview, make_result, make_unchanged_result
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from surehand.core.call import ToolResult
+    from surehand.core.context import ToolContext
+    from surehand.core.session import Session
+    from surehand.core.tool import Preview
+    from surehand.tools.edit_checks import Check
+
+_BESIDE_BYTES: Final = 900_000
+"""From this size on the digest of the new bytes and what is told of them are worked out while they are written."""
+T = TypeVar("T")
+SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
+
+
+@frozen
+class Replace:
+    """One edit: `old` becomes `new`, once or everywhere."""
+
+    old: str
+    new: str
+    all: bool = False
+
+
+@dataclass(slots=True)
+class Examined:
+    """A file as the checks last read it: read again only if its status does not prove that nothing changed."""
+
+    seen: Seen
+    data: bytes
+    digest: str
+    edits: Sequence[Replace] = ()
+    encoding: Encoding = UTF8
+    splices: Sequence[Splice] = ()
+
+
+EXAMINED: Final[Kept[dict[str, Examined]]] = Kept("examined", make=lambda session: {})
+ENCODINGS: Final[Kept[dict[str, tuple[Seen, Encoding]]]] = Kept("encodings", make=lambda session: {})
+"""Real path → the encoding of the last edit: a guess must not change between two edits of a file read once."""
+
+
+class FileWrite:
+    """What is wanted of a file, what is known of it so far, and the way to make it so."""
+
+    def __init__(
+        self, ctx: ToolContext, file_path: str, *, edits: Sequence[Replace] = (), content: str | None = None
+    ) -> None:
+        self.ctx = ctx
+        self.edits = edits
+        self.content = content
+        """The whole new content (Write), or None for edits."""
+        self.path = ctx.resolve(file_path)
+        self.roots, self.real = ctx.once(f"where {file_path}", lambda: _where(ctx, self.path))
+        self.folder_path, self.name = os.path.split(self.real)
+        self.folder = -1
+        self.fd = -1
+        self.made: list[str] = []
+        self.status: os.stat_result | None = None
+        """None while there is no such file."""
+        self.special: ToolFailure | None = None
+        """Why it is no file at all (a device, a FIFO); said where the layers come to its type."""
+        self.data = b""
+        self.digest = ""
+        self.on_disk: bytes | None = None
+        """What the file holds, where `data` is the text of an editor that has not saved it; else None."""
+        self.encoding = UTF8
+        self.splices: list[Splice] = []
+        self.parts: list[bytes | memoryview] = []
+        self.base: bytes | None = None
+        """What the session has read, where others changed the file since and their change is to be merged."""
+        self.others_diff = ""
+        """What others changed since the file was read, where that was merged."""
+        self.summary = ""
+        """What the change is, where the changed lines alone would not tell."""
+        self._lock = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Lock the file's folder, making it where it is missing and the write makes a file."""
+        try:
+            self._lock.enter_context(_lock_folder(self))
+        except BaseException as problem:
+            self.__exit__(type(problem), problem, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: object) -> None:
+        """Let go of everything; folders that were made for a file that was not written go again."""
+        self._lock.close()
+        if problem is not None:
+            _remove_made(self)
+        self._let_go()
+
+    def check(self, checks: tuple[Check, ...]) -> None:
+        """Run the layers in order; raise ToolFailure at the first that refuses."""
+        for check in checks:
+            if (problem := check.find(self)) is not None:
+                raise problem.to_failure(self.path, check.layer)
+
+    def look(self, checks: tuple[Check, ...]) -> Self:
+        """Run the layers without the lock, and keep what they found for the run that follows."""
+        try:
+            self.check(checks)
+            self.keep()
+        finally:
+            self.close()
+        return self
+
+    def check_before_asking(self, checks: tuple[Check, ...]) -> None:
+        """Run the layers that may be told before anyone is asked: of a path outside the roots the arguments alone."""
+        self.look(checks if not self.outside else tuple(each for each in checks if each.layer < 2))
+
+    def preview(self, checks: tuple[Check, ...]) -> Preview:
+        """Say exactly what would change; nothing is written."""
+        self.look(checks)
+        shown = describe_preview(self)
+        self.forget()
+        return shown
+
+    def commit(self, tool: str) -> ToolResult:
+        """Make the change that was checked, and return what came of it."""
+        history, session = self.ctx.session.keep(HISTORY), self.ctx.session
+        if self.on_disk is not None and self.is_unchanged:  # what the editor has is what is to be written
+            self.data, self.digest, self.on_disk = self.on_disk, digest_of(self.on_disk), None
+        if self.exists and self.is_unchanged:
+            return make_unchanged_result(self)
+        digest = _beside(self, lambda: digest_parts(self.parts))
+        told = _beside(self, lambda: describe_change(self))
+        if self.on_disk is not None:
+            _save_for_editor(self, history, self.on_disk)
+        change_id, status = _replace(self, history, tool, digest)
+        status = _show_to_editor(self, status)
+        seen = Seen.of(digest(), status, exact=exact_times(self.folder), encoding=self.named)
+        self.made = []  # they hold the file now
+        self._lock.close()  # whoever hears of the change may write there
+        self._let_go()
+        session.saw(self.real, seen)
+        session.keep(ENCODINGS)[self.real] = (seen, self.encoding)
+        action = "changed" if self.exists else "created"
+        session.emit(
+            "file_changed", tool=tool, call_id=self.ctx.call.id, path=self.real, change_id=change_id, action=action
+        )
+        return make_result(self, change_id, seen.size, told())
+
+    def _let_go(self) -> None:
+        """Close what is open. With its last descriptor a replaced file goes, and a large one takes its time."""
+        self.forget()
+        if self.status is None or self.status.st_size < _BESIDE_BYTES:
+            self.close()
+            return
+        held, self.fd = [self.fd] if self.fd >= 0 else [], -1
+        self.close()
+
+        def close() -> None:
+            while held:
+                os.close(held.pop())
+
+        try:
+            self.ctx.session.keep(ASIDE).submit(close)
+        except (OSError, RuntimeError):  # no thread left; what stays in its queue finds nothing held
+            close()
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the new content is the old one."""
+        return self.content is not None and len(self.data) == self.new_size and b"".join(self.parts) == self.data
+
+    @property
+    def new_size(self) -> int:
+        """The size of the new content in bytes."""
+        return sum(len(part) for part in self.parts)
+
+    @property
+    def state_before(self) -> FileState:
+        """The file as it is in the history before the change."""
+        if self.status is None:
+            return ABSENT
+        return FileState("file", self.digest, stat.S_IMODE(self.status.st_mode), len(self.data))
+
+    @property
+    def named(self) -> str:
+        """The encoding a caller named when the file was read."""
+        seen = self.ctx.session.read_state.get(self.real)
+        return seen.encoding if seen is not None else ""
+
+    @property
+    def merges(self) -> bool:
+        """Whether the session merges its edits with what others changed in other lines."""
+        session = self.ctx.session
+        return {"off": False, "agents": session.parent is not None, "on": True}[session.settings.files.merge]
+
+    @property
+    def creating(self) -> bool:
+        """Whether the edit is a new file."""
+        return self.content is None and bool(self.edits) and self.edits[0].old == ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self.status is not None
+
+    def close(self) -> None:
+        """Close the file and its folder."""
+        for fd in (self.fd, self.folder):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = self.folder = -1
+
+    def enter_folder(self, *, make: bool = False) -> bool:
+        """Open the file's folder beneath the roots; False when there is none (and none is to be made)."""
+        if self.folder >= 0:
+            return True
+        try:
+            self.folder, made = open_folder(self.folder_path, self.roots, make=make)
+            self.made = list(dict.fromkeys((*self.made, *made)))
+        except FileNotFoundError:
+            workspace = self.ctx.session.workspace
+            if is_beneath(self.real, workspace) and not os.path.isdir(workspace):
+                raise workspace_failure(workspace) from None
+            if make:
+                raise os_failure(
+                    FileNotFoundError(errno.ENOENT, "a folder above it is gone"), self.path, "create"
+                ) from None
+            return False
+        except NotADirectoryError as problem:
+            if make:
+                raise os_failure(problem, self.path, "create") from None
+            return False
+        except OutsideRoots:
+            raise OutsideRoots(self.path, self.real) from None
+        except OSError as problem:
+            raise os_failure(problem, self.path, "open") from None
+        return True
+
+    def leave_folder(self) -> None:
+        """Close the folder, to enter it anew."""
+        os.close(self.folder)
+        self.folder = -1
+
+    def open(self) -> None:
+        """Open the file and take its status; a missing one leaves `status` None."""
+        if not self.name:
+            self.status = os.stat(self.real)  # the root of the file system, which stands in no folder
+            return
+        try:
+            if not self.enter_folder():
+                return
+        except OutsideRoots:
+            if self.real not in map(os.path.realpath, self.roots):
+                raise
+            self.status = os.stat(self.real)  # a root itself; what is wrong with it is its type
+            return
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        try:
+            self.fd = os.open(self.name, flags, dir_fd=self.folder)
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            if problem.errno != errno.ENXIO:
+                raise os_failure(problem, self.path, "open") from None
+            self.special = special_failure(self.path, "a socket")
+            self.status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+            return
+        self.status = os.fstat(self.fd)
+        if self.status.st_nlink > 1:
+            self._refuse_secret_link(self.status)
+        try:
+            refuse_special(self.fd, self.path)
+        except ToolFailure as problem:
+            self.special = problem
+
+    def _refuse_secret_link(self, status: os.stat_result) -> None:
+        try:
+            self.ctx.session.keep(SECRET_LINKS).refuse(status, self.real)
+        except ToolFailure as problem:
+            details = {**problem.details, "layer": 2, "number": 2}
+            raise ToolFailure(problem.message, code="permission_denied", hint=problem.hint, details=details) from None
+
+    @property
+    def outside(self) -> bool:
+        """Whether it lies in none of the session's roots: nothing of it is told before somebody permitted it."""
+        roots = (*self.ctx.session.roots, *map(os.path.realpath, self.ctx.session.roots))
+        return root_of(self.real, roots) is None
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the path is a folder."""
+        return self.status is not None and stat.S_ISDIR(self.status.st_mode)
+
+    def read(self) -> None:
+        """Read the whole file, unless a run of the checks before this one has read the same bytes."""
+        assert self.status is not None
+        kept = self._examined()
+        if kept is not None:
+            self.data, self.digest = kept.data, kept.digest
+            return
+        try:
+            self.data = _all_bytes(self.fd, self.status.st_size)
+        except OSError as problem:
+            raise os_failure(problem, self.path, "read") from None
+        seen = self.ctx.session.read_state.get(self.real)
+        known = seen is not None and seen.digest and seen.untouched(self.status)
+        buffers = self.ctx.session.main.buffers
+        unsaved = buffers.read(self.real, self.data) if buffers is not None else None
+        if unsaved is not None:
+            self.on_disk, self.data, self.digest = self.data, unsaved, digest_of(unsaved)
+            return
+        self.on_disk = None
+        self.digest = seen.digest if seen is not None and known else digest_of(self.data)
+
+    def seen(self) -> Seen:
+        """Return what is known of the file as it was read."""
+        assert self.status is not None
+        seen = Seen.of(self.digest, self.status, exact=exact_times(self.fd), encoding=self.named)
+        return seen if self.on_disk is None else seen.without_proof()
+
+    def guess(self) -> Encoding | None:
+        """Return the encoding of the file: the last edit's while nobody has read the file since, else what fits."""
+        kept, seen = self.ctx.session.keep(ENCODINGS).get(self.real), self.ctx.session.read_state.get(self.real)
+        if self.named and self.data and not self.data.isascii():
+            return UTF8 if self.named == "utf-8" else Encoding(self.named)
+        if kept is None or kept[0] is not seen or not self.data:
+            return detect(self.data)
+        certain = kept[1].codec == "utf-8"  # then there is no guess to hold on to, only a look to be spared
+        same = self.status is not None and kept[0].untouched(self.status)
+        return kept[1] if same or not certain else detect(self.data)
+
+    def found(self) -> bool:
+        """Take over what an earlier run of the checks found in the same bytes; False when there was none."""
+        kept = self._examined()
+        if kept is None or kept.edits != self.edits:
+            return False
+        self.encoding, self.splices = kept.encoding, list(kept.splices)
+        return True
+
+    def keep(self) -> None:
+        """Keep what was found for the run that follows, if the file's status can prove that it is still so."""
+        if self.status is not None and (seen := self.seen()).ctime_ns:
+            kept = self.ctx.session.keep(EXAMINED)
+            kept.clear()  # one at a time: it may be large
+            kept[self.real] = Examined(seen, self.data, self.digest, self.edits, self.encoding, self.splices)
+
+    def forget(self) -> None:
+        """Forget what an earlier run of the checks kept of the file."""
+        self.ctx.session.keep(EXAMINED).pop(self.real, None)
+
+    def _examined(self) -> Examined | None:
+        if self.ctx.session.main.buffers is not None:
+            return None  # the status of a file says nothing of a buffer
+        kept = self.ctx.session.keep(EXAMINED).get(self.real)
+        return kept if kept is not None and self.status is not None and kept.seen.untouched(self.status) else None
+
+
+def _where(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
+    """Return the roots to open a path beneath, and where it leads.
+
+    Found out once for a call: a link turned round between the judgement and the write does not move the write.
+    """
+    return readable_roots(ctx, path), real_path(path)
+
+
+def _all_bytes(fd: int, size: int) -> bytes:
+    """Read to the end of a file that has (or had) `size` bytes; asking for one more spares a second call."""
+    data = os.read(fd, size + 1)
+    if len(data) == size:
+        return data
+    parts = [data]
+    while part := os.read(fd, 1024 * 1024):
+        parts.append(part)
+    return b"".join(parts)
+
+
+@contextmanager
+def _lock_folder(write: FileWrite) -> Generator[None]:
+    """Hold the lock of the file's folder, making the folder where it is missing.
+
+    A call that is given up, or undone, takes the folders back that it had made, perhaps just those this one waits in: a
+    folder that is gone once its lock is had is made again.
+    """
+    make = write.creating or write.content is not None
+    for _ in range(ATTEMPTS):
+        if not write.enter_folder(make=make):
+            yield
+            return
+        with locked_now([write.folder]):
+            if os.fstat(write.folder).st_nlink:
+                yield
+                return
+        write.leave_folder()
+    raise os_failure(FileNotFoundError(errno.ENOENT, "its folder is removed again and again"), write.path, "write to")
+
+
+def _save_for_editor(write: FileWrite, history: History, on_disk: bytes) -> None:
+    """Save what an editor has not: a change of its own, so that taking back ours leaves the user's text there."""
+    saving = copy(write)
+    saving.data, saving.digest, saving.made = on_disk, digest_of(on_disk), []
+    saving.parts = [write.data]
+    saving.splices, saving.content = [], None
+    _, write.status = _replace(saving, history, "Editor", lambda: write.digest)
+    os.close(write.fd)
+    write.fd = _open_again(write)
+
+
+def _show_to_editor(write: FileWrite, status: os.stat_result) -> os.stat_result:
+    """Put the new text into the editor's buffer; where it saves other bytes than ours, ours are put back."""
+    buffers = write.ctx.session.main.buffers
+    if buffers is None:
+        return status
+    whole = b"".join(write.parts)
+    try:
+        text = write.encoding.decode(whole)
+        text.encode()
+    except UnicodeError:
+        return status  # bytes that are no text: the editor finds the file changed on disk
+    buffers.show(write.real, text)
+    fd = _open_again(write)
+    try:
+        if read_up_to(fd, len(whole) + 1) == whole:
+            return os.fstat(fd)
+        return replace_file(write.folder, write.name, temporary_name(os.urandom(6).hex()), [whole], fd)
+    finally:
+        os.close(fd)
+
+
+def _open_again(write: FileWrite) -> int:
+    return os.open(write.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=write.folder)
+
+
+def _replace(write: FileWrite, history: History, tool: str, digest: Callable[[], str]) -> tuple[str, os.stat_result]:
+    """Write the change down, replace the file, confirm it."""
+    size, before = write.new_size, write.state_before
+    known: FileState | None = None  # a new file's mode shows afterwards, the digest of a large one is not there yet
+    if write.status is not None and size < _BESIDE_BYTES:
+        known = FileState("file", digest(), stat.S_IMODE(write.status.st_mode), size)
+    folders = [FileChange(path, ABSENT, FileState("directory", "", _mode(path))) for path in write.made]
+    who = Author.of(write.ctx, tool, f"{'Change' if write.exists else 'Create'} {write.path}")
+    pending = history.begin(
+        who,
+        [FileChange(write.real, before, known), *folders],
+        before=write.data if write.exists else None,
+        after=write.parts,
+        splices=write.splices,
+    )
+    status = _put_or_abandon(write, history, pending)
+    if known is not None:
+        history.commit(pending)
+        return pending.id, status
+    after = FileState("file", digest(), stat.S_IMODE(status.st_mode), status.st_size)
+    history.complete(pending, [FileChange(write.real, before, after), *folders], write.parts, write.splices)
+    return pending.id, status
+
+
+def _mode(path: str) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def _put_or_abandon(write: FileWrite, history: History, pending: Pending) -> os.stat_result:
+    """Replace the file; where that fails, strike the change from the history and say why."""
+    try:
+        if write.status is not None:
+            history.adopt(pending, write.folder, write.name, write.data, write.status.st_nlink)
+        return _put(write, pending)
+    except BaseException as problem:
+        others = isinstance(problem, FileExistsError)  # what stands there is somebody else's
+        if history.abandon(pending, write.folder, may_have_happened=not others):
+            raise _make_written_failure(write, pending, problem) from problem
+        if others:
+            raise _make_appeared_failure(write) from None
+        if isinstance(problem, OSError):
+            raise os_failure(problem, write.path, "write to") from None
+        raise
+
+
+def _make_written_failure(write: FileWrite, pending: Pending, problem: BaseException) -> ToolFailure:
+    return ToolFailure(
+        f"{write.path} is written, but an error followed: {problem}",
+        hint=f"Read it before going on. Undo with change_id {pending.id!r} takes it back.",
+        details={"path": write.real, "change_id": pending.id},
+    )
+
+
+def _put(write: FileWrite, pending: Pending) -> os.stat_result:
+    wanted = write.ctx.check_wanted
+    if write.exists:
+        return replace_file(write.folder, write.name, pending.temporary, write.parts, write.fd, check_wanted=wanted)
+    return create_file(write.folder, write.name, pending.temporary, write.parts, None, check_wanted=wanted)
+
+
+def _beside(write: FileWrite, work: Callable[[], T]) -> Callable[[], T]:
+    """Return what gives the outcome of `work`; with a large content it is worked out while that is written."""
+    if write.new_size >= _BESIDE_BYTES:
+        try:
+            return write.ctx.session.keep(ASIDE).submit(work).result
+        except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
+            pass
+    outcome = work()
+    return lambda: outcome
+
+
+def _make_aside(session: Session) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1, "surehand-aside")
+
+
+async def _close_aside(aside: ThreadPoolExecutor) -> None:
+    aside.shutdown(wait=False)
+
+
+ASIDE: Final = Kept("aside", make=_make_aside, close=_close_aside)
+"""A thread of the session's own, for what an edit need not wait for: starting one for each makes it wait for that."""
+
+
+def _make_appeared_failure(write: FileWrite) -> ToolFailure:
+    return ToolFailure(
+        f"Cannot create {write.path}: somebody else created it at the same moment.",
+        code="precondition_failed",
+        hint="Read it, then decide.",
+        details={"layer": 4, "number": 3, "path": write.path},
+    )
+
+
+def _remove_made(write: FileWrite) -> None:
+    """Take back folders made for a file that was not written after all."""
+    for path in reversed(write.made):
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            with locked_now([folder]):  # whoever is about to write there has it
+                os.rmdir(path)
+        except (OSError, ToolFailure):
+            return
+        finally:
+            os.close(folder)

@@ -1,0 +1,129 @@
+"""The result of a write: its diff, a sentence with the changed lines, and what would be, in a preview."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+
+from surehand.core.call import ToolResult, Undo
+from surehand.core.frozen import frozen
+from surehand.core.tool import Preview
+from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
+from surehand.files.text import Splice, line_at, spliced
+from surehand.history.disk import HELD_BYTES
+from surehand.history.steps import large_diff
+from surehand.history.words import FileState
+
+if TYPE_CHECKING:
+    from surehand.tools.file_write import FileWrite
+
+_SNIPPET_BYTES: Final = 8 * 1024
+_RESULT_DIFF_LINES: Final = 200
+
+
+@frozen
+class Told:
+    """What is told of a change: its diff for programs, a sentence with the changed lines for a model."""
+
+    diff: str
+    said: str
+
+
+def describe_change(write: FileWrite) -> Told:
+    """Say what a write changes."""
+    line = _first_line(write)
+    return Told(_diff(write, _RESULT_DIFF_LINES, line), _describe(write, not write.exists, line))
+
+
+def describe_preview(write: FileWrite) -> Preview:
+    """Say what a write would change."""
+    same = write.exists and write.is_unchanged
+    diff = "" if same else _diff(write, None)
+    data: dict[str, Any] = {"path": write.real, "created": not write.exists, "changed": not same}
+    if same:
+        return Preview(f"{write.path} already has exactly this content; nothing would be written", diff, data)
+    return Preview(f"would {'change' if write.exists else 'create'} {write.path}", diff, data)
+
+
+def make_unchanged_result(write: FileWrite) -> ToolResult:
+    """Return the result of a write that had nothing to do."""
+    data = {"path": write.real, "created": False, "changed": False, "diff": ""}
+    return ToolResult(data=data, output=f"{write.path} already has exactly this content; nothing was written.")
+
+
+def make_result(write: FileWrite, change_id: str, size: int, told: Told) -> ToolResult:
+    """Return the result of a write that was made."""
+    created = not write.exists
+    data: dict[str, Any] = {
+        "path": write.real,
+        "created": created,
+        "changed": True,
+        "change_id": change_id,
+        "size": size,
+        "encoding": write.encoding.label,
+        "diff": told.diff,
+    }
+    if write.content is None:
+        data["replacements"] = len(write.splices)
+    if write.others_diff:
+        data |= {"merged": True, "others_diff": write.others_diff}
+    undo = Undo(change_id, f"{'remove' if created else 'restore'} {write.path}")
+    return ToolResult(data=data, output=told.said, undo=undo)
+
+
+def _describe(write: FileWrite, created: bool, line: int) -> str:
+    if created:
+        return f"Created {write.path} ({write.new_size} bytes)."
+    links = write.status.st_nlink if write.status else 1
+    note = f" Its other {links - 1} hard link(s) keep the old content." if links > 1 else ""
+    if write.others_diff:
+        note += " Others had changed other lines since you read it, and both changes are in the file now. Theirs:\n"
+        note += write.others_diff
+    if write.content is not None:
+        return f"Replaced the content of {write.path}.{note}"
+    if write.summary:
+        return f"Edited {write.path}. {write.summary}{note}"
+    count = len(write.splices)
+    many = f" in {count} places" if count > 1 else ""
+    if not write.parts:
+        return f"Edited {write.path}{many}.{note} It is empty now."
+    return f"Edited {write.path}{many}.{note} The changed lines now read:\n{_changed_lines(write, line)}"
+
+
+def _changed_lines(write: FileWrite, line: int) -> str:
+    """Return the lines round the first change as they are now, from a window of the file alone."""
+    first, data, feed = write.splices[0], write.data, write.encoding.encode("\n")
+    start, end = max(0, first.start - _SNIPPET_BYTES), first.end + _SNIPPET_BYTES
+    if start and write.encoding.unit == 1:  # with a whole line
+        start = data.find(feed, start, first.start) + 1 or start
+    near = list(takewhile(lambda each: each.start < end, write.splices))
+    moved = [Splice(each.start - start, each.end - start, each.new) for each in near]
+    window = b"".join(spliced(data[start : max(end, near[-1].end)], moved))
+    place = first.start - start
+    return snippet(window, place, place + len(first.new), write.encoding, first_line=line)
+
+
+def _first_line(write: FileWrite) -> int:
+    """Return the number of the line the first change begins in."""
+    return line_at(write.data, write.splices[0].start, write.encoding) if write.splices else 1
+
+
+def _diff(write: FileWrite, limit_lines: int | None, line: int | None = None) -> str:
+    if write.content is None and write.exists:
+        return splice_diff(write.data, write.splices, write.encoding, write.path, first_line=line)
+    if max(len(write.data), write.new_size) > HELD_BYTES:
+        return _large_diff(write)
+    after = write.encoding.decode(b"".join(write.parts), "replace")
+    if not write.exists:
+        return creation_diff(after, write.path)
+    before = write.encoding.decode(write.data, "replace")
+    return text_diff(before, after, write.path, limit_lines=limit_lines)
+
+
+def _large_diff(write: FileWrite) -> str:
+    """Return the diff of a large content where it differs in one narrow place; otherwise how large the two are."""
+    narrow = None
+    if write.exists:
+        narrow = narrow_diff(write.data, b"".join(write.parts), write.encoding, write.path)
+    after = FileState("file", size=write.new_size, digest="new")
+    return large_diff(write.path, write.state_before, after) if narrow is None else narrow
