@@ -235,8 +235,8 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and self._transport.get_write_buffer_size() < BACKLOG_BYTES
 
     def send(self, line: bytes) -> None:
-        """Send a line whatever waits already."""
-        if self._transport is not None:
+        """Send a line whatever waits already; one to a peer that has left goes nowhere, without a word."""
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(line)
 
     def answer(self, data: Mapping[str, Any]) -> None:
