@@ -527,10 +527,13 @@ class Surehand:
         on_thought: Callable[[str], None] | None = None,
     ) -> Loop:
         """Return the agent loop over this application's session, going on where its journal ends."""
+        from surehand.agent.instructions import find_instructions
         from surehand.agent.loop import Loop  # lazy: only where a model speaks
         from surehand.agent.prompt import system_prompt
 
-        system = system or system_prompt(self.session)
+        if system is None:
+            found, _ = find_instructions(self.session.workspace)
+            system = system_prompt(self.session, found, trusted=self.trusted)
         if with_tools:
             self.session.agents = self._make_subagents(model, limits, system)
             self.layers.reuse_results()

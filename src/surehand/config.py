@@ -115,6 +115,11 @@ def _complaints(source: _Source) -> Iterator[str]:
         yield str(problem)
 
 
+def check_values(values: Mapping[Path, Any]) -> None:
+    """Raise SettingsError that says what of these values, by path, makes no sense."""
+    _merged([_Source(values, lambda path: Origin(".".join(path)))])
+
+
 def with_flags(settings: Settings, flags: Mapping[Path, Any]) -> Settings:
     """Lay what the command line (or a caller) sets over settings."""
     for path, value in flags.items():
@@ -198,18 +203,19 @@ def _file(path: str) -> _Source:
     except RecursionError:
         raise SettingsError(f"{path} is nested too deeply") from None
     places = Places(text)
-    return _Source(dict(_leaves(tree)), lambda key: Origin(path, places.line(key)))
+    return _Source(dict(leaves(tree)), lambda key: Origin(path, places.line(key)))
 
 
 # Subtrees whose inner keys are the user's own: they stay whole.
 _OPEN: Final = ("custom", "env", "headers")
 
 
-def _leaves(tree: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+def leaves(tree: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield every value of a tree of settings with its path."""
     for key, value in tree.items():
         path = (*above, key)
         if isinstance(value, dict) and key not in _OPEN and value:
-            yield from _leaves(cast("dict[str, Any]", value), path)
+            yield from leaves(cast("dict[str, Any]", value), path)
         else:
             yield path, value
 
@@ -229,11 +235,11 @@ def _environment(variables: Mapping[str, str]) -> _Source:
             next((name for known, name in named.items() if known[: len(path)] == path[: len(known)]), "settings")
         )
 
-    return _Source({path: _value(path, variables[name]) for path, name in named.items()}, where)
+    return _Source({path: value_of(path, variables[name]) for path, name in named.items()}, where)
 
 
-def _value(path: Path, text: str) -> Any:
-    """Return what a variable says: JSON where it is such, and the text itself where a text is wanted."""
+def value_of(path: Path, text: str) -> Any:
+    """Return what a variable or a word says: JSON where it is such, and the text itself where a text is wanted."""
     from surehand.core.settings_faults import is_text
 
     if is_text(Settings, path):
@@ -260,7 +266,7 @@ def _put(tree: dict[str, Any], path: Path, value: Any, source: _Source) -> None:
 def shown(loaded: Loaded) -> list[dict[str, Any]]:
     """Return every value with where it came from, for `surehand config show`."""
     rows: list[dict[str, Any]] = []
-    for path, value in _leaves(loaded.settings.to_dict()):
+    for path, value in leaves(loaded.settings.to_dict()):
         origin = loaded.origins.get(path)
         if origin is None:
             origin = next((where for known, where in loaded.origins.items() if path[: len(known)] == known), None)

@@ -12,7 +12,7 @@ import pytest
 
 from surehand import Image, Settings, Surehand, ToolCall, ToolResult, tool
 from surehand.agent.ask import answer
-from surehand.agent.compaction import Room
+from surehand.agent.compaction import Compacted, Room
 from surehand.agent.loop import Limits
 from surehand.core.call import BROKEN_ARGUMENTS
 from surehand.core.model import Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
@@ -311,13 +311,41 @@ async def test_a_long_conversation_is_compacted_and_said_so() -> None:
     assert last.messages[0].text == "go"
 
 
+async def test_what_is_dropped_is_summed_up_and_said() -> None:
+    notes: list[str] = []
+    model = ScriptedModel(*["x" * 4000] * 7, "SUMMARY: all was said", "done", context_tokens=8000)
+    async with scratch_app(builtin=False) as app:
+        app.bus.subscribe(lambda event: notes.append(event.data["message"]) if event.kind == "note" else None)
+        loop = app.conversation(model)
+        for number in range(8):
+            outcome = await loop.ask(f"question {number}")
+    assert outcome.text == "done"
+    assert "question 0" in model.requests[-2].messages[0].text
+    first = model.requests[-1].messages[0]
+    assert first.role == "user"
+    assert "SUMMARY: all was said" in first.text
+    assert re.search(r"dropped the \d+ oldest exchanges; .* a summary stands in its place", notes[-1])
+    assert outcome.turns == 1
+    assert outcome.usage.output_tokens > len("done") // 4
+
+
+async def test_a_summary_that_fails_hinders_nothing() -> None:
+    model = ScriptedModel(*["x" * 4000] * 7, ModelError("no"), "done", context_tokens=8000)
+    async with scratch_app(builtin=False) as app:
+        loop = app.conversation(model)
+        for number in range(8):
+            outcome = await loop.ask(f"question {number}")
+    assert outcome.text == "done"
+
+
 def test_room_is_made_within_a_question_whose_calls_alone_are_too_much() -> None:
     long = {"content": "x" * 3000}
     messages = [Message("user", "go")]
     for n in range(20):
         messages.append(Message("assistant", "", (ToolCall("Write", long, f"c{n}", "model"),)))
         messages.append(Message("tool", results=(ToolResult(output="ok"),)))
-    made, said = Room().compact(messages, "", [], 8000)
+    compacted = Room().compact(messages, "", [], 8000)
+    made, said = compacted.messages, compacted.said
     assert "dropped the 1" in said
     assert len(json.dumps([message.to_dict() for message in made])) < 8000 * 4
     assert made[0] is messages[0]
@@ -329,11 +357,13 @@ def test_the_oldest_questions_go_with_all_that_belongs_to_them() -> None:
     messages: list[Message] = []
     for n in range(10):
         messages += [Message("user", f"question {n} " + "x" * 4000), Message("assistant", f"answer {n}")]
-    made, said = Room().compact(messages, "", [], 8000)
+    compacted = Room().compact(messages, "", [], 8000)
+    made, said = compacted.messages, compacted.said
     assert "oldest exchanges" in said
     assert made == messages[len(messages) - len(made) :]
     assert made[0].role == "user"
-    assert Room().compact(made, "", [], 8000) == (made, "")
+    assert compacted.dropped == tuple(messages[: len(messages) - len(made)])
+    assert Room().compact(made, "", [], 8000) == Compacted(made)
 
 
 def test_usage_adds_up_and_messages_survive_json() -> None:

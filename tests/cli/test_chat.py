@@ -322,3 +322,38 @@ def test_the_terminal_shows_what_is_typed_again_after_an_answer(tmp_path: Path, 
         terminal.wait_for("Said.")
         assert terminal.ended() == 0
         assert terminal.echoes
+
+
+def test_the_output_of_a_running_command_is_shown_on_several_lines(tmp_path: Path, stub: Stub) -> None:
+    waits = "for n in 1 2 3; do echo line-$n; done; while [ ! -e go ]; do sleep 0.05; done"
+    stub.script = [{"calls": [call("Bash", command=waits)]}, {"text": "It ran."}]
+    with chat(stub, tmp_path, "--allow", "Bash") as terminal:
+        terminal.type("run it\n")
+        assert "line-1\n  line-2\n" in terminal.wait_for("line-3")
+        (tmp_path / "go").touch()
+        terminal.wait_for("It ran.")
+        terminal.type("/exit\n")
+        assert terminal.ended() == 0
+
+
+def test_a_chat_goes_on_with_the_latest_session_and_knows_commands_of_files(tmp_path: Path, stub: Stub) -> None:
+    folder = Path(os.environ["SUREHAND_HOME"]) / "commands"
+    folder.mkdir(parents=True)
+    (folder / "greet.md").write_text("Greet $1 kindly, and look at @a.txt.\n")
+    (tmp_path / "a.txt").write_text("the text\n")
+    stub.script = [{"text": "Hello."}, {"text": "Dear Ann."}]
+    with chat(stub, tmp_path) as terminal:
+        terminal.type("hi\n")
+        terminal.wait_for("tokens")
+        terminal.type("/exit\n")
+        assert terminal.ended() == 0
+    with chat(stub, tmp_path, "--continue") as terminal:
+        assert "2 messages so far" in terminal.plain
+        terminal.type("/greet Ann\n")
+        terminal.wait_for("Dear Ann.")
+        terminal.type("/exit\n")
+        assert terminal.ended() == 0
+    asked = stub.requests[-1]["messages"]
+    assert [each["role"] for each in asked] == ["system", "user", "assistant", "user"]
+    assert "Greet Ann kindly" in asked[-1]["content"]
+    assert "the text" in asked[-1]["content"]

@@ -14,6 +14,7 @@ from surehand.acp.updates import Updates
 from surehand.core.errors import ToolFailure
 from surehand.core.model import ModelError
 from surehand.engine.journal import drop_empty
+from surehand.mentions import add_mentioned
 from surehand.slash import BUILT_IN, MODES, FileCommand, load_commands, set_mode
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class Conversation:
             from dataclasses import replace
 
             message = replace(message, text=kept.prompt(rest.strip()))
-        outcome = await self.loop.ask(message)
+        outcome = await self.loop.ask(await add_mentioned(self.app, message))
         if not outcome.answered and outcome.stop not in ("max_tokens", "refusal"):
             self.updates.send(convert.agent_text(f"\n[stopped: {outcome.stop}]"))
         return outcome

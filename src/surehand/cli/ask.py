@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from surehand.agent.structured import OutputShape
     from surehand.app import Surehand
     from surehand.cli.screen import Screen
-    from surehand.core.model import Model, ModelError
+    from surehand.core.model import Model, ModelError, Prompt
     from surehand.models import Choice
 
 
@@ -123,6 +123,7 @@ async def _answered(options: Namespace, app: Surehand, model: Model, choice: Cho
     from surehand.cli.approvals import Deferred
     from surehand.cli.screen import Screen
     from surehand.core.model import ModelError
+    from surehand.mentions import add_mentioned
     from surehand.policy.approvals import Nobody
 
     screen = None if render.as_json(options) else Screen(app, choice)
@@ -134,7 +135,8 @@ async def _answered(options: Namespace, app: Surehand, model: Model, choice: Cho
     try:
         if screen is not None:
             screen.begin()
-        outcome = await _ask_loop(loop, question, options.schema)
+        prompt = await add_mentioned(app, question) if options.with_tools else question
+        outcome = await _ask_loop(loop, prompt, options.schema)
     except CancelledError:
         _tell(options, loop.outcome, choice, screen)  # what was done so far
         raise
@@ -148,7 +150,7 @@ async def _answered(options: Namespace, app: Surehand, model: Model, choice: Cho
     return 0 if outcome.answered else 1
 
 
-async def _ask_loop(loop: Loop, question: str, shape: OutputShape | None) -> Outcome:
+async def _ask_loop(loop: Loop, question: Prompt, shape: OutputShape | None) -> Outcome:
     if shape is None:
         return await loop.ask(question)
     from surehand.agent.structured import ask_for

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from argparse import ArgumentParser, Namespace
 from collections.abc import Coroutine
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from surehand.cli.approvals import Deferred
     from surehand.cli.screen import Screen
     from surehand.models import Choice
+    from surehand.slash import FileCommand
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
+    parser.add_argument("--continue", action="store_true", dest="go_on", help="go on with the latest session here")
     parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `surehand replay`")
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
     effort_option(parser)
@@ -40,6 +43,8 @@ def run(options: Namespace) -> int:
     from surehand.core.model import ModelError
 
     options.max_turns = options.max_tokens = options.max_seconds = options.max_cost = None
+    if options.go_on:
+        options.session = _latest_session(options)
     session = OwnSession(options, new_id("chat"))
     try:
         return asyncio.run(_until_signalled(_chat(options)))
@@ -48,6 +53,20 @@ def run(options: Namespace) -> int:
         return 1
     finally:
         session.drop_if_empty()
+
+
+def _latest_session(options: Namespace) -> str:
+    """Return the session that was used last here; raise SettingsError where there is none to go on with."""
+    from surehand.core.errors import SettingsError
+    from surehand.engine.journal import list_sessions
+    from surehand.state import locations
+
+    if options.session:
+        raise SettingsError("--continue takes the latest session; --session names one. Say one of them.")
+    found = list_sessions(os.path.join(locations.workspace_state(options.cwd), "sessions"))
+    if (latest := next((each.name for each in found if each.first), None)) is None:
+        raise SettingsError("there is no session here to continue; `surehand chat` begins one")
+    return latest
 
 
 async def _until_signalled(work: Coroutine[Any, Any, None]) -> int:
@@ -93,6 +112,8 @@ class Chat:
         self.choice: Choice
         self.questions: Deferred
         self.spent = Spent()
+        self.kept: dict[str, FileCommand] = {}
+        """Prompts kept in files, by the word after `/`."""
         self._working: asyncio.Task[Any] | None = None
 
     def use(self, wanted: str | None) -> None:
@@ -117,11 +138,16 @@ class Chat:
         """Say who answers, and go on until the user leaves."""
         from surehand.cli.chat_commands import COMMANDS, unknown
         from surehand.cli.prompt import open_prompt
+        from surehand.slash import load_commands
+
+        self.kept, left_out = load_commands(self.app.session.workspace, trusted=self.app.trusted)
+        for problem in left_out:
+            render.note(f"warning: {problem}")
 
         render.line(render.paint(f"{self.choice.provider}/{self.choice.name}", "bold") + f": {self.choice.why}")
         so_far = f", {len(self.loop.messages)} messages so far" if self.loop.messages else ""
         render.line(f"session {self.options.session}{so_far}; /help lists the commands, Ctrl-D leaves")
-        prompt = open_prompt(tuple(COMMANDS), self.app.session.workspace)
+        prompt = open_prompt((*COMMANDS, *self.kept), self.app.session.workspace)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
         while (text := await prompt.read()) is not None:
             await self._interruptible(self.questions.catch_up())
@@ -133,6 +159,9 @@ class Chat:
             name, _, rest = text[1:].strip().partition(" ")
             if name in ("exit", "quit"):
                 return
+            if name not in COMMANDS and (kept := self.kept.get(name)):
+                await self._answer(kept.prompt(rest.strip()))
+                continue
             command = COMMANDS.get(name)
             self.questions.at_once = True  # what a command of theirs asks is asked at once
             await self._interruptible(command.run(self, rest.strip()) if command else unknown(name))
@@ -156,13 +185,18 @@ class Chat:
         if self._working is not None:
             self._working.cancel()
 
+    async def _ask(self, text: str) -> None:
+        from surehand.mentions import add_mentioned
+
+        await self.loop.ask(await add_mentioned(self.app, text))
+
     async def _answer(self, text: str) -> None:
         from surehand.core.model import ModelError
 
         try:
             self.screen.at_prompt = False
             self.screen.begin()
-            if await self._interruptible(self.loop.ask(text)):
+            if await self._interruptible(self._ask(text)):
                 self.screen.end(self.loop.outcome)
             else:
                 self.screen.break_off()

@@ -117,6 +117,8 @@ async def _model(chat: Chat, rest: str) -> None:
 
 async def _help(chat: Chat, rest: str) -> None:
     rows = [(f"/{command.usage}", command.about) for command in COMMANDS.values()]
+    own = (kept for name, kept in chat.kept.items() if name not in COMMANDS)
+    rows += [(f"/{kept.name} {kept.hint}".strip(), kept.about) for kept in own]
     render.line(render.table([*rows, ("/exit", "leave (also Ctrl-D)")]))
     render.line(_KEYS)
 

@@ -1,4 +1,4 @@
-"""`surehand config`: every setting, its value, and where it came from."""
+"""`surehand config`: every setting, its value and where it came from; and setting one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,27 @@ from surehand.cli import render
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    commands = parser.add_subparsers(dest="action", required=True, metavar="show | path")
+    commands = parser.add_subparsers(dest="action", required=True, metavar="show | set | path")
     show = commands.add_parser("show", help="every value with its source", allow_abbrev=False)
     show.add_argument("--changed", action="store_true", help="only what is not the default")
+    change = commands.add_parser("set", help="set one value in your own settings file", allow_abbrev=False)
+    change.add_argument("key", metavar="KEY", help="as `config show` names it, such as model.effort")
+    change.add_argument("value", metavar="VALUE", help="text, or JSON where the setting is no text")
     commands.add_parser("path", help="where settings and state live", allow_abbrev=False)
 
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    return _paths(options) if options.action == "path" else _show(options)
+    return {"path": _paths, "set": _set, "show": _show}[options.action](options)
+
+
+def _set(options: Namespace) -> int:
+    from surehand.config_edit import set_value
+
+    file, value = set_value(options.key, options.value)
+    told = json.dumps(value, ensure_ascii=False)
+    render.facts(options, {"key": options.key, "value": value, "file": file}, f"{options.key} = {told}, in {file}")
+    return 0
 
 
 def _show(options: Namespace) -> int:

@@ -130,6 +130,24 @@ def model(options: Namespace) -> Section:
     return Section("Model", (chosen, answers), choice.to_dict() | {"server": address, "problem": problem})
 
 
+def instructions(options: Namespace) -> Section:
+    """Say which files of the project tell the model how to work here."""
+    from surehand.agent.instructions import ALL_BYTES, find_instructions
+    from surehand.policy.trust import is_trusted
+
+    found, problems = find_instructions(options.cwd)
+    trusted = is_trusted(options.cwd)
+    standing = "given as instructions" if trusted else "given as untrusted text; `surehand trust` changes that"
+    checks = [
+        Check(each.path, True, f"{each.size:,} bytes, {'truncated, ' if each.truncated else ''}{standing}")
+        for each in found
+    ]
+    checks += [Check("left out", False, problem) for problem in problems]
+    nothing = Check("none", True, f"no AGENTS.md or CLAUDE.md here or above (up to {ALL_BYTES:,} bytes would be given)")
+    facts = [{"path": each.path, "size": each.size, "truncated": each.truncated} for each in found]
+    return Section("Instructions", tuple(checks) or (nothing,), {"files": facts, "trusted": trusted})
+
+
 def _why_unreachable(address: str) -> str:
     """Return why nothing listens at the address of a model's server; empty where something does."""
     import socket
@@ -322,6 +340,7 @@ SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (
     sandbox,
     tools,
     model,
+    instructions,
     web,
     servers,
 )

@@ -1,7 +1,7 @@
-"""A conversation on a terminal: the answer as it streams, calls as they end, and one line for what goes on now.
+"""A conversation on a terminal: the answer as it streams, calls as they end, and what goes on now.
 
-The answer goes to standard output, everything about it to standard error. The line for what goes on now is drawn only
-where standard error is a terminal, and is gone before anything else is written.
+The answer goes to standard output, everything about it to standard error. What goes on now, with the last lines of a
+running command, is drawn only where standard error is a terminal, and is gone before anything else is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from surehand.models import Choice
 
 _TICK_S: Final = 0.5
-_CLEAR: Final = "\r\x1b[2K"
+_CLEAR: Final = "\r\x1b[J"
+LIVE_LINES: Final = 8
+"""Of a running command's output, the last lines that are shown while it runs."""
 
 
 class Screen:
@@ -49,8 +51,9 @@ class Screen:
         self._held: list[str] = []
         self._markdown = MarkdownStream()
         self._unsaid = ""
-        self._news = ""
-        self._drawn = False
+        self._news: list[str] = []
+        self._drawn = 0
+        """Lines that are drawn, and gone before anything else is written."""
         self._mid_line = False
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -152,10 +155,10 @@ class Screen:
         match event.kind:
             case "call_started":
                 self._running[event.call_id] = (event.data["call"], agent)
-                self._news = ""
+                self._news = []
                 self._draw()
             case "call_progress":
-                self._news = str(event.data["progress"].text).rstrip().rpartition("\n")[2]
+                self._news = [*self._news, *str(event.data["progress"].text).rstrip().split("\n")][-LIVE_LINES:]
                 self._draw()
             case "call_finished":
                 self._finished(event, agent)
@@ -189,7 +192,7 @@ class Screen:
         self._end_line()
         render.note(text)
 
-    # -- the line for what goes on now -----------------------------------------------------------------------------
+    # -- what goes on now -----------------------------------------------------------------------------
 
     def _tick(self) -> None:
         with self._lock:
@@ -208,16 +211,20 @@ class Screen:
             what = f"{len(calls)} calls: {', '.join(dict.fromkeys(call.name for call in calls))}"
         else:
             what = " ".join(blocks.title(calls[0], 60))
-        news = f" · {visible(self._news)}" if self._news and calls else ""
-        sys.stderr.write(self._dim(f"… {render.shortened(f'{took} · {what}{news}', render.columns() - 4)}"))
+        room = render.columns() - 4
+        # A line that wrapped could not be wiped: each is shortened to the width there is.
+        news = [f"  {render.shortened(visible(line).expandtabs(), room)}" for line in self._news] if calls else []
+        lines = [f"… {render.shortened(f'{took} · {what}', room)}", *news]
+        sys.stderr.write("\n".join(map(self._dim, lines)))
         sys.stderr.flush()
-        self._drawn = True
+        self._drawn = len(lines)
 
     def _wipe(self) -> None:
         if self._drawn:
-            sys.stderr.write(_CLEAR)
+            up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
+            sys.stderr.write(f"{up}{_CLEAR}")
             sys.stderr.flush()
-            self._drawn = False
+            self._drawn = 0
 
     def _end_line(self) -> None:
         if rest := self._markdown.end():

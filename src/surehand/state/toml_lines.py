@@ -40,6 +40,10 @@ class Places:
         self._lines.setdefault(table, line)
         return table
 
+    def exact(self, path: Path) -> int | None:
+        """Return the line of exactly this key or table."""
+        return self._lines.get(path)
+
     def line(self, path: Path) -> int | None:
         """Return the line of a key, or else of the first thing below it, or of the table around it."""
         below = (line for known, line in self._lines.items() if known[: len(path)] == path)
