@@ -133,16 +133,19 @@ class _Reading(_Stream):
     async def receive(self) -> Any:
         """Return the next message; of notices of progress that come in floods, the latest a few times a second."""
         while True:
-            if not self._held and self._coming is None:
+            item: Any
+            coming = self._coming
+            if not self._held and coming is None:
                 item = await self._inner.receive()
             else:
-                if self._coming is None:
-                    self._coming = asyncio.ensure_future(self._inner.receive())
+                if coming is None:
+                    coming = self._coming = asyncio.get_running_loop().create_task(self._inner.receive())
                 # Not cancelled when the time is over: what it receives would be lost.
-                await asyncio.wait({self._coming}, timeout=PROGRESS_S if self._held else None)
-                if self._held and not (self._coming.done() and self._is_held_back(self._coming)):
+                await asyncio.wait({coming}, timeout=PROGRESS_S if self._held else None)
+                if self._held and not (coming.done() and self._is_held_back(coming)):
                     return self._take_held()
-                item, self._coming = await self._coming, None
+                self._coming = None
+                item = coming.result()
             token = _progress_token(item)
             if token is None:
                 return self._put_right(item)
