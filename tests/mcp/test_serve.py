@@ -225,12 +225,13 @@ def test_two_gateways_that_name_each_other_do_not_go_round_in_circles(tmp_path: 
 
 @asynccontextmanager
 async def listening(
-    workspace: Path, token: str | None = "correct horse battery"
+    workspace: Path, token: str | None = "correct horse battery", allow: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[str, list[Any]]]:
     apps: list[Surehand] = []
 
     def open_app(approver: Any, root: str | None) -> Surehand:
-        apps.append(Surehand(root or workspace, settings=Settings(), approver=approver, keep_state=False))
+        made = Surehand(root or workspace, settings=Settings(), approver=approver, allow=allow, keep_state=False)
+        apps.append(made)
         return apps[-1]
 
     serving = Serving(open_app)
@@ -411,3 +412,38 @@ def test_a_door_to_other_machines_needs_a_token(tmp_path: Path) -> None:
     made = Door.of("127.0.0.1", [], None, no_token=False)
     assert made.token == Door.of("127.0.0.1", [], None, no_token=False).token
     assert os.stat(made.token_place).st_mode & 0o077 == 0
+
+
+MODERN_META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_connection_that_is_cut_ends_its_command(tmp_path: Path, era: str) -> None:
+    async with listening(tmp_path, allow=("Bash(sleep:*)",)) as (url, _), httpx2.AsyncClient(timeout=60) as http:
+        headers = dict(HEADERS)
+        seconds = f"{400 + os.getpid()}.{len(era)}"
+        params: dict[str, Any] = {"name": "Bash", "arguments": {"command": f"sleep {seconds}"}}
+        if era == "legacy":
+            answer = await http.post(url, json=body("initialize", HELLO), headers=headers)
+            headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+            await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
+        else:
+            headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "Bash"}
+            params["_meta"] = MODERN_META
+        calling = asyncio.ensure_future(http.post(url, json=body("tools/call", params, 7), headers=headers))
+        await eventually(lambda: processes_with(f"sleep\0{seconds}") or calling.done())
+        assert not calling.done(), calling.result().text
+        calling.cancel()  # closes its connection
+        await eventually(lambda: not processes_with(f"sleep\0{seconds}"))
+        if era == "legacy":  # the session itself goes on
+            assert (await http.post(url, json=body("tools/list", {}, 8), headers=headers)).status_code == 200
+
+
+async def eventually(condition: Any) -> None:
+    async with asyncio.timeout(40):
+        while not condition():
+            await asyncio.sleep(0.05)

@@ -13,8 +13,9 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from surehand.mcp.client.login import is_loopback, is_safe
+from surehand.mcp.client.login import is_safe
 from surehand.mcp.lines import LINE_LIMIT, UNREADABLE, id_of_answer, id_of_request
+from surehand.web.local_server import is_loopback
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
 _EXCEEDED: Final = "byte limit"

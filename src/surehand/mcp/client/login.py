@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ipaddress
 import json
 import logging
 import time
@@ -32,6 +31,7 @@ from pydantic import AnyUrl, ValidationError
 
 from surehand.core.errors import ToolFailure
 from surehand.state import keys
+from surehand.web.local_server import is_loopback
 
 PERSON_S: Final = 300.0
 """How long a person has to log in."""
@@ -214,14 +214,6 @@ def is_safe(url: str) -> bool:
     """Say whether secrets may be sent to an address, or a person: by https, or within this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether a host is this machine."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class Callback:

@@ -73,6 +73,8 @@ class ClientCall:
     task: asyncio.Task[Any] | None = None
     close_stream: Callable[[], Awaitable[None]] | None = None
     """Ends the HTTP stream of the call early; the client comes back for the rest."""
+    request_id: Any = None
+    """What the client calls its request, in the older protocol unique in its session."""
     lacking: str = ""
     """What the call wanted of the client and the client does not offer."""
     reports: deque[Progress | Log] = field(default_factory=lambda: deque(maxlen=REPORTS_LIMIT))

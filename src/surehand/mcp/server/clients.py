@@ -146,6 +146,12 @@ class Guest:
             if len(self.sessions) > GUESTS_LIMIT:  # many leave without a word
                 del self.sessions[next(iter(self.sessions))]
 
+    def end_call(self, request_id: str | int) -> None:
+        """End the call that a client made with this request, if it still runs."""
+        for call in list(self.running.values()):
+            if call.request_id == request_id and call.task is not None:
+                call.task.cancel()
+
     def wants(self, level: LogLevel) -> bool:
         """Whether the client wants messages of this level."""
         return LEVELS.index(level) >= LEVELS.index(self.level)

@@ -27,6 +27,7 @@ from mcp_types import JSONRPCMessage
 
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
+from surehand.mcp.server.cut_calls import CutCalls
 from surehand.mcp.server.serving import Serving
 from surehand.state import locations
 from surehand.web.local_server import ServedAddress, is_loopback, serve_app
@@ -190,7 +191,7 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
         host=door.host,
     )
 
-    room, address = Room(), door.address
+    room, address, cuts = Room(), door.address, CutCalls(serving.guests)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -214,9 +215,11 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
         if (body := await _read_body(receive, headers.get("content-length", ""))) is None:
             await _refuse(send, 413, f"a request has at most {BODY_LIMIT:,} bytes")
             return
-        await inner(scope, _replay(body, receive), send)
-        if scope["method"] == "DELETE" and "mcp-session-id" in headers:
-            await serving.guests.drop(f"session {headers['mcp-session-id']}")
+        if "mcp-session-id" not in headers:
+            await inner(scope, _replay(body, receive), send)
+            return
+        resumes = scope["method"] == "GET" and "last-event-id" in headers
+        await cuts.watch(inner, scope, _replay(body, receive), send, body=body, resumes=resumes)
 
     return app
 

@@ -258,6 +258,7 @@ class Serving:
             call = resumed(guest, params, name, args)
         else:
             call = ClientCall(name, args, capabilities(ctx), close_stream=ctx.close_sse_stream)
+            call.request_id = ctx.request_id
             guest.running[identity] = call
             call.start(work())
             assert call.task is not None
