@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
-from surehand import config, wiring
+from surehand import config, remote, wiring
 from surehand.catalog import builtin_tool
 from surehand.core.call import Source, ToolCall, ToolResult
 from surehand.core.errors import RegistrationError
@@ -33,7 +33,6 @@ from surehand.state import locations
 if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Loop, Outcome
     from surehand.agent.rewind import SessionRewinder
-    from surehand.agent.subagents import Subagents
     from surehand.batch.batch import Runner
     from surehand.batch.results import TaskResult
     from surehand.batch.tasks import Task
@@ -308,60 +307,23 @@ class Surehand:
         self._stack.push_async_callback(sinks.close)
         return sinks
 
-    def _open_channel(self) -> None:
-        """Let other processes of the user follow this session; one that keeps no state is not reached."""
-        if self.session.state_dir is None:
-            return
-        from surehand.engine.channel import Channel
-        from surehand.state.workspaces import note_workspace
-
-        questions = self.executor.asking.questions
-        self.session.requests |= questions.requests | {"stop_call": self._stop_call, "reload_rules": self._reload_rules}
-        try:
-            note_workspace(self.session.state_dir, self.session.workspace)
-            channel = Channel(self.session, self.bus, questions.lose_answerers)
-        except OSError as problem:  # a state folder that cannot be written, or no descriptor left
-            _log.info("other processes cannot follow this session: %s", problem)
-            return
-        questions.reachable, questions.has_answerers = True, lambda: channel.has_answerers
-        self._stack.push_async_callback(channel.close)
-
-    async def _reload_rules(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Judge by the rules that the settings hold now, for another process of the user that saved one."""
-        del request
+    def reload_rules(self) -> None:
+        """Judge by the rules that the settings hold now, from the next call on."""
         settings, _ = self._load_settings()
         self.settings = self.settings.changed(permissions=settings.permissions)
         policy = self._make_policy(self.session.workspace, self.allow)
         self.policy = self.executor.policy = self.executor.asking.policy = policy
         policy.bind(self.session)
-        return {"ok": True, "rules": len(policy.own_rules)}
-
-    async def _stop_call(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Stop a call that runs, for another process of the user."""
-        if self.executor.cancel(str(request.get("id"))):
-            return {"ok": True}
-        return {"error": "that call does not run any more", "hint": ""}
 
     async def __aenter__(self) -> Self:
-        self._open_channel()
+        if self.session.state_dir is not None:
+            remote.open_channel(self, self._stack)
         if interval := self.settings.engine.health_interval:
-            self._in_background(self.health.watch(interval))
+            wiring.run_beside(self._stack, self.health.watch(interval))
         folder = os.path.join(self.session.workspace, FOLDER)
         if self.session.interactive and self.trusted and wiring.is_folder(folder):
-            self._in_background(self.watch_tools())
+            wiring.run_beside(self._stack, self.watch_tools())
         return self
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside the calls until the application closes."""
-        import asyncio
-
-        task = asyncio.create_task(work)
-
-        async def end() -> None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-        self._stack.push_async_callback(end)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -535,7 +497,7 @@ class Surehand:
             found, _ = find_instructions(self.session.workspace)
             system = system_prompt(self.session, found, trusted=self.trusted)
         if with_tools:
-            self.session.agents = self._make_subagents(model, limits, system)
+            self.session.agents = wiring.make_subagents(self, model, limits, system)
             self.layers.reuse_results()
             self.executor.forget_all()
         loop = Loop(
@@ -568,41 +530,7 @@ class Surehand:
         answer is data of that shape in `Outcome.value`, validated, and asked for again a few times where it does not
         fit; `stop` is `invalid_output` if it never did. Raises ModelError.
         """
-        from surehand.agent.structured import OutputShape, ask_for  # lazy: only where a model speaks
-        from surehand.models import choose, make_limits, open_model
-
-        shape = OutputShape(output) if output is not None else None
-        choice = choose(self.settings, model) if model is None or isinstance(model, str) else None
-        speaker = open_model(self.settings, choice) if choice is not None else cast("Model", model)
-        limits = limits or make_limits(self.settings, choice)
-        try:
-            loop = self.conversation(speaker, limits=limits, with_tools=with_tools, on_text=on_text)
-            return await (loop.ask(prompt) if shape is None else ask_for(loop, prompt, shape))
-        finally:
-            if choice is not None:
-                await speaker.close()
-
-    def _make_subagents(self, model: Model, limits: Limits | None, system: str) -> Subagents:
-        """Return who runs the sub-agents of a conversation: with its model, unless a profile names one."""
-        from surehand.agent import profiles  # lazy: only where a model speaks
-        from surehand.agent.subagents import Subagents
-        from surehand.models import choose, open_model
-        from surehand.tools.tasks import BOARD
-
-        known, problems = profiles.load(self.session.workspace, trusted=self.trusted)
-        for problem in problems:
-            self.session.emit("note", message=f"a sub-agent's profile was left out: {problem}")
-        settings = self.settings
-        return Subagents(
-            executor=self.executor,
-            session=self.session,
-            selection=self.selection,
-            open_model=lambda name: open_model(settings, choose(settings, name)) if name else model,
-            profiles=known,
-            board=BOARD,
-            limits=limits,
-            system=system,
-        )
+        return await wiring.ask_model(self, prompt, model, output, limits, with_tools=with_tools, on_text=on_text)
 
     @property
     def rewinder(self) -> SessionRewinder:
@@ -611,23 +539,15 @@ class Surehand:
         from surehand.engine.journal import MemoryJournal
         from surehand.tools.tasks import BOARD
 
-        session = self.session
-        if isinstance(session.rewinder, SessionRewinder):
-            return session.rewinder
+        if isinstance(self.session.rewinder, SessionRewinder):
+            return self.session.rewinder
         journal = self.journal
         if journal is None:  # nothing is kept on disk: the turns are remembered for as long as the session lives
-            journal = MemoryJournal(session.id)
+            journal = MemoryJournal(self.session.id)
             self.bus.subscribe(journal)
-        session.rewinder = SessionRewinder(
-            session,
-            call=self.call,
-            dry_run=self.dry_run,
-            records=journal.records,
-            hold_alone=journal.hold_alone,
-            start_branch=journal.start_branch,
-            board=BOARD,
-        )
-        return session.rewinder
+        made = SessionRewinder(self.session, call=self.call, dry_run=self.dry_run, journal=journal, board=BOARD)
+        self.session.rewinder = made
+        return made
 
     def batch(
         self,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand import config
 from surehand.catalog import register_builtin
@@ -23,6 +23,10 @@ from surehand.registry.registry import Registry
 from surehand.state import locations
 
 if TYPE_CHECKING:
+    from surehand.agent.loop import Limits, Outcome
+    from surehand.agent.subagents import Subagents
+    from surehand.app import Surehand
+    from surehand.core.model import Model, Prompt
     from surehand.core.session import Session
     from surehand.core.settings import Settings
     from surehand.engine.audit import Audit
@@ -200,3 +204,65 @@ class Listeners:
         )
         self._bus.subscribe(tuner)
         return tuner
+
+
+def make_subagents(app: Surehand, model: Model, limits: Limits | None, system: str) -> Subagents:
+    """Return who runs the sub-agents of a conversation: with its model, unless a profile names one."""
+    from surehand.agent import profiles  # lazy: only where a model speaks
+    from surehand.agent.subagents import Subagents
+    from surehand.models import choose, open_model
+    from surehand.tools.tasks import BOARD
+
+    session, settings = app.session, app.settings
+    known, problems = profiles.load(session.workspace, trusted=app.trusted)
+    for problem in problems:
+        session.emit("note", message=f"a sub-agent's profile was left out: {problem}")
+    return Subagents(
+        executor=app.executor,
+        session=session,
+        selection=app.selection,
+        open_model=lambda name: open_model(settings, choose(settings, name)) if name else model,
+        profiles=known,
+        board=BOARD,
+        limits=limits,
+        system=system,
+    )
+
+
+async def ask_model(
+    app: Surehand,
+    prompt: Prompt,
+    model: Model | str | None,
+    output: Mapping[str, Any] | type[Any] | None,
+    limits: Limits | None,
+    *,
+    with_tools: bool,
+    on_text: Callable[[str], None] | None,
+) -> Outcome:
+    """Ask a model in the application's conversation; one that is opened for this is closed again."""
+    from surehand.agent.structured import OutputShape, ask_for  # lazy: only where a model speaks
+    from surehand.models import choose, make_limits, open_model
+
+    shape = OutputShape(output) if output is not None else None
+    choice = choose(app.settings, model) if model is None or isinstance(model, str) else None
+    speaker = open_model(app.settings, choice) if choice is not None else cast("Model", model)
+    limits = limits or make_limits(app.settings, choice)
+    try:
+        loop = app.conversation(speaker, limits=limits, with_tools=with_tools, on_text=on_text)
+        return await (loop.ask(prompt) if shape is None else ask_for(loop, prompt, shape))
+    finally:
+        if choice is not None:
+            await speaker.close()
+
+
+def run_beside(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+    """Run something beside the calls until `stack` is closed."""
+    import asyncio
+
+    task = asyncio.create_task(work)
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    stack.push_async_callback(end)

@@ -43,6 +43,22 @@ class Conversation(Protocol):
         ...
 
 
+class RewindJournal(Protocol):
+    """What a rewind needs of a session's journal, on disk or in memory."""
+
+    def records(self) -> Iterable[Mapping[str, Any]]:
+        """Return the journal's records, oldest first."""
+        ...
+
+    def hold_alone(self) -> AbstractContextManager[bool]:
+        """Hold the journal against other processes while inside; False where another one has it."""
+        ...
+
+    def start_branch(self, name: str, turn: str) -> None:
+        """Begin another session's journal with what came before a turn."""
+        ...
+
+
 class SessionRewinder:
     """The checkpoints of one session, and the way back to them."""
 
@@ -52,9 +68,7 @@ class SessionRewinder:
         *,
         call: Callable[..., Awaitable[ToolResult]],
         dry_run: Callable[..., Awaitable[ToolResult]],
-        records: Callable[[], Iterable[Mapping[str, Any]]],
-        hold_alone: Callable[[], AbstractContextManager[bool]],
-        start_branch: Callable[[str, str], None],
+        journal: RewindJournal,
         board: Kept[TaskBoard],
     ) -> None:
         self.session = session
@@ -62,23 +76,21 @@ class SessionRewinder:
         """Loops over the session: they hold the transcript in memory, and must hear of a rewind."""
         self._call = call
         self._dry_run = dry_run
-        self._records = records
-        self._hold_alone = hold_alone
-        self._start_branch = start_branch
+        self._journal = journal
         self._board = board
 
     def transcript(self) -> Transcript:
         """Return the conversation so far; a rewind that a dead process left half-way is settled first."""
-        found = read(self._records())
+        found = read(self._journal.records())
         if not found.unfinished or any(each.busy for each in self.conversations):
             return found
-        with self._hold_alone() as alone:
+        with self._journal.hold_alone() as alone:
             if not alone:  # the process that has begun it is at it
                 return found
             for id, begun in found.unfinished.items():
                 change_id = self._change_made_by(id) if begun.get("files") else ""
                 self.session.emit("rewind_ended", id=id, ok=bool(change_id), change_id=change_id, recovered=True)
-        return read(self._records())
+        return read(self._journal.records())
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the turns so far, oldest first."""
@@ -133,7 +145,7 @@ class SessionRewinder:
         undo = {"turns": [each.turn for each in turns], "force": force}
         by: tuple[str, Mapping[str, Any]] | None = ("Undo", undo) if files and self._is_changed_by(turns) else None
         truncates = transcript and branch is None
-        with self._hold_alone() as alone:
+        with self._journal.hold_alone() as alone:
             self._refuse_while_busy(truncates and not alone)
             preview = await self._preview(turns, by, truncates)
             if by is not None and not force and not preview.ok:  # what the user did since is kept where it can be
@@ -142,7 +154,7 @@ class SessionRewinder:
             if dry_run or not preview.ok:  # a conflict is told before anything is stopped or begun
                 return preview
             if branch is not None:
-                self._start_branch(branch, turns[0].turn)
+                self._journal.start_branch(branch, turns[0].turn)
             stopped = await self._stop_tasks(turns)
             order = {"action": "rewind", "to": turns[0].turn, "files": by is not None, "transcript": truncates}
             return await self._carry_out(order, by, [_describe_rewind(turns, transcript, branch), *stopped])
@@ -158,7 +170,7 @@ class SessionRewinder:
         latest = rewound[-1]
         redo = {"change_id": latest.change_id, "force": force, "merge": not force}
         by = ("Redo", redo) if latest.change_id else None
-        with self._hold_alone() as alone:
+        with self._journal.hold_alone() as alone:
             self._refuse_while_busy(not alone)
             order = {"action": "restore", "of": latest.id, "files": by is not None, "transcript": True}
             turns = counted(len(latest.checkpoints), "turn")

@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from surehand.cli import render
-from surehand.cli.serve import port_number
+from surehand.cli.parser import port_number
 
 if TYPE_CHECKING:
     from surehand.console.server import Console

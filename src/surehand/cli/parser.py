@@ -98,3 +98,10 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return "\n".join(
             fill(line, width, initial_indent=indent, subsequent_indent=indent) for line in text.split("\n")
         )
+
+
+def port_number(text: str) -> int:
+    """Return a port given on the command line."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)

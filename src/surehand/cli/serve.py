@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from surehand.cli import render
-from surehand.cli.parser import approvals_option
+from surehand.cli.parser import approvals_option, port_number
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -38,13 +37,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--console", action="store_true", help="with --http: the web console on the same port")
     approvals_option(parser)
     parser.add_argument("--no-roots", action="store_true", help="keep to --cwd, whatever folder the client names")
-
-
-def port_number(text: str) -> int:
-    """Return a port given on the command line."""
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)
 
 
 def run(options: Namespace) -> int:
