@@ -186,6 +186,29 @@ def test_plain_code_with_an_async_application_is_told_what_to_open(workspace: Pa
         Toolbox(app).call_blocking("Glob", {"pattern": "*"})
 
 
+async def test_what_is_shown_follows_the_session_and_what_is_named(workspace: Path) -> None:
+    @tool(read_only=True)
+    def word_count(text: str) -> int:
+        "Count the words of a text."
+        return len(text.split())
+
+    async with Surehand(workspace, tools=[word_count]) as app:
+        box = Toolbox(app)
+        shown = {info.name for info in box.list_shown()}
+        assert {"word_count", "Read", "ToolSearch"} <= shown
+        assert shown == {info.name for info in box.list_all() if box.is_shown(info.name)}
+        assert "ToolSearch" not in {info.name for info in box.list_fixed()}
+        assert not box.is_shown("Changes")
+        assert not box.is_shown("Agent")
+        app.selection.activate_tool("Changes")
+        assert box.is_shown("Changes")
+        everything = Toolbox(app, ["*"])
+        assert [each.name for each in everything.list_shown()] == [each.name for each in everything.list_all()]
+        app.registry.lifecycle.move("Read", "disabled")
+        assert not box.is_shown("Read")
+        assert not everything.is_shown("Read")
+
+
 def test_content_is_text_images_and_files() -> None:
     blob = {
         "type": "resource",

@@ -166,6 +166,13 @@ class Selection:
             return False
         return self.deferring
 
+    def shows(self, name: str) -> bool:
+        """Say whether a model is shown a tool: it is here, switched on, and not deferred."""
+        real = self.source.resolve(name)
+        if real is None or real not in self or (self._hide is not None and self._hide(real)):
+            return False
+        return not self.is_deferred(real)
+
     def active_tools(self) -> list[ToolInfo]:
         """Return what a model is shown: all tools, or the core, what somebody brought in, and what has been activated.
 

@@ -33,6 +33,7 @@ from surehand.engine.orchestrator import has_blocking_facts, is_safe, run_list
 from surehand.policy.approvals import Answer, Approver, Nobody, Question
 
 T = TypeVar("T")
+NO_LIMIT: Final = 1_000_000_000
 REMEMBERED: Final = 1000
 """How many open approvals are remembered by their call's id; the oldest is forgotten, and asked about again."""
 
@@ -108,7 +109,6 @@ class Toolbox:
     """The tools of one application, as an adapter needs them. `tools` are names and globs; none means the session's."""
 
     def __init__(self, app: App, tools: Iterable[str] = ()) -> None:
-        self._named = tuple(tools)
         self._order = CallOrder()
         self._open: OrderedDict[str, Pending] = OrderedDict()
         if hasattr(app, "inner"):
@@ -118,8 +118,9 @@ class Toolbox:
         else:
             self.app = cast("AsyncApp", app)
             self._loop = _running_loop()
-        selection, session = self.app.selection, self.app.session
-        self.selection = selection.narrow(self._named, session=session) if self._named else selection
+        selection, session, named = self.app.selection, self.app.session, tuple(tools)
+        # What is asked for by name is shown, however much it is.
+        self.selection = selection.narrow(named, session=session, threshold=NO_LIMIT) if named else selection
 
     # -- which tools -------------------------------------------------------------------------------------------------
 
@@ -129,8 +130,7 @@ class Toolbox:
 
     def list_shown(self) -> list[ToolInfo]:
         """Return the tools a model is to see now: those named, or else the core, all own ones, what was activated."""
-        shown = self.selection.infos() if self._named else self.selection.active_tools()
-        return [info for info in shown if not self._cannot_work(info.name)]
+        return [info for info in self.selection.active_tools() if not self._cannot_work(info.name)]
 
     def list_fixed(self) -> list[ToolInfo]:
         """Return the tools for a framework whose list never changes; searching for more would lead nowhere there."""
@@ -138,7 +138,7 @@ class Toolbox:
 
     def is_shown(self, name: str) -> bool:
         """Say whether a model is to see a tool now."""
-        return any(info.name == name for info in self.list_shown())
+        return self.selection.shows(name) and not self._cannot_work(name)
 
     def real_name(self, shown: str) -> str:
         """Return the tool's own name for the one a model knows it by."""
