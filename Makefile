@@ -9,7 +9,8 @@ FRAMEWORKS := .venv-integrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow test-integrations seeds check house bench conformance docs site clean
+.PHONY: help setup run test coverage test-slow test-integrations test-cluster seeds check house bench bench-cluster \
+        conformance docs site clean
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +68,24 @@ house: $(STAMP) ## measures of the code's shape: files, cycles, names
 
 bench: $(STAMP) ## the benchmarks: one table of ratios
 	$(BIN)/python -m benchmarks
+
+CLUSTER := .venv-cluster
+$(CLUSTER)/.ready: pyproject.toml constraints.txt constraints-cluster.txt
+	$(PYTHON) -m venv $(CLUSTER)
+	$(CLUSTER)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(CLUSTER)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-cluster.txt \
+	  --group dev --editable '.[documents,web,serve,chat,cluster]'
+	@touch $(CLUSTER)/.ready
+
+# Ray dials the machine's own interface where it finds one; in here there is loopback and nothing else.
+LOOPBACK := unshare $(if $(filter 0,$(shell id -u)),-n,-rn) sh -c 'ip link set lo up && exec "$$@"' --
+
+test-cluster: $(CLUSTER)/.ready ## sessions on two real Ray nodes, on loopback alone; and the types of cluster/
+	$(CLUSTER)/bin/pyright --pythonpath $(CLUSTER)/bin/python src/surehand/cluster src/surehand/batch
+	$(LOOPBACK) $(CLUSTER)/bin/python -m pytest tests/cluster --timeout 600
+
+bench-cluster: $(CLUSTER)/.ready ## the benchmarks of the cluster: one table of ratios
+	$(LOOPBACK) $(CLUSTER)/bin/python -m benchmarks.cluster
 
 conformance: $(STAMP) ## the official MCP suite against our server and our client
 	$(BIN)/python tests/mcp/conformance.py

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.harness import Harness
 
-NO_BENCHMARKS = ("__init__", "__main__", "clients", "harness", "public_door")
+NO_BENCHMARKS = ("__init__", "__main__", "clients", "cluster", "cluster_tools", "harness", "public_door")
 
 
 def main(words: list[str]) -> int:

@@ -63,7 +63,8 @@ class Surehand:
     `approver` answers questions (a function will do: it gets the question, and returns yes, no or an `Answer`);
     without one, what needs permission is refused. `allow` holds further allow rules,
     `session` names a session that continues in later processes, `tool_allow` narrows which tools exist at all,
-    `record` names a file that every call is written to, for replay, `mcp_servers` adds to the servers of the settings.
+    `record` names a file that every call is written to, for replay, `mcp_servers` adds to the servers of the settings,
+    `audit_dir` is where the audit is kept, if not beside the rest of the workspace's state.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Surehand:
         plugins: bool = True,
         record: str | None = None,
         mcp_servers: Mapping[str, McpServerSettings] | None = None,
+        audit_dir: str | None = None,
     ) -> None:
         root = wiring.check_workspace(workspace, session)
         self.allow = tuple(allow)
@@ -108,7 +110,7 @@ class Surehand:
         self._stack = AsyncExitStack()
         self.journal: Journal | None = None
         """The journal of a session with a name; None where nothing of it is kept."""
-        self._add_listeners(session, state_dir, record)
+        self._add_listeners(session, state_dir, record, audit_dir)
         if plugins:
             self._load_plugins()
         self._warn_of_misnamed_rules()
@@ -171,7 +173,9 @@ class Surehand:
             hide=self._is_off,
         )
 
-    def _add_listeners(self, session: str | None, state_dir: str | None, record: str | None) -> None:
+    def _add_listeners(
+        self, session: str | None, state_dir: str | None, record: str | None, audit_dir: str | None
+    ) -> None:
         """Put round the calls what the settings and the arguments ask for: journal, metrics, audit, traces, hooks."""
         listeners = wiring.Listeners(self.bus, self.session, self._stack)
         if session and state_dir:
@@ -180,7 +184,7 @@ class Surehand:
         if record:
             listeners.keep_recording(record)
         if state_dir:
-            self.executor.ledger = audit = listeners.keep_audit(os.path.join(state_dir, "audit"))
+            self.executor.ledger = audit = listeners.keep_audit(audit_dir or os.path.join(state_dir, "audit"))
             if audit.problem:
                 self.warnings.append(f"calls are not audited, and what changes something is refused: {audit.problem}")
         self.executor.tracing = listeners.find_tracing()

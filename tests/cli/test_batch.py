@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -116,3 +117,14 @@ def test_a_terminal_sees_how_far_it_is(work: Path) -> None:
     with Terminal("batch", tasks, "--out", out, cwd=work) as terminal:
         terminal.wait_for("2/2")
         assert terminal.ended() == 0
+
+
+def test_without_ray_a_cluster_says_which_extra_to_install(work: Path) -> None:
+    if importlib.util.find_spec("ray") is not None:
+        pytest.skip("Ray is installed here")
+    tasks = write_tasks(work, {"id": "a", "calls": [READ]})
+    done = surehand("batch", tasks, "--out", str(work.parent / "r.jsonl"), "--cluster", "local", "--text", cwd=work)
+    assert done.returncode == 2
+    assert "pip install 'surehand[cluster]'" in done.stderr
+    code = "import sys, surehand.app, surehand.batch.batch; print([m for m in sys.modules if 'cluster' in m])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

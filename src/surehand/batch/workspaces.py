@@ -107,6 +107,16 @@ class Workspaces:
             where = problem.filename or work
             raise ToolFailure(f"the workspace cannot be made: {where}: {problem.strerror}") from problem
 
+    async def snapshot_of(self, task: Task) -> Snapshot:
+        """Return what a task begins with, for one that runs elsewhere; its contents are in `pieces`."""
+        source = task.source
+        if source.archive is None and await self._find_repository(source) is None:
+            folder = self._locate(source.path or source.git or ".")
+            return await self._base(folder, lambda: self._snapshot(folder))
+        made = await self._make(task, 0)
+        await self.remove(made)
+        return made.base
+
     async def remove(self, workspace: OwnWorkspace) -> None:
         """Take a workspace away, with the state that calls in it left."""
         await self._remove(os.path.dirname(workspace.folder), workspace.repository)

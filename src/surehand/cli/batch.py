@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render
@@ -13,7 +14,9 @@ from surehand.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
+    from surehand.batch.remote import FleetRunner
     from surehand.batch.results import TaskResult
+    from surehand.batch.work import Setting
     from surehand.core.call import ToolResult
     from surehand.policy.approvals import Approver
 
@@ -43,6 +46,9 @@ def configure(parser: ArgumentParser) -> None:
         metavar="nobody|console",
         help="who answers questions: nobody (default), or the console and `surehand approvals`",
     )
+    parser.add_argument("--cluster", metavar="ADDRESS", help="run on a Ray cluster: HOST:PORT, auto, or local")
+    parser.add_argument("--cpu", type=_seconds, metavar="X", help="with --cluster: cores each task needs")
+    parser.add_argument("--memory", metavar="SIZE", help="with --cluster: memory each task needs, such as 1GiB")
     parser.add_argument("--dry-run", action="store_true", help="of apply: show what would change; change nothing")
 
 
@@ -92,11 +98,16 @@ def _run(options: Namespace, path: str) -> int:
 
 
 async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
-    from surehand.batch.batch import run_batch
+    from surehand.batch.batch import make_setting, run_batch
     from surehand.batch.results import read_results, summarize
     from surehand.cli import session
 
-    async with session.open_app(options, shows=("call_finished", "note")) as app:
+    async with AsyncExitStack() as stack:
+        app = await stack.enter_async_context(session.open_app(options, shows=("call_finished", "note")))
+        make_approver = None if options.approvals == "nobody" else _mailbox
+        runner = None
+        if options.cluster is not None:
+            runner = await _on_cluster(stack, options, app, make_setting(app, options.model, None))
         progress = _Progress(len(tasks), quiet=render.as_json(options))
         results = run_batch(
             app,
@@ -108,7 +119,8 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
             resume=options.resume,
             model=options.model,
             keep_workspaces=options.keep_workspaces,
-            make_approver=None if options.approvals == "nobody" else _mailbox,
+            make_approver=make_approver,
+            runner=runner,
             on_start=progress.begin,
         )
         try:
@@ -121,6 +133,23 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
     summary = summarize(found[task.id] for task in tasks)
     render.facts(options, summary, lambda: format_summary(summary))
     return 0 if summary["passed"] == summary["tasks"] else 1
+
+
+async def _on_cluster(stack: AsyncExitStack, options: Namespace, app: Surehand, setting: Setting) -> FleetRunner:
+    """Return what runs tasks on the nodes of a cluster, which is joined or started."""
+    from surehand.batch.remote import FleetRunner
+    from surehand.cluster.fleet import Fleet
+    from surehand.state.locations import batch_folder
+
+    if options.approvals != "nobody" or options.keep_workspaces:
+        raise SettingsError("on a cluster nobody answers questions, and workspaces are not kept")
+    wanted = {"cpu": options.cpu, "memory": options.memory}
+    needs = {name: value for name, value in wanted.items() if value}
+    fleet = Fleet(options.cluster, settings=app.settings, listener=app.bus.emit, queue=options.parallel)
+    await stack.enter_async_context(fleet)
+    runner = FleetRunner(app, setting, batch_folder(options.out), fleet, needs)
+    await runner.prepare()
+    return runner
 
 
 def _mailbox(app: Surehand) -> Approver:

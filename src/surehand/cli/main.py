@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ask": ("surehand.cli.ask", "ask a model, which may use the tools"),
     "chat": ("surehand.cli.chat", "talk with a model in the terminal"),
     "batch": ("surehand.cli.batch", "run many tasks, each in a workspace of its own"),
+    "cluster": ("surehand.cli.cluster", "keep sessions on a Ray cluster"),
     "serve": ("surehand.cli.serve", "serve the tools to any MCP client"),
     "acp": ("surehand.cli.acp", "be the agent of an editor (Agent Client Protocol)"),
     "console": ("surehand.cli.console", "see and answer every session in a browser"),

@@ -81,6 +81,11 @@ def batch_folder(results: str) -> str:
     return os.path.join(_xdg("XDG_CACHE_HOME", ".cache"), "surehand", "batches", digest)
 
 
+def nodes_folder() -> str:
+    """Return the folder in which nodes of a cluster that run on this machine have their workspaces."""
+    return os.path.join(_xdg("XDG_CACHE_HOME", ".cache"), "surehand", "nodes")
+
+
 def private_dir(path: str) -> str:
     """Make a folder only the user can read, parents included, and return its path."""
     os.makedirs(path, mode=0o700, exist_ok=True)

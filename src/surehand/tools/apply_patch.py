@@ -94,8 +94,6 @@ def _after(each: FilePatch, now: FileState, data: bytes | None) -> bytes | None:
     kind = "symlink" if each.old_mode == 0o120000 else "file"
     if now.kind != (kind if each.old_mode else "absent"):
         raise StateError(each.path)
-    if each.old_name == each.new_name and not each.hunks and each.binary is None and each.old_mode and each.new_mode:
-        return data
     return each.apply(data)
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from surehand.core.errors import StateError
 from surehand.core.frozen import frozen
+from surehand.core.secrets import is_secret
 from surehand.workspaces.snapshot import Difference, Entry, check_path
 
 _CONTEXT: Final = 3
@@ -55,6 +56,8 @@ class FilePatch:
             raise StateError(f"{self.path} is not what the patch was made from")
         if not self.new_mode:
             return None
+        if self.old_mode and not self.hunks and self.binary is None and self.old_name == self.new_name:
+            return old  # only its mode changes
         new = self.binary if self.binary is not None else _apply_hunks(self.path, old or b"", self.hunks)
         if self.new_name and blob_name(new) != self.new_name:
             raise StateError(f"the patch of {self.path} does not lead to the content it names")
@@ -222,6 +225,8 @@ class _Reader:
 
     def read(self) -> FilePatch:
         check_path(self.path)
+        if is_secret(self.path):
+            raise StateError(f"{self.path!r} is a secret by its name")
         modes = {"old": 0o100644, "new": 0o100644}
         index: tuple[str, str] = ("", "")
         while (line := self._peek()) is not None and not line.startswith(("--- ", "GIT binary patch")):

@@ -96,14 +96,12 @@ class Difference:
 
 
 def check_path(path: str) -> None:
-    """Raise StateError unless a path stays inside a workspace, leaves git's own files alone and is no secret."""
+    """Raise StateError unless a path stays inside a workspace and leaves git's own files alone."""
     parts = path.split("/")
     if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise StateError(f"{path!r} is not a path inside a workspace")
     if any(part.lower() == ".git" for part in parts):
         raise StateError(f"{path!r} belongs to git itself")
-    if is_secret(path):
-        raise StateError(f"{path!r} is a secret by its name")
 
 
 def compare(before: Snapshot, after: Snapshot) -> list[Difference]:

@@ -1,0 +1,68 @@
+"""Tasks of a batch on a fleet: each in a remote session of its own; the work is done on the node by the same code."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from surehand.batch.work import Setting, Work
+from surehand.batch.workspaces import Workspaces
+from surehand.core.errors import StateError, SurehandError, ToolFailure
+from surehand.core.frozen import changed
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.batch.tasks import Task
+    from surehand.workspaces.pieces import Pieces
+
+
+class _Hosted(Protocol):
+    """What a host says of a session: where its workspace lies, and what it began with."""
+
+    work: str
+    base: Any
+    app: Surehand
+
+
+class FleetRunner:
+    """Runs attempts at tasks on a fleet (`surehand.cluster.Fleet`)."""
+
+    def __init__(self, app: Surehand, setting: Setting, folder: str, fleet: Any, needs: dict[str, Any]) -> None:
+        self._fleet = fleet
+        self._needs = needs
+        self._setting = changed(setting, listener=None, make_approver=None)
+        self._workspaces = Workspaces(folder, app.session.workspace, app.settings)
+
+    async def prepare(self) -> None:
+        """Take away what a batch that was killed left behind."""
+        await self._workspaces.clear_leftovers()
+
+    async def run(self, task: Task, attempt: int) -> dict[str, Any]:
+        """Run one attempt on some node; one whose node dies is an error, and may be tried again."""
+        try:
+            snapshot = await self._workspaces.snapshot_of(task)
+            session = await self._fleet.session(snapshot, pieces=self._workspaces.pieces, needs=self._needs)
+        except (ToolFailure, StateError) as problem:
+            hint = problem.hint if isinstance(problem, ToolFailure) else ""
+            return {"status": "error", "error": {"code": "precondition_failed", "message": str(problem), "hint": hint}}
+        try:
+            found: dict[str, Any] = await session.run("surehand.batch.remote:work", (task, self._setting))
+            return found | {"node": session.node}
+        except SurehandError as problem:
+            error = {"code": "execution_error", "message": str(problem), "hint": "It may have run in part."}
+            return {"status": "error", "error": error}
+        finally:
+            with suppress(Exception):
+                await asyncio.shield(asyncio.ensure_future(session.close()))
+
+    async def close(self, *, finished: bool) -> None:
+        """Let go of what the tasks began with."""
+        await self._workspaces.close(remove=finished)
+
+
+async def work(hosted: _Hosted, pieces: Pieces, payload: tuple[Task, Setting]) -> dict[str, Any]:
+    """Do a task's work in the workspace of a remote session; runs on the node."""
+    task, setting = payload
+    setting = changed(setting, listener=hosted.app.bus.emit)  # from there they are fetched home
+    return await Work(task, hosted.work, setting).run(hosted.base, pieces)

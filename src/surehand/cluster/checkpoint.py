@@ -1,0 +1,118 @@
+"""Checkpoints: what of a remote session is known at home, so that it can be opened again elsewhere.
+
+A reply to a call that may have changed something carries what changed since the last one: entries of the workspace,
+their contents, and what was added to the journal. So everything that was answered is at home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from surehand.core.frozen import frozen
+from surehand.workspaces.pieces import Pieces
+from surehand.workspaces.snapshot import Entry, Snapshot
+
+PART_BYTES: Final = 8 << 20
+"""How much of a workspace travels in one message."""
+
+
+@frozen
+class Delta:
+    """What changed since the delta of the number before."""
+
+    number: int
+    entries: Mapping[str, Entry | None]
+    pieces: Mapping[str, bytes]
+    journal: bytes
+    """What was added to the journal."""
+
+
+class Checkpoint:
+    """The last known state of a session, kept up to date by deltas in their order."""
+
+    def __init__(
+        self, snapshot: Snapshot, journal: bytes = b"", workspace: str = "", base: Snapshot | None = None
+    ) -> None:
+        self.snapshot = snapshot
+        self.base = base or snapshot
+        """What diffs begin with: what the session began with, or what was pulled last."""
+        self.journal = journal
+        self.workspace = workspace
+        """Where the session had its workspace: the journal names files by it."""
+        self._number = 0
+        self._early: dict[int, Delta] = {}
+        self._moved = asyncio.Condition()
+        self.life = 0
+        """Grows with every move: a delta of an earlier life counts no more."""
+
+    async def take(self, delta: Delta, pieces: Pieces, life: int) -> bool:
+        """Take a delta in; return once all before it are in too, False when one of them never will be."""
+        async with self._moved:
+            if life != self.life:
+                return False
+            self._early[delta.number] = delta
+            while (following := self._early.pop(self._number + 1, None)) is not None:
+                await asyncio.to_thread(self._apply, following, pieces)
+                self._number += 1
+                self._moved.notify_all()
+            await self._moved.wait_for(lambda: self._number >= delta.number or self.life != life)
+            return self.life == life
+
+    def _apply(self, delta: Delta, pieces: Pieces) -> None:
+        for data in delta.pieces.values():
+            pieces.add(data)
+        entries = dict(self.snapshot.entries)
+        for path, entry in delta.entries.items():
+            if entry is None:
+                entries.pop(path, None)
+            else:
+                entries[path] = entry
+        self.snapshot = Snapshot(entries)
+        self.journal += delta.journal
+
+    async def give_up(self) -> None:
+        """Let go of whoever waits for deltas that died with their node; begin to count anew."""
+        async with self._moved:
+            self.life += 1
+            self._early.clear()
+            self._moved.notify_all()
+
+    def begin_anew(self, workspace: str) -> None:
+        """Count from the beginning: the session was opened elsewhere from here."""
+        self.journal = rename_workspace(self.journal, self.workspace, workspace)
+        self.workspace = workspace
+        self._number = 0
+
+
+def rename_workspace(journal: bytes, before: str, after: str) -> bytes:
+    """Return a journal that names files of another folder: a session that moved has its files elsewhere."""
+    import json
+
+    old, new = (json.dumps(path)[1:-1].encode() for path in (before, after))
+    return journal.replace(old, new) if before else journal
+
+
+def split_pieces(digests: Iterable[str], pieces: Pieces) -> Iterator[dict[str, bytes]]:
+    """Yield pieces in parts that are small enough to travel."""
+    part: dict[str, bytes] = {}
+    size = 0
+    for digest in digests:
+        data = pieces.read(digest)
+        if part and size + len(data) > PART_BYTES:
+            yield part
+            part, size = {}, 0
+        part[digest] = data
+        size += len(data)
+    if part:
+        yield part
+
+
+def compare_entries(before: Snapshot, after: Snapshot) -> dict[str, Entry | None]:
+    """Return what to change in one snapshot's entries to have the other's."""
+    changed: dict[str, Entry | None] = {
+        path: entry for path, entry in after.entries.items() if before.entries.get(path) != entry
+    }
+    changed |= {path: None for path in before.entries if path not in after.entries}
+    return changed

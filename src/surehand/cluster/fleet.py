@@ -1,0 +1,466 @@
+"""The fleet: sessions placed on the nodes of a Ray cluster, and reopened elsewhere when one dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from surehand.cluster.checkpoint import Checkpoint, split_pieces
+from surehand.cluster.host import Host, SessionSpec, keep_secrets
+from surehand.cluster.ray_api import Cluster, Needs, Node, check_versions, is_lost
+from surehand.cluster.session import RemoteSession, as_failure
+from surehand.config import load
+from surehand.core.call import new_id
+from surehand.core.errors import StateError, SurehandError, ToolFailure
+from surehand.core.events import Event, Listener
+from surehand.engine.bus import Bus
+from surehand.files.trees import remove_tree
+from surehand.policy.approvals import AnswerFunction, Approver, approver_of, ask_approver
+from surehand.policy.trust import is_trusted
+from surehand.workspaces.pieces import Pieces
+from surehand.workspaces.snapshot import Snapshot, take_snapshot
+
+if TYPE_CHECKING:
+    from surehand.core.settings import Mode, Settings
+    from surehand.core.tool import Tool
+
+_NAMESPACE: Final = "surehand"
+_PAUSE_S: Final = 0.2
+
+
+class HostHandle:
+    """A host process, as the fleet knows it."""
+
+    def __init__(self, actor: Any, node: str, *, shared: bool) -> None:
+        self.actor = actor
+        self.node = node
+        self.shared = shared
+        self.lost = False
+        self.fetching: asyncio.Task[None] | None = None
+
+
+class Seat:
+    """The place of one session: its host, and what is reserved for it."""
+
+    def __init__(self, host: HostHandle, group: Any) -> None:
+        self.host = host
+        self.group = group
+        self.gone = asyncio.Event()
+        """Set once it is known that this place is no more."""
+
+    @property
+    def node(self) -> str:
+        """The id of the node."""
+        return self.host.node
+
+
+class Fleet:
+    """Sessions on a cluster. `address` is `local` for a Ray started here, `auto`, or HOST:PORT of one that runs.
+
+    `nodes` simulates so many nodes on this machine. `sessions_per_node` bounds how many sessions a node has, and
+    `queue` how many may wait for a place: beyond that a session is refused with `queue_full`. `settings`, `allow`,
+    `mode` and `tools` are those of every session, and `approver` answers the questions of all. With `detach` sessions
+    outlive this process under that name, until a fleet of the same name closes them.
+    """
+
+    def __init__(
+        self,
+        address: str = "local",
+        *,
+        nodes: int = 1,
+        cpus_per_node: float | None = None,
+        sessions_per_node: int = 100,
+        queue: int = 1000,
+        settings: Settings | None = None,
+        allow: Sequence[str] = (),
+        mode: Mode | None = None,
+        tools: Sequence[Tool] = (),
+        approver: Approver | AnswerFunction | None = None,
+        listener: Listener | None = None,
+        checkpoints: bool = True,
+        detach: str | None = None,
+    ) -> None:
+        self._connect: Callable[[], Cluster] = lambda: Cluster(
+            address, nodes, cpus_per_node, namespace=f"{_NAMESPACE}-{detach}" if detach else new_id(_NAMESPACE)
+        )
+        self._settings = settings
+        self._given: dict[str, Any] = {"allow": tuple(allow), "mode": mode, "tools": tuple(tools)}
+        self._given |= {"asks": approver is not None, "checkpoints": checkpoints}
+        self._approver = approver_of(approver) if approver is not None else None
+        self._per_node = sessions_per_node
+        self._queue = queue
+        self._detach = detach
+        self.bus = Bus()
+        """Every event of every session."""
+        if listener is not None:
+            self.bus.subscribe(listener)
+        self.sessions: dict[str, RemoteSession] = {}
+        self._hosts: list[HostHandle] = []
+        self._starting: dict[str, asyncio.Future[HostHandle]] = {}
+        self._occupied: Counter[str] = Counter()
+        self._turns: dict[Needs, asyncio.Lock] = {}
+        self.waiting = 0
+        """How many sessions wait for a place."""
+        self._background: set[asyncio.Task[Any]] = set()
+        self._closing = False
+        self._room = asyncio.Event()
+        self._freed = 0
+        """Places given back so far."""
+
+    async def __aenter__(self) -> Self:
+        self._folder = tempfile.mkdtemp(prefix="surehand-fleet-")
+        self.pieces = Pieces(os.path.join(self._folder, "pieces"))
+        try:
+            self._cluster = self._connect()  # here: Ray sets signal handlers, which only the main thread may
+            if self._detach:
+                await self._attach()
+        except BaseException:
+            remove_tree(self._folder)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(keep=bool(self._detach))
+
+    async def close(self, *, keep: bool = False) -> None:
+        """End every session and leave the cluster; with `keep`, detached ones live on."""
+        self._closing = True
+        if not keep:
+            ending = (self.close_session(session) for session in list(self.sessions.values()))
+            await asyncio.gather(*ending, return_exceptions=True)
+        for task in [*self._background, *(host.fetching for host in self._hosts if host.fetching)]:
+            task.cancel()
+        if not keep:
+            for host in self._hosts:
+                with contextlib.suppress(Exception):
+                    await asyncio.wait_for(_finish(host.actor.close.remote()), 10)
+                self._cluster.kill(host.actor)
+        await asyncio.to_thread(self._cluster.close)
+        self.bus.close()
+        remove_tree(self._folder)
+
+    async def list_nodes(self) -> list[Node]:
+        """Return the nodes that are alive."""
+        return await self._cluster.list_nodes()
+
+    async def describe(self) -> list[dict[str, Any]]:
+        """Return what every host says of itself: node, process, sessions, calls, memory, where its audit lies."""
+        return [await host.actor.describe.remote() for host in self._hosts if not host.lost]
+
+    # -- sessions -------------------------------------------------------------------------------------------------
+
+    async def session(
+        self,
+        workspace: str | os.PathLike[str] | Snapshot,
+        *,
+        needs: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        own_process: bool = False,
+        pieces: Pieces | None = None,
+        carry: Sequence[str] = (),
+        name: str | None = None,
+    ) -> RemoteSession:
+        """Open a session over a copy of a workspace, on a node that has what it `needs`.
+
+        What ignore rules leave out stays here, and so do secrets but for those that `carry` names (patterns of
+        paths). A workspace may be a snapshot, whose contents are in `pieces`. Raises ToolFailure (`queue_full`) where
+        too many wait.
+        """
+        wanted = Needs.parse(needs, labels)
+        if isinstance(workspace, Snapshot):
+            snapshot, settings = workspace, self._settings
+            if pieces is not None:
+                await asyncio.to_thread(_copy_pieces, snapshot, pieces, self.pieces)
+        else:
+            root = _real(workspace)
+            snapshot = await self._snapshot(root, carry)
+            settings = self._settings or load(root, trusted=is_trusted(root)).settings
+        settings = settings or load(self._folder).settings
+        given: dict[str, Any] = {"carry": tuple(carry), **self._given}
+        spec = SessionSpec(id=name or new_id("remote"), settings=settings.to_dict(), **given)
+        return await self.reopen(spec, wanted, Checkpoint(snapshot), own_process=own_process)
+
+    async def _snapshot(self, root: str, carry: Sequence[str]) -> Snapshot:
+        if not await asyncio.to_thread(os.path.isdir, root):
+            raise StateError(f"the workspace {root} is not a folder")
+        return await asyncio.to_thread(lambda: take_snapshot(root, self.pieces, keeps_out=keep_secrets(root, carry)))
+
+    async def reopen(
+        self, spec: SessionSpec, needs: Needs, checkpoint: Checkpoint, *, own_process: bool
+    ) -> RemoteSession:
+        """Open a session from a checkpoint; the checkpoint itself stays as it is."""
+        held = Checkpoint(checkpoint.snapshot, checkpoint.journal, checkpoint.workspace, checkpoint.base)
+        session = RemoteSession(self, spec, needs, held, own_process=own_process)
+        await self._seat(session)
+        self.sessions[session.id] = session
+        return session
+
+    async def close_session(self, session: RemoteSession) -> None:
+        """End a session and give back its place."""
+        self.sessions.pop(session.id, None)
+        seat = session.seat
+        session.fail(StateError(f"the session {session.id} is closed"))
+        if seat is None:
+            return
+        if not seat.host.lost:
+            with contextlib.suppress(Exception):
+                await seat.host.actor.close_session.remote(session.id)
+        self._free(seat)
+        if self._detach:
+            await asyncio.to_thread(self._cluster.release_named, session.id)
+        if not seat.host.shared:
+            self._drop_host(seat.host)
+
+    # -- placement ------------------------------------------------------------------------------------------------
+
+    async def _seat(self, session: RemoteSession) -> None:
+        """Find a place for a session and open it there; on a node that dies meanwhile, try the next."""
+        if self.waiting >= self._queue:
+            raise ToolFailure(
+                f"{self.waiting} sessions wait for a place already",
+                code="queue_full",
+                hint="Close sessions, add nodes, or raise `queue`.",
+            )
+        while not await self._try_seat(session):
+            pass
+
+    async def _try_seat(self, session: RemoteSession) -> bool:
+        """Return whether a session has found a place; False where its node died meanwhile."""
+        try:
+            seat = await self._find_seat(session)
+        except Exception as problem:
+            if is_lost(problem):
+                return False
+            raise
+        try:
+            session.settle(seat, await self._open_on(seat, session))
+        except BaseException as problem:
+            self._free(seat)
+            if not is_lost(problem):
+                raise as_failure(problem) from None
+            self.report_lost(seat.host)
+            return False
+        return True
+
+    async def _find_seat(self, session: RemoteSession) -> Seat:
+        needs, group = session.needs, None
+        self.waiting += 1
+        try:
+            async with self._turns.setdefault(needs, asyncio.Lock()):  # one after the other: who came first goes first
+                if needs.bundle:
+                    await self._check_feasible(needs)
+                    group, node = await self._cluster.reserve(needs, name=session.id if self._detach else "")
+                    while self._occupied[node] >= self._per_node:
+                        await self._wait_for_room(self._freed)
+                else:
+                    node = await self._find_room(needs)
+                self._occupied[node] += 1
+        finally:
+            self.waiting -= 1
+        try:
+            return Seat(await self._host_on(node, shared=not session.own_process), group)
+        except BaseException:
+            self._give_back(node, group)
+            raise
+
+    async def _check_feasible(self, needs: Needs) -> None:
+        """Raise StateError for what no node could ever give: it would wait for ever."""
+        nodes = [node for node in await self._cluster.list_nodes() if needs.fits(node.labels)]
+        if not nodes:
+            raise StateError(f"no node has the labels {dict(needs.labels)}")
+        if not any(node.cpu >= needs.cpu and node.memory >= needs.memory for node in nodes):
+            raise StateError(f"no node has {needs.cpu:g} cores and {needs.memory >> 20:,} MiB")
+
+    async def _find_room(self, needs: Needs) -> str:
+        """Return the node with the fewest sessions that has room and the labels; wait until there is one."""
+        while True:
+            freed = self._freed
+            lost = {host.node for host in self._hosts if host.lost}
+            nodes = [node for node in await self._cluster.list_nodes() if needs.fits(node.labels)]
+            if not nodes:
+                raise StateError(f"no node has the labels {dict(needs.labels)}")
+            free = [node.id for node in nodes if self._occupied[node.id] < self._per_node]
+            if free:
+                return min(free, key=lambda id: (id in lost, self._occupied[id]))
+            await self._wait_for_room(freed)
+
+    async def _wait_for_room(self, freed: int) -> None:
+        """Wait until more places were given back than `freed`, or a while: a node may have joined."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                while self._freed == freed:
+                    self._room.clear()
+                    await self._room.wait()
+
+    def _free(self, seat: Seat) -> None:
+        self._give_back(seat.node, seat.group)
+
+    def _give_back(self, node: str, group: Any) -> None:
+        self._occupied[node] -= 1
+        self._cluster.release(group)
+        self._freed += 1
+        self._room.set()
+
+    async def _host_on(self, node: str, *, shared: bool) -> HostHandle:
+        if not shared:
+            return await self._start_host(node, shared=False)
+        if node not in self._starting or _is_lost(self._starting[node]):
+            self._starting[node] = asyncio.ensure_future(self._start_host(node, shared=True))
+        return await asyncio.shield(self._starting[node])
+
+    async def _start_host(self, node: str, *, shared: bool) -> HostHandle:
+        label = new_id("host")
+        actor = self._cluster.start_actor(Host, node, node, label, name=label, detached=bool(self._detach))
+        described = await actor.describe.remote()
+        try:
+            check_versions(node, described["versions"])
+        except StateError:
+            self._cluster.kill(actor)
+            raise
+        return self._adopt(HostHandle(actor, node, shared=shared))
+
+    def _adopt(self, host: HostHandle) -> HostHandle:
+        self._hosts.append(host)
+        host.fetching = asyncio.ensure_future(self._fetch(host))
+        return host
+
+    def _drop_host(self, host: HostHandle) -> None:
+        if host.fetching is not None:
+            host.fetching.cancel()
+        self._hosts = [each for each in self._hosts if each is not host]
+        self._cluster.kill(host.actor)
+
+    async def _open_on(self, seat: Seat, session: RemoteSession) -> Mapping[str, Any]:
+        """Send what the node does not have of the workspace, and open the session there."""
+        actor, held = seat.host.actor, session.checkpoint
+        wanted = held.snapshot.digests | (held.base.digests if self._detach else set[str]())
+        missing = await actor.find_missing.remote(sorted(wanted))
+        parts = split_pieces(missing, self.pieces)
+        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            await actor.add_pieces.remote(part)
+        opened = await actor.open.remote(session.spec, held.snapshot.to_dict(), held.journal, held.workspace)
+        if self._detach:
+            await actor.set_base.remote(session.id, held.base.to_dict())
+        return opened
+
+    # -- when a node dies -----------------------------------------------------------------------------------------
+
+    def report_lost(self, host: HostHandle) -> None:
+        """Have the sessions of a host that is gone opened elsewhere; said once, however many notice."""
+        if host.lost or self._closing:
+            return
+        host.lost = True
+        self._start(self._move_all(host))
+
+    async def _move_all(self, host: HostHandle) -> None:
+        self._cluster.kill(host.actor)  # one that only could not be reached must not go on beside its successor
+        gone = [session for session in self.sessions.values() if session.seat and session.seat.host is host]
+        for session in gone:
+            if session.seat is not None:
+                self._free(session.seat)
+            await session.unsettle()
+        self._tell(f"the node {host.node} is gone; {len(gone)} sessions go on elsewhere from their last checkpoint")
+        for session in gone:
+            self._start(self._move(session))
+
+    async def _move(self, session: RemoteSession) -> None:
+        try:
+            await self._seat(session)
+        except Exception as problem:
+            failure = problem if isinstance(problem, SurehandError) else StateError(f"it cannot be reopened: {problem}")
+            session.fail(failure)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # -- what comes home ------------------------------------------------------------------------------------------
+
+    async def _fetch(self, host: HostHandle) -> None:
+        """Fetch events and questions of a host for as long as it lives."""
+        while True:
+            try:
+                found: Sequence[tuple[str, str, Any]] = await host.actor.fetch.remote()
+            except asyncio.CancelledError:
+                raise
+            except Exception as problem:
+                if is_lost(problem):
+                    self.report_lost(host)
+                    return
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            for kind, _, item in found:
+                if kind == "event":
+                    self.bus.emit(pickle.loads(item))  # from a process of ours: a cluster is one trust domain
+                elif kind == "question":
+                    self._start(self._answer(host, *item))
+                else:
+                    self._tell(f"{item} events of the node {host.node} were dropped: nobody fetched them")
+
+    async def _answer(self, host: HostHandle, name: str, encoded: bytes) -> None:
+        if self._approver is not None:
+            answer = await ask_approver(self._approver, pickle.loads(encoded))
+            await host.actor.answer.remote(name, answer)
+
+    def _tell(self, message: str) -> None:
+        self.bus.emit(Event("note", data={"message": message}))
+
+    # -- sessions that outlive us ---------------------------------------------------------------------------------
+
+    async def _attach(self) -> None:
+        """Take over the sessions that a fleet of this name left."""
+        for actor in await asyncio.to_thread(self._cluster.find_actors):
+            described = await actor.describe.remote()
+            check_versions(described["node"], described["versions"])
+            host = self._adopt(HostHandle(actor, described["node"], shared=True))
+            self._starting[host.node] = _finished(host)
+            for id, spec in described["sessions"].items():
+                exported = await actor.export.remote(id)
+                snapshot = Snapshot.from_dict(exported["snapshot"])
+                base = Snapshot.from_dict(exported["base"] or exported["snapshot"])
+                missing = self.pieces.find_missing(snapshot.digests | base.digests)
+                for at in range(0, len(missing), 200):
+                    for data in (await actor.read_pieces.remote(missing[at : at + 200])).values():
+                        self.pieces.add(data)
+                held = Checkpoint(snapshot, exported["journal"], exported["workspace"], base)
+                session = RemoteSession(self, spec, Needs(), held, own_process=False)
+                session.settle(Seat(host, None), {"again": exported["again"], "workspace": exported["workspace"]})
+                self._occupied[host.node] += 1
+                self.sessions[id] = session
+
+
+def _real(path: str | os.PathLike[str]) -> str:
+    return os.path.realpath(path)
+
+
+def _copy_pieces(snapshot: Snapshot, source: Pieces, target: Pieces) -> None:
+    if source.folder != target.folder:
+        for digest in target.find_missing(snapshot.digests):
+            target.add(source.read(digest))
+
+
+def _is_lost(starting: asyncio.Future[HostHandle]) -> bool:
+    """Whether a host that was to be started is none any more."""
+    if not starting.done():
+        return False
+    return starting.cancelled() or starting.exception() is not None or starting.result().lost
+
+
+def _finished(host: HostHandle) -> asyncio.Future[HostHandle]:
+    done = asyncio.get_running_loop().create_future()
+    done.set_result(host)
+    return done
+
+
+async def _finish(reference: Any) -> Any:
+    return await reference

@@ -1,0 +1,273 @@
+"""A remote session: what an application offers, over a workspace on some node of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from surehand.cluster.checkpoint import Checkpoint
+from surehand.cluster.ray_api import Needs, is_lost
+from surehand.core.call import Source, ToolCall, ToolError, ToolResult, new_id
+from surehand.core.errors import StateError, SurehandError, ToolFailure
+from surehand.core.secrets import is_secret
+from surehand.workspaces.patch import format_patch
+from surehand.workspaces.snapshot import Snapshot, compare
+
+if TYPE_CHECKING:
+    from surehand.app import Surehand
+    from surehand.cluster.fleet import Fleet, Seat
+    from surehand.cluster.host import SessionSpec
+
+T = TypeVar("T")
+_CANCEL_S: Final = 10.0
+"""How long a call that was cancelled may take to end on its node."""
+_LOST: Final = "the node on which {} ran is gone; the call may have run, in part or whole"
+_LOOK: Final = "The session goes on elsewhere from its last checkpoint, without this call. Look before you repeat it."
+
+
+class RemoteSession:
+    """One session on a node. A node that dies is another node's turn: the session goes on from its last checkpoint."""
+
+    def __init__(
+        self, fleet: Fleet, spec: SessionSpec, needs: Needs, checkpoint: Checkpoint, *, own_process: bool
+    ) -> None:
+        self._fleet = fleet
+        self.spec = spec
+        self.needs = needs
+        self.own_process = own_process
+        self.checkpoint = checkpoint
+        self._seat: Seat | None = None
+        self._again: frozenset[str] = frozenset()
+        self._ready = asyncio.Event()
+        self._problem: SurehandError | None = None
+        self.moves = 0
+        """How often it had to go on elsewhere."""
+
+    @property
+    def id(self) -> str:
+        """Its name, the same on whichever node it lives."""
+        return self.spec.id
+
+    @property
+    def node(self) -> str:
+        """The id of the node it lives on; empty while it has none."""
+        return self._seat.node if self._seat is not None else ""
+
+    @property
+    def workspace(self) -> str:
+        """Where its workspace lies on the node."""
+        return self.checkpoint.workspace
+
+    @property
+    def seat(self) -> Seat | None:
+        """Where it lives; None while it has no place."""
+        return self._seat
+
+    def settle(self, seat: Seat, opened: Mapping[str, Any]) -> None:
+        """Take a place; what waited for one goes on."""
+        self._seat = seat
+        self._again = frozenset(opened["again"])
+        self.checkpoint.begin_anew(opened["workspace"])
+        self._ready.set()
+
+    async def unsettle(self) -> None:
+        """Give up a place that is gone."""
+        self._ready.clear()
+        seat, self._seat = self._seat, None
+        self.moves += 1
+        await self.checkpoint.give_up()
+        if seat is not None:
+            seat.gone.set()
+
+    def fail(self, problem: SurehandError) -> None:
+        """Have every call say why there is no session any more."""
+        self._problem = problem
+        self._ready.set()
+        if self._seat is not None:
+            self._seat.gone.set()
+
+    async def _place(self) -> Seat:
+        await self._ready.wait()
+        if self._problem is not None:
+            raise self._problem
+        if self._seat is None:
+            raise StateError(f"the session {self.id} is closed")
+        return self._seat
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        source: Source = "user",
+        id: str | None = None,
+        dry_run: bool = False,
+    ) -> ToolResult:
+        """Make one call and return what it came to; failures are results, as at home.
+
+        When its node dies, a call that only reads, or may be made twice, is made again elsewhere; any other is
+        reported as one that may have run.
+        """
+        call = ToolCall(name, args or {}, id or new_id("call"), source)
+        while True:
+            try:
+                return await self._call_once(call, dry_run)
+            except _Lost:
+                if not dry_run and name not in self._again:
+                    error = ToolError("execution_error", _LOST.format(name), _LOOK, {"may_have_run": True})
+                    return ToolResult.failed(error).with_meta(tool=name, call_id=call.id)
+            except SurehandError as problem:
+                error = ToolError("tool_unavailable", str(problem), "Open another session.")
+                return ToolResult.failed(error).with_meta(tool=name, call_id=call.id)
+
+    async def _call_once(self, call: ToolCall, dry_run: bool) -> ToolResult:
+        seat = await self._place()
+        life = self.checkpoint.life
+
+        async def complete() -> ToolResult:
+            result, delta = await self._reach(seat, "call", call, dry_run)
+            if delta is not None and not await self.checkpoint.take(delta, self._fleet.pieces, life):
+                raise _Lost
+            return result
+
+        return await self._cancellable(seat, call.id, complete())
+
+    async def _cancellable(self, seat: Seat, name: str, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something the host does; cancelled here, it is cancelled there at once.
+
+        What it changed until then comes home all the same: what follows builds on it.
+        """
+        doing = asyncio.ensure_future(work)
+        try:
+            return await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            if not doing.done():
+                with contextlib.suppress(Exception):
+                    await seat.host.actor.cancel.remote(self.id, name)
+                await asyncio.wait({doing}, timeout=_CANCEL_S)
+            doing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            raise
+
+    async def _reach(self, seat: Seat, method: str, *args: Any) -> Any:
+        """Call a method of the host."""
+        try:
+            return await getattr(seat.host.actor, method).remote(self.id, *args)
+        except SurehandError:
+            raise
+        except Exception as problem:
+            if is_lost(problem):
+                self._fleet.report_lost(seat.host)
+                await seat.gone.wait()
+                raise _Lost from None
+            raise as_failure(problem) from None
+
+    async def dry_run(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
+        """Return what a call would do; nothing is changed."""
+        return await self.call(name, args, dry_run=True)
+
+    async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Make many calls at once, and return their results in order."""
+        made = (self.call(call.name, call.args, source=call.source, id=call.id) for call in calls)
+        return list(await asyncio.gather(*made))
+
+    async def undo(self, **args: Any) -> ToolResult:
+        """Take back changes of files, as `Surehand.undo` does."""
+        return await self.call("Undo", args)
+
+    async def redo(self, **args: Any) -> ToolResult:
+        """Bring back what the latest undo took away."""
+        return await self.call("Redo", args)
+
+    async def changes(self, **args: Any) -> ToolResult:
+        """List the changes of the session."""
+        return await self.call("Changes", args)
+
+    async def run(self, function: str, payload: Any) -> Any:
+        """Run `module:function(session, pieces, payload)` on the node; its packages must have the module."""
+        seat = await self._place()
+        try:
+            return await self._cancellable(seat, f"run {function}", self._reach(seat, "run", function, payload))
+        except _Lost:
+            raise ToolFailure(_LOST.format(function), hint=_LOOK, details={"may_have_run": True}) from None
+
+    # -- the workspace --------------------------------------------------------------------------------------------
+
+    async def diff(self) -> str:
+        """Return what the session changed since it began, or since it was last pulled, as a patch in git's format."""
+        return (await self._compare())[0]
+
+    async def _compare(self) -> tuple[str, Snapshot]:
+        """Return the patch and what it leads to; all of it is at home by then."""
+        await self.save()
+        base, snapshot = self.checkpoint.base, self.checkpoint.snapshot
+        found = [each for each in compare(base, snapshot) if not is_secret(each.path)]
+        return await asyncio.to_thread(format_patch, found, self._fleet.pieces.read), snapshot
+
+    async def pull(self, app: Surehand, *, description: str = "") -> ToolResult:
+        """Apply what the session changed to the workspace of an application here, through its door and history.
+
+        A file that changed here since is a conflict, and nothing is changed then. The next diff begins from here.
+        """
+        patch, snapshot = await self._compare()
+        result = await app.apply_patch(patch, description=description or f"Pull the session {self.id}")
+        if result.ok:
+            self.checkpoint.base = snapshot
+            await self._reach(await self._place(), "set_base", snapshot.to_dict())
+        return result
+
+    async def fork(self, count: int = 1) -> list[RemoteSession]:
+        """Return so many new sessions that start where this one stands, files and transcript alike."""
+        await self.save()
+        held = self.checkpoint
+        forks = (
+            self._fleet.reopen(replace_id(self.spec), self.needs, held, own_process=self.own_process)
+            for _ in range(count)
+        )
+        return list(await asyncio.gather(*forks))
+
+    async def save(self) -> None:
+        """Bring home what changed since the last call: what background commands did, too."""
+        seat, life = await self._place(), self.checkpoint.life
+        try:
+            delta = await self._reach(seat, "checkpoint")
+        except _Lost:
+            await self._place()  # it goes on from its last checkpoint, which is at home
+            return
+        await self.checkpoint.take(delta, self._fleet.pieces, life)
+
+    async def close(self) -> None:
+        """End the session; what it has not been pulled of is gone."""
+        await self._fleet.close_session(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class _Lost(Exception):
+    """The host is gone, and what was asked of it is not known to have been done."""
+
+
+def replace_id(spec: SessionSpec) -> SessionSpec:
+    """Return what opens another session alike."""
+    return replace(spec, id=new_id("remote"))
+
+
+def as_failure(problem: BaseException) -> BaseException:
+    """Return what a host raised as one of our errors: Ray wraps them."""
+    cause = getattr(problem, "cause", None)
+    if isinstance(cause, SurehandError):
+        return cause
+    if isinstance(problem, SurehandError) or not isinstance(problem, Exception):
+        return problem
+    return ToolFailure(f"the host failed: {type(problem).__name__}: {str(problem)[:2000]}")
