@@ -68,7 +68,7 @@ async def _serve(options: Namespace) -> int:
         render.facts(options, {"url": url}, f"{url}\nIt works once. Ctrl-C ends the console.")
         sys.stdout.flush()
         if not is_loopback(options.host):
-            render.note("warning: what is sent here is not encrypted; docs/console.md says how to reach it safely")
+            render.note("warning: nothing sent here is encrypted; `surehand help console` says how to reach it safely")
         if options.open:
             import webbrowser
 
