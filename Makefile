@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
-# The frameworks pin what they need, so they get an environment of their own.
+# The frameworks pin what they need, so they get an environment of their own; few of its files are ever imported, so
+# that compiling all of them would take longer than the tests.
 FRAMEWORKS := .venv-integrations
 # Bytecode must exist, or imports read twice too slow.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,7 +43,7 @@ test-slow: $(STAMP) ## the long ones: fuzz, soak, faults
 $(FRAMEWORKS)/.ready: pyproject.toml constraints-integrations.txt
 	$(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(FRAMEWORKS)/bin/python -m pip install --quiet --constraint constraints-integrations.txt --group dev --group integrations \
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --no-compile --constraint constraints-integrations.txt --group dev --group integrations \
 		--editable '.[documents,web,serve,chat,claude,pydantic-ai,langchain,openai-agents,google-adk]'
 	@touch $(FRAMEWORKS)/.ready
 

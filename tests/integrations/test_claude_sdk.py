@@ -90,6 +90,22 @@ async def test_the_sdks_callback_answers_where_there_is_no_approver(workspace: P
     assert not (workspace / "other.txt").exists()
 
 
+async def test_calls_of_one_message_are_all_answered_in_order(workspace: Path, tmp_path: Path) -> None:
+    calls = [
+        'CALL mcp__surehand__Read {"file_path": "notes.txt"}',
+        'CALL mcp__surehand__Bash {"command": "touch made.txt"}',
+        'CALL mcp__surehand__Grep {"pattern": "alpha"}',
+    ]
+    async with messages_stub() as (_, url), Surehand(workspace) as app:
+        (said,) = await ask(app, url, tmp_path, "\n".join(calls))
+    read, ran, found = said.splitlines()
+    assert "beta" in read
+    assert ran.startswith("result (error)")
+    assert "needs permission" in ran
+    assert "notes.txt" in found
+    assert not (workspace / "made.txt").exists()
+
+
 async def test_cancelling_stops_the_call(workspace: Path, tmp_path: Path) -> None:
     os.mkfifo(workspace / "begun")
     command = "echo started > begun; sleep 600; touch ended.txt"

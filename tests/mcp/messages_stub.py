@@ -1,7 +1,7 @@
 """A stand-in for the Messages API on this machine: it calls the tool a user message names, and reports what came.
 
-A user message `CALL name {json}` becomes a tool call; the result of a call is repeated as text; anything else is
-answered with `heard: ...`.
+A user message `CALL name {json}` becomes a tool call, one line each; the results of calls are repeated as text;
+anything else is answered with `heard: ...`.
 """
 
 from __future__ import annotations
@@ -43,32 +43,38 @@ class MessagesStub:
             return
         request = json.loads(body)
         self.requests.append(request)
-        block = self.block(request)
+        blocks = self.blocks(request)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
-        for event in events(block, request.get("model", "stub"), len(self.requests)):
+        for event in events(blocks, request.get("model", "stub"), len(self.requests)):
             writer.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
         await writer.drain()
         writer.close()
 
-    def block(self, request: dict[str, Any]) -> dict[str, Any]:
+    def blocks(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         content = request["messages"][-1]["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if results := [each for each in blocks if each["type"] == "tool_result"]:
+            lines = [
+                f"result ({'error' if each.get('is_error') else 'ok'}): {json.dumps(each['content'])}"
+                for each in results
+            ]
+            return [{"type": "text", "text": "\n".join(lines)}]
         for each in reversed(blocks):  # the client may put what came before in front, and reminders behind
             text = each.get("text", "")
-            if each["type"] == "tool_result":
-                state = "error" if each.get("is_error") else "ok"
-                return {"type": "text", "text": f"result ({state}): {json.dumps(each['content'])}"}
             if text.startswith("CALL ") and request.get("tools"):
-                _, name, args = text.split(" ", 2)
-                self.count += 1
-                return {"type": "tool_use", "id": f"toolu_{self.count}", "name": name, "input": json.loads(args)}
+                return [self.call(line) for line in text.splitlines()]
             if text and not text.startswith("<"):
                 break
         said = next((each["text"] for each in reversed(blocks) if not each.get("text", "<").startswith("<")), "")
-        return {"type": "text", "text": f"heard: {said[:100]}"}
+        return [{"type": "text", "text": f"heard: {said[:100]}"}]
+
+    def call(self, line: str) -> dict[str, Any]:
+        _, name, args = line.split(" ", 2)
+        self.count += 1
+        return {"type": "tool_use", "id": f"toolu_{self.count}", "name": name, "input": json.loads(args)}
 
 
-def events(block: dict[str, Any], model: str, number: int) -> list[dict[str, Any]]:
+def events(blocks: list[dict[str, Any]], model: str, number: int) -> list[dict[str, Any]]:
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {
         "id": f"msg_{number}",
@@ -78,19 +84,21 @@ def events(block: dict[str, Any], model: str, number: int) -> list[dict[str, Any
         "content": [],
         "usage": usage,
     }
-    if block["type"] == "text":
-        empty: dict[str, Any] = {"type": "text", "text": ""}
-        delta = {"type": "text_delta", "text": block["text"]}
-        stop = "end_turn"
-    else:
-        empty = {**block, "input": {}}
-        delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-        stop = "tool_use"
+    sent: list[dict[str, Any]] = []
+    for index, block in enumerate(blocks):
+        if block["type"] == "text":
+            empty: dict[str, Any] = {"type": "text", "text": ""}
+            delta = {"type": "text_delta", "text": block["text"]}
+        else:
+            empty = {**block, "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        sent.append({"type": "content_block_start", "index": index, "content_block": empty})
+        sent.append({"type": "content_block_delta", "index": index, "delta": delta})
+        sent.append({"type": "content_block_stop", "index": index})
+    stop = "end_turn" if blocks[-1]["type"] == "text" else "tool_use"
     return [
         {"type": "message_start", "message": message | {"stop_reason": None, "stop_sequence": None}},
-        {"type": "content_block_start", "index": 0, "content_block": empty},
-        {"type": "content_block_delta", "index": 0, "delta": delta},
-        {"type": "content_block_stop", "index": 0},
+        *sent,
         {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": usage},
         {"type": "message_stop"},
     ]
