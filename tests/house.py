@@ -16,6 +16,9 @@ SHORT = 250
 NO_PARTICIPLES = frozenset(
     ["need", "feed", "seed", "embed", "proceed", "speed", "exceed", "succeed", "thread", "read", "put", "output"]
 )
+_BANNED = "trial trials tried told settled guests incoming carrying wording asking place places cut"
+BANNED = frozenset(_BANNED.split())
+"""Words of the glossary's middle column that are wrong in any name; others of them have a right use somewhere."""
 _PARTICIPLE = re.compile(r"(ed|told|kept|held|seen|shown|made|given|taken|found|said|meant|known|sent|left|put)$")
 
 
@@ -151,6 +154,20 @@ def participles() -> list[str]:
     return found
 
 
+def banned_names() -> list[str]:
+    """Return modules, classes and functions whose name holds a word the glossary says not to use: `module:name`."""
+    found: list[str] = []
+    for module in files():
+        names = [module.rpartition(".")[2]]
+        for node in ast.walk(tree_of(module)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.append(node.name)
+        for name in names:
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")
+            found += [f"{module}:{name}"] if not BANNED.isdisjoint(words) else []
+    return found
+
+
 def unnamed_docstrings() -> list[str]:
     """Return modules whose name does not occur in the first sentence of their docstring."""
     found: list[str] = []
@@ -174,7 +191,9 @@ def table() -> str:
         "hidden cycles": len(hidden_cycles()),
         "modules in hidden cycles": sum(map(len, hidden_cycles())),
         "functions named by a bare participle": len(participles()),
+        "public functions among these": len([each for each in participles() if not each.split()[1].startswith("_")]),
         "the same name in several files": sum(1 for count in repeated.values() if count > 1),
+        "names with a word the glossary bans": len(banned_names()),
         "modules not named in their own first sentence": len(unnamed_docstrings()),
     }
     return "\n".join(f"{value:>7,}  {name}" for name, value in rows.items())

@@ -225,7 +225,7 @@ class Subagents:
         self.session.notices.append(f"[notice] Background agent {agent.id} ({agent.description}) {said}")
 
     async def _in_worktree(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
-        place = worktrees.new_place()
+        place = worktrees.new_worktree_path()
         git = OwnGit(self.session, (place,))
         try:
             return await self._with_git(git, agent, profile, order, place)

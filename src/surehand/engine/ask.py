@@ -160,7 +160,7 @@ class Asking:
         if decision.verdict != "ask" or tool.preview is None:
             return
         roots = Roots(session.workspace, session.roots)
-        if any(not roots.place(path).inside for path in _written(decision)):
+        if any(not roots.resolve(path).inside for path in _written(decision)):
             raise ToolFailure(
                 f"{tool.name} was not tried: {decision.reason}",
                 code="permission_denied",

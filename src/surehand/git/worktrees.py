@@ -37,7 +37,7 @@ class Worktree:
     """Changes in the repository's own folder that the worktree does not have."""
 
 
-def new_place() -> str:
+def new_worktree_path() -> str:
     """Return a new folder outside every repository, in which a worktree can be made."""
     return os.path.realpath(tempfile.mkdtemp(prefix="surehand-worktree-"))
 

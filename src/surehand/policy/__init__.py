@@ -1,1 +1,1 @@
-"""Floor 2, what may happen: rules, modes, the hard floor, approvals and trust. One judgement for every call."""
+"""Policy (floor 2), what may happen: rules, modes, the hard floor, approvals, trust. One judgement for every call."""

@@ -11,7 +11,15 @@ from functools import cached_property, lru_cache
 from surehand.core.frozen import changed
 from surehand.policy.decision import Request
 from surehand.policy.files import read_rules
-from surehand.policy.paths import PathPattern, Place, Roots, compile_pattern, fold_name, has_wildcard, pattern_key
+from surehand.policy.paths import (
+    PathPattern,
+    ResolvedPath,
+    Roots,
+    compile_pattern,
+    fold_name,
+    has_wildcard,
+    pattern_key,
+)
 from surehand.policy.rules import Kind, Origin, Rule, Verdict, grant
 from surehand.policy.trust import trusted_files
 
@@ -101,9 +109,9 @@ class Matching:
         many = len(request.effects or ()) > _MANY
         self._folders: dict[str, str] | None = {} if many else None
 
-    def place(self, path: str) -> Place:
+    def resolve(self, path: str) -> ResolvedPath:
         """Return the place a path stands for; of many paths, where their folders lead is asked once for each folder."""
-        return self.roots.place(path, self._folders)
+        return self.roots.resolve(path, self._folders)
 
     @cached_property
     def trusted_files(self) -> frozenset[str]:
@@ -141,30 +149,30 @@ class Matching:
 
     # -- paths ---------------------------------------------------------------------------------------------------
 
-    def forbidding(self, kind: Kind, verdict: Verdict, place: Place, deep: bool) -> tuple[Rule, ...]:
+    def forbidding(self, kind: Kind, verdict: Verdict, place: ResolvedPath, deep: bool) -> tuple[Rule, ...]:
         """Return the deny or ask rules a place meets; `deep` when all below it changes as well."""
         # What a recursive change takes along is not in the path's own name: every rule is asked.
         rules = self.book.of(kind, verdict) if deep else self.book.about_path(kind, verdict, place.components)
         known = [rule for rule in rules if self.counts(rule)] + self._of_this_tool(verdict)
         return tuple(rule for rule in known if self.forbids(rule, place, deep))
 
-    def forbids(self, rule: Rule, place: Place, deep: bool) -> bool:
+    def forbids(self, rule: Rule, place: ResolvedPath, deep: bool) -> bool:
         """Return whether one rule is about a place, read generously."""
         if rule.whole:
             return True
         pattern = self.pattern(rule.spec, generous=True)
         return any(pattern.matches(name) or (deep and pattern.touches_below(name)) for name in place.names)
 
-    def allowing(self, kind: Kind, place: Place) -> tuple[Rule, ...]:
+    def allowing(self, kind: Kind, place: ResolvedPath) -> tuple[Rule, ...]:
         """Return the rules that allow a place: each of its names must be covered, the one given and where it leads."""
         rules = self.matching(kind, "allow", lambda rule: any(self._allows(rule, name, place) for name in place.names))
         covered = all(any(self._allows(rule, name, place) for rule in rules) for name in place.names)
         return rules if covered else ()
 
-    def _allows(self, rule: Rule, name: str, place: Place) -> bool:
+    def _allows(self, rule: Rule, name: str, place: ResolvedPath) -> bool:
         return place.inside if rule.whole else self.pattern(rule.spec, generous=False).matches(name)
 
-    def spelled_out(self, rule: Rule, place: Place) -> bool:
+    def spelled_out(self, rule: Rule, place: ResolvedPath) -> bool:
         """Return whether a rule of the user's names this very file, so that whoever wrote it meant it."""
         if rule.whole or rule.origin.source == "project":
             return False

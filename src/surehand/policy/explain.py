@@ -22,7 +22,9 @@ def format_verdict(answer: Mapping[str, Any]) -> str:
         lines += [f"  {each['verdict']:<5}  {each['kind']} {_what(each)}  ({each['why']})" for each in effects]
     if answer["rules"]:
         lines.append("rules that matched")
-        lines += [f"  {_mark(each)} {each['verdict']:<5}  {each['rule']}  ({_place(each)})" for each in answer["rules"]]
+        lines += [
+            f"  {_mark(each)} {each['verdict']:<5}  {each['rule']}  ({_origin(each)})" for each in answer["rules"]
+        ]
     if answer.get("suggestion"):
         lines.append("an allow rule that would spare the question")
         lines += [f"  {rule}" for rule in answer["suggestion"].splitlines()]
@@ -42,7 +44,7 @@ def _mark(rule: Mapping[str, Any]) -> str:
     return ">" if rule["decided"] else " "
 
 
-def _place(rule: Mapping[str, Any]) -> str:
+def _origin(rule: Mapping[str, Any]) -> str:
     if rule.get("file"):
         return f"{rule['source']}, {rule['file']}:{rule['line']}" if rule.get("line") else rule["file"]
     return str(rule["source"])

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from surehand.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
-from surehand.policy.paths import Place, Roots, below, fold_name
+from surehand.policy.paths import ResolvedPath, Roots, below, fold_name
 from surehand.state import locations
 
 
@@ -58,7 +58,9 @@ _FIND_TESTS = (
 )
 
 
-def path_floor(effect: ReadPath | WritePath | DeletePath, place: Place, roots: Roots, *, picked: bool = False) -> str:
+def path_floor(
+    effect: ReadPath | WritePath | DeletePath, place: ResolvedPath, roots: Roots, *, picked: bool = False
+) -> str:
     """Return why the floor forbids this effect, or nothing; the folder something is `picked` in is no target."""
     for name in place.names:
         reason = _ssh(name, roots) or ("" if isinstance(effect, ReadPath) else _kept_from_change(name, roots))
@@ -122,7 +124,7 @@ def kept_output(workspace: str) -> str:
     return os.path.realpath(os.path.join(locations.workspace_state(workspace), "output"))
 
 
-def _whole(place: Place, roots: Roots) -> str:
+def _whole(place: ResolvedPath, roots: Roots) -> str:
     for name in place.names:
         if name == "/" or name in _SYSTEM:
             return f"{name} as a whole is out of reach"
@@ -227,7 +229,7 @@ def _targets(words: tuple[str, ...], cwd: str, roots: Roots, *, inside_too: bool
         if word.startswith("-") or not word:
             continue
         path = posixpath.normpath(posixpath.join(cwd, os.path.expanduser(_without_wildcards(word))))
-        place = roots.place(path)
+        place = roots.resolve(path)
         reason = "" if place.inside and not inside_too else _whole(place, roots)
         if reason:
             return reason

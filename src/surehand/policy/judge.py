@@ -29,7 +29,7 @@ from surehand.policy.book import Matching
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import command_floor, kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
 from surehand.policy.hosts import host_guard, plain_host
-from surehand.policy.paths import PathPattern, Place, below, fold_name
+from surehand.policy.paths import PathPattern, ResolvedPath, below, fold_name
 from surehand.policy.projects import project_problem, repository_problem
 from surehand.policy.rules import Kind, Origin, Rule, Verdict
 from surehand.policy.suggest import suggestion
@@ -253,7 +253,7 @@ def _denied_path(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
         return
     given = words if "=" in words[0] else words[1:]  # a variable's value is text as well
     for part in dict.fromkeys(part for word in given for part in _PATH_PARTS.findall(word)[:64]):
-        place = rules.roots.place(os.path.join(rules.request.cwd, part))
+        place = rules.roots.resolve(os.path.join(rules.request.cwd, part))
         for rule in denied:
             if rules.counts(rule) and rules.forbids(rule, place, deep=False):
                 yield _handed_guard(words, part, rule)
@@ -272,7 +272,7 @@ _CHECKS = (_denied_command, _denied_host, _denied_path)
 def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
     """Judge a read, write or removal; `command` implies it, `cover` is an allow rule that covers what lies inside."""
     request = rules.request
-    place = rules.place(effect.path)
+    place = rules.resolve(effect.path)
     reads = isinstance(effect, ReadPath)
     if reason := _of_no_matter(effect, place, request):
         return JudgedEffect(effect, "allow", reason)
@@ -306,7 +306,7 @@ def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, 
     ).verdict(request.mode)
 
 
-def _of_no_matter(effect: PathEffect, place: Place, request: Request) -> str:
+def _of_no_matter(effect: PathEffect, place: ResolvedPath, request: Request) -> str:
     """Say why a path needs no judgement: it is no file, or output that was kept to be read."""
     reads = isinstance(effect, ReadPath)
     neutral = place.given == "/dev/null" or (place.given in _NEUTRAL and not reads)
@@ -320,7 +320,7 @@ def _of_no_matter(effect: PathEffect, place: Place, request: Request) -> str:
 def _protection(
     rules: Matching,
     effect: PathEffect,
-    place: Place,
+    place: ResolvedPath,
     *,
     lists: bool,
     deny: tuple[Rule, ...],
@@ -365,7 +365,7 @@ def _protection(
     return Guard("ask", f"{place.real} is outside the workspace")
 
 
-def _secret_by_another_name(rules: Matching, place: Place) -> str:
+def _secret_by_another_name(rules: Matching, place: ResolvedPath) -> str:
     try:
         status = os.lstat(place.real)
     except (OSError, ValueError):
@@ -373,7 +373,7 @@ def _secret_by_another_name(rules: Matching, place: Place) -> str:
     return rules.roots.secret_links.secret_name(status, place.real) if status.st_nlink > 1 else ""
 
 
-def public_file(place: Place) -> bool:
+def public_file(place: ResolvedPath) -> bool:
     """Tell whether a file is one of the system's that anybody may read; a link to it is no other file."""
     real = (
         _OWN_PROCESS.sub(r"/proc/self/\1", place.real)
@@ -383,7 +383,7 @@ def public_file(place: Place) -> bool:
     return _PUBLIC.fullmatch(real) is not None
 
 
-def _trusted_with(rules: Matching, effect: PathEffect, place: Place) -> str:
+def _trusted_with(rules: Matching, effect: PathEffect, place: ResolvedPath) -> str:
     """Return what would be changed of the files that a trusted folder runs, or nothing."""
     files = rules.trusted_files
     if place.real in files:
@@ -429,7 +429,7 @@ def missing_capability(request: Request, capable: Callable[[int], Sequence[str]]
 
 
 def denied_by_settings(
-    request: Request, place: Place, compiled: Callable[[str, bool], PathPattern]
+    request: Request, place: ResolvedPath, compiled: Callable[[str, bool], PathPattern]
 ) -> tuple[Rule, ...]:
     """Return the path settings of this tool that forbid a place, as the rule they amount to."""
     settings = request.tool_settings

@@ -40,7 +40,7 @@ def fold_name(text: str) -> str:
 
 
 @frozen
-class Place:
+class ResolvedPath:
     """One path of an effect: as it was given (made plain), and where it really leads."""
 
     given: str
@@ -82,7 +82,7 @@ class Roots:
             self._secret_links = SecretLinks(lambda: self.real, lambda: is_secret)
         return self._secret_links
 
-    def place(self, path: str, folders: dict[str, str] | None = None) -> Place:
+    def resolve(self, path: str, folders: dict[str, str] | None = None) -> ResolvedPath:
         """Return the place `path` stands for. A path with a NUL leads nowhere and is outside.
 
         `folders` remembers where folders lead, for the judgement of many paths.
@@ -91,10 +91,10 @@ class Roots:
         try:
             real = real_path(path) if folders is None else _real_path_of_many(path, folders)
         except (ValueError, OSError, ToolFailure):
-            return Place(given, given, inside=False)
+            return ResolvedPath(given, given, inside=False)
         # A name inside by its spelling alone (`link/../x`) is judged by where it leads as well.
         named_inside = _within(given, self.given) or _within(given, self.real)
-        return Place(given, real, inside=named_inside and _within(real, self.real))
+        return ResolvedPath(given, real, inside=named_inside and _within(real, self.real))
 
     def spell(self, path: str) -> str:
         """Return a path as a rule spells it out: from the workspace where it lies there."""

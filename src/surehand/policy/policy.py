@@ -244,7 +244,7 @@ def leaves(effects: Iterable[Effect], cwd: str, roots: Roots) -> str:
     runs = [effect for effect in every if isinstance(effect, RunCommand) and effect.words]
     if all(run.read_only for run in runs):
         return ""
-    for place in (place for run in runs for place in _places(run)):
+    for place in (place for run in runs for place in _folders_of(run)):
         path = posixpath.join(cwd, os.path.expanduser(place))
         if _outside(path, roots):
             return f"{path} is outside the folder this agent is confined to, and the command is not known to only read"
@@ -259,10 +259,10 @@ def _with_implied(effects: Iterable[Effect]) -> Iterator[Effect]:
 
 
 def _outside(path: str, roots: Roots) -> bool:
-    return path not in _NEUTRAL and not roots.place(path).inside
+    return path not in _NEUTRAL and not roots.resolve(path).inside
 
 
-def _places(run: RunCommand) -> Iterator[str]:
+def _folders_of(run: RunCommand) -> Iterator[str]:
     """Yield the folders a command goes to: `cd X`, `git -C X`, `git --git-dir=X`."""
     program, words = posixpath.basename(run.words[0]), run.words[1:]
     if program in ("cd", "pushd"):
@@ -301,7 +301,7 @@ def _folder(rule: Rule, roots: Roots) -> str:
         return ""
     if rule.origin.source == "project":
         return ""
-    place = roots.place(os.path.expanduser(name))
+    place = roots.resolve(os.path.expanduser(name))
     if place.inside or not os.path.isdir(place.real) or any(is_secret(fold_name(each)) for each in place.names):
         return ""
     return "" if path_floor(DeletePath(place.real, recursive=True), place, roots) else place.real

@@ -91,7 +91,7 @@ def _asks_anyway(judged: JudgedEffect) -> bool:
 def _inside(roots: Roots, effect: Effect | None) -> bool:
     if not isinstance(effect, ReadPath | WritePath | DeletePath):
         return True
-    return roots.place(effect.path).inside
+    return roots.resolve(effect.path).inside
 
 
 def _rules_for(request: Request, effect: Effect | None, roots: Roots) -> list[str]:
@@ -113,7 +113,7 @@ def _rules_for(request: Request, effect: Effect | None, roots: Roots) -> list[st
 
 def _path_rules(name: str, roots: Roots, path: str) -> list[str]:
     """Return a rule for the very path, absolute: remembered for good, it must not hold in every other workspace."""
-    return [f"{name}({_literal(each)})" for each in roots.place(path).names]
+    return [f"{name}({_literal(each)})" for each in roots.resolve(path).names]
 
 
 def _literal(path: str) -> str:

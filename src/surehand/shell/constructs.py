@@ -149,7 +149,7 @@ def _while_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
         return union(flow.either, after.either)
 
     _forget_assigned(node, scope)
-    return _until_settled(once, scope)
+    return _until_nothing_new(once, scope)
 
 
 def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
@@ -179,7 +179,7 @@ def _rounds(walk: Walk, node: Node, name: str, values: list[Word], scope: Scope,
         walk.assign(name, value, branch)
         walk.assigned.append((name, value))
         start = branch.directories
-        branch.directories = union(start, once(branch) if value.literal else _until_settled(once, branch).either)
+        branch.directories = union(start, once(branch) if value.literal else _until_nothing_new(once, branch).either)
     scope.forget_differences(branch)
     return staying(branch.directories)
 
@@ -194,12 +194,12 @@ def _any_rounds(walk: Walk, node: Node, name: str, scope: Scope, context: Contex
 
     branch = scope.copy()
     _forget_assigned(node, branch)
-    flow = _until_settled(once, branch)
+    flow = _until_nothing_new(once, branch)
     scope.forget_differences(branch)
     return flow
 
 
-def _until_settled(once: Callable[[Scope], Directories], scope: Scope) -> Flow:
+def _until_nothing_new(once: Callable[[Scope], Directories], scope: Scope) -> Flow:
     """Walk a round again from what it leaves behind, until a further round would begin with nothing new.
 
     The next round begins where this one ended, with the variables it set (`read x`, a function that assigns): a
