@@ -6,6 +6,7 @@ STAMP  := $(VENV)/.ready
 # The frameworks pin what they need, so they get an environment of their own; few of its files are ever imported, so
 # that compiling all of them would take longer than the tests.
 FRAMEWORKS := .venv-integrations
+OLD_MCP := .venv-oldmcp
 # Bytecode must exist, or imports read twice too slow.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -47,9 +48,15 @@ $(FRAMEWORKS)/.ready: pyproject.toml constraints-integrations.txt
 		--editable '.[documents,web,serve,chat,claude,pydantic-ai,langchain,openai-agents,google-adk]'
 	@touch $(FRAMEWORKS)/.ready
 
-test-integrations: $(FRAMEWORKS)/.ready ## the adapters with the real frameworks, type-checked and tested
+$(OLD_MCP)/.ready: tests/mcp/old_clients.txt
+	$(PYTHON) -m venv $(OLD_MCP)
+	$(OLD_MCP)/bin/python -m pip install --quiet --requirement tests/mcp/old_clients.txt
+	@touch $(OLD_MCP)/.ready
+
+test-integrations: $(FRAMEWORKS)/.ready $(OLD_MCP)/.ready ## the adapters with the real frameworks, type-checked and tested
 	$(FRAMEWORKS)/bin/pyright --project tests/integrations/pyrightconfig.json
 	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations tests/test_docs.py::test_what_python_examples_import_is_there
+	timeout 180 $(FRAMEWORKS)/bin/python -m pytest tests/mcp/test_old_clients.py
 
 test-browser: $(STAMP) ## the console in a real Chromium; skipped, in words, where there can be none
 	$(BIN)/python tests/browser/prepare.py

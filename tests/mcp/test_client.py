@@ -515,6 +515,13 @@ class Elsewhere(BaseHTTPRequestHandler):
         number = 4711 if asked["method"] == "tools/call" else asked.get("id")
         text = json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode() if result else b""
         self.send_response(200 if result else 202)
+        if self.path == "/stream" and asked["method"] == "tools/call":
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(b": hello\r\n\r\nevent: message\r\ndata: " + text + b"\r\n\r\n")
+            self.wfile.flush()
+            self.rfile.read(1)  # it keeps the stream open for as long as we do
+            return
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(text)))
         self.end_headers()
@@ -527,11 +534,14 @@ class Elsewhere(BaseHTTPRequestHandler):
         pass
 
 
-async def test_an_answer_over_http_with_the_id_of_another_request_fails_the_call_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["json", "stream"])
+async def test_an_answer_over_http_with_the_id_of_another_request_fails_the_call_at_once(
+    tmp_path: Path, path: str
+) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        address = f"http://127.0.0.1:{server.server_port}/mcp"
+        address = f"http://127.0.0.1:{server.server_port}/{path}"
         async with opened(tmp_path, e=McpServerSettings(url=address, timeout=100)) as app, asyncio.timeout(60):
             result = await app.call("e:go")
     finally:

@@ -14,10 +14,12 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from surehand.mcp.client.login import is_safe
-from surehand.mcp.lines import LINE_LIMIT, UNREADABLE, id_of_answer, id_of_request
+from surehand.mcp.lines import LINE_LIMIT, UNREADABLE, Overlong, id_of_answer, id_of_request
 from surehand.web.local_server import is_loopback
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
+CHECKED_BYTES: Final = 64 * 1024
+"""Bytes of an event that is read whole to see what it answers."""
 _EXCEEDED: Final = "byte limit"
 """Part of what the SDK says of an event that is too long, and of what is said here of an answer."""
 
@@ -85,9 +87,13 @@ class _Within:
 
 async def _bound(answer: httpx2.Response) -> None:
     """Cut an answer that is read whole off where it is too long; it is unpacked here, to count what fills memory."""
-    if not answer.headers.get("content-type", "").lower().startswith("text/event-stream"):
+    number = _request_id(answer.request)
+    if answer.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        if number is not None and "content-encoding" not in answer.headers:
+            answer.stream = _CheckedEvents(answer.stream, number)
+    else:
         packed = httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
-        answer.stream = _Counted(packed, _request_id(answer.request))
+        answer.stream = _Counted(packed, number)
         answer.headers.pop("content-encoding", None)
 
 
@@ -113,11 +119,76 @@ class _Counted(httpx2.AsyncByteStream):
         """Return an answer, or the error that stands in for one to another request: no other would come."""
         if self._request_id is None or id_of_answer(body) in (self._request_id, None):
             return body
-        error = {"code": UNREADABLE, "message": "its answer is to another request (it has another id)"}
-        return json.dumps({"jsonrpc": "2.0", "id": self._request_id, "error": error}).encode()
+        return _stand_in(self._request_id)
 
     async def aclose(self) -> None:
         await self._answer.aclose()
+
+
+class _CheckedEvents(httpx2.AsyncByteStream):
+    """The events that answer one request; an error stands in for an answer that is to another request.
+
+    The SDK takes whatever answer such a stream holds for the one to its request.
+    """
+
+    def __init__(self, stream: Any, request_id: str | int) -> None:
+        self._stream = stream
+        self._request_id = request_id
+        self._line = bytearray()
+        self._held = bytearray()
+        """The event that is coming in, until it is clear what it answers."""
+        self._passing: bool | None = None
+        """Whether the rest of a long event is passed on (or left out); None while it is held."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            if passed := b"".join(map(self._take, piece.splitlines(keepends=True))):
+                yield passed
+        if self._passing is not False:
+            yield bytes(self._held + self._line)
+
+    def _take(self, part: bytes) -> bytes:
+        """Take a line, or a piece of one, and return what can be passed on."""
+        if self._passing is not None and part.strip(b"\r\n"):
+            return part if self._passing else b""
+        self._line += part
+        if part[-1:] not in (b"\n", b"\r") and len(self._held) + len(self._line) <= CHECKED_BYTES:
+            return b""
+        line = bytes(self._line)
+        self._line.clear()
+        self._held += line
+        at_end = not line.strip(b"\r\n")
+        if not at_end and len(self._held) <= CHECKED_BYTES:
+            return b""
+        event = bytes(self._held)
+        self._held.clear()
+        if self._passing is not None:  # the end of a long one, which was judged by its beginning
+            passed = event if self._passing else b""
+            self._passing = None if at_end else self._passing
+            return passed
+        misdirected = self._is_misdirected(event, whole=at_end)
+        self._passing = None if at_end else not misdirected
+        return b"event: message\ndata: " + _stand_in(self._request_id) + b"\n\n" if misdirected else event
+
+    def _is_misdirected(self, event: bytes, *, whole: bool) -> bool:
+        """Say whether an event, or the beginning of a long one, is an answer to another request."""
+        data = b"\n".join(line[5:] for line in event.splitlines() if line.startswith(b"data:"))
+        if whole:
+            number = id_of_answer(data)
+        else:
+            head = Overlong()
+            head.add(data.lstrip(b" "))
+            known = head.members()
+            number = None if "method" in known else known.get("id")
+        return number is not None and number != self._request_id
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _stand_in(request_id: str | int | None) -> bytes:
+    error = {"code": UNREADABLE, "message": "its answer is to another request (it has another id)"}
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()
 
 
 def _request_id(request: httpx2.Request) -> str | int | None:
