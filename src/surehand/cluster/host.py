@@ -62,6 +62,7 @@ class Host:
 
     def __init__(self, node: str, label: str) -> None:
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+        _raise_file_limit()
         self.node = node
         self.label = label
         self._folder = _claim_folder(node)
@@ -407,6 +408,12 @@ def _encode_event(event: Event) -> bytes:
             return pickle.dumps(Event(event.kind, event.session_id, event.call_id, event.tool, data, event.at))
         except Exception:
             return pickle.dumps(Event(event.kind, event.session_id, event.call_id, event.tool, {}, event.at))
+
+
+def _raise_file_limit() -> None:
+    """Let this process have as many files open as it may: a session holds three."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _resident_bytes() -> int:
