@@ -124,6 +124,21 @@ async def test_where_nobody_is_to_ask_a_question_waits_for_one_who_follows_and_a
         assert (await call).ok
 
 
+async def test_an_approver_that_can_ask_nobody_gives_way_to_one_who_answers(tmp_path: Path) -> None:
+    async def silent_client(question: Question) -> Answer:
+        return Answer("no", "this client cannot be asked", unasked=True)
+
+    async with Surehand(tmp_path, tools=[post], approver=silent_client) as app:
+        alone = await app.call("post", {"text": "one"})
+        async with follow_sessions(answers=True) as events:
+            assert (await anext(aiter(events)))["kind"] == "hello"
+            call = asyncio.create_task(app.call("post", {"text": "two"}))
+            await answer(await waiting_question())
+            assert (await call).ok
+    assert alone.error is not None
+    assert "cannot be asked" in alone.error.message
+
+
 async def test_whoever_only_follows_is_nobody_to_ask(tmp_path: Path) -> None:
     async with follow_sessions(), Surehand(tmp_path, tools=[post]) as app:
         result = await app.call("post", {"text": "one"})

@@ -124,10 +124,9 @@ async def _answered(options: Namespace, app: Surehand, model: Model, choice: Cho
     from surehand.cli.screen import Screen
     from surehand.core.model import ModelError
     from surehand.mentions import add_mentioned
-    from surehand.policy.approvals import Nobody
 
     screen = None if render.as_json(options) else Screen(app, choice)
-    if screen is not None and not isinstance(app.approver, Nobody):
+    if screen is not None:
         app.approver = Deferred(app.approver, screen)
     # An answer of a given shape is shown once it fits, not while it is made.
     on_text = screen if options.schema is None else None

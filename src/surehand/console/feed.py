@@ -126,6 +126,8 @@ class Feed:
                 self._end_calls(event["session_id"])
         elif kind == "subagent_start":
             self.callers[str(event.get("child_session_id"))] = str(event.get("caller") or "")
+            if len(self.callers) > CALLS_LIMIT:
+                del self.callers[next(iter(self.callers))]
         elif kind == "gap":
             self.lost += int(event.get("lost", 0))
 

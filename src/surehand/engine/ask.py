@@ -289,7 +289,7 @@ class Asking:
         call, session = ctx.call, ctx.session
         can_try = tool.preview is not None and (shown is None or shown.trial is not None)
         question = self._make_question(tool, ctx, decision, shown, trials.make if can_try else None)
-        with self.questions.put_up(question, session, approver) as waiting:
+        with self.questions.put_up(question, session) as waiting:
             session.emit(
                 "permission_asked",
                 tool=tool.name,
@@ -301,7 +301,7 @@ class Asking:
             )
             try:
                 with self.waits.of(_waiting(call, session)):
-                    answer = await waiting.wait(approver, reachable=self.questions.reachable)
+                    answer = await self.questions.wait(waiting, approver)
             except asyncio.CancelledError:
                 session.emit("permission_withdrawn", tool=tool.name, call_id=call.id, question=waiting.id)
                 raise

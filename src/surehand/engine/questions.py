@@ -44,8 +44,8 @@ class OpenQuestion:
         self.asked = time.time()
         self.timeout_s = session.settings.permissions.approval_timeout
         self.question = question
-        self.alone = False
-        """Whether only those who reach the session by its channel can answer."""
+        self.otherwise: Answer | None = None
+        """The approver's answer where it could ask nobody: what counts unless somebody answers by the channel."""
         self.trial = question.preview.trial.id if question.preview and question.preview.trial else ""
         """The newest dry run made for it."""
         self._session = session
@@ -76,21 +76,16 @@ class OpenQuestion:
         if not self._answer.done():
             self._answer.set_result(answer)
 
-    async def wait(self, approver: Approver, *, reachable: bool) -> Answer:
+    async def wait(self, approver: Approver, *, reachable: bool, has_answerers: Callable[[], bool]) -> Answer:
         """Return the first answer: the approver's, or one that came by the channel."""
         if not reachable:
             return await ask_approver(approver, self.question, self.timeout_s)
-        if self.alone:
-            try:
-                async with asyncio.timeout(self.timeout_s):
-                    return await self._answer
-            except TimeoutError:
-                return Answer("no", f"nobody answered within {self.timeout_s:g} s")
         asking = asyncio.create_task(ask_approver(approver, self.question, self.timeout_s))
         try:
             await asyncio.wait({asking, self._answer}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
-                return asking.result()
+                said = asking.result()
+                return await self._wait_for_others(said) if said.unasked and has_answerers() else said
             answer = self._answer.result()
         finally:
             asking.cancel()
@@ -98,6 +93,14 @@ class OpenQuestion:
         if (withdraw := getattr(approver, "withdraw", None)) is not None:
             withdraw(self.question, answer)
         return answer
+
+    async def _wait_for_others(self, otherwise: Answer) -> Answer:
+        self.otherwise = otherwise
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await self._answer
+        except TimeoutError:
+            return Answer("no", f"nobody answered within {self.timeout_s:g} s")
 
     async def close(self) -> None:
         """End what is still being tried for it: its copy would stay behind."""
@@ -170,15 +173,18 @@ class OpenQuestions:
         return isinstance(approver, Nobody) and not self.has_answerers()
 
     @contextmanager
-    def put_up(self, question: Question, session: Session, approver: Approver) -> Generator[OpenQuestion]:
+    def put_up(self, question: Question, session: Session) -> Generator[OpenQuestion]:
         """Have a question wait while inside."""
         waiting = OpenQuestion(question, session)
-        waiting.alone = isinstance(approver, Nobody) and self.has_answerers()
         self._open[waiting.id] = waiting
         try:
             yield waiting
         finally:
             del self._open[waiting.id]
+
+    async def wait(self, waiting: OpenQuestion, approver: Approver) -> Answer:
+        """Return the first answer to a question that was put up."""
+        return await waiting.wait(approver, reachable=self.reachable, has_answerers=self.has_answerers)
 
     def note_answer(self, waiting: OpenQuestion, answer: Answer, by: str) -> None:
         """Remember who answered what, for those who answer too late."""
@@ -189,8 +195,8 @@ class OpenQuestions:
     def lose_answerers(self) -> None:
         """Answer with no what waited only for those who have left."""
         for waiting in list(self._open.values()):
-            if waiting.alone:
-                waiting.give(Answer("no", "there is nobody here to ask any more: the console was closed"))
+            if waiting.otherwise is not None:
+                waiting.give(changed(waiting.otherwise, reason=f"{waiting.otherwise.reason}; the console was closed"))
 
     # -- requests of other processes -----------------------------------------------------------------------------------
 

@@ -194,9 +194,10 @@ class AsksClient:
         """Have the client's user answer a question."""
         call = current()
         if call is None or call.done:
-            return Answer("no", "the call that started this has ended, and its client can no longer be asked")
+            said = "the call that started this has ended, and its client can no longer be asked"
+            return Answer("no", said, unasked=True)
         if "elicitation" not in call.capabilities:
-            return Answer("no", _NOT_OFFERED)
+            return Answer("no", _NOT_OFFERED, unasked=True)
         return answer_of(await call.elicit(question.text(), FORM))
 
 

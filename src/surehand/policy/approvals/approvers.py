@@ -22,7 +22,7 @@ class Nobody:
     async def ask(self, question: Question) -> Answer:
         """Say no: nobody is there."""
         del question
-        return Answer("no", self.reason)
+        return Answer("no", self.reason, unasked=True)
 
 
 AnswerFunction: TypeAlias = Callable[[Question], Answer | str | bool | Awaitable[Answer | str | bool]]

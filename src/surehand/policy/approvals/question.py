@@ -95,6 +95,8 @@ class Answer:
     trial: str | None = None
     by: str = ""
     """Who answered, where that was somebody else than the approver itself."""
+    unasked: bool = False
+    """Whether nobody could be asked at all: a no, unless somebody who reaches the session from elsewhere answers."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""

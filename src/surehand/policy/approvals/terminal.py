@@ -54,7 +54,7 @@ class Terminal:
             try:
                 device = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
             except OSError:
-                return Answer("no", "there is no terminal to ask on")
+                return Answer("no", "there is no terminal to ask on", unasked=True)
             try:
                 with echoing(device):
                     return await self._ask_on(question, device, device)

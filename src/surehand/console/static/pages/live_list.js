@@ -17,7 +17,7 @@ export class CallList {
     this._stale = true;
     this._drawn = new Map();
     this._window = el("div.window", { role: "presentation" });
-    this.element = el("div.scroller", { role: "grid", "aria-label": "Calls, newest first", tabIndex: -1, onscroll: () => this._plan(), onkeydown: (event) => this._key(event) }, this._window);
+    this.element = el("div.scroller", { role: "treegrid", "aria-label": "Calls, newest first", tabIndex: -1, onscroll: () => this._plan(), onkeydown: (event) => this._key(event) }, this._window);
     this._sizes = new ResizeObserver(() => { this._stale = true; this._plan(); });
     this._sizes.observe(this.element);
     this._clock = setInterval(() => { if (this.running()) this.touch(); }, 1000);
@@ -119,13 +119,13 @@ export class CallList {
       "aria-level": depth + 1, "aria-current": call.call_id === this._chosen || undefined, class: call.state === "running" ? "is-running" : "",
       "aria-label": `${call.tool}, ${call.state}, ${sessionName(call.session_id)}`, onclick: () => this._open(call),
     },
-    el("span.dot", { class: call.state, title: call.state }),
-    el("span.time", {}, when(call.at)),
-    el("span.session", {}, line(sessionName(call.session_id), 40)),
-    el("span.tool", { style: { "padding-left": `${depth * 14}px` } }, fold, line(call.tool, 60)),
-    el("span.args", {}, line(args, 200)),
-    el("span.bar", { style: { "--part": `${(done * 100).toFixed(1)}%` } }, took(ms)),
-    el("span.verdict", { class: word, title: (call.rules ?? []).join(", ") || (call.reason ?? "") }, word));
+    el("span.dot", { role: "gridcell", "aria-label": call.state, class: call.state, title: call.state }),
+    el("span.time", { role: "gridcell" }, when(call.at)),
+    el("span.session", { role: "gridcell" }, line(sessionName(call.session_id), 40)),
+    el("span.tool", { role: "gridcell", style: { "padding-left": `${depth * 14}px` } }, fold, line(call.tool, 60)),
+    el("span.args", { role: "gridcell" }, line(args, 200)),
+    el("span.bar", { role: "gridcell", style: { "--part": `${(done * 100).toFixed(1)}%` } }, took(ms)),
+    el("span.verdict", { role: "gridcell", class: word, title: (call.rules ?? []).join(", ") || (call.reason ?? "") }, word));
   }
 
   _fold(id) {
