@@ -68,12 +68,49 @@ def test_a_variable_may_stand_for_an_address(capsys: pytest.CaptureFixture[str])
     assert "could not be spoken to" in shown["error"]["message"]
 
 
-def test_a_servers_own_name_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [("test", "rough"), ("list",)], ids=" ".join)
+def test_a_servers_own_name_steers_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
     where = ("--cwd", str(tmp_path))
     assert said(capsys, "mcp", "add", "rough", *where, "--", sys.executable, "-S", ROUGH, "", "escapes")[0] == 0
-    with Terminal("mcp", "test", "rough", *where, cwd=tmp_path) as terminal:
+    with Terminal("mcp", *words, *where, cwd=tmp_path) as terminal:
         assert terminal.ended(60) == 0
         assert "rough" in terminal.plain
         assert "\x1b[2J" not in terminal.shown
         assert "\x1b]0;" not in terminal.shown
         assert "\x07" not in terminal.shown
+
+
+def test_many_servers_are_asked_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Each answers only when all have been started: one after the other, none would.
+    script = tmp_path / "meets.py"
+    script.write_text(MEETS)
+    names = [f"s{number}" for number in range(3)]
+    where = ("--cwd", str(tmp_path))
+    for name in names:
+        words = ("--", sys.executable, "-S", str(script), name, str(tmp_path), str(len(names)))
+        assert said(capsys, "mcp", "add", name, *where, *words)[0] == 0
+    code, rows = said(capsys, "mcp", "list", *where)
+    assert code == 0
+    assert {row["name"]: row["state"] for row in rows} == dict.fromkeys(names, "ready")
+
+
+MEETS = """
+import json, os, sys, time
+name, folder, count = sys.argv[1:]
+open(os.path.join(folder, f"{name}.here"), "w").close()
+while sum(each.endswith(".here") for each in os.listdir(folder)) < int(count):
+    time.sleep(0.02)
+for line in sys.stdin:
+    asked = json.loads(line)
+    results = {
+        "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": name, "version": "1"}},
+        "tools/list": {"tools": []},
+    }
+    if "id" in asked:
+        result = results.get(asked["method"])
+        answer = {"result": result} if result else {"error": {"code": -32601, "message": "unknown"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
