@@ -11,8 +11,8 @@ OLD_MCP := .venv-oldmcp
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow test-integrations test-cluster seeds check house bench bench-cluster \
-        conformance docs site clean
+.PHONY: help setup run test coverage test-slow test-integrations test-cluster seeds check house bench growth \
+        bench-cluster conformance docs site clean
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,8 +74,11 @@ check: $(STAMP) ## ruff, pyright strict and the layer test
 house: $(STAMP) ## measures of the code's shape: files, cycles, names
 	@$(BIN)/python tests/house.py
 
-bench: $(STAMP) ## the benchmarks: one table of ratios
-	$(BIN)/python -m benchmarks
+bench: $(STAMP) ## the benchmarks: one table of ratios; `make bench growth`: how cost grows
+	$(BIN)/python -m benchmarks $(filter growth,$(MAKECMDGOALS))
+
+growth:
+	@:
 
 CLUSTER := .venv-cluster
 $(CLUSTER)/.ready: pyproject.toml constraints.txt constraints-cluster.txt

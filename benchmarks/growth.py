@@ -1,0 +1,205 @@
+"""How cost grows: the same job on ten times as much. Files, changed files, the history, a journal, clients.
+
+`make bench growth`. Each row is CPU time (helpers included) against the smallest size of its job: a cost that does not
+depend on the size stays at 1, and one that grows with it shows by how much.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.door_shell import _fill
+from benchmarks.harness import Harness, _cpu_of_all
+from benchmarks.public_door import Door, door, scratch
+
+ROUNDS = 5
+FILES, CHANGED, ENTRIES, CALLS = (1_000, 10_000, 100_000), (100, 1_000, 10_000), (100, 1_000, 5_000), (100, 100_000)
+CLIENTS = (1, 20)
+
+
+def rows(harness: Harness) -> None:
+    """Add the rows of this job."""
+    small = harness.quick
+    _files(harness, FILES[: 2 if small else 3])
+    _changed(harness, CHANGED[: 2 if small else 3])
+    _entries(harness, ENTRIES[: 2 if small else 3])
+    _journal(harness, CALLS if not small else (100, 5_000))
+    _clients(harness, CLIENTS if not small else (1, 3))
+
+
+def _cost(work: Callable[[], object], rounds: int = ROUNDS, between: Callable[[], object] = lambda: None) -> float:
+    """Return the CPU seconds of a job, the median of some rounds."""
+    found: list[float] = []
+    for _ in range(rounds):
+        before = _cpu_of_all()
+        work()
+        found.append(_cpu_of_all() - before)
+        between()
+    return statistics.median(found)
+
+
+def _grow(harness: Harness, job: str, sizes: Sequence[int], costs: Sequence[float], goal: str) -> None:
+    """Add a row for each size, against the smallest."""
+    base = max(costs[0], 1e-4)
+    for size, cost in zip(sizes, costs, strict=True):
+        last = goal if size == sizes[-1] else ""
+        harness.fact(job, f"{size:,}", cost / base, last, f"{cost * 1e3:.1f} ms of CPU")
+
+
+def _files(harness: Harness, sizes: Sequence[int]) -> None:
+    """Jobs on a few files in ever larger workspaces."""
+    jobs: dict[str, list[float]] = {"Bash true": [], "Edit and Undo": [], "Read": []}
+    for size in sizes:
+        with scratch() as folder:
+            _fill(folder / "many", size)
+            (folder / "one.txt").write_text("one\n")
+            with door(folder) as app:
+                app.call("Read", file_path="one.txt")
+                app.call("Bash", command="true")
+                jobs["Bash true"].append(_cost(lambda app=app: [app.call("Bash", command="true") for _ in range(10)]))
+                jobs["Edit and Undo"].append(_cost(lambda app=app: _edit_and_undo(app)))
+                jobs["Read"].append(_cost(lambda app=app: [app.call("Read", file_path="one.txt") for _ in range(20)]))
+    for job, costs in jobs.items():
+        _grow(harness, f"{job}, files in the workspace", sizes, costs, "<= 1.5")
+
+
+def _edit_and_undo(app: Door) -> None:
+    for _ in range(5):
+        app.call("Edit", file_path="one.txt", old_string="one", new_string="two")
+        app.call("Undo")
+
+
+def _changed(harness: Harness, sizes: Sequence[int]) -> None:
+    """One command that changes ever more files, and its undo; per file, and the longest time the loop was held."""
+    removing, undoing = list[float](), list[float]()
+    for size in sizes:
+        with scratch() as folder, door(folder) as app:
+            app.call("Bash", command="true")
+            _fill(folder / "many", size)
+            removing.append(_cost(lambda app=app: app.call("Bash", command="rm -rf many"), 1) / size)
+            undoing.append(_cost(lambda app=app: app.call("Undo"), 1) / size)
+            held = app.stall(lambda app=app: app.app.call("Bash", {"command": "rm -rf many"}))
+            back = app.stall(lambda app=app: app.app.call("Undo", {}))
+            harness.fact("loop held, changed files", f"{size:,}", held * 1e3, "<= 50", "ms")
+            harness.fact("loop held, their undo", f"{size:,}", back * 1e3, "<= 50", "ms")
+    _grow(harness, "rm -rf, a changed file", sizes, removing, "<= 1")
+    _grow(harness, "its undo, a changed file", sizes, undoing, "<= 1")
+
+
+def _entries(harness: Harness, sizes: Sequence[int]) -> None:
+    """A change, an undo and a list with ever more entries in the history."""
+    editing, listing = list[float](), list[float]()
+    for size in sizes:
+        with scratch() as folder, door(folder) as app:
+            (folder / "one.txt").write_text("one\n")
+            app.call("Read", file_path="one.txt")
+            for number in range(size):
+                app.call("Write", file_path=f"{number % 50}.txt", content=f"{number}\n")
+            editing.append(_cost(lambda app=app: _edit_and_undo(app)))
+            listing.append(_cost(lambda app=app: [app.call("Changes") for _ in range(5)]))
+    _grow(harness, "Edit and Undo, entries of the history", sizes, editing, "<= 1.5")
+    _grow(harness, "Changes, entries of the history", sizes, listing, "<= 1.5")
+
+
+def _journal(harness: Harness, sizes: Sequence[int]) -> None:
+    """The command line in a session with ever more calls behind it."""
+    from surehand.state import locations
+
+    costs: dict[str, list[float]] = {"sessions list": [], "sessions show": [], "tools invoke --session": []}
+    surehand = str(Path(sys.executable).parent / "surehand")
+    for size in sizes:
+        with scratch() as folder, door(folder):
+            place = Path(locations.workspace_state(str(folder)), "sessions", "work.jsonl")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            call = {"id": "call_1", "name": "calculate", "args": {"expression": "1 + 1"}}
+            result = {"ok": True, "output": "2", "data": {"value": 2}, "meta": {"duration_ms": 1.0}}
+            record = {"kind": "call_finished", "at": time.time(), "tool": "calculate"}
+            line = json.dumps(record | {"data": {"call": call, "result": result}}) + "\n"
+            with place.open("w") as file:
+                file.writelines(line for _ in range(size))
+            commands = {
+                "sessions list": ["sessions", "list"],
+                "sessions show": ["sessions", "show", "work", "--limit", "100"],
+                "tools invoke --session": ["tools", "invoke", "time.now", "--session", "work"],
+            }
+            _run(surehand, commands["sessions list"], folder)  # leaves the checkpoint, as any call of the session does
+            for name, words in commands.items():
+                costs[name].append(_cost(lambda words=words, folder=folder: _run(surehand, words, folder)))
+    for name, found in costs.items():
+        _grow(harness, f"{name}, calls in its journal", sizes, found, "<= 2")
+
+
+def _run(surehand: str, words: list[str], folder: Path) -> None:
+    subprocess.run(
+        [surehand, *words, "--cwd", str(folder)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def _clients(harness: Harness, sizes: Sequence[int]) -> None:
+    """The memory of `serve --http` with ever more connected clients."""
+    import asyncio
+    import socket
+
+    from mcp.client.streamable_http import streamable_http_client
+
+    from mcp import ClientSession
+
+    async def connected(count: int, port: int, server: int) -> float:
+        from contextlib import AsyncExitStack
+
+        async with AsyncExitStack() as stack:
+            for _ in range(count):
+                url = f"http://127.0.0.1:{port}/mcp"
+                read, write = await stack.enter_async_context(streamable_http_client(url))
+                session = await stack.enter_async_context(ClientSession(read, write))
+                await session.initialize()
+            return _resident(server)
+
+    surehand = str(Path(sys.executable).parent / "surehand")
+    for size in sizes:
+        with scratch() as folder, socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+            free.close()
+            words = [surehand, "serve", "--http", str(port), "--no-token", "--cwd", str(folder)]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            child = subprocess.Popen(words, env=_environment(folder), **quiet)
+            try:
+                _wait_for(port, child)
+                taken = asyncio.run(connected(size, port, child.pid))
+                harness.fact("memory of serve --http, clients", f"{size:,}", taken, "", "MiB")
+            finally:
+                child.terminate()
+                child.wait()
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "SUREHAND_HOME": str(folder / ".home")}
+
+
+def _wait_for(port: int, child: Any) -> None:
+    import socket
+
+    for _ in range(200):
+        if child.poll() is not None:
+            raise RuntimeError("the server ended")
+        try:
+            socket.create_connection(("127.0.0.1", port), 0.1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+def _resident(pid: int) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS")) / 1024
