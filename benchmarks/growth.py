@@ -171,8 +171,8 @@ def _clients(harness: Harness, sizes: Sequence[int]) -> None:
             port = free.getsockname()[1]
             free.close()
             words = [surehand, "serve", "--http", str(port), "--no-token", "--cwd", str(folder)]
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            child = subprocess.Popen(words, env=_environment(folder), **quiet)
+            nowhere = subprocess.DEVNULL
+            child = subprocess.Popen(words, env=_environment(folder), stdout=nowhere, stderr=nowhere)
             try:
                 _wait_for(port, child)
                 taken = asyncio.run(connected(size, port, child.pid))

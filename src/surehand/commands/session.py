@@ -15,7 +15,7 @@ from surehand.core.secrets import is_secret
 from surehand.core.session import Kept
 from surehand.files.paths import workspace_failure
 from surehand.files.protected_paths import inside, secrets_at_top, unchanged
-from surehand.files.trees import drop_old
+from surehand.files.trees import drop_old, remove_tree
 from surehand.git.protected_files import git_dirs_touched, is_set_up
 from surehand.git.reads import number_settings
 from surehand.git.tracked_secrets import BY_SIZE_AND_TIME, prints_nothing, tracked_secrets
@@ -60,6 +60,8 @@ class Shells:
         self._retired: list[Runner] = []
         self._journals: dict[str, int] = {}
         """Journals of commands that are not yet in the history, with what holds them for us."""
+        self._spare_journals: list[tuple[str, int]] = []
+        """An emptied folder for the journal of the next command, with what holds it."""
         self._trials: Runner | None = None
         self._servers: list[Runner] = []
         self._for_tools: dict[tuple[str | bool, ...], Runner] = {}
@@ -220,9 +222,24 @@ class Shells:
         base = os.path.join(self.session.state_dir or self.private_dir, "journals")
         history = self.session.settings.history
         limit_bytes = min(history.command_mb, history.limit_mb) << 20
-        folder, lock = change_logs.make(base, who, plan.refused, limit_bytes)
+        spare = self._spare_journals.pop() if self._spare_journals else None
+        folder, lock = change_logs.make(base, who, plan.refused, limit_bytes, spare)
         self._journals[folder] = lock
         return folder
+
+    def finish_journal(self, folder: str) -> None:
+        """Remove a command's journal, whose changes are in the history, or keep its folder for the next command."""
+        from surehand.history import change_logs
+
+        lock = self._journals.pop(folder, None)
+        spare = None if lock is None or self._spare_journals else change_logs.empty(folder, lock)
+        if spare is not None:
+            self._spare_journals.append(spare)
+            return
+        remove_tree(folder)
+        remove_tree(f"{folder}{change_logs.UNFINISHED}")
+        if lock is not None:
+            os.close(lock)
 
     def release_journal(self, folder: str) -> None:
         """Let go of a command's journal; what is still in it is brought in by the next look at the history."""
@@ -490,6 +507,10 @@ class Shells:
                 await launcher.close()
         for folder in list(self._journals):
             self.release_journal(folder)
+        while self._spare_journals:
+            folder, lock = self._spare_journals.pop()
+            remove_tree(folder)
+            os.close(lock)
         if self._record is not None:
             self._record.remove()
         if self._private is not None:

@@ -28,31 +28,40 @@ if TYPE_CHECKING:
 ABOUT: Final = "about"
 LIST: Final = "list"
 RESERVE: Final = "reserve"
+UNFINISHED: Final = ".new"
+"""How the name of a folder ends in which nothing is written down yet."""
 RECORD_HEAD: Final = Struct("<II")
 """Before each record of the list: its length, and that of the content that follows it."""
 RESERVED_BYTES: Final = 1 << 20
 """Room set aside before a command runs, for the list of what it changes and for bringing that in."""
 
 
-def make(base: str, who: Author, forbidden: Sequence[str], limit_bytes: int) -> tuple[str, int]:
-    """Make the folder of one command; return it and a descriptor that holds it. Refused where there is no room."""
+def make(
+    base: str, who: Author, forbidden: Sequence[str], limit_bytes: int, spare: tuple[str, int] | None = None
+) -> tuple[str, int]:
+    """Make the folder of one command; return it and a descriptor that holds it. Refused where there is no room.
+
+    `spare` is what `empty` left of the folder of an earlier command.
+    """
     about = {
         "limit": limit_bytes,
         "forbidden": list(forbidden),
         "who": [who.tool, who.call_id, who.session_id, who.description, who.main_session_id, who.turn],
     }
     folder = os.path.join(base, who.call_id)
-    unfinished = f"{folder}.new"
+    unfinished, lock = spare or (f"{folder}{UNFINISHED}", -1)
     try:
-        locations.private_dir(unfinished)
-        lock = os.open(unfinished, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _share(lock)
+            if lock < 0:
+                locations.private_dir(unfinished)
+                lock = os.open(unfinished, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                _share(lock)
+                _reserve(lock)
             _fill(lock, ABOUT, marshal.dumps(about))
-            _reserve(lock)
             os.rename(unfinished, folder)
         except BaseException:
-            os.close(lock)
+            if lock >= 0:
+                os.close(lock)
             raise
     except OSError as problem:
         remove_tree(unfinished)
@@ -63,6 +72,25 @@ def make(base: str, who: Author, forbidden: Sequence[str], limit_bytes: int) -> 
             details={"errno": errno.errorcode.get(problem.errno or 0, "")},
         ) from problem
     return folder, lock
+
+
+def empty(folder: str, lock: int) -> tuple[str, int] | None:
+    """Make the folder of a command whose changes are in the history a spare one; None where that cannot be.
+
+    The room set aside in it is kept for the next command: to have and to free a megabyte costs more than the record.
+    """
+    spare = f"{folder}{UNFINISHED}"
+    try:
+        names = os.listdir(lock)
+        if RESERVE not in names:
+            return None
+        os.rename(folder, spare)  # nothing in it counts from here on
+        for name in names:
+            if name != RESERVE:
+                os.unlink(name, dir_fd=lock)
+    except OSError:
+        return None
+    return spare, lock
 
 
 def _share(descriptor: int) -> None:
@@ -172,7 +200,7 @@ def abandoned(base: str) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             if not try_lock(descriptor):
                 continue
-            if (about := _about(folder)) is None or name.endswith(".new"):
+            if (about := _about(folder)) is None or name.endswith(UNFINISHED):
                 remove_tree(folder)  # nothing had run yet
             else:
                 yield folder, about

@@ -111,16 +111,19 @@ def _read_before(log: ChangeLog, now: FileState, entry: Entry) -> tuple[FileStat
 
 def record(history: History, log: ChangeLog, who: Author, lost: str = "") -> Recorded | None:
     """Compare a change log with what is there now and write the differences down; None when there are none."""
-    change_logs.free_reserve(log.folder)
     kept = _Keeping(history, log)
-    with history.transaction():
-        changes = kept.compare_all()
-    lost = "; ".join(filter(None, (lost, kept.told())))
-    if not changes:
-        return Recorded("", (), lost) if lost else None
-    changes.sort(key=lambda each: each.path)
-    note = "; ".join(filter(None, (who.note, f"not covered: {lost}" if lost else "")))
-    return Recorded(history.record(replace(who, note=note), changes), tuple(changes), lost)
+    changes: list[FileChange] = []
+
+    def find() -> tuple[Author, Sequence[FileChange]]:
+        nonlocal lost
+        changes.extend(kept.compare_all())
+        changes.sort(key=lambda each: each.path)
+        lost = "; ".join(filter(None, (lost, kept.told())))
+        note = "; ".join(filter(None, (who.note, f"not covered: {lost}" if lost else "")))
+        return replace(who, note=note), changes
+
+    id = history.record_found(find)
+    return Recorded(id, tuple(changes), lost) if changes or lost else None
 
 
 def changed_unrecorded(log: ChangeLog, roots: Sequence[str]) -> str:
@@ -157,6 +160,7 @@ def recover_commands(history: History, base: str) -> list[str]:
     found: list[str] = []
     for folder, about in change_logs.abandoned(base):
         log = ChangeLog(folder)
+        change_logs.free_reserve(folder)
         if about["forbidden"]:
             put_back(log, within(about["forbidden"]))
         recorded = record(history, log, Author(*about["who"], note=INTERRUPTED))

@@ -276,17 +276,17 @@ class History:
             pass
         return False
 
-    def record(
-        self,
-        who: Author,
-        changes: Sequence[FileChange],
-        *,
-        kind: ChangeKind = "change",
-        about: Sequence[str] = (),
-    ) -> str:
+    def record(self, who: Author, changes: Sequence[FileChange]) -> str:
         """Write down a change that has happened, whose contents are kept already; return its id."""
+        return self.record_found(lambda: (who, changes))
+
+    def record_found(self, find: Callable[[], tuple[Author, Sequence[FileChange]]]) -> str:
+        """Write down what `find` says has changed, and what it keeps of it, in one step; return the id, "" for none."""
         with self.transaction():
-            id = self.log.add(replace(_entry(who, changes, kind, about, ""), state="done"))
+            who, changes = find()
+            if not changes:
+                return ""
+            id = self.log.add(replace(_entry(who, changes, "change", (), ""), state="done"))
         self._bound()
         return id
 

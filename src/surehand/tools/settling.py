@@ -11,7 +11,6 @@ from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.files.protected_paths import git_paths, inside, within
-from surehand.files.trees import remove_tree
 from surehand.sandbox import protocol
 from surehand.sandbox.plan import take_out, trespasses
 
@@ -88,7 +87,7 @@ class Settling:
         lost = facts["lost"] if facts is not None else ""
         try:
             if facts is not None and not facts["count"]:
-                remove_tree(log.folder)
+                ctx.session.keep(SHELLS).finish_journal(log.folder)
                 return None
             if (forbidden := self._forbidden(ctx)) is not None:
                 back = put_back(log, forbidden)
@@ -97,8 +96,8 @@ class Settling:
             # Without a word of its keeper, which was killed, the list it wrote as it went says what was changed.
             note = "" if facts is not None else INTERRUPTED
             who = replace(Author.of(ctx, self.tool, self.description), note=note)
-            recorded = _record_once_more(lambda: record(ctx.session.keep(HISTORY), log, who, lost))
-            remove_tree(log.folder)
+            recorded = _record_once_more(log, lambda: record(ctx.session.keep(HISTORY), log, who, lost))
+            ctx.session.keep(SHELLS).finish_journal(log.folder)
         except (ToolFailure, OSError) as problem:
             # The journal has the only copy of what was there: it stays, and the next look at the history takes it up.
             return Recorded("", (), f"{problem}. What it changed is kept, and is brought in with the next undo", back)
@@ -115,11 +114,14 @@ class Settling:
         return refused if kept is None else lambda path: refused(path) or kept(path)
 
 
-def _record_once_more(record: Callable[[], Recorded | None]) -> Recorded | None:
-    """Bring the changes in; an error that passes must not cost the undo."""
+def _record_once_more(log: ChangeLog, record: Callable[[], Recorded | None]) -> Recorded | None:
+    """Bring the changes in; an error that passes must not cost the undo, and a full disk has room set aside."""
     try:
         return record()
     except (ToolFailure, OSError):
+        from surehand.history.change_logs import free_reserve
+
+        free_reserve(log.folder)
         return record()
 
 
