@@ -236,8 +236,8 @@ _ATTEMPTS: Final = (
 
 
 _MEMORY: Final = {
-    True: "by a look four times a second, /tmp and /dev/shm by their size; no cgroup is used",
-    False: "by a look four times a second, files in /dev/shm only while mapped; no cgroup is used",
+    True: "by a look four times a second, /tmp and /dev/shm by their size; no cgroup is delegated to you",
+    False: "by a look four times a second, files in /dev/shm only while mapped; no cgroup is delegated to you",
 }
 
 
@@ -263,7 +263,9 @@ def sandbox(options: Namespace) -> Section:
     in_force, codes = asyncio.run(_try_all(settings))
     facts = {**facts, "in_force": in_force}
     checks = [Check("in force", in_force["active"], ", ".join(in_force.get("by", ())))]
-    checks.append(Check("memory is counted", True, _MEMORY["namespaces" in in_force.get("by", ())]))
+    by = in_force.get("by", ())
+    memory = "by the kernel, in a cgroup of each call" if "cgroup" in by else _MEMORY["namespaces" in by]
+    checks.append(Check("memory is counted", True, memory))
     checks += [
         _check_attempt(attempt, code, settings.sandbox.network) for attempt, code in zip(_ATTEMPTS, codes, strict=True)
     ]

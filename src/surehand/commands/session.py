@@ -557,6 +557,7 @@ def in_force(launcher: Runner) -> dict[str, Any]:
             ("namespaces", facts["namespaces"]),
             (f"landlock {facts['landlock']}", facts["landlock"]),
             ("seccomp", facts["seccomp"]),
+            ("cgroup", facts["cgroup"]),
             ("limits", True),
         )
         if there

@@ -85,5 +85,10 @@ def overrun(pids: list[int], limits: dict[str, int], grown: int = 0) -> str:
             continue
         total += (int(resident) - int(shared)) * page
     if total > limits["memory"]:
-        return f"its processes together used more than {limits['memory'] >> 20} MB of memory"
+        return describe_memory(limits)
     return ""
+
+
+def describe_memory(limits: dict[str, int]) -> str:
+    """Say that the limit on memory was broken."""
+    return f"its processes together used more than {limits['memory'] >> 20} MB of memory"

@@ -12,7 +12,7 @@ import os
 import select
 import time
 
-from surehand.sandbox.linux import landlock, limits, namespaces, system
+from surehand.sandbox.linux import cgroup, landlock, limits, namespaces, system
 from surehand.sandbox.linux.launcher import asking, command, tree, wire
 from surehand.sandbox.linux.launcher.journal import Journal
 
@@ -28,15 +28,15 @@ _WATCH_MS = 250
 _LOOKS_A_SECOND = 4
 
 
-def make(plan: dict[str, Any], overlay: dict[str, Any] | None = None) -> tuple[int, _socket.socket]:
-    """Fork a keeper; return its process id and the program's end of the line to it."""
+def make(plan: dict[str, Any], overlay: dict[str, Any] | None = None, group: int = -1) -> tuple[int, _socket.socket]:
+    """Fork a keeper, whose commands join a cgroup; return its process id and the program's end of the line to it."""
     line, end = wire.pair()
     flags = system.CLONE_NEWPID | system.CLONE_NEWNS if plan["namespaces"] else 0
     pid = system.clone(flags) if flags else os.fork()
     if pid == 0:
         try:
-            close_all_but(end.fileno(), *plan["root_folders"].values())
-            Keeper(plan, end, overlay).serve()
+            close_all_but(end.fileno(), *plan["root_folders"].values(), *((group,) if group >= 0 else ()))
+            Keeper(plan, end, overlay, group).serve()
         finally:
             os._exit(70)
     end.close()
@@ -59,8 +59,11 @@ def nothing(number: int, frame: object) -> None:
 class Keeper:
     """One seat. With an overlay it serves a single call, because the layer belongs to that call."""
 
-    def __init__(self, plan: dict[str, Any], line: _socket.socket, overlay: dict[str, Any] | None) -> None:
+    def __init__(
+        self, plan: dict[str, Any], line: _socket.socket, overlay: dict[str, Any] | None, group: int = -1
+    ) -> None:
         self.plan = plan
+        self.group = group
         self.line = line
         self.once = overlay is not None
         self.namespaced = bool(plan["namespaces"])
@@ -106,6 +109,7 @@ class Keeper:
         self.error: tuple[str, int] | None = None
         self.looks = 0
         self.in_temps = limits.in_temps(self.temps)
+        self.kills = cgroup.count_kills(self.group) if self.group >= 0 else 0
         self.asking: dict[int, tuple[str, int]] = {}
         self.told = ""
         words = self._get_ready()
@@ -139,6 +143,7 @@ class Keeper:
         self.child = os.fork()
         if self.child == 0:
             try:
+                self._join_group()
                 ruleset = () if self.ruleset < 0 else (self.ruleset,)
                 close_all_but(order_end.fileno(), word_end.fileno(), *ruleset)
                 command.become(self.plan, order_end, word_end, self.ruleset)
@@ -149,6 +154,13 @@ class Keeper:
         self._tell(("ready",), [orders.fileno()])
         orders.close()
         return words
+
+    def _join_group(self) -> None:
+        if self.group >= 0:
+            try:
+                cgroup.join(self.group)
+            except OSError:
+                pass  # what it uses is looked at all the same
 
     def _tell(self, message: Any, descriptors: list[int] | tuple[int, ...] = ()) -> bool:
         try:
@@ -313,6 +325,8 @@ class Keeper:
             return left
 
     def _report(self, left: int) -> bool:
+        if self.group >= 0 and not self.reason and cgroup.count_kills(self.group) > self.kills:
+            self.reason = f"ended because {limits.describe_memory(self.limits)}"
         report = {
             "status": self.ended,
             "cpu_s": self.used[0] + self.used[1],

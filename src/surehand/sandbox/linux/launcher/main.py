@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.abspath(__file__).removesuffix("/surehand/sandbox/lin
 
 import _socket
 
-from surehand.sandbox.linux import landlock, namespaces, seccomp, system
+from surehand.sandbox.linux import cgroup, landlock, namespaces, seccomp, system
 from surehand.sandbox.linux.launcher import keeper, tree, wire
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
@@ -31,6 +31,9 @@ class Launcher:
         self.plan = plan
         self.owner = owner
         self.keepers: set[int] = set()
+        self.groups: cgroup.Session | None = None
+        self.seats: dict[int, str] = {}
+        """The group of each keeper's commands, where we may make groups."""
         self.dismissed = False
         self.private: str = os.path.dirname(plan["scratch"])
 
@@ -41,6 +44,8 @@ class Launcher:
         # Held from before the namespaces: these lead to the folders as the program sees them.
         plan["root_folders"] = {root: os.open(root, os.O_PATH | os.O_CLOEXEC) for root in plan["roots"]}
         self.temp = os.open(os.path.dirname(self.private), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.groups = _make_groups(plan)
+        facts["cgroup"] = self.groups is not None
         if plan["namespaces"]:
             plan["capabilities"] = namespaces.kept_capabilities(plan["workspace"])
             namespaces.enter(network=bool(plan["network"]))
@@ -99,19 +104,36 @@ class Launcher:
         return True
 
     def _seat(self, overlay: dict[str, Any] | None) -> None:
+        name, group = self._make_group()
         try:
-            pid, line = keeper.make(self.plan, overlay)
+            pid, line = keeper.make(self.plan, overlay, group)
         except OSError as problem:
             wire.send(self.control, ("no seat", problem.errno or 0))
             return
+        finally:
+            if group >= 0:
+                os.close(group)
         self.keepers.add(pid)
+        if name:
+            self.seats[pid] = name
         wire.send(self.control, ("seat", pid, overlay is not None), [line.fileno()])
         line.close()
+
+    def _make_group(self) -> tuple[str, int]:
+        """Make the group of a new seat; without one, its commands are looked at now and then."""
+        if self.groups is not None:
+            try:
+                return self.groups.make_seat(self.plan["limits"])
+            except OSError:
+                pass
+        return "", -1
 
     def _collect(self) -> None:
         try:
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self.keepers.discard(pid)
+                if self.groups is not None and (name := self.seats.pop(pid, "")):
+                    self.groups.remove_seat(name)
         except ChildProcessError:
             pass
         self._end_strays()
@@ -131,6 +153,17 @@ class Launcher:
             tree.signal_all(list(self.keepers), _KILL)
         else:
             tree.end(os.getpid(), 4.0)
+        if self.groups is not None:
+            self._wait_for_keepers()
+            self.groups.close()
+
+    def _wait_for_keepers(self) -> None:
+        """Wait until the last process of every seat is gone: a group goes no earlier."""
+        try:
+            while self.keepers:
+                self.keepers.discard(os.waitpid(-1, 0)[0])
+        except ChildProcessError:
+            pass
 
     def _clear(self) -> None:
         """The program was killed, so nobody else removes the session's private temp."""
@@ -144,6 +177,15 @@ class Launcher:
         from surehand.files.trees import remove_tree
 
         remove_tree(f"/proc/self/fd/{self.temp}/{name}")
+
+
+def _make_groups(plan: dict[str, Any]) -> cgroup.Session | None:
+    """Make the group of this launcher where limits are to be kept and a group was handed over to us."""
+    folder = cgroup.find_delegated() if plan["limited"] else ""
+    try:
+        return cgroup.Session(folder) if folder else None
+    except OSError:
+        return None
 
 
 def _has_ended(owner: int) -> bool:
@@ -172,6 +214,8 @@ def main() -> None:
     try:
         facts = launcher.prepare()
     except OSError as problem:
+        if launcher.groups is not None:
+            launcher.groups.close()
         wire.send(control, ("failed", f"{problem.strerror or problem}"))
         return
     wire.send(control, ("ready", facts))

@@ -1,0 +1,137 @@
+"""A cgroup for each seat, where the system has delegated one to us: the kernel itself then keeps memory and processes.
+
+Without one, which is the rule in containers and for root, limits are kept by a look four times a second. Groups are
+made beside our own, below the nearest folder that is ours to divide: nobody else is moved. Runs in the launcher.
+"""
+
+from __future__ import annotations
+
+import os
+
+_ROOT = "/sys/fs/cgroup"
+_NEEDED = ("memory", "pids")
+_PREFIX = "surehand-"
+
+
+def find_delegated(root: str = _ROOT, own: str = "/proc/self/cgroup", needed: tuple[str, ...] = _NEEDED) -> str:
+    """Return the nearest folder above our own group in which we may make groups with limits, or an empty text."""
+    for line in _read(own).splitlines():
+        if line.startswith("0::/"):
+            folder = os.path.join(root, line[4:]).rstrip("/")
+            while len(folder) > len(root):
+                folder = os.path.dirname(folder)
+                if _is_ours(folder) and set(needed) <= set(_read(f"{folder}/cgroup.subtree_control").split()):
+                    return folder
+    return ""
+
+
+def _is_ours(folder: str) -> bool:
+    """Tell whether a group was handed over: it belongs to an ordinary user, or systemd has marked it.
+
+    What root could write all the same is the system's own to divide.
+    """
+    try:
+        if os.stat(folder).st_uid != os.geteuid() or not os.access(f"{folder}/cgroup.procs", os.W_OK):
+            return False
+        return os.geteuid() != 0 or os.getxattr(folder, "user.delegate") == b"1"
+    except OSError:
+        return False
+
+
+class Session:
+    """The group of one launcher. It is held by descriptor: the sandbox shows these files read-only."""
+
+    def __init__(self, folder: str, needed: tuple[str, ...] = _NEEDED) -> None:
+        remove_stale(folder)
+        self.parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.name = f"{_PREFIX}{os.getpid()}"
+        os.mkdir(self.name, 0o755, dir_fd=self.parent)
+        self.folder = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.parent)
+        self.count = 0
+        if needed:
+            _write(self.folder, "cgroup.subtree_control", " ".join(f"+{each}" for each in needed))
+
+    def make_seat(self, limits: dict[str, int]) -> tuple[str, int]:
+        """Make the group of a seat, with its limits; return its name and its descriptor."""
+        self.count += 1
+        name = f"seat-{self.count}"
+        os.mkdir(name, 0o755, dir_fd=self.folder)
+        seat = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.folder)
+        try:
+            _write(seat, "memory.max", str(limits["memory"]))
+            _write(seat, "pids.max", str(limits["processes"]))
+        except OSError:
+            os.close(seat)
+            self.remove_seat(name)
+            raise
+        for file, text in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
+            try:
+                _write(seat, file, text)
+            except OSError:
+                continue  # a kernel without swap accounting
+        return name, seat
+
+    def remove_seat(self, name: str) -> None:
+        """Remove the group of a seat whose processes are gone."""
+        try:
+            os.rmdir(name, dir_fd=self.folder)
+        except OSError:
+            pass  # the next launcher finds it
+
+    def close(self) -> None:
+        """Remove the group; every seat has ended."""
+        for name in os.listdir(self.folder):
+            if name.startswith("seat-"):
+                self.remove_seat(name)
+        try:
+            os.rmdir(self.name, dir_fd=self.parent)
+        except OSError:
+            pass
+
+
+def join(seat: int) -> None:
+    """Move this process, and with it all it starts, into the group of a seat."""
+    _write(seat, "cgroup.procs", "0")
+
+
+def count_kills(seat: int) -> int:
+    """Return how often the kernel ended processes of a seat for want of memory."""
+    try:
+        descriptor = os.open("memory.events", os.O_RDONLY | os.O_CLOEXEC, dir_fd=seat)
+        try:
+            lines = os.read(descriptor, 4096).decode().splitlines()
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+def remove_stale(folder: str) -> None:
+    """Remove the groups of launchers that were killed."""
+    for name in os.listdir(folder):
+        pid = name.removeprefix(_PREFIX)
+        if name.startswith(_PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            path = os.path.join(folder, name)
+            try:
+                for seat in [each for each in os.listdir(path) if each.startswith("seat-")]:
+                    os.rmdir(os.path.join(path, seat))
+                os.rmdir(path)
+            except OSError:
+                continue  # something in it still runs
+
+
+def _write(folder: int, name: str, text: str) -> None:
+    descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
