@@ -2,9 +2,11 @@
 
     words.py      what a file was and became (`FileState`, `FileChange`, `Change`)
     contents.py   contents by hash: small ones in the database, large ones in files, edits as differences
-    log.py        the list of changes, in SQLite
-    limit.py      keeping to the size limit
-    history.py    `History`: begin, commit, record; what tools use
+    log.py        the list of changes, in SQLite, and pruning it to the size limit
+    history.py    `History`: begin, commit, record, when to prune; what tools use
+    steps.py      carrying out a list of changes, all or nothing
+    change_logs.py, command_changes.py   what a command changed, as the launcher recorded it
+    read_contents.py   contents a session has read, for merging
     disk.py       a file as it is on the disk, and putting one back
     recovery.py   what a killed process left behind
     plan.py       what an undo or redo is about

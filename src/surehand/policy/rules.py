@@ -24,6 +24,7 @@ from surehand.policy.paths import translate
 Verdict = Literal["allow", "ask", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 RuleSource = Literal["built-in", "user", "project", "session", "command line"]
+# A new kind: also `judge.py`, and `example_matches` where rules are read from files.
 Kind = Literal["read", "write", "command", "host", "agent", "name"]
 
 # One word for each kind of effect; the names other systems use for the same thing are understood.

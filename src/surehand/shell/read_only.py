@@ -1,4 +1,7 @@
-"""Whether a simple command is read-only, by allow-lists: a name, option or word that is not known makes it none."""
+"""Whether a simple command is read-only, by allow-lists: a name, option or word that is not known makes it none.
+
+The programs themselves, with what they read, write and run, are in `programs/`.
+"""
 
 from __future__ import annotations
 
