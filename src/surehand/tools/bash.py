@@ -244,7 +244,7 @@ async def _in_memory(
 
 async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
     """Run the command for real on a copy of the workspace, without network, and show what it would change."""
-    from surehand.tools.bash_trial import tried
+    from surehand.tools.bash_dry_run import tried
 
     return await tried(args, ctx)
 
