@@ -43,16 +43,6 @@ def run(options: Namespace) -> int:
         return 0
 
 
-def sign_in_url(served: str, console: Console) -> str:
-    """Return the address that signs a browser in, once.
-
-    The code stands behind a `#`, which browsers keep to themselves: it is in no log, and whoever merely looks at the
-    link (a preview in a chat) does not use it up.
-    """
-    scheme, _, rest = served.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}/#code={console.access.make_code()}"
-
-
 async def _serve(options: Namespace) -> int:
     from surehand.console.server import Console
     from surehand.engine.log import to_stderr
@@ -64,7 +54,7 @@ async def _serve(options: Namespace) -> int:
 
     def announce(port: int) -> None:
         served = f"http://{address.shown}:{port}"
-        url = sign_in_url(served, console)
+        url = console.make_sign_in_url(served)
         render.facts(options, {"url": url}, f"{url}\nIt works once. Ctrl-C ends the console.")
         sys.stdout.flush()
         if not is_loopback(options.host):
@@ -92,7 +82,7 @@ def _offer_more(served: str, console: Console) -> None:
 
     def give() -> None:
         if os.read(sys.stdin.fileno(), 1000):
-            render.note(sign_in_url(served, console))
+            render.note(console.make_sign_in_url(served))
         else:
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
 

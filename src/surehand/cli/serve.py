@@ -136,14 +136,13 @@ async def _http(options: Namespace) -> int:
         if not options.console:
             await serve_http(serving, guard, options.http, lambda url: _announce(url, guard.token_place))
             return 0
-        from surehand.cli.console import sign_in_url
         from surehand.console.server import Console
 
         console = Console(guard.address)
 
         def announce(url: str) -> None:
             _announce(url, guard.token_place)
-            render.note(f"the console is at {sign_in_url(url, console)}")
+            render.note(f"the console is at {console.make_sign_in_url(url)}")
 
         async with console.run():
             await serve_http(serving, guard, options.http, announce, beside=console.app)

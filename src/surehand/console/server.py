@@ -65,6 +65,7 @@ class Console:
         self.feed = Feed()
         self.apps = Apps()
         self.warnings: list[str] = []
+        self.endpoints = ENDPOINTS
         self.port = 0
         """Where it is served, as requests say."""
         routes = [Route(each.path, self._answer_with(each), methods=[each.method]) for each in ENDPOINTS]
@@ -80,6 +81,15 @@ class Console:
             finally:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
+
+    def make_sign_in_url(self, served: str) -> str:
+        """Return the address that signs a browser in, once; `served` is any address of this server.
+
+        The code stands behind a `#`, which browsers keep to themselves: it is in no log, and whoever merely looks at
+        the link (a preview in a chat) does not use it up.
+        """
+        scheme, _, rest = served.partition("://")
+        return f"{scheme}://{rest.partition('/')[0]}/#code={self.access.make_code()}"
 
     async def _read_past(self) -> None:
         def read() -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from surehand.core.frozen import frozen
 from surehand.state import locations
+from surehand.state.json_file import write_private
 
 _FILE: Final = "workspace"
 
@@ -24,8 +25,6 @@ def note_workspace(state_dir: str, workspace: str) -> None:
     path = os.path.join(state_dir, _FILE)
     if os.path.exists(path):
         return
-    from surehand.state.json_file import write_private
-
     locations.private_dir(state_dir)
     write_private(path, os.fsencode(workspace), flush=False)
 

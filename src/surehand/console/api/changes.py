@@ -38,13 +38,13 @@ async def list_changes(console: Console, given: Given) -> Any:
     def read(workspace: Workspace, history: History) -> dict[str, Any]:
         path = os.path.realpath(os.path.join(workspace.path, file)) if file else None
         found = history.changes(limit=limit, session_id=session, path=path, turn=given.query.get("turn") or None)
-        changes = [_shortened(each.to_dict()) for each in found]
+        changes = [_shorten(each.to_dict()) for each in found]
         return {"changes": changes, "dropped": history.dropped(), "size_bytes": history.size_bytes()}
 
     return await _look(given, read)
 
 
-def _shortened(change: dict[str, Any]) -> dict[str, Any]:
+def _shorten(change: dict[str, Any]) -> dict[str, Any]:
     files = cast("list[dict[str, Any]]", change["files"])
     return change | {"files": files[:FILES_LIMIT], "file_count": len(files)}
 
@@ -57,7 +57,7 @@ async def show_change(console: Console, given: Given) -> Any:
         change = history.change(given.path["id"])
         if change is None:
             raise ApiError(404, f"there is no change {given.path['id']}", history.dropped())
-        return _shortened(change.to_dict()) | {"diff": change_diff(history, change)}
+        return _shorten(change.to_dict()) | {"diff": change_diff(history, change)}
 
     return await _look(given, read)
 

@@ -27,11 +27,11 @@ async def list_sessions(console: Console, given: Given) -> Any:
 async def follow_events(console: Console, given: Given) -> Any:
     """Stream what happens in all sessions."""
     after = given.text("after", "")
-    stream = console.feed.stream(_wanted(given), int(after) if after.isdigit() else None)
+    stream = console.feed.stream(_make_filter(given), int(after) if after.isdigit() else None)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
-def _wanted(given: Given) -> Callable[[Row], bool]:
+def _make_filter(given: Given) -> Callable[[Row], bool]:
     narrowed = {name: given.query[name].split(",") for name in ("session", "tool", "kind") if given.query.get(name)}
 
     def wanted(event: Row) -> bool:

@@ -18,10 +18,8 @@ _PART: Final = re.compile(r"{(\w+)(?::\w+)?}")
 
 async def show_openapi(console: Console, given: Given) -> Any:
     """Return the description of the API."""
-    del console, given
-    from surehand.console.api import ENDPOINTS  # lazy: which lists this module
-
-    return describe_api(ENDPOINTS)
+    del given
+    return describe_api(console.endpoints)
 
 
 def describe_api(endpoints: Iterable[Endpoint]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ async def compare_rules(console: Console, given: Given) -> Any:
     def compare() -> Row:
         before, after = _checker(workspace.path, []), _checker(workspace.path, rules)
         rows: list[Row] = []
-        calls = _recorded(workspace)[-COMPARED:]
+        calls = _read_recorded(workspace)[-COMPARED:]
         for call in calls:
             was = before.check(call["tool"], call["args"])["decision"]
             now = after.check(call["tool"], call["args"])["decision"]
@@ -107,7 +107,7 @@ async def compare_rules(console: Console, given: Given) -> Any:
     return {"workspace": workspace.path, "days": DAYS, **await asyncio.to_thread(compare)}
 
 
-def _recorded(workspace: Workspace) -> list[Row]:
+def _read_recorded(workspace: Workspace) -> list[Row]:
     since = time.time() - DAYS * 86400
     found = records(os.path.join(workspace.state_dir, "audit"))
     return [
@@ -124,7 +124,7 @@ async def suggest_rules(console: Console, given: Given) -> Any:
 
     def count() -> list[Row]:
         spared: Counter[str] = Counter()
-        for call in _recorded(workspace):
+        for call in _read_recorded(workspace):
             asked: Row = call["asked"] or {}
             if asked.get("answer") in ("once", "session"):  # what was refused wants no rule that allows it
                 spared.update(str(rule) for rule in asked.get("rules") or ())

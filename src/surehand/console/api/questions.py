@@ -32,17 +32,17 @@ async def list_questions(console: Console, given: Given) -> Any:
 async def try_question(console: Console, given: Given) -> Any:
     """Have the call tried on a copy, and return what that shows."""
     request = {"want": "try", "id": given.path["id"], "digest": given.text("digest")}
-    return _checked(await console.ask_session(given.text("session_id"), request, TRY_S))
+    return _check(await console.ask_session(given.text("session_id"), request, TRY_S))
 
 
 async def answer_question(console: Console, given: Given) -> Any:
     """Answer a question that waits."""
     answer = {name: given.body[name] for name in _ANSWER if given.body.get(name) is not None}
     request = {"want": "answer", "id": given.path["id"], "digest": given.text("digest"), "by": _who(), "answer": answer}
-    return _checked(await console.ask_session(given.text("session_id"), request))
+    return _check(await console.ask_session(given.text("session_id"), request))
 
 
-def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+def _check(answer: dict[str, Any]) -> dict[str, Any]:
     if "error" in answer:
         more = {"answered": answer["answered"]} if "answered" in answer else {}
         raise ApiError(409, str(answer["error"]), str(answer.get("hint", "")), **more)
