@@ -20,7 +20,7 @@ def only_loopback() -> bool:
 
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
-collect_ignore = [] if HAS_RAY and only_loopback() else ["test_fleet.py", "test_failures.py"]
+collect_ignore = [] if HAS_RAY and only_loopback() else ["test_commands.py", "test_failures.py", "test_fleet.py"]
 
 CPUS = 4
 STORE = 80 << 20
