@@ -227,8 +227,10 @@ class Workspaces:
 
     async def _from_archive(self, archive: str, work: str) -> OwnWorkspace:
         os.mkdir(work, 0o700)
+        status = os.stat(archive)
         await asyncio.to_thread(unpack, archive, work)
-        return OwnWorkspace(work, await self._base(archive, lambda: self._snapshot(work)))
+        name = f"{archive}@{status.st_ino}.{status.st_mtime_ns}.{status.st_size}"  # one that is packed anew is another
+        return OwnWorkspace(work, await self._base(name, lambda: self._snapshot(work)))
 
     async def _snapshot(self, folder: str) -> Snapshot:
         return await asyncio.to_thread(take_snapshot, folder, self.pieces)
@@ -280,6 +282,8 @@ def unpack(archive: str, folder: str) -> None:
 
 
 def _unpack_tar(archive: str, folder: str) -> None:
+    if not hasattr(tarfile, "data_filter"):  # it keeps members inside the folder; early releases of 3.11 are without
+        raise ToolFailure(f"{archive} cannot be unpacked safely by this Python", hint="Use 3.11.4 or later.")
     count = size = 0
     with tarfile.open(archive) as tar:
         for member in tar:
