@@ -158,8 +158,6 @@ class RemoteSession:
         """Call a method of the host."""
         try:
             return await getattr(seat.host.actor, method).remote(self.id, *args)
-        except SurehandError:
-            raise
         except Exception as problem:
             if is_lost(problem):
                 self._fleet.report_lost(seat.host)
