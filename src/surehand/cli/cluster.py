@@ -26,11 +26,11 @@ def configure(parser: ArgumentParser) -> None:
     )
     attach.add_argument("--follow", action="store_true", help="show their events until Ctrl-C")
     call = commands.add_parser("call", help="make a call in a session", allow_abbrev=False)
-    call.add_argument("session", metavar="SESSION", help="its id, as `attach` lists it")
+    call.add_argument("remote", metavar="SESSION", help="its id, as `attach` lists it")
     call.add_argument("tool", metavar="TOOL")
     call.add_argument("--args", default="{}", metavar="JSON", help="the arguments, an object")
     pull = commands.add_parser("pull", help="bring a session's changes home; `surehand undo` takes them back")
-    pull.add_argument("session", metavar="SESSION", help="its id, as `attach` lists it")
+    pull.add_argument("remote", metavar="SESSION", help="its id, as `attach` lists it")
     stop = commands.add_parser("stop", help="end the sessions of a name", allow_abbrev=False)
     for command in (opening, attach, call, pull, stop):
         command.add_argument(
@@ -97,7 +97,7 @@ async def _call(options: Namespace) -> int:
     except ValueError as problem:
         raise SettingsError(f"--args is not JSON: {problem}") from None
     async with _fleet(options) as fleet:
-        result = await _find(fleet, options.session).call(options.tool, args, source="cli")
+        result = await _find(fleet, options.remote).call(options.tool, args, source="cli")
     render.facts(options, result.to_dict(), result.output or (result.error.text if result.error else ""))
     return 0 if result.ok else 1
 
@@ -109,7 +109,7 @@ async def _pull(options: Namespace) -> int:
     async with _fleet(options) as fleet:
         options.allow = [*options.allow, "ApplyPatch"]
         async with session.open_app(options) as app:
-            result = await _find(fleet, options.session).pull(app)
+            result = await _find(fleet, options.remote).pull(app)
     render.facts(options, result.to_dict(), result.output or (result.error.text if result.error else ""))
     return 0 if result.ok else 1
 
