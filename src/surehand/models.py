@@ -105,9 +105,10 @@ def open_model(settings: Settings, choice: Choice, *, effort: Effort | None = No
 
 def _own_address(settings: Settings, choice: Choice) -> str | None:
     """Return the address the user set for a provider: one that was set for another is not meant."""
-    meant = settings.model.provider in (None, choice.provider)
+    # Without a provider beside it, an address is of a server like OpenAI's or Anthropic's: no other gets its key there.
+    meant = (choice.provider,) if choice.provider not in (COMPATIBLE, "anthropic") else (None, choice.provider)
     variable = os.environ.get(f"{choice.provider.upper()}_BASE_URL")
-    return (settings.model.base_url if meant else None) or variable or None
+    return (settings.model.base_url if settings.model.provider in meant else None) or variable or None
 
 
 def make_limits(

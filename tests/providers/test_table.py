@@ -81,6 +81,9 @@ def test_an_address_that_was_set_for_one_provider_is_not_used_for_another() -> N
     settings = Settings(model=ModelSettings(provider="ollama", base_url="http://127.0.0.1:1/v1", name="m"))
     assert server_address(settings, choose(settings)) == "http://127.0.0.1:1/v1"
     assert server_address(settings, choose(settings, "xai")) == "https://api.x.ai/v1"
+    settings = Settings(model=ModelSettings(base_url="http://127.0.0.1:1/v1"))
+    assert server_address(settings, choose(settings)) == "http://127.0.0.1:1/v1"
+    assert server_address(settings, choose(settings, "gemini")).startswith("https://generativelanguage")
 
 
 @pytest.mark.parametrize("name", COMPATIBLE)
@@ -340,3 +343,9 @@ def test_ask_with_a_schema_prints_the_value_alone(flag: str, stub: Stub, tmp_pat
     assert json.dumps(schema) in stub.requests[0]["messages"][-1]["content"]
     bad = subprocess.run([*command[:-2], "nowhere.json", "x"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert bad.returncode == 2
+
+
+def test_no_key_of_a_provider_reaches_a_command() -> None:
+    from surehand.commands.environment import is_secret_name
+
+    assert all(is_secret_name(variable) for variables in VARIABLES.values() for variable in variables)
