@@ -10,6 +10,7 @@ from surehand.batch.work import Setting, Work
 from surehand.batch.workspaces import Workspaces
 from surehand.core.errors import StateError, SurehandError, ToolFailure
 from surehand.core.frozen import changed
+from surehand.registry.importable import load_tool, refer_to
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
@@ -31,7 +32,8 @@ class FleetRunner:
     def __init__(self, app: Surehand, setting: Setting, folder: str, fleet: Any, needs: dict[str, Any]) -> None:
         self._fleet = fleet
         self._needs = needs
-        self._setting = changed(setting, listener=None, make_approver=None)
+        self._setting = changed(setting, listener=None, make_approver=None, tools=())
+        self._tools = [refer_to(each) for each in setting.tools]
         self._workspaces = Workspaces(folder, app.session.workspace, app.settings)
 
     async def prepare(self) -> None:
@@ -47,7 +49,7 @@ class FleetRunner:
             hint = problem.hint if isinstance(problem, ToolFailure) else ""
             return {"status": "error", "error": {"code": "precondition_failed", "message": str(problem), "hint": hint}}
         try:
-            found: dict[str, Any] = await session.run("surehand.batch.remote:work", (task, self._setting))
+            found: dict[str, Any] = await session.run("surehand.batch.remote:work", (task, self._setting, self._tools))
             return found | {"node": session.node}
         except SurehandError as problem:
             error = {"code": "execution_error", "message": str(problem), "hint": "It may have run in part."}
@@ -61,8 +63,9 @@ class FleetRunner:
         await self._workspaces.close(remove=finished)
 
 
-async def work(hosted: _Hosted, pieces: Pieces, payload: tuple[Task, Setting]) -> dict[str, Any]:
+async def work(hosted: _Hosted, pieces: Pieces, payload: tuple[Task, Setting, list[Any]]) -> dict[str, Any]:
     """Do a task's work in the workspace of a remote session; runs on the node."""
-    task, setting = payload
-    setting = changed(setting, listener=hosted.app.bus.emit)  # from there they are fetched home
+    task, setting, tools = payload
+    found = tuple(load_tool(each) for each in tools)
+    setting = changed(setting, tools=found, listener=hosted.app.bus.emit)  # from there events are fetched home
     return await Work(task, hosted.work, setting).run(hosted.base, pieces)

@@ -24,6 +24,7 @@ from surehand.engine.bus import Bus
 from surehand.files.trees import remove_tree
 from surehand.policy.approvals import AnswerFunction, Approver, approver_of, ask_approver
 from surehand.policy.trust import is_trusted
+from surehand.registry.importable import refer_to
 from surehand.workspaces.pieces import Pieces
 from surehand.workspaces.snapshot import Snapshot, take_snapshot
 
@@ -91,7 +92,11 @@ class Fleet:
             address, nodes, cpus_per_node, namespace=f"{_NAMESPACE}-{detach}" if detach else new_id(_NAMESPACE)
         )
         self._settings = settings
-        self._given: dict[str, Any] = {"allow": tuple(allow), "mode": mode, "tools": tuple(tools)}
+        self._given: dict[str, Any] = {
+            "allow": tuple(allow),
+            "mode": mode,
+            "tools": tuple(refer_to(each) for each in tools),
+        }
         self._given |= {"asks": approver is not None, "checkpoints": checkpoints}
         self._approver = approver_of(approver) if approver is not None else None
         self._per_node = sessions_per_node

@@ -29,6 +29,7 @@ from surehand.core.settings import Mode, Settings
 from surehand.core.tool import Tool
 from surehand.files.trees import remove_tree
 from surehand.policy.approvals import Answer, Question
+from surehand.registry.importable import load_tool
 from surehand.state import locations
 from surehand.workspaces.pieces import Pieces
 from surehand.workspaces.snapshot import Snapshot, restore, take_snapshot, with_statuses
@@ -47,7 +48,8 @@ class SessionSpec:
     settings: Mapping[str, Any]
     allow: tuple[str, ...] = ()
     mode: Mode | None = None
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[Tool | str, ...] = ()
+    """Tools, or where the node finds them (`module:name`)."""
     carry: tuple[str, ...] = ()
     """Patterns of secrets that travel with the workspace."""
     asks: bool = False
@@ -133,7 +135,7 @@ class Host:
                 settings=Settings.parse(spec.settings),
                 allow=spec.allow,
                 mode=spec.mode,
-                tools=spec.tools,
+                tools=[load_tool(each) for each in spec.tools],
                 session=spec.id,
                 audit_dir=self._audit_dir,
             )

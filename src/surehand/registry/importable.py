@@ -7,6 +7,7 @@ another function has no such name; a script that starts its program when it is i
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -38,6 +39,23 @@ def find_by_name(module: str, name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
+
+
+def refer_to(tool: Tool) -> Tool | str:
+    """Return `module:name` where another process finds this very tool, and otherwise the tool itself, to be pickled."""
+    function: Any = getattr(tool, "function", tool.run)
+    module, name = getattr(function, "__module__", "") or "", getattr(function, "__qualname__", "<")
+    own = module != "__main__" and "<" not in name and find_by_name(module, name) is tool
+    return f"{module}:{name}" if own else tool
+
+
+def load_tool(reference: Tool | str) -> Tool:
+    """Return the tool that another process referred to."""
+    if isinstance(reference, Tool):
+        return reference
+    module, _, name = reference.partition(":")
+    importlib.import_module(module)
+    return find_by_name(module, name)
 
 
 def _script_problem() -> str | None:
