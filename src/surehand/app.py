@@ -234,9 +234,9 @@ class Surehand:
     @cached_property
     def loader(self) -> Loader:
         """Loads tools from module paths and folders, and watches folders for change."""
-        return Loader(self.registry, self._loaded)
+        return Loader(self.registry, self._take_loaded)
 
-    def _loaded(self, loaded: Loaded) -> None:
+    def _take_loaded(self, loaded: Loaded) -> None:
         if loaded.problem:
             self.warnings.append(loaded.problem)
             self.session.emit("note", message=f"tools were not loaded: {loaded.problem}", **loaded.to_dict())

@@ -74,28 +74,28 @@ def load(workspace: str, *, flags: Mapping[Path, Any] | None = None, trusted: bo
     loaded = Loaded(Settings())
     sources = [
         _file(locations.user_settings()),
-        _narrowed(_file(os.path.join(workspace, PROJECT_FILE)), trusted, loaded.warnings),
+        _narrow_project(_file(os.path.join(workspace, PROJECT_FILE)), trusted, loaded.warnings),
         _environment(os.environ),
     ]
     for source in sources:
         loaded.origins |= {path: source.where(path) for path in source.values}
-    loaded.settings = _merged(sources)
+    loaded.settings = _merge_sources(sources)
     loaded.settings = with_flags(loaded.settings, flags or {})
     loaded.origins |= {path: Origin(f"--{path[-1].replace('_', '-')}") for path in flags or ()}
     return loaded
 
 
-def _merged(sources: Sequence[_Source]) -> Settings:
+def _merge_sources(sources: Sequence[_Source]) -> Settings:
     """Return the settings that sources set, later ones over earlier ones."""
     try:
-        return _parsed(sources)
+        return _parse_settings(sources)
     except SettingsError as problem:
         # Together they are wrong: each by itself says where.
         complaints = [complaint for source in sources for complaint in _complaints(source)]
         raise SettingsError("\n".join(complaints) or str(problem)) from None
 
 
-def _parsed(sources: Sequence[_Source]) -> Settings:
+def _parse_settings(sources: Sequence[_Source]) -> Settings:
     tree: dict[str, Any] = {}
     for source in sources:
         for path, value in source.values.items():
@@ -107,7 +107,7 @@ def _complaints(source: _Source) -> Iterator[str]:
     from surehand.core.settings_faults import WrongSettings
 
     try:
-        _parsed([source])
+        _parse_settings([source])
     except WrongSettings as wrong:
         for fault in wrong.faults:
             yield f"{source.where(tuple(map(str, fault.path)))}: {fault.message}"
@@ -117,7 +117,7 @@ def _complaints(source: _Source) -> Iterator[str]:
 
 def check_values(values: Mapping[Path, Any]) -> None:
     """Raise SettingsError that says what of these values, by path, makes no sense."""
-    _merged([_Source(values, lambda path: Origin(".".join(path)))])
+    _merge_sources([_Source(values, lambda path: Origin(".".join(path)))])
 
 
 def with_flags(settings: Settings, flags: Mapping[Path, Any]) -> Settings:
@@ -151,7 +151,7 @@ def flags(*, mode: str | None = None, timeout: tuple[str, float] | None = None) 
     return chosen
 
 
-def _narrowed(project: _Source, trusted: bool, warnings: list[str]) -> _Source:
+def _narrow_project(project: _Source, trusted: bool, warnings: list[str]) -> _Source:
     """Return what of a project's own file counts: of an untrusted one only what narrows, of none what widens."""
     kept: dict[Path, Any] = {}
     for path, value in project.values.items():

@@ -127,7 +127,9 @@ class EditorAgent:
         found.sort(key=lambda each: each.updated, reverse=True)
         start = int(cursor or 0)
         more = str(start + PAGE) if len(found) > start + PAGE else None
-        return schema.ListSessionsResponse(sessions=[*map(_told, found[start : start + PAGE])], next_cursor=more)
+        return schema.ListSessionsResponse(
+            sessions=[*map(_describe_session, found[start : start + PAGE])], next_cursor=more
+        )
 
     async def close_session(self, session_id: str, **kwargs: Any) -> schema.CloseSessionResponse | None:
         """End a session's work; it can be gone on with later."""
@@ -202,7 +204,7 @@ def _session_folders(cwd: str | None) -> list[str]:
     return [os.path.join(entry.path, "sessions") for entry in os.scandir(every)] if os.path.isdir(every) else []
 
 
-def _told(session: SessionSummary) -> schema.SessionInfo:
+def _describe_session(session: SessionSummary) -> schema.SessionInfo:
     title = " ".join(session.first.split()) or session.name
     return schema.SessionInfo(
         session_id=session.name,

@@ -242,13 +242,13 @@ def prompt_message(blocks: Iterable[ContentBlock]) -> Message:
             case schema.ResourceContentBlock():
                 texts.append(f"@{local_path(block.uri) or block.uri}")
             case schema.EmbeddedResourceContentBlock():
-                texts.append(_embedded(block.resource))
+                texts.append(_read_embedded(block.resource))
             case schema.AudioContentBlock():
                 raise ToolFailure("sound cannot be asked about; text, files and images can", code="invalid_args")
     return Message("user", "".join(texts).strip(), images=tuple(images))
 
 
-def _embedded(resource: schema.TextResourceContents | schema.BlobResourceContents) -> str:
+def _read_embedded(resource: schema.TextResourceContents | schema.BlobResourceContents) -> str:
     where = local_path(resource.uri) or resource.uri
     if isinstance(resource, schema.BlobResourceContents):
         return f"@{where}"

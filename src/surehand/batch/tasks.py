@@ -126,16 +126,16 @@ def read_tasks(path: str) -> list[Task]:
             rows.append((f"{os.path.basename(path)}:{number}", json.loads(line)))
         except (ValueError, RecursionError) as problem:
             faults.append(f"{os.path.basename(path)}:{number}: not JSON: {problem}")
-    return _checked(rows, faults)
+    return _check_ids(rows, faults)
 
 
 def make_tasks(given: Iterable[Task | Mapping[str, Any] | str]) -> list[Task]:
     """Return tasks of a program: tasks, plain data, or prompts alone."""
     rows = [({"prompt": each} if isinstance(each, str) else each) for each in given]
-    return _checked([(f"task {number}", row) for number, row in enumerate(rows, 1)], [])
+    return _check_ids([(f"task {number}", row) for number, row in enumerate(rows, 1)], [])
 
 
-def _checked(rows: Sequence[tuple[str, Any]], faults: list[str]) -> list[Task]:
+def _check_ids(rows: Sequence[tuple[str, Any]], faults: list[str]) -> list[Task]:
     """Return tasks with ids, each once; a task without one is named by its place."""
     tasks: list[Task] = []
     taken: dict[str, str] = {}

@@ -221,14 +221,14 @@ def settings_for(task: Task, folder: str, settings: Settings) -> Settings:
     mode = task.mode or ("accept-edits" if rules.mode == "default" else rules.mode)
     narrowed = rules.changed(
         mode=mode,
-        ask=_joined(rules.ask, own.ask, task.rules_of("ask")),
-        deny=_joined(rules.deny, own.deny, task.rules_of("deny")),
-        rules=_joined(rules.rules, own.rules),
+        ask=_join_results(rules.ask, own.ask, task.rules_of("ask")),
+        deny=_join_results(rules.deny, own.deny, task.rules_of("deny")),
+        rules=_join_results(rules.rules, own.rules),
     )
     return settings.changed(permissions=narrowed)
 
 
-def _joined(*parts: Sequence[Any]) -> tuple[Any, ...]:
+def _join_results(*parts: Sequence[Any]) -> tuple[Any, ...]:
     found: list[Any] = []
     for part in parts:
         found += [each for each in part if each not in found]

@@ -43,11 +43,11 @@ def run(options: Namespace) -> int:
     rows: list[dict[str, Any]] = [row | {"box": box} for box in _boxes() for row in box.pending()]
     rows.sort(key=lambda row: row["asked"])
     if options.action == "list":
-        render.facts(options, [_plain(row) for row in rows], lambda: _listed(rows))
+        render.facts(options, [_plain(row) for row in rows], lambda: _format_list(rows))
         return 0
     row = _one(rows, options.id)
     if options.action == "show":
-        render.facts(options, _plain(row), lambda: _shown(row))
+        render.facts(options, _plain(row), lambda: _format_question(row))
         return 0
     return _answer(options, row)
 
@@ -95,23 +95,25 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key != "box"}
 
 
-def _listed(rows: list[dict[str, Any]]) -> str:
+def _format_list(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "Nothing waits for an answer."
-    shown = ((row["id"], _left(row), row["tool"], row.get("cwd", ""), row["reason"]) for row in rows)
+    shown = ((row["id"], _format_time_left(row), row["tool"], row.get("cwd", ""), row["reason"]) for row in rows)
     cells = ((*cells[:4], render.shortened(cells[4], 60)) for cells in shown)
     return render.table(cells, ("ID", "LEFT", "TOOL", "FOLDER", "WHY"))
 
 
-def _left(row: dict[str, Any]) -> str:
+def _format_time_left(row: dict[str, Any]) -> str:
     return f"{row['expires'] - time.time():.0f} s" if row["waiting"] else "nobody waits"
 
 
-def _shown(row: dict[str, Any]) -> str:
+def _format_question(row: dict[str, Any]) -> str:
     name, rule = row["id"], row["suggestion"]
     kept = f"   (--for session or --for always remembers {rule})" if rule else ""
     answers = f"surehand approvals allow {name}{kept}\nsurehand approvals deny {name} --reason '...'"
-    return f"{render.question(row['text'], sys.stdout)}\n\n{row.get('cwd', '')}: {_left(row)} left\n{answers}"
+    return (
+        f"{render.question(row['text'], sys.stdout)}\n\n{row.get('cwd', '')}: {_format_time_left(row)} left\n{answers}"
+    )
 
 
 class Deferred:

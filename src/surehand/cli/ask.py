@@ -108,16 +108,16 @@ async def _ask(options: Namespace, question: str) -> int:
             if options.with_tools:
                 await session.connect_servers(app)
                 tell_unmatched(app, csv(options.tool_allow))
-            return await _answered(options, app, model, choice, question)
+            return await _report_answer(options, app, model, choice, question)
         except ModelError as problem:
             own.drop_if_empty()
-            return _failed(options, problem, choice, Outcome())
+            return _report_failure(options, problem, choice, Outcome())
         except SettingsError:
             own.drop_if_empty()
             raise
 
 
-async def _answered(options: Namespace, app: Surehand, model: Model, choice: Choice, question: str) -> int:
+async def _report_answer(options: Namespace, app: Surehand, model: Model, choice: Choice, question: str) -> int:
     from asyncio import CancelledError
 
     from surehand.cli.approvals import Deferred
@@ -144,7 +144,7 @@ async def _answered(options: Namespace, app: Surehand, model: Model, choice: Cho
             screen.break_off()
         if not loop.outcome.turns and not loop.outcome.text:
             raise
-        return _failed(options, problem, choice, loop.outcome)
+        return _report_failure(options, problem, choice, loop.outcome)
     _tell(options, outcome, choice, screen)
     return 0 if outcome.answered else 1
 
@@ -196,7 +196,7 @@ def _shape(options: Namespace, outcome: Outcome, choice: Choice) -> dict[str, An
     return answer(outcome, session=options.session or "", model=choice.to_dict())
 
 
-def _failed(options: Namespace, problem: ModelError, choice: Choice, outcome: Outcome) -> int:
+def _report_failure(options: Namespace, problem: ModelError, choice: Choice, outcome: Outcome) -> int:
     """Say that the model failed; what was done before is in the answer, and kept."""
     outcome.stop = "model_error"
     if render.as_json(options):

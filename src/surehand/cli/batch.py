@@ -288,7 +288,7 @@ def _apply(options: Namespace, path: str, task: str) -> int:
         render.facts(options, {"paths": []}, f"The task {task} changed nothing.")
         return 0
     options.allow = [*options.allow, "ApplyPatch"]
-    done = session.run(_applied(options, result))
+    done = session.run(_apply_result(options, result))
     if render.as_json(options):
         render.line(json.dumps(done.to_dict(), ensure_ascii=False, default=str))
     elif done.error is not None:
@@ -298,7 +298,7 @@ def _apply(options: Namespace, path: str, task: str) -> int:
     return 0 if done.ok else EXIT_CODES.get(done.error.code if done.error else "", 1)
 
 
-async def _applied(options: Namespace, result: TaskResult) -> ToolResult:
+async def _apply_result(options: Namespace, result: TaskResult) -> ToolResult:
     from surehand.cli import session
 
     async with session.open_app(options) as app:

@@ -124,7 +124,7 @@ def api_page() -> str:
         value = getattr(surehand, name)
         if name.startswith("__"):
             continue
-        parts += [f"## {name}\n", *_described(name, value)]
+        parts += [f"## {name}\n", *_describe_name(name, value)]
         if inspect.isclass(value) or inspect.ismodule(value):
             for member, inner in vars(value).items():
                 function: Any = getattr(inner, "__func__", inner)  # of a class method, what it wraps
@@ -132,11 +132,11 @@ def api_page() -> str:
                     continue
                 if inspect.ismodule(value) and function.__module__ != value.__name__:
                     continue
-                parts += [f"### {name}.{member}\n", *_described(f"{name}.{member}", function)]
+                parts += [f"### {name}.{member}\n", *_describe_name(f"{name}.{member}", function)]
     return "\n".join(parts)
 
 
-def _described(name: str, value: Any) -> list[str]:
+def _describe_name(name: str, value: Any) -> list[str]:
     """Return a name's signature, where it has one, and its docstring."""
     lines: list[str] = []
     if signature := _signature(value):

@@ -22,12 +22,12 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     from surehand.cli import session
 
-    reports = session.run(_checked(options))
+    reports = session.run(_check_tools(options))
     render.facts(options, [report.to_dict() for report in reports], lambda: _table(reports))
     return 0 if all(report.status == "healthy" for report in reports) else 1
 
 
-async def _checked(options: Namespace) -> list[HealthReport]:
+async def _check_tools(options: Namespace) -> list[HealthReport]:
     from surehand.cli import session
 
     async with session.open_app(options) as app:

@@ -214,7 +214,7 @@ def _add(options: Namespace) -> int:
     from surehand.mcp.client.config import address_problem, name_problem
     from surehand.state import locations
 
-    words = _added(options)
+    words = _parse_added(options)
     if problem := name_problem(options.name):
         raise SettingsError(problem)
     if bool(words) == bool(options.url):
@@ -238,7 +238,7 @@ def _add(options: Namespace) -> int:
     return 0
 
 
-def _added(options: Namespace) -> list[str]:
+def _parse_added(options: Namespace) -> list[str]:
     """Read what follows the name into the options, and return the words of the command."""
     rest: list[str] = options.rest
     cut = rest.index("--") if "--" in rest else len(rest)

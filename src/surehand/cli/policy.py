@@ -112,7 +112,7 @@ def _batch(options: Namespace) -> int:
     for line in _lines(options.batch):
         if line.strip():
             # In ASCII: readers differ in which of the other characters end a line.
-            render.line(json.dumps(_judged(line, checkers, options)))
+            render.line(json.dumps(_judge_line(line, checkers, options)))
     return 0
 
 
@@ -127,7 +127,7 @@ def _lines(source: str) -> Iterator[str]:
         raise SurehandError(f"{source} cannot be read: {problem.strerror}") from None
 
 
-def _judged(line: str, checkers: Checkers, options: Namespace) -> dict[str, Any]:
+def _judge_line(line: str, checkers: Checkers, options: Namespace) -> dict[str, Any]:
     """Return the answer to one line; whatever is wrong with it is an answer too."""
     try:
         asked: Any = json.loads(line)
@@ -164,11 +164,11 @@ def _list(options: Namespace) -> int:
         "rules": [rule.to_dict() for rule in rules],
         "warnings": [str(warning) for warning in found],
     }
-    render.facts(options, data, lambda: _listed(rules, built_in=not options.no_built_in))
+    render.facts(options, data, lambda: _format_rules(rules, built_in=not options.no_built_in))
     return 0
 
 
-def _listed(rules: list[Rule], *, built_in: bool) -> str:
+def _format_rules(rules: list[Rule], *, built_in: bool) -> str:
     """Return the user's own rules as a table, and those that are built in by what they are for."""
     own = [rule for rule in rules if rule.origin.source != "built-in"]
     rows = [(rule.verdict, rule.text, str(rule.origin), rule.reason) for rule in own]
@@ -182,13 +182,15 @@ def _listed(rules: list[Rule], *, built_in: bool) -> str:
         if rule not in own:
             groups.setdefault((rule.verdict, rule.reason), []).append(rule.text)
     for (verdict, reason), texts in groups.items():
-        parts.append(f"{render.paint(f'built in: {verdict}', 'bold')}\n{_folded([f'({reason})'])}\n{_folded(texts)}")
+        parts.append(
+            f"{render.paint(f'built in: {verdict}', 'bold')}\n{_fold_words([f'({reason})'])}\n{_fold_words(texts)}"
+        )
     if not built_in:
         parts.append("`surehand policy list` shows those that are built in as well.")
     return "\n\n".join(parts)
 
 
-def _folded(words: list[str]) -> str:
+def _fold_words(words: list[str]) -> str:
     import textwrap
 
     room = max(render.columns() - 1, 30)
@@ -203,7 +205,7 @@ def _replay(options: Namespace) -> int:
     recording = read(options.file)
     rows: list[dict[str, Any]] = []
     for recorded in recording.calls:
-        args = _moved(dict(recorded.call.args), recording.workspace, checker.session.workspace)
+        args = _move_workspace(dict(recorded.call.args), recording.workspace, checker.session.workspace)
         answer = checker.check(recorded.call.name, args, options.mode)
         before = recorded.verdict or _verdict_of(recorded.result)
         row = {"tool": recorded.call.name, "args": args, "before": before, "now": answer["decision"]}
@@ -212,11 +214,11 @@ def _replay(options: Namespace) -> int:
     shown = [row for row in rows if options.all or row["differs"]]
     differing = sum(row["differs"] for row in rows)
     data = {"calls": len(rows), "differences": differing, "rows": shown}
-    render.facts(options, data, lambda: _replayed(shown, len(rows), differing))
+    render.facts(options, data, lambda: _format_replay(shown, len(rows), differing))
     return 0
 
 
-def _replayed(rows: list[dict[str, Any]], count: int, differing: int) -> str:
+def _format_replay(rows: list[dict[str, Any]], count: int, differing: int) -> str:
     lines = [
         f"{row['before']:>6} -> {row['now']:<6} {row['tool']} "
         f"{render.shortened(json.dumps(row['args'], ensure_ascii=False), 80)}  ({row['reason']})"
@@ -225,7 +227,7 @@ def _replayed(rows: list[dict[str, Any]], count: int, differing: int) -> str:
     return "\n".join([*lines, f"{count} calls judged, {differing} would be decided otherwise."])
 
 
-def _moved(args: dict[str, Any], before: str, now: str) -> dict[str, Any]:
+def _move_workspace(args: dict[str, Any], before: str, now: str) -> dict[str, Any]:
     """Return the arguments with the workspace of the recording taken to mean this one."""
     if not before or before == now:
         return args

@@ -33,7 +33,7 @@ def run(options: Namespace) -> int:
     if options.action:
         return _order(options, [row for row in live if _is_of(row, options.session)])
     known = {row["session_id"] for row in live}
-    rows = [*live, *(row for row in _kept(options) if row["session_id"] not in known)]
+    rows = [*live, *(row for row in _list_kept_tasks(options) if row["session_id"] not in known)]
     rows = [row for row in rows if options.all or row["running"] or row["state"] not in _ENDED]
     rows = [*rows, *_processes(options, rows)]
     shown = [row for row in rows if _is_of(row, options.session)]
@@ -78,7 +78,7 @@ def _live() -> Iterator[dict[str, Any]]:
             yield _row(task, task["session_id"], task["workspace"], channel=name)
 
 
-def _kept(options: Namespace) -> Iterator[dict[str, Any]]:
+def _list_kept_tasks(options: Namespace) -> Iterator[dict[str, Any]]:
     """Yield the tasks of sessions that run no more, and those kept for all sessions of a folder."""
     from surehand.state import locations
 
@@ -86,21 +86,21 @@ def _kept(options: Namespace) -> Iterator[dict[str, Any]]:
     every = os.path.join(locations.home(), "workspaces")
     folders = [entry.path for entry in os.scandir(every)] if options.all and os.path.isdir(every) else [here]
     for folder in sorted(folders):
-        shared = {task["id"]: task for task in _shared(folder)}
+        shared = {task["id"]: task for task in _read_shared_tasks(folder)}
         for task in shared.values():
-            yield _row(_ended(task), "", options.cwd if folder == here else folder)
-        for session_id, workspace, task in _journalled(folder):
+            yield _row(_mark_ended(task), "", options.cwd if folder == here else folder)
+        for session_id, workspace, task in _read_journalled_tasks(folder):
             if task.get("title") != shared.get(task["id"], {}).get("title"):
-                yield _row(_ended(task), session_id, workspace or folder)
+                yield _row(_mark_ended(task), session_id, workspace or folder)
 
 
-def _ended(task: Mapping[str, Any]) -> Mapping[str, Any]:
+def _mark_ended(task: Mapping[str, Any]) -> Mapping[str, Any]:
     """What ran in a process that is gone runs no more."""
     gone = task.get("kind", "todo") != "todo" and task["status"] == "in_progress"
     return {**task, "status": "cancelled"} if gone else task
 
 
-def _shared(folder: str) -> list[dict[str, Any]]:
+def _read_shared_tasks(folder: str) -> list[dict[str, Any]]:
     import json
 
     try:
@@ -120,7 +120,7 @@ def _sound(task: Any) -> dict[str, Any] | None:
         return None
 
 
-def _journalled(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _read_journalled_tasks(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     from surehand.engine.journal import records
 
     sessions = os.path.join(folder, "sessions")

@@ -135,10 +135,10 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: boo
         return ""
     widths = [max(width(row[column]) for row in every) for column in range(len(every[0]))]
     if sys.stdout.isatty():
-        widths = _narrowed(widths, keep_last=fold)
+        widths = _narrow_columns(widths, keep_last=fold)
         for row in every:
-            row[:] = [_fitted(cell, room) for cell, room in zip(row[:-1], widths[:-1], strict=True)] + [
-                row[-1] if fold else _fitted(row[-1], widths[-1])
+            row[:] = [_fit_cell(cell, room) for cell, room in zip(row[:-1], widths[:-1], strict=True)] + [
+                row[-1] if fold else _fit_cell(row[-1], widths[-1])
             ]
     if fold:
         left = sum(widths[:-1]) + 2 * len(widths[:-1])
@@ -150,7 +150,7 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: boo
     return "\n".join(lines)
 
 
-def _narrowed(widths: list[int], *, keep_last: bool) -> list[int]:
+def _narrow_columns(widths: list[int], *, keep_last: bool) -> list[int]:
     """Return widths of columns that fit the terminal: the last gives way first, then the widest."""
     widths = list(widths)
     room = columns() - 2 * (len(widths) - 1)
@@ -163,13 +163,13 @@ def _narrowed(widths: list[int], *, keep_last: bool) -> list[int]:
     return [*taken[:-1], widths[-1] if keep_last else taken[-1]]
 
 
-def _fitted(cell: str, room: int) -> str:
+def _fit_cell(cell: str, room: int) -> str:
     return cell if width(cell) <= room or "\x1b" in cell or "\n" in cell else shortened(cell, room)
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     *first, last = cells
-    padded = [_padded(cell, columns) for cell, columns in zip(first, widths[:-1], strict=True)]
+    padded = [_pad_cell(cell, columns) for cell, columns in zip(first, widths[:-1], strict=True)]
     return "  ".join([*padded, last]).rstrip()
 
 
@@ -196,7 +196,7 @@ def width(text: str) -> int:
     return max(wcswidth(text), 0)
 
 
-def _padded(text: str, columns: int) -> str:
+def _pad_cell(text: str, columns: int) -> str:
     return text + " " * (columns - width(text))
 
 

@@ -35,11 +35,11 @@ def run(options: Namespace) -> int:
     from surehand.cli import session
 
     if options.judge:
-        return _tell_judged(options, session.run(_judged(options, recording)))
-    return _tell_replayed(options, session.run(_replayed(options, recording)))
+        return _tell_judged(options, session.run(_judge_calls(options, recording)))
+    return _tell_replayed(options, session.run(_replay_calls(options, recording)))
 
 
-async def _replayed(options: Namespace, recording: Recording) -> list[Replayed]:
+async def _replay_calls(options: Namespace, recording: Recording) -> list[Replayed]:
     from surehand.cli import session
     from surehand.engine.replay import replay
 
@@ -48,7 +48,7 @@ async def _replayed(options: Namespace, recording: Recording) -> list[Replayed]:
         return [each async for each in calls]
 
 
-async def _judged(options: Namespace, recording: Recording) -> list[Judged]:
+async def _judge_calls(options: Namespace, recording: Recording) -> list[Judged]:
     from surehand.cli import session
     from surehand.engine.replay import judge
 

@@ -161,15 +161,15 @@ class Screen:
                 self._news = [*self._news, *str(event.data["progress"].text).rstrip().split("\n")][-LIVE_LINES:]
                 self._draw()
             case "call_finished":
-                self._finished(event, agent)
+                self._show_finished(event, agent)
             case "permission_asked":
                 self._asked.add(event.call_id)
             case "subagent_start" | "subagent_end" | "note":
-                self._write(self._dim(_told(event)), keep=event.kind == "subagent_end")
+                self._write(self._dim(_format_agent_event(event)), keep=event.kind == "subagent_end")
             case _:
                 pass
 
-    def _finished(self, event: Event, agent: str) -> None:
+    def _show_finished(self, event: Event, agent: str) -> None:
         self._running.pop(event.call_id, None)
         call: ToolCall = event.data["call"]
         result: ToolResult = event.data["result"]
@@ -245,7 +245,7 @@ def _cost(outcome: Outcome) -> str:
     return f" · about ${spent.cost:.4f}" if spent.estimated else f" · cost {spent.cost:.4f}"
 
 
-def _told(event: Event) -> str:
+def _format_agent_event(event: Event) -> str:
     """Return an event of an agent, or a note, in a line."""
     data = event.data
     if event.kind == "note":

@@ -86,12 +86,12 @@ def _show(options: Namespace) -> int:
 def _line(record: dict[str, Any]) -> str:
     """Return one record in a line; nothing for what tells nothing, or is damaged."""
     try:
-        return _told(record)
+        return _format_record(record)
     except (KeyError, TypeError, AttributeError):
         return ""
 
 
-def _told(record: dict[str, Any]) -> str:
+def _format_record(record: dict[str, Any]) -> str:
     data: dict[str, Any] = record.get("data") or {}
     match record["kind"]:
         case "message" if data["message"]["text"]:

@@ -61,17 +61,17 @@ def _answer(line: str, cwd: str) -> dict[str, object]:
     try:
         given: Any = json.loads(line)
     except ValueError as error:
-        return _refused(f"the line is not JSON: {error}")
+        return _describe_refusal(f"the line is not JSON: {error}")
     request = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     command = request.get("command")
     if not isinstance(command, str):
-        return _refused('the line has no "command" that is a text')
+        return _describe_refusal('the line has no "command" that is a text')
     place = request.get("cwd")
     report = understand(command, os.path.join(cwd, place) if isinstance(place, str) else cwd)
     return report.to_dict()
 
 
-def _refused(reason: str) -> dict[str, object]:
+def _describe_refusal(reason: str) -> dict[str, object]:
     return {
         "ok": False,
         "error": reason,
@@ -88,15 +88,15 @@ def _text(report: ShellReport) -> str:
         return f"cannot be parsed: {report.error}"
     lines = [f"class {report.class_}, {'read-only' if report.read_only else 'not read-only'}"]
     for command in report.commands:
-        words = " ".join(_shown(word) for word in command.words)
+        words = " ".join(_quote_word(word) for word in command.words)
         behind = f"  (through {', '.join(command.wrappers)})" if command.wrappers else ""
         lines.append(f"  {'  ' if command.nested else ''}{words}{behind}")
-    lines += [f"  {each.fd}{each.op} {_shown(each.target)}" for each in report.redirects]
+    lines += [f"  {each.fd}{each.op} {_quote_word(each.target)}" for each in report.redirects]
     lines += [f"because {reason}" for reason in report.reasons]
     return "\n".join(lines)
 
 
-def _shown(word: str) -> str:
+def _quote_word(word: str) -> str:
     """Quote a word so that its borders, and every character that cannot be seen, are visible."""
     plain = word.isprintable() and word and not set(word) & set(" '\"\\$`|&;<>()")
     return word if plain else json.dumps(word)

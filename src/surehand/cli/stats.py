@@ -160,7 +160,7 @@ def _advice(options: Namespace, found: list[ToolMetrics]) -> None:
     from surehand.policy.trust import is_trusted
 
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
-    advice = [each for metrics in found for each in _advised(metrics, settings)]
+    advice = [each for metrics in found for each in _list_advice(metrics, settings)]
     state = "on" if settings.engine.tuning else "off; `[engine] tuning = true` lets the limits adapt by themselves"
 
     def text() -> str:
@@ -171,7 +171,7 @@ def _advice(options: Namespace, found: list[ToolMetrics]) -> None:
     render.facts(options, {"tuning": settings.engine.tuning, "advice": [each.to_dict() for each in advice]}, text)
 
 
-def _advised(metrics: ToolMetrics, settings: Any) -> list[Advice]:
+def _list_advice(metrics: ToolMetrics, settings: Any) -> list[Advice]:
     from surehand.engine.slots import DEFAULT_LIMIT
     from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
 

@@ -140,7 +140,7 @@ def _rows(options: Namespace) -> list[dict[str, Any]]:
 
     registry, settings, threshold = _registry(options)
     shown = Selection(registry, threshold=threshold)
-    for name in _activated(options):
+    for name in _list_activated(options):
         shown.activate_tool(name)
     rows: list[dict[str, Any]] = []
     for info in registry.infos():
@@ -152,7 +152,7 @@ def _rows(options: Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def _activated(options: Namespace) -> list[str]:
+def _list_activated(options: Namespace) -> list[str]:
     """Return the tools that a session has activated by now, as its journal has it."""
     if options.session is None:
         return []
@@ -177,7 +177,7 @@ def _info(options: Namespace) -> int:
     names = {alias: row["name"] for row in rows.values() for alias in (*row["aliases"], _full(row))}
     row = rows.get(options.name) or rows.get(names.get(options.name, ""))
     if row is None:
-        return _unknown(options, list(rows))
+        return _report_unknown_tool(options, list(rows))
     row["metrics"] = _metrics(options, row["name"])
     render.facts(options, row, lambda: _page(row))
     return 0
@@ -234,7 +234,7 @@ def _page(row: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _unknown(options: Namespace, names: list[str]) -> int:
+def _report_unknown_tool(options: Namespace, names: list[str]) -> int:
     from surehand.core.call import ToolError
     from surehand.engine.errors import unknown_tool
 
@@ -260,7 +260,7 @@ def _invoke(options: Namespace) -> int:
             raise ToolFailure("--apply goes with --dry-run", code="invalid_args", hint="Without either, the call runs.")
         from surehand.cli import session
 
-        result = session.run(_called(options, args))
+        result = session.run(_call_tool(options, args))
     except ToolFailure as failure:
         result = ToolResult.failed(ToolError.of(failure)).with_meta(tool=options.name)
     except SurehandError as problem:  # wrong settings, a rule that does not parse
@@ -317,7 +317,7 @@ def _parsed_args(options: Namespace) -> dict[str, Any]:
     return cast("dict[str, Any]", args)
 
 
-async def _called(options: Namespace, args: dict[str, Any]) -> Any:
+async def _call_tool(options: Namespace, args: dict[str, Any]) -> Any:
     from surehand.cli import session
 
     more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}

@@ -230,7 +230,7 @@ async def _ask(guide: _Guide) -> None:
     guide.failed += not outcome.answered
 
 
-async def _measured(guide: _Guide) -> None:
+async def _show_measures(guide: _Guide) -> None:
     guide.step("Everything was measured and recorded")
     for each in guide.app.metrics.all()[:4]:
         run = each.execution
@@ -248,5 +248,5 @@ PARTS: tuple[Callable[[_Guide], Awaitable[None]], ...] = (
     _shell,
     _shell_undo,
     _ask,
-    _measured,
+    _show_measures,
 )

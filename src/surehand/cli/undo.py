@@ -64,12 +64,12 @@ def reverse(options: Namespace, tool: str, args: dict[str, Any]) -> int:
 
     options.allow = [*options.allow, tool]
     given = {key: value for key, value in args.items() if value is not None}
-    result = session.run(_called(options, tool, given))
+    result = session.run(_call_undo(options, tool, given))
     _show(options, result)
     return 0 if result.ok else EXIT_CODES.get(result.error.code if result.error else "", 1)
 
 
-async def _called(options: Namespace, tool: str, args: dict[str, Any]) -> ToolResult:
+async def _call_undo(options: Namespace, tool: str, args: dict[str, Any]) -> ToolResult:
     from surehand.cli import session
 
     async with session.open_app(options) as app:

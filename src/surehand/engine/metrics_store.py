@@ -41,7 +41,7 @@ class MetricsStore:
         if not rows:
             return
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        with self._opened() as database, database:
+        with self._open_database() as database, database:
             database.execute("BEGIN IMMEDIATE")
             database.executemany("INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?)", rows)
             (runs,) = database.execute("SELECT count(DISTINCT run) FROM metrics").fetchone()
@@ -52,17 +52,17 @@ class MetricsStore:
         """Return the sum over all processes; nothing when none has written."""
         if not os.path.exists(self.path):
             return {}
-        with self._opened() as database:
+        with self._open_database() as database:
             return _add_up_records(database.execute("SELECT tool, record FROM metrics ORDER BY written").fetchall())
 
     def clear(self) -> None:
         """Forget everything."""
         if os.path.exists(self.path):
-            with self._opened() as database, database:
+            with self._open_database() as database, database:
                 database.execute("DELETE FROM metrics")
 
     @contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
+    def _open_database(self) -> Generator[sqlite3.Connection]:
         """Open the database for one step; raise StateError when it cannot be used."""
         import sqlite3
 

@@ -83,7 +83,7 @@ def prepared(content: bytes, path: str) -> Picture:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with _guarded(), Image.open(io.BytesIO(content), formats=READABLE) as image:
+        with _guard_decoding(), Image.open(io.BytesIO(content), formats=READABLE) as image:
             return _prepare_image(image, content, path)
     except UnidentifiedImageError:
         raise broken(path, "it is no image that can be read") from None
@@ -107,7 +107,7 @@ def broken(path: str, why: str) -> ToolFailure:
 
 
 @contextmanager
-def _guarded() -> Generator[None]:
+def _guard_decoding() -> Generator[None]:
     """Decode one picture at a time, without warnings on stderr and with little room for text hidden in a PNG.
 
     Both are settings of the whole process that others may rely on, so they are set back.

@@ -31,11 +31,11 @@ def visible(text: str, *, lines: bool = True) -> str:
     """
     if _PRINTABLE.fullmatch(text) and (lines or ("\n" not in text and "\t" not in text)):
         return text
-    return "".join(char if char in "\n\t" and lines else _shown(char) for char in text)
+    return "".join(char if char in "\n\t" and lines else _show_character(char) for char in text)
 
 
 @lru_cache(maxsize=4096)
-def _shown(char: str) -> str:
+def _show_character(char: str) -> str:
     if " " <= char <= "~":
         return char
     if char in "\n\t\r":

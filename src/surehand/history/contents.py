@@ -284,7 +284,7 @@ class Contents:
         if blocks is None:
             return
         try:
-            _write(target, _compressed(blocks))
+            _write(target, _compress_parts(blocks))
         except ToolFailure:
             return
         self._placed.append(target)
@@ -416,7 +416,7 @@ def _blocks(file: FileIO, compressed: bool) -> Iterator[bytes]:
         yield reader.flush()
 
 
-def _compressed(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def _compress_parts(blocks: Iterable[bytes]) -> Iterator[bytes]:
     writer = zlib.compressobj(1)
     for block in blocks:
         yield writer.compress(block)

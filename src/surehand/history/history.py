@@ -101,7 +101,7 @@ class History:
             self._note(trouble)
 
     @contextmanager
-    def _held(self) -> Generator[None]:
+    def _hold_database(self) -> Generator[None]:
         """Hold the database; what it cannot do is a failure that says so, and a damaged one gives way to a new one."""
         with self._lock:
             try:
@@ -121,7 +121,7 @@ class History:
     @contextmanager
     def transaction(self) -> Generator[None]:
         """Hold the database for one step that happens whole or not at all."""
-        with self._held():
+        with self._hold_database():
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 self._catch_up()
@@ -263,7 +263,7 @@ class History:
         the open folder of its first path, whose lock the caller holds.
         """
         try:
-            with self._held():
+            with self._hold_database():
                 change = self.log.get(pending.id)
             if change is None:
                 return False
@@ -341,19 +341,19 @@ class History:
 
     def content(self, digest: str) -> bytes | None:
         """Return a kept content, or None when it is not (or no longer) there."""
-        with self._held():
+        with self._hold_database():
             return self.contents.get(digest)
 
     def source(self, state: FileState) -> bytes | Stream | None:
         """Return what a file or link is to be made of: its content, or of a large one a way to read it."""
-        with self._held():
+        with self._hold_database():
             if state.size > HELD_BYTES:
                 return self.contents.stream(state.digest)
             return self.contents.get(state.digest)
 
     def holds(self, digest: str) -> bool:
         """Say whether a content is kept, without reading it."""
-        with self._held():
+        with self._hold_database():
             return self.contents.holds(digest)
 
     def keep_file(self, state: FileState, folder: int, name: str) -> None:
@@ -367,13 +367,13 @@ class History:
     def change(self, id: str) -> Change | None:
         """Return a change by its id."""
         self.settle()
-        with self._held():
+        with self._hold_database():
             return self.log.get(id)
 
     def begun(self) -> list[Change]:
         """Return the changes that are begun and not confirmed, oldest first."""
         self.settle()
-        with self._held():
+        with self._hold_database():
             return self.log.intents()
 
     def changes(
@@ -397,7 +397,7 @@ class History:
         if session_id is not None:
             condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]
         self.settle()
-        with self._held():
+        with self._hold_database():
             found = self.log.select(condition, values, limit=-1 if path else limit)
         if path is None:
             return found
@@ -422,7 +422,7 @@ class History:
         if session_id is not None:
             condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]
         self.settle()
-        with self._held():
+        with self._hold_database():
             return self.log.select(condition, values, limit=limit)
 
     def latest_first(self, condition: str) -> Iterator[Change]:
@@ -430,7 +430,7 @@ class History:
         self.settle()
         below = sys.maxsize
         while True:
-            with self._held():
+            with self._hold_database():
                 found = self.log.select(f"number < ? AND {condition}", (below,), limit=_AT_ONCE)
             yield from found
             if len(found) < _AT_ONCE:
@@ -439,12 +439,12 @@ class History:
 
     def partial_undos(self) -> dict[str, set[str]]:
         """Return, by change, the paths of it that undos have taken back without the rest of it."""
-        with self._held():
+        with self._hold_database():
             return self.log.partial_undos()
 
     def seen(self, digest: str) -> bytes | None:
         """Return a content that a session has read or written here, also in an earlier process."""
-        with self._held():
+        with self._hold_database():
             row = self._database.execute("SELECT body FROM seen WHERE digest=?", (digest,)).fetchone()
             return zlib.decompress(row[0]) if row else self.contents.get(digest)
 
@@ -457,7 +457,7 @@ class History:
 
     def dropped(self) -> str:
         """Say what the size limit has taken from the history, or return an empty text."""
-        with self._held():
+        with self._hold_database():
             return self.log.fact("dropped")
 
     def share(self) -> History:
@@ -515,13 +515,13 @@ class History:
             return 0
         with self.transaction():
             dropped = prune_oldest(self.log, self.contents, limit_bytes)
-        with self._held():
+        with self._hold_database():
             self._database.execute("PRAGMA incremental_vacuum").fetchall()
         return dropped
 
     def size_bytes(self) -> int:
         """Return how much the contents of all changes take."""
-        with self._held():
+        with self._hold_database():
             return self.contents.total()
 
 

@@ -95,7 +95,7 @@ def _content(history: History, plan: Plan) -> Content:
 def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> ToolFailure:
     paths = [conflict.step.path for conflict in conflicts]
     word = "Undo" if plan.kind == "undo" else "Redo"
-    diff = _joined(conflict.diff(history.source) for conflict in conflicts)
+    diff = _join_diffs(conflict.diff(history.source) for conflict in conflicts)
     what = "is gone (moved or deleted)" if all(each.now.kind == "absent" for each in conflicts) else "changed"
     lost = "What would be lost" if what == "changed" else "What stood there"
     later = _later(history, plan, paths)
@@ -125,7 +125,7 @@ def _later(history: History, plan: Plan, paths: list[str]) -> list[str]:
 
 def preview(history: History, plan: Plan, roots_of: RootsOf) -> str:
     """Return the diff from what is on the disk now to what the plan would leave there."""
-    return _joined(_preview_one(history, plan, each) for each in _steps(history, plan, roots_of).standing())
+    return _join_diffs(_preview_one(history, plan, each) for each in _steps(history, plan, roots_of).standing())
 
 
 def _preview_one(history: History, plan: Plan, each: Standing) -> str:
@@ -136,7 +136,7 @@ def _preview_one(history: History, plan: Plan, each: Standing) -> str:
     return data_diff(path, each.data, None if data is None else read_all(data))
 
 
-def _joined(diffs: Iterable[str]) -> str:
+def _join_diffs(diffs: Iterable[str]) -> str:
     """Return diffs one after the other, as far as somebody may want to read them; what follows is not worked out."""
     shown, size = list[str](), 0
     for diff in diffs:

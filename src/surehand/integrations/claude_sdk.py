@@ -212,7 +212,7 @@ class Application:
         if self._callback is not None and not self._box.has_approver and (verdict == "ask" or question is not None):
             return await self._ask_callback(self._callback, name, args, context)
         if verdict == "ask":
-            verdict, reason = await self._asked(name, args, reason)
+            verdict, reason = await self._ask_user(name, args, reason)
         if verdict == "allow":
             return sdk.PermissionResultAllow(updated_input=args)
         return sdk.PermissionResultDeny(message=reason)
@@ -256,7 +256,7 @@ class Application:
         # What must be asked about is asked at the door, where it runs; wrong arguments are told there, too.
         return "allow", reason
 
-    async def _asked(self, name: str, args: Mapping[str, Any], reason: str) -> Verdict:
+    async def _ask_user(self, name: str, args: Mapping[str, Any], reason: str) -> Verdict:
         app, call = self.app, ToolCall(name, args, source="model")
         try:
             decision = self._checker.decide(name, args)

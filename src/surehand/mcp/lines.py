@@ -103,7 +103,7 @@ class Lines:
             if isinstance(line, Overlong):
                 message = await self._instead_of(line)
             else:
-                message = await self._parsed(line) if line.strip() else None
+                message = await self._parse_line(line) if line.strip() else None
             if message is not None:
                 return message
 
@@ -114,11 +114,11 @@ class Lines:
         except asyncio.IncompleteReadError as end:
             return end.partial
         except asyncio.LimitOverrunError:
-            return await self._skipped()
+            return await self._skip_line()
         except OSError:
             return b""
 
-    async def _skipped(self) -> bytes | Overlong:
+    async def _skip_line(self) -> bytes | Overlong:
         """Read on to the end of a line that is too long, and keep next to nothing of it."""
         skipped = Overlong()
         while skipped.size < SKIP_LIMIT:
@@ -150,7 +150,7 @@ class Lines:
         except StopAsyncIteration:
             raise anyio.EndOfStream from None
 
-    async def _parsed(self, line: bytes) -> SessionMessage | None:
+    async def _parse_line(self, line: bytes) -> SessionMessage | None:
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as problem:

@@ -136,23 +136,23 @@ class Server:
                     if (piece := answer.take(event)) is not None:
                         yield piece
         except Exception as problem:  # whatever the client trips over, the server sent it
-            raise self._failed(problem, began=answer.began) from problem
+            raise self._explain_failure(problem, began=answer.began) from problem
         if not answer.stop:
             raise self._without_end(events.response)
         yield answer.turn()
 
-    def _failed(self, problem: Exception, *, began: bool) -> ModelError:
+    def _explain_failure(self, problem: Exception, *, began: bool) -> ModelError:
         if isinstance(problem, ModelError):
             return problem
         if isinstance(problem, LookupError | TypeError | ValueError | AttributeError):
             return self._unreadable(f"{type(problem).__name__}: {problem}")
         lost = not isinstance(problem, self.errors.APIError) or isinstance(problem, self.errors.APIConnectionError)
         if lost and began:
-            return self._broke_off(_said(problem))
+            return self._broke_off(_read_message(problem))
         if lost:
             hint = "Check the network and [model] base_url."
-            return ModelError(f"{self.title} cannot be reached: {_said(problem)}", hint, retryable=True)
-        return self._refused(problem)
+            return ModelError(f"{self.title} cannot be reached: {_read_message(problem)}", hint, retryable=True)
+        return self._explain_refusal(problem)
 
     def _without_end(self, response: Any) -> ModelError:
         kind = str(getattr(response, "headers", {}).get("content-type") or "")
@@ -160,8 +160,8 @@ class Server:
             return self._unreadable(f"{kind.partition(';')[0]}, where a stream of events was due")
         return self._broke_off("")
 
-    def _refused(self, problem: Any) -> ModelError:
-        status, kind, said = _status(problem), _kind(problem), _said(problem)
+    def _explain_refusal(self, problem: Any) -> ModelError:
+        status, kind, said = _status(problem), _kind(problem), _read_message(problem)
         if status in (401, 403):
             hint = f"Set another with `surehand auth set {self.provider}`."
             return ModelError(f"{self.title} refused the key: {said}", hint)
@@ -219,7 +219,7 @@ def _after_s(problem: Any) -> float:
         return 0.0
 
 
-def _said(problem: Any) -> str:
+def _read_message(problem: Any) -> str:
     said: Any = _error(problem).get("message") or problem.__cause__ or problem
     text = " ".join(visible(str(said)).split()) or type(said).__name__
     return text if len(text) <= _SAID else f"{text[:_SAID]}…"

@@ -71,7 +71,7 @@ def _read_only(found: re.Match[str], plan: Plan) -> str:
             f"The repository {repository} lies around the workspace, where commands cannot write, git's own included. "
             "Start Surehand there, or ask the user to run it."
         )
-    if kept := _kept(path, plan):
+    if kept := _find_read_only(path, plan):
         return (
             f"{kept} stays as it is: a rule denies writing it, or it is of Surehand's own. "
             "Leave it, or ask the user to change it or the rule."
@@ -93,7 +93,7 @@ def _lies_in(path: str, plan: Plan) -> bool:
     return not os.path.isabs(path) or inside(path, plan.writable)
 
 
-def _kept(path: str, plan: Plan) -> str:
+def _find_read_only(path: str, plan: Plan) -> str:
     """Return the read-only place inside the writable ones that a path of a message lies in, or nothing."""
     name = os.path.normpath(path) if path else ""
     full = os.path.join(plan.workspace, name)
@@ -112,21 +112,21 @@ def _in_place(found: re.Match[str], plan: Plan) -> str:
     )
 
 
-def _denied(found: re.Match[str], plan: Plan) -> str:
-    return _masked(found, plan) or _confined(found, plan)
+def _explain_denied(found: re.Match[str], plan: Plan) -> str:
+    return _explain_masked(found, plan) or _explain_confined(found, plan)
 
 
-def _confined(found: re.Match[str], plan: Plan) -> str:
+def _explain_confined(found: re.Match[str], plan: Plan) -> str:
     """Explain what Landlock denied where there are no mounts: a path outside that we ourselves could write."""
     path = os.path.normpath(os.path.join(plan.workspace, _path(found)))
     if plan.namespaces or inside(path, plan.writable):
         return ""
     place = path if os.path.exists(path) else os.path.dirname(path)
     said = [_outside(path, plan)] if os.access(place, os.W_OK) else []
-    return " ".join([*said, *filter(None, [_unseen(found, plan)])])
+    return " ".join([*said, *filter(None, [_explain_unseen(found, plan)])])
 
 
-def _masked(found: re.Match[str], plan: Plan) -> str:
+def _explain_masked(found: re.Match[str], plan: Plan) -> str:
     path = _path(found).rstrip("/")
     name = path.rpartition("/")[2]
     covered = [each for each in plan.masked if each.endswith("/" + name) or path.startswith(each)]
@@ -138,7 +138,7 @@ def _masked(found: re.Match[str], plan: Plan) -> str:
     )
 
 
-def _unseen(found: re.Match[str], plan: Plan) -> str:
+def _explain_unseen(found: re.Match[str], plan: Plan) -> str:
     """Explain what is there and was not found, because commands do not see it."""
     path = os.path.normpath(os.path.join(plan.workspace, os.path.expanduser(_path(found))))
     if inside(path, (*plan.shown, *plan.writable)) or not inside(path, plan.closed):
@@ -189,8 +189,8 @@ def _too_large(found: re.Match[str] | None, plan: Plan) -> str:
 _TABLE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Plan], str]], ...]] = (
     (_READ_ONLY, _read_only),
     (_IN_PLACE, _in_place),
-    (_DENIED, _denied),
-    (_MISSING, _unseen),
+    (_DENIED, _explain_denied),
+    (_MISSING, _explain_unseen),
     (_NETWORK, _no_network),
     (_PRIVILEGES, _no_privileges),
     (_DAEMON, _no_daemon),

@@ -186,7 +186,7 @@ def closed_plan(
     kept += [path for path in _real(own) if inside(path, writable)]
     closed = closed_trees(writable)
     around = [path for root in real for path in enclosing_repository(root)]
-    asked_for = _real([*settings.readable, *added, *_named(readable), *around])
+    asked_for = _real([*settings.readable, *added, *_list_named_paths(readable), *around])
     asked_for = tuple(path for path in asked_for if not inside(path, real))
     tools = shown_in(closed, real, os.environ)
     shown = (*tools, *asked_for)
@@ -261,7 +261,7 @@ def _readable(path: str, workspace: str, rules: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
-def _named(rules: Iterable[str]) -> list[str]:
+def _list_named_paths(rules: Iterable[str]) -> list[str]:
     """Return the paths that allow rules on reading name from the root or the home folder."""
     specs = (rule[5:-1] for rule in rules if rule.startswith("Read(") and rule.endswith(")"))
     plain = (spec.removesuffix("/**") for spec in specs if spec.startswith(("/", "~/")))

@@ -94,7 +94,7 @@ class Tried:
         stdout, stderr = self._printed.stdout.show(), self._printed.stderr.show()
         ended, notes = self._ended, self._notes(stderr.text)
         code = f"it ended early: {ended.stopped}" if ended.stopped else f"exit code {ended.exit_code}"
-        head = f"Tried on a copy of the workspace, without network: {code}; {_counted(self._changes)}."
+        head = f"Tried on a copy of the workspace, without network: {code}; {_count_changes(self._changes)}."
         body = (stdout.text.rstrip("\n"), marked(stderr.text), *(f"[{note}]" for note in notes))
         text = "\n".join(part for part in (head, *body) if part)
         data: dict[str, Any] = {
@@ -157,7 +157,7 @@ class Tried:
 
     def _result(self, recorded: Recorded | None) -> ToolResult:
         call = Call(understand_call(self._args, self._ctx), self._place.launcher, time_s(self._args, self._ctx))
-        note = f"applied from a dry run, {_counted(self._changes, 'changed')}; the command did not run again"
+        note = f"applied from a dry run, {_count_changes(self._changes, 'changed')}; the command did not run again"
         done = result(self._ctx, call, self._printed, Outcome(self._ended, note), recorded)
         data = {**done.data, "diff": self._diff, "applied_from_trial": self.id}
         return ToolResult(done.ok, data, done.output, done.content, done.error, done.undo, done.meta).with_meta(
@@ -171,7 +171,7 @@ class Tried:
             await self._place.drop()
 
 
-def _counted(changes: list[dict[str, object]], verb: str = "would change") -> str:
+def _count_changes(changes: list[dict[str, object]], verb: str = "would change") -> str:
     if not changes:
         return f"no file {verb}"
     return f"one path {verb}" if len(changes) == 1 else f"{len(changes)} paths {verb}"

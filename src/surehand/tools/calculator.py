@@ -55,7 +55,7 @@ def formatted(value: Number, precision: int) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
-def _bounded(value: Any) -> Number:
+def _check_bounds(value: Any) -> Number:
     """Return a result that is a real number of reasonable size."""
     if isinstance(value, complex):
         raise CalculationError("the result is not a real number")
@@ -83,7 +83,7 @@ def _factorial(value: Number) -> int:
     return math.factorial(int(value))
 
 
-def _rounded(value: Number, digits: Number = 0) -> Number:
+def _round_number(value: Number, digits: Number = 0) -> Number:
     if digits != int(digits) or abs(digits) > 300:
         raise CalculationError("round takes a whole number of digits, at most 300")
     return round(value, int(digits)) if digits else round(value)
@@ -111,7 +111,7 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], int, int]]] = {
     "atan2": (math.atan2, 2, 2),
     "hypot": (math.hypot, 1, 64),
     "abs": (abs, 1, 1),
-    "round": (_rounded, 1, 2),
+    "round": (_round_number, 1, 2),
     "min": (lambda *values: min(values), 1, 64),
     "max": (lambda *values: max(values), 1, 64),
     "sum": (lambda *values: sum(values), 1, 64),
@@ -189,7 +189,7 @@ class _Parser:
         value = part()
         while self.kind == "sign" and (apply := operators.get(self.token)):
             self.advance()
-            value = _bounded(apply(value, part()))
+            value = _check_bounds(apply(value, part()))
         return value
 
     def signed(self) -> Number:
@@ -206,7 +206,7 @@ class _Parser:
             raise CalculationError(f"the expression is nested too deeply; at most {DEPTH_LIMIT} levels")
         value = self.atom()
         if self.take("**"):
-            value = _bounded(_power(value, self.signed()))
+            value = _check_bounds(_power(value, self.signed()))
         self.depth -= 1
         return value
 
@@ -225,7 +225,7 @@ class _Parser:
 
     def named(self, name: str) -> Number:
         if self.take("("):
-            function, fewest, most = FUNCTIONS.get(name) or _unknown(name, "function", FUNCTIONS)
+            function, fewest, most = FUNCTIONS.get(name) or _raise_unknown(name, "function", FUNCTIONS)
             values = [self.sum()]
             while self.take(","):
                 values.append(self.sum())
@@ -233,15 +233,15 @@ class _Parser:
             if not fewest <= len(values) <= most:
                 wanted = str(fewest) if fewest == most else f"{fewest} to {most}"
                 raise CalculationError(f"{name} takes {wanted} value(s), not {len(values)}")
-            return _bounded(function(*values))
-        return CONSTANTS.get(name) or _unknown(name, "name", CONSTANTS)
+            return _check_bounds(function(*values))
+        return CONSTANTS.get(name) or _raise_unknown(name, "name", CONSTANTS)
 
 
 def _number(text: str) -> Number:
-    return _bounded(int(text) if text.replace("_", "").isdigit() else float(text))
+    return _check_bounds(int(text) if text.replace("_", "").isdigit() else float(text))
 
 
-def _unknown(name: str, kind: str, known: dict[str, Any]) -> NoReturn:
+def _raise_unknown(name: str, kind: str, known: dict[str, Any]) -> NoReturn:
     raise CalculationError(f"unknown {kind} {name!r}; there are {', '.join(sorted(known))}")
 
 

@@ -186,22 +186,22 @@ def unchanged_since_read(write: FileWrite) -> Problem | None:
         return None
     if write.merges and write.edits and write.encoding.unit == 1:
         write.base = write.ctx.session.keep(SEEN).get(seen.digest)
-    return _modified(write, seen) if write.base is None else None
+    return _explain_modified(write, seen) if write.base is None else None
 
 
-def _modified(write: FileWrite, seen: Seen) -> Problem:
+def _explain_modified(write: FileWrite, seen: Seen) -> Problem:
     diff = _what_changed(write, seen)
     write.ctx.session.saw(write.real, write.seen())
     write.ctx.session.keep(SEEN).remember(write.digest, write.data)
     hint = "The file counts as read now, as it is: check your change against it and try again."
-    return Problem(7, f"{MODIFIED} {_told(write, diff)}", hint, {"diff": diff or ""}, asks=True, layer=8)
+    return Problem(7, f"{MODIFIED} {_explain_read_state(write, diff)}", hint, {"diff": diff or ""}, asks=True, layer=8)
 
 
 def _has_content(write: FileWrite) -> bool:
     return write.status is not None and len(write.data) > 0 and not write.creating
 
 
-def _told(write: FileWrite, diff: str | None) -> str:
+def _explain_read_state(write: FileWrite, diff: str | None) -> str:
     if diff is None:
         return "What it was before is not known any more."
     same = f"The text is the same in other bytes: it is {write.encoding.label} now."
@@ -221,7 +221,7 @@ def _what_changed(write: FileWrite, seen: Seen) -> str | None:
 def found_once(write: FileWrite) -> Problem | None:
     """Find every text to replace and work out the new bytes."""
     if write.base is not None:
-        return _merged(write, write.base)
+        return _merge_edit(write, write.base)
     if write.found():
         write.parts = spliced(write.data, write.splices)
         return None
@@ -240,7 +240,7 @@ def _found_in(write: FileWrite, data: bytes) -> Problem | None:
     return problem
 
 
-def _merged(write: FileWrite, base: bytes) -> Problem | None:
+def _merge_edit(write: FileWrite, base: bytes) -> Problem | None:
     """Make the edit in what was read, and merge it with what others made of that; a conflict is refused."""
     from surehand.files.merge import compare_bytes, merge_lines
 
@@ -250,7 +250,7 @@ def _merged(write: FileWrite, base: bytes) -> Problem | None:
     if _found_in(write, base) is None:
         merged = merge_lines(base, b"".join(spliced(base, write.splices)), write.data)
     if merged is None or merged == write.data:
-        return _modified(write, seen)
+        return _explain_modified(write, seen)
     write.others_diff = _what_changed(write, seen) or ""
     write.splices = compare_bytes(write.data, merged)
     write.parts = spliced(write.data, write.splices)
@@ -274,7 +274,7 @@ def _several(write: FileWrite, data: bytes) -> Problem | None:
 
 def _one(write: FileWrite, data: bytes, edit: Replace, index: int) -> tuple[Problem | None, list[Splice]]:
     if edit.old == "":
-        return _encoded(data, [Span(len(data), len(data))], edit, write.encoding, index)
+        return _encode_edits(data, [Span(len(data), len(data))], edit, write.encoding, index)
     refused: Problem | None = None
     encodings = _encodings(write, data, edit.old)
     for place, encoding in enumerate(encodings):
@@ -285,17 +285,17 @@ def _one(write: FileWrite, data: bytes, edit: Replace, index: int) -> tuple[Prob
         if len(spans) > 1 and not edit.all:
             return _many(data, spans, encoding, index), []
         if spans and (refused is None or encoding.codec in _WESTERN):
-            problem, splices = _encoded(data, spans, edit, encoding, index)
+            problem, splices = _encode_edits(data, spans, edit, encoding, index)
             if problem is None and not place:
                 problem = _doubtful(write, edit.new, edit.old, {"edit": index})
             if problem is None and place:
-                problem = _undecided(data, edit, splices, encodings[place:], index)
+                problem = _refuse_undecided(data, edit, splices, encodings[place:], index)
             if problem is None:
                 if not (edit.old.isascii() and edit.new.isascii()):  # ASCII beside stray bytes tells nothing new
                     write.encoding = encoding
                 return None, splices
             refused = refused or problem
-    return refused or _missed(write, data, edit, index), []
+    return refused or _explain_miss(write, data, edit, index), []
 
 
 # When the guess among the western encodings is wrong by a few signs, these two hold what it lacks. No other may take
@@ -318,7 +318,7 @@ def _encodings(write: FileWrite, data: bytes, old: str) -> list[Encoding]:
     return [first, *others]
 
 
-def _undecided(
+def _refuse_undecided(
     data: bytes, edit: Replace, splices: list[Splice], encodings: list[Encoding], index: int
 ) -> Problem | None:
     """Refuse where the text stands in the same bytes in two encodings that would write the new one differently.
@@ -333,7 +333,7 @@ def _undecided(
             spans = find(data, edit.old, other, limit=len(splices) + 1)
         except UnicodeEncodeError:
             continue
-        problem, rival = _encoded(data, spans, edit, other, index)
+        problem, rival = _encode_edits(data, spans, edit, other, index)
         if problem is None and rival and rival != splices:
             message = f"the file may be {chosen.label} or {other.label}, which write new_string differently"
             hint = "Nothing was changed. Convert the file with Bash (iconv) first, or edit a longer text of it."
@@ -366,7 +366,7 @@ def _unreadable(write: FileWrite) -> Problem | None:
     return Problem(5, message, hint, {"reason": "encoding"}, layer=6)
 
 
-def _encoded(
+def _encode_edits(
     data: bytes, spans: list[Span], edit: Replace, encoding: Encoding, index: int
 ) -> tuple[Problem | None, list[Splice]]:
     try:
@@ -396,7 +396,7 @@ def _many(data: bytes, spans: list[Span], encoding: Encoding, index: int) -> Pro
     return Problem(9, message, hint, {"edit": index, "lines": lines, "count": len(spans)})
 
 
-def _missed(write: FileWrite, data: bytes, edit: Replace, index: int) -> Problem:
+def _explain_miss(write: FileWrite, data: bytes, edit: Replace, index: int) -> Problem:
     if not data:
         hint = "An empty old_string puts new_string into it."
         return Problem(

@@ -58,7 +58,7 @@ def explain_miss(text: str, old: str, new: str) -> Miss:
         if found is not None:
             return found
     return (
-        _applied(text, old, new)
+        _find_applied(text, old, new)
         or _similar(text, old)
         or Miss(
             "absent",
@@ -68,7 +68,7 @@ def explain_miss(text: str, old: str, new: str) -> Miss:
     )
 
 
-def _described(difference: str, explanation: str, text: str, start: int, end: int) -> Miss:
+def _describe_miss(difference: str, explanation: str, text: str, start: int, end: int) -> Miss:
     nearest, line = text[start:end], text.count("\n", 0, start) + 1
     shown = nearest if len(nearest) <= _SHOWN_LIMIT else nearest[:_SHOWN_LIMIT] + "…"
     last = line + nearest.rstrip("\n").count("\n")
@@ -78,7 +78,7 @@ def _described(difference: str, explanation: str, text: str, start: int, end: in
     return Miss(difference, message, "Send exactly this text as old_string.", nearest, line)
 
 
-def _applied(text: str, old: str, new: str) -> Miss | None:
+def _find_applied(text: str, old: str, new: str) -> Miss | None:
     """Say that the change is made already, where `new` stands in the place of `old`.
 
     That is so where it stands once, is much like `old`, and nothing else in the text is as much like it: `pass` or
@@ -95,7 +95,7 @@ def _applied(text: str, old: str, new: str) -> Miss | None:
     elsewhere = text[:at] + "\0" * len(new) + text[at + len(new) :]
     if _nearest(elsewhere, old, likeness) is not None:
         return None
-    miss = _described("applied", "new_string stands already where it would be.", text, at, at + len(new))
+    miss = _describe_miss("applied", "new_string stands already where it would be.", text, at, at + len(new))
     return replace(miss, hint="The change seems to be made already; nothing more is needed.")
 
 
@@ -114,7 +114,7 @@ def _line_numbers(text: str, old: str) -> Miss | None:
     if bare == old or (at := text.find(bare)) < 0:
         return None
     explanation = "old_string holds the line numbers that Read shows; they are not part of the file."
-    return _described("line_numbers", explanation, text, at, at + len(bare))
+    return _describe_miss("line_numbers", explanation, text, at, at + len(bare))
 
 
 def _carriage_returns(text: str, old: str) -> Miss | None:
@@ -125,7 +125,7 @@ def _carriage_returns(text: str, old: str) -> Miss | None:
     if at < 0:
         return None
     explanation = "old_string spells its line ends with CR (CRLF), the file does not have them there."
-    miss = _described("line_ends", explanation, text.replace("\r\n", "\n"), at, at + len(plain))
+    miss = _describe_miss("line_ends", explanation, text.replace("\r\n", "\n"), at, at + len(plain))
     return Miss(miss.difference, miss.message, "Send the text with plain LF line ends.", miss.nearest, miss.line)
 
 
@@ -137,13 +137,13 @@ def _escapes(text: str, old: str) -> Miss | None:
         explanation = (
             "old_string holds escapes (a backslash and a letter) where the file has the characters themselves."
         )
-        return _described("escapes", explanation, text, at, at + len(unescaped))
+        return _describe_miss("escapes", explanation, text, at, at + len(unescaped))
     plain = old.replace("\n", "\\n").replace("\t", "\\t")
     backslashes = old.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
     for escaped in (plain, backslashes, backslashes.replace('"', '\\"')):
         if escaped != old and (at := text.find(escaped)) >= 0:
             explanation = "the file spells it with escapes (a backslash and a letter), old_string with the characters."
-            return _described("escapes", explanation, text, at, at + len(escaped))
+            return _describe_miss("escapes", explanation, text, at, at + len(escaped))
     return None
 
 
@@ -162,22 +162,22 @@ def _unlike(line: str) -> str:
     return line.translate(_LOOK_ALIKES)
 
 
-def _unquoted(line: str) -> str:
+def _strip_quotes(line: str) -> str:
     return line.replace('"', "'").replace("`", "'")
 
 
-def _composed(line: str) -> str:
+def _compose_characters(line: str) -> str:
     import unicodedata
 
     return unicodedata.normalize("NFC", line)
 
 
-def _squeezed(line: str) -> str:
+def _squeeze_spaces(line: str) -> str:
     return " ".join(line.split())
 
 
 def _forgiving(line: str) -> str:
-    return _squeezed(_unlike(line)).casefold()
+    return _squeeze_spaces(_unlike(line)).casefold()
 
 
 _REWRITES: Final[tuple[tuple[str, str, _Rewrite], ...]] = (
@@ -185,10 +185,10 @@ _REWRITES: Final[tuple[tuple[str, str, _Rewrite], ...]] = (
     ("tabs", "It differs in tabs and spaces.", _tabs),
     ("tabs", "It differs in tabs and spaces.", _wide_tabs),
     ("look_alikes", "It differs in characters that look alike (quotes, dashes, odd blanks, invisible ones).", _unlike),
-    ("look_alikes", "It differs in how accented characters are composed (Unicode NFC and NFD).", _composed),
-    ("quotes", "It differs in its quotes (' and \").", _unquoted),
+    ("look_alikes", "It differs in how accented characters are composed (Unicode NFC and NFD).", _compose_characters),
+    ("quotes", "It differs in its quotes (' and \").", _strip_quotes),
     ("indentation", "It differs in indentation (blanks at the beginning of lines).", str.strip),
-    ("whitespace", "It differs in white space.", _squeezed),
+    ("whitespace", "It differs in white space.", _squeeze_spaces),
     ("case", "It differs in upper and lower case.", str.casefold),
     ("several", "It differs in white space, case and characters that look alike.", _forgiving),
 )
@@ -210,7 +210,7 @@ def _by_lines(text: str, old: str) -> Miss | None:
             end -= 1
         if wanted[-1] == "" and len(wanted) > 1:
             end = starts[last]
-        return _described(
+        return _describe_miss(
             difference, explanation + _detail(difference, lines[first], wanted[0]), text, starts[first], end
         )
     return None
@@ -254,7 +254,7 @@ def _edges(text: str, old: str) -> Miss | None:
     if stripped == old or not stripped or (at := text.find(stripped)) < 0:
         return None
     explanation = "It differs in empty lines at its beginning or end."
-    return _described("blank_lines", explanation, text, at, at + len(stripped))
+    return _describe_miss("blank_lines", explanation, text, at, at + len(stripped))
 
 
 def _similar(text: str, old: str) -> Miss | None:
@@ -268,7 +268,7 @@ def _similar(text: str, old: str) -> Miss | None:
     end = len(text) if stop < 0 else stop
     if end - start > max(2000, 4 * len(old)):
         end = start + max(2000, 4 * len(old))
-    miss = _described("similar", f"The nearest text is {score:.0f}% alike.", text, start, end)
+    miss = _describe_miss("similar", f"The nearest text is {score:.0f}% alike.", text, start, end)
     return replace(miss, hint="If that is the text you mean, send it exactly so as old_string; if not, Read the file.")
 
 

@@ -339,7 +339,7 @@ class FileWrite:
     def read(self) -> None:
         """Read the whole file, unless a run of the checks before this one has read the same bytes."""
         assert self.status is not None
-        kept = self._examined()
+        kept = self._examine_content()
         if kept is not None:
             self.data, self.digest = kept.data, kept.digest
             return
@@ -376,7 +376,7 @@ class FileWrite:
 
     def found(self) -> bool:
         """Take over what an earlier run of the checks found in the same bytes; False when there was none."""
-        kept = self._examined()
+        kept = self._examine_content()
         if kept is None or kept.edits != self.edits:
             return False
         self.encoding, self.splices = kept.encoding, list(kept.splices)
@@ -393,7 +393,7 @@ class FileWrite:
         """Forget what an earlier run of the checks kept of the file."""
         self.ctx.session.keep(EXAMINED).pop(self.real, None)
 
-    def _examined(self) -> Examined | None:
+    def _examine_content(self) -> Examined | None:
         if self.ctx.session.main.buffers is not None:
             return None  # the status of a file says nothing of a buffer
         kept = self.ctx.session.keep(EXAMINED).get(self.real)

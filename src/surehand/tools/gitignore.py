@@ -34,7 +34,7 @@ def _effects(args: GitignoreArgs, ctx: ToolContext) -> Sequence[Effect]:
     if args.action == "add":
         return [WritePath(_file(args, ctx))]
     # The rules are read, not what they speak of: whether `.env` is ignored is a fair question.
-    return [ReadPath(os.path.join(os.path.dirname(_asked(args, ctx)), ".gitignore"))]
+    return [ReadPath(os.path.join(os.path.dirname(_resolve_asked(args, ctx)), ".gitignore"))]
 
 
 def _resources(args: GitignoreArgs, ctx: ToolContext) -> list[str]:
@@ -50,7 +50,7 @@ def _file(args: GitignoreArgs, ctx: ToolContext) -> str:
     return os.path.join(ctx.cwd if args.dir == "." else ctx.resolve(args.dir), ".gitignore")
 
 
-def _asked(args: GitignoreArgs, ctx: ToolContext) -> str:
+def _resolve_asked(args: GitignoreArgs, ctx: ToolContext) -> str:
     """Return the path a check is about, absolute and without `..`."""
     return os.path.normpath(os.path.join(ctx.resolve(args.dir), args.path or ""))
 
@@ -161,7 +161,7 @@ def _explain(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
     from surehand.search.ignore_files import explain
 
     asked = args.path or ""
-    path = _asked(args, ctx)
+    path = _resolve_asked(args, ctx)
     place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     workspace = os.fsencode(os.path.realpath(ctx.session.workspace))
     is_dir = True if f"/{asked}".endswith(("/", "/.")) else None

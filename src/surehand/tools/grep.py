@@ -113,7 +113,7 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
     if not page.total:
         if not search.asked:
             refuse_bad(search.pattern, stop)
-        notes.insert(0, _nothing(args, place.shown(b""), _looked(search, SMALL)))
+        notes.insert(0, _nothing(args, place.shown(b""), _say_searched(search, SMALL)))
     return _result(args, page, place, notes, folder.origin)
 
 
@@ -253,7 +253,7 @@ def _nothing(args: GrepArgs, where: str, looked: str) -> str:
     return f"No matches found in {where} ({', '.join([looked, *filters])}{explain_extended(args.glob)})"
 
 
-def _looked(search: Search, known: int) -> str:
+def _say_searched(search: Search, known: int) -> str:
     """Say how many files were searched; the number is exact up to `known`. Of none it is said why."""
     from surehand.core.counted import counted
 

@@ -238,14 +238,14 @@ def preview(args: Any, ctx: ToolContext) -> Preview:
         "left_alone": plan.left_alone,
     }
     calls = "".join(f"\nwould call {_as_text(each)}" for each in plan.calls)
-    return Preview(f"would {plan.kind} {_named(plan, ctx)}{_left_alone(plan)}{calls}", diff, data)
+    return Preview(f"would {plan.kind} {_name_changes(plan, ctx)}{_left_alone(plan)}{calls}", diff, data)
 
 
 def run(args: Any, ctx: ToolContext) -> ToolResult:
     """Do what the call asks for, and return its result."""
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     tool = "Undo" if plan.kind == "undo" else "Redo"
-    who = Author.of(ctx, tool, f"{tool} {_named(plan, ctx)}")
+    who = Author.of(ctx, tool, f"{tool} {_name_changes(plan, ctx)}")
     diff, done, made = "", CarriedOut("", [], []), list[str]()
     if plan.kind == "undo" and plan.calls:
         made = _take_back_by_calls(history, plan, who, ctx)
@@ -261,7 +261,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
         done = changed(done, change_id=redo_id)
     word = "Undid" if plan.kind == "undo" else "Brought back"
     summary = f" {_summary(plan, done)}" if plan.steps else ""
-    lines = [f"{word} {_named(plan, ctx)}:{summary}", *made, *_listed(plan, done)]
+    lines = [f"{word} {_name_changes(plan, ctx)}:{summary}", *made, *_list_files(plan, done)]
     if done.trouble:
         lines.append(f"Note: {done.trouble}")
     data = {
@@ -350,7 +350,7 @@ def _as_text(call: PlannedCall) -> str:
     return one_line(f"{call.tool}({json.dumps(dict(call.args), ensure_ascii=False, default=repr)})") + said
 
 
-def _named(plan: Plan, ctx: ToolContext) -> str:
+def _name_changes(plan: Plan, ctx: ToolContext) -> str:
     """Name the changes of a plan, and whose they are where that is not this session."""
     ids = plan.originals
     more = ", ..." if len(ids) > 10 else ""
@@ -377,8 +377,8 @@ def _summary(plan: Plan, done: CarriedOut) -> str:
     return (", ".join(parts) or "nothing was left to do") + _left_alone(plan)
 
 
-def _listed(plan: Plan, done: CarriedOut) -> list[str]:
-    lines = [f"  {_told(plan, step)}" for step in done.steps]
+def _list_files(plan: Plan, done: CarriedOut) -> list[str]:
+    lines = [f"  {_describe_undo(plan, step)}" for step in done.steps]
     lines += [f"  {one_line(step.path)} was so already, by somebody else's hand" for step in done.already]
     if len(lines) > _PATHS_SHOWN:
         lines[_PATHS_SHOWN:] = [f"  ... and {len(lines) - _PATHS_SHOWN:,} more paths"]
@@ -391,7 +391,7 @@ def _did(step: FileChange) -> str:
     return "created" if step.before.kind == "absent" else "restored"
 
 
-def _told(plan: Plan, step: FileChange) -> str:
+def _describe_undo(plan: Plan, step: FileChange) -> str:
     did = _did(step)
     if (step.after or ABSENT).digest in plan.merged:
         return f"{did} {one_line(step.path)}, with what was changed in other lines since"

@@ -156,7 +156,7 @@ class Workshop:
         finally:
             recorded = await settling.settle(ctx, run.ended)
         result = _with_changes(name, _result(name, bytes(answer), printed.show().text, ended), recorded)
-        return result if journal or not version.changes_files else _unrecorded(result)
+        return result if journal or not version.changes_files else _mark_unrecorded(result)
 
     async def close(self) -> None:
         """End the processes of made tools."""
@@ -265,7 +265,7 @@ def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> T
     return replace(result, undo=undo)
 
 
-def _unrecorded(result: ToolResult) -> ToolResult:
+def _mark_unrecorded(result: ToolResult) -> ToolResult:
     """Return a result that says that no way leads back."""
     note = "[what this tool changed is not recorded and cannot be undone: nothing on this system writes it down]"
     return replace(result, output=f"{result.output}\n{note}".lstrip())

@@ -86,7 +86,7 @@ def run(args: ReadArgs, ctx: ToolContext) -> ToolResult:
     with open_file(path, ctx) as source:
         head = os.pread(source.fd, HEAD_BYTES, 0)
         found = sniff(head)
-        unsaved = _unsaved(source, ctx) if found.kind == "text" or not head else None
+        unsaved = _find_unsaved(source, ctx) if found.kind == "text" or not head else None
         if unsaved is not None and not path.lower().endswith(".ipynb"):
             result = _lines(source, HeldBytes(unsaved), unsaved[:HEAD_BYTES], unsaved, args, ctx, saved=False)
         elif not head:
@@ -143,7 +143,7 @@ def at_once(args: ReadArgs, ctx: ToolContext) -> ToolResult | None:
 
 
 def _text(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> ToolResult:
-    held = _held(source, ctx)
+    held = _read_small(source, ctx)
     bytes_ = FileBytes(source.fd, source.size) if held is None else HeldBytes(held)
     return _lines(source, bytes_, head, held, args, ctx)
 
@@ -158,7 +158,7 @@ def _lines(
     *,
     saved: bool = True,
 ) -> ToolResult:
-    named = _named(source, args, ctx)
+    named = _find_named_encoding(source, args, ctx)
     index = ctx.session.keep(INDEXES).of(source.stat) if saved else LineIndex()
     file = TextFile(bytes_, head, index, named)
     page = file.page(args.offset, args.limit, _budget(ctx))
@@ -181,7 +181,7 @@ def _lines(
     return ToolResult(data=data, output=output, meta=_cut(page.more))
 
 
-def _unsaved(source: Source, ctx: ToolContext) -> bytes | None:
+def _find_unsaved(source: Source, ctx: ToolContext) -> bytes | None:
     """Return the text an editor has of the file and has not saved, if there is one."""
     buffers = ctx.session.main.buffers
     if buffers is None or source.size > ONE_CALL_BYTES:
@@ -214,7 +214,7 @@ def _past_the_end(source: Source, offset: int, total: int, parts: str = "lines")
     )
 
 
-def _held(source: Source, ctx: ToolContext) -> bytes | None:
+def _read_small(source: Source, ctx: ToolContext) -> bytes | None:
     """Return the whole content where it is small (then what is shown and what is remembered are the same bytes)."""
     if source.size > WHOLE_BYTES:
         return None
@@ -225,7 +225,7 @@ def _held(source: Source, ctx: ToolContext) -> bytes | None:
     return content if len(content) <= WHOLE_BYTES else None
 
 
-def _named(source: Source, args: ReadArgs, ctx: ToolContext) -> str:
+def _find_named_encoding(source: Source, args: ReadArgs, ctx: ToolContext) -> str:
     """Return the encoding a caller named for the file, now or before."""
     if args.encoding is not None:
         return named_codec(args.encoding) or ""

@@ -72,7 +72,7 @@ def _create_check(args: ToolCreateArgs, ctx: ToolContext) -> None:
     _refuse(args.name, faults(args.name, args.description, args.input_schema, args.source))
     holder = _selection(ctx).source.resolve(args.name)
     if holder is not None:
-        hint = "Use ToolUpdate to change it." if _made(ctx, holder) else "Choose another name."
+        hint = "Use ToolUpdate to change it." if _find_made(ctx, holder) else "Choose another name."
         raise ToolFailure(f"the name {args.name!r} is taken by {holder!r}", code="precondition_failed", hint=hint)
 
 
@@ -96,7 +96,7 @@ def _create_preview(args: ToolCreateArgs, ctx: ToolContext) -> Preview:
 # Update --------------------------------------------------------------------------------------------------------------
 
 
-def _changed(args: ToolUpdateArgs, made: Made, session: Session) -> Version:
+def _make_version(args: ToolUpdateArgs, made: Made, session: Session) -> Version:
     """Return the version an update leads to: an earlier one, or a new one."""
     if args.to_version is not None:
         if (found := made.version(args.to_version)) is None:
@@ -117,14 +117,14 @@ def _changed(args: ToolUpdateArgs, made: Made, session: Session) -> Version:
 
 
 def _update_check(args: ToolUpdateArgs, ctx: ToolContext) -> None:
-    made = _known(ctx, args.name)
-    version = _changed(args, made, ctx.session)
+    made = _get_made(ctx, args.name)
+    version = _make_version(args, made, ctx.session)
     _refuse(args.name, faults(args.name, version.description, version.input_schema, version.source))
 
 
 async def _update(args: ToolUpdateArgs, ctx: ToolContext) -> ToolResult:
-    made = _known(ctx, args.name)
-    version = _changed(args, made, ctx.session)
+    made = _get_made(ctx, args.name)
+    version = _make_version(args, made, ctx.session)
     if args.to_version is not None:
         after = Made(made.name, version.number, made.versions)
         return await _put_to_use(after, args.try_args, ctx, f"{made.name} is back at version {version.number}.")
@@ -134,8 +134,8 @@ async def _update(args: ToolUpdateArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _update_preview(args: ToolUpdateArgs, ctx: ToolContext) -> Preview:
-    made = _known(ctx, args.name)
-    old, new = made.version() or made.versions[-1], _changed(args, made, ctx.session)
+    made = _get_made(ctx, args.name)
+    old, new = made.version() or made.versions[-1], _make_version(args, made, ctx.session)
     diff = "".join(
         difflib.unified_diff(
             old.source.splitlines(keepends=True),
@@ -152,12 +152,12 @@ def _update_preview(args: ToolUpdateArgs, ctx: ToolContext) -> Preview:
 
 
 def _remove_check(args: ToolRemoveArgs, ctx: ToolContext) -> None:
-    if not _known(ctx, args.name).current:
+    if not _get_made(ctx, args.name).current:
         raise ToolFailure(f"{args.name} was removed before", code="precondition_failed")
 
 
 async def _remove(args: ToolRemoveArgs, ctx: ToolContext) -> ToolResult:
-    made = _known(ctx, args.name)
+    made = _get_made(ctx, args.name)
     _exchange(ctx, [made.name], [])
     ctx.session.keep(WORKSHOP).keep(Made(made.name, 0, made.versions))
     last = max(each.number for each in made.versions)
@@ -166,7 +166,7 @@ async def _remove(args: ToolRemoveArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _remove_preview(args: ToolRemoveArgs, ctx: ToolContext) -> Preview:
-    made = _known(ctx, args.name)
+    made = _get_made(ctx, args.name)
     return Preview(f"{made.name} (version {made.current}) is taken away; its versions are kept.")
 
 
@@ -177,7 +177,7 @@ async def _put_to_use(made: Made, try_args: dict[str, Any] | None, ctx: ToolCont
     """Try a version, register it and record it; a try that fails changes nothing."""
     tool, version = tool_of(made), made.version()
     assert version is not None
-    tried = await _tried(tool, made, version, try_args, ctx) if try_args is not None else None
+    tried = await _try_tool(tool, made, version, try_args, ctx) if try_args is not None else None
     source = _selection(ctx).source
     _exchange(ctx, [made.name] if source.resolve(made.name) else [], [tool])
     ctx.session.keep(WORKSHOP).keep(made)
@@ -195,7 +195,7 @@ async def _put_to_use(made: Made, try_args: dict[str, Any] | None, ctx: ToolCont
     return ToolResult(data=data, output="\n".join(filter(None, lines)))
 
 
-async def _tried(tool: Tool, made: Made, version: Version, try_args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+async def _try_tool(tool: Tool, made: Made, version: Version, try_args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     try:
         tool.arguments.check(try_args)
     except InvalidArguments as problem:
@@ -227,12 +227,12 @@ def _selection(ctx: ToolContext) -> Selection:
     return selection
 
 
-def _made(ctx: ToolContext, name: str) -> Made | None:
+def _find_made(ctx: ToolContext, name: str) -> Made | None:
     return ctx.session.keep(WORKSHOP).get(name)
 
 
-def _known(ctx: ToolContext, name: str) -> Made:
-    made = _made(ctx, name)
+def _get_made(ctx: ToolContext, name: str) -> Made:
+    made = _find_made(ctx, name)
     if made is None:
         there = ", ".join(each.name for each in ctx.session.keep(WORKSHOP).all()) or "none"
         raise ToolFailure(

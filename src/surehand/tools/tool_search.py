@@ -36,11 +36,11 @@ def _run(args: ToolSearchArgs, ctx: ToolContext) -> ToolResult:
         raise ToolFailure("this session has no set of tools to search", code="tool_unavailable")
     query = args.query.strip()
     if query.lower().startswith(SELECT):
-        return _selected(query[len(SELECT) :], selection)
-    return _shown(query, selection.search_tools(query, LIMIT), selection)
+        return _select_tools(query[len(SELECT) :], selection)
+    return _show_found(query, selection.search_tools(query, LIMIT), selection)
 
 
-def _selected(wanted: str, selection: Selection) -> ToolResult:
+def _select_tools(wanted: str, selection: Selection) -> ToolResult:
     names = list(dict.fromkeys(name for each in wanted.split(",") if (name := each.strip())))
     if not names:
         raise ToolFailure("select: names no tool", code="invalid_args", hint="Write 'select:Name1,Name2'.")
@@ -59,12 +59,12 @@ def _selected(wanted: str, selection: Selection) -> ToolResult:
             code="tool_not_found",
             hint="Search by what it should do, for example with the query 'fetch web page'.",
         )
-    result = _shown(f"{SELECT}{','.join(names)}", found, selection)
+    result = _show_found(f"{SELECT}{','.join(names)}", found, selection)
     note = f"\nNot found: {', '.join(missing)}" if missing else ""
     return ToolResult(data={**result.data, "missing": missing}, output=result.output + note)
 
 
-def _shown(query: str, found: list[ToolInfo], selection: Selection) -> ToolResult:
+def _show_found(query: str, found: list[ToolInfo], selection: Selection) -> ToolResult:
     """List what was found; what was deferred is activated."""
     deferring = selection.deferring
     matches: list[dict[str, Any]] = []

@@ -81,13 +81,13 @@ class Fetched:
         await self.converter.close()
 
 
-def _fetched() -> Fetched:
+def _fetch_page() -> Fetched:
     from surehand.web.convert import Converter
 
     return Fetched(Converter())
 
 
-FETCHED: Final = Kept("web pages", make=lambda session: _fetched(), close=Fetched.close)
+FETCHED: Final = Kept("web pages", make=lambda session: _fetch_page(), close=Fetched.close)
 
 
 def effects(args: WebFetchArgs, ctx: ToolContext) -> list[Effect]:

@@ -83,12 +83,12 @@ def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolv
 
 def _result(query: str, engine: str, found: list[Found]) -> ToolResult:
     data = {"query": query, "backend": engine, "results": [each.to_dict() for each in found]}
-    lines = [_shown(number, each) for number, each in enumerate(found, 1)]
+    lines = [_format_results(number, each) for number, each in enumerate(found, 1)]
     output = "\n\n".join(lines) or f"No results for {query!r} ({engine}). Try other or fewer words."
     return ToolResult(data=data, output=output, meta={"origin": "web"})
 
 
-def _shown(number: int, found: Found) -> str:
+def _format_results(number: int, found: Found) -> str:
     snippet = found.snippet if len(found.snippet) <= SNIPPET_CHARS else found.snippet[:SNIPPET_CHARS] + "..."
     lines = [f"{number}. {found.title or '(no title)'}", found.url, snippet, f"source: {found.source}"]
     return "\n   ".join(line for line in lines if line)

@@ -132,10 +132,10 @@ def _format_hunks(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
         yield f"@@ -{_range(first, last)} +{_range(other_first, other_last)} @@\n"
         for tag, a, b, c, d in group:
             if tag == "equal":
-                yield from (_marked(" ", line) for line in old[a:b])
+                yield from (_mark_lines(" ", line) for line in old[a:b])
             else:
-                yield from (_marked("-", line) for line in old[a:b])
-                yield from (_marked("+", line) for line in new[c:d])
+                yield from (_mark_lines("-", line) for line in old[a:b])
+                yield from (_mark_lines("+", line) for line in new[c:d])
 
 
 def _group_changes(old: Sequence[str], new: Sequence[str]) -> Iterable[Sequence[tuple[str, int, int, int, int]]]:
@@ -167,7 +167,7 @@ def _range(first: int, last: int) -> str:
     return f"{first if count == 0 else first + 1}" + ("" if count == 1 else f",{count}")
 
 
-def _marked(sign: str, line: str) -> str:
+def _mark_lines(sign: str, line: str) -> str:
     return sign + line if line.endswith("\n") else f"{sign}{line}\n{_NO_NEWLINE}\n"
 
 

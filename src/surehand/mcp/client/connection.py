@@ -110,12 +110,12 @@ class Connection:
         try:
             result = await client.call_tool(tool, dict(args), progress_callback=report)
         except MCPError as problem:
-            raise self._failed(tool, problem, current=client is self._client) from problem
+            raise self._make_failure(tool, problem, current=client is self._client) from problem
         except (RuntimeError, ValueError, OSError) as problem:  # an answer that does not fit what the server promised
             raise ToolFailure(f"the MCP server {self.name} answered {tool} wrongly: {_plain(problem)}") from problem
         return convert.plain(result)
 
-    def _failed(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
+    def _make_failure(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
         import mcp_types as types
 
         from surehand.mcp.client.http import was_too_long  # lazy: mcp, 900 ms
@@ -174,13 +174,13 @@ class Connection:
         """Connect, tell of the tools, and stay until the connection is lost."""
         self._lost.clear()
         patience_s = min(self.server.settings.timeout, CONNECT_S) if self._login() is None else LOGIN_S
-        async with self._opened() as (client, ended, why):
+        async with self._open_transport() as (client, ended, why):
             try:
                 async with asyncio.timeout(patience_s):
                     await client.__aenter__()
                     # Answers are held to the server's promise by the tool, within bounds; here it would be on the loop.
                     client.session.validate_tool_result = _not_validated
-                    tools = await self._listed(client)
+                    tools = await self._list_page(client)
             except TimeoutError:
                 refusal = why() if self._over_url else ""
                 raise ToolFailure(refusal or f"it did not introduce itself within {patience_s:g} s") from None
@@ -191,7 +191,7 @@ class Connection:
                     f"it could not be spoken to: {_words(problem)}" + (f" ({why()})" if ended.is_set() else "")
                 ) from problem
             try:
-                self.info = _sanitized(convert.plain(client.server_info) or {})
+                self.info = _sanitize_info(convert.plain(client.server_info) or {})
                 self._client, self.problem, self.attempts = client, "", 0
                 await self._found(tools)
                 self._become("ready")
@@ -215,7 +215,7 @@ class Connection:
                 self._refresh.clear()
                 events["refresh"] = asyncio.ensure_future(self._refresh.wait())
                 async with asyncio.timeout(CONNECT_S):
-                    await self._found(await self._listed(client))
+                    await self._found(await self._list_page(client))
         finally:
             for task in (*events.values(), following):
                 task.cancel()
@@ -238,7 +238,7 @@ class Connection:
         if isinstance(message, types.ToolListChangedNotification):
             self._refresh.set()
 
-    async def _listed(self, client: Any) -> list[dict[str, Any]]:
+    async def _list_page(self, client: Any) -> list[dict[str, Any]]:
         tools: list[dict[str, Any]] = []
         cursor: str | None = None
         while client.server_capabilities.tools is not None:
@@ -250,12 +250,12 @@ class Connection:
         return tools[:TOOLS_LIMIT]
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncGenerator[tuple[Any, asyncio.Event, Callable[[], str]]]:
+    async def _open_transport(self) -> AsyncGenerator[tuple[Any, asyncio.Event, Callable[[], str]]]:
         """Open the way to the server: a client to enter, the event of its end, and why it ended."""
         own, fill = self.server.settings, _filler()
         if own.url:
             async with self._opened_url(fill(own.url), fill) as (transport, refusal):
-                yield self._made(transport), asyncio.Event(), refusal
+                yield self._make_client(transport), asyncio.Event(), refusal
             return
         from surehand.mcp.client.stdio import OverPipe, contained, of_project, piped  # lazy: mcp, 900 ms
 
@@ -268,7 +268,7 @@ class Connection:
         else:
             running = piped(command, args, env, self._session.workspace)
         async with running as pipe:
-            yield self._made(OverPipe(pipe)), pipe.lines.ended, pipe.why_ended
+            yield self._make_client(OverPipe(pipe)), pipe.lines.ended, pipe.why_ended
 
     @asynccontextmanager
     async def _opened_url(self, url: str, fill: Callable[[str], str]) -> AsyncGenerator[tuple[Any, Callable[[], str]]]:
@@ -289,7 +289,7 @@ class Connection:
         ):
             yield transport, lambda: heard.refusal
 
-    def _made(self, transport: Any) -> Any:
+    def _make_client(self, transport: Any) -> Any:
         import mcp_types as types
 
         from mcp import Client
@@ -340,7 +340,7 @@ def _plain(problem: object) -> str:
     return text if len(text) <= 1000 else f"{text[:1000]}…"
 
 
-def _sanitized(info: Mapping[str, Any]) -> dict[str, Any]:
+def _sanitize_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a server says of itself without anything that could steer a terminal."""
     return {key: visible(each[:500], lines=False) if isinstance(each, str) else each for key, each in info.items()}
 

@@ -110,12 +110,12 @@ class _Counted(httpx2.AsyncByteStream):
                 if size > LINE_LIMIT:
                     raise httpx2.StreamError(f"the answer exceeded the {LINE_LIMIT:,} {_EXCEEDED}")
                 pieces.append(piece)
-            yield self._checked(b"".join(pieces))
+            yield self._check_answer(b"".join(pieces))
         except httpx2.RequestError as problem:
             # Badly packed, or cut off: the SDK fails the call at once for this kind of error alone.
             raise httpx2.StreamError(f"the answer broke off: {problem}") from problem
 
-    def _checked(self, body: bytes) -> bytes:
+    def _check_answer(self, body: bytes) -> bytes:
         """Return an answer, or the error that stands in for one to another request: no other would come."""
         if self._request_id is None or id_of_answer(body) in (self._request_id, None):
             return body

@@ -81,8 +81,8 @@ class Servers:
         self._connections[server.name] = Connection(
             server,
             session=self._session,
-            found=lambda tools: self._found(server.name, tools),
-            moved=self._moved,
+            found=lambda tools: self._register_tools(server.name, tools),
+            moved=self._follow_state,
             elicit=lambda: self.elicit,
             login=lambda: self.login,
             introduced_as=lambda: self.introduced_as,
@@ -157,7 +157,7 @@ class Servers:
 
     # -- tools come and go -------------------------------------------------------------------------------------------
 
-    async def _found(self, server: str, listed: Sequence[Mapping[str, Any]]) -> None:
+    async def _register_tools(self, server: str, listed: Sequence[Mapping[str, Any]]) -> None:
         """Register what a server lists now, in place of what it listed before."""
         connection, before = self._connections[server], self._tools.get(server, {})
         now: dict[str, Mapping[str, Any]] = {}
@@ -189,7 +189,7 @@ class Servers:
         self._refused.pop(tool.name, None)
         return True
 
-    def _moved(self, connection: Connection, state: State) -> None:
+    def _follow_state(self, connection: Connection, state: State) -> None:
         """Take the tools of a lost server out, and bring them back with it; tell who listens."""
         self._session.emit("server_state", server=connection.name, state=state, problem=connection.problem)
         lifecycle = self._registry.lifecycle

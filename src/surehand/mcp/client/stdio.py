@@ -202,7 +202,7 @@ async def of_project(
     session: Session, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> AsyncGenerator[Pipe]:
     """Run a server that a project names, contained where that can be, for as long as the block lasts."""
-    session.keep(SHELLS).show(_named(command, args))
+    session.keep(SHELLS).show(_list_named_paths(command, args))
     found = await session.keep(SHELLS).server_launcher()
     if found is None:
         async with piped(command, args, env, session.workspace) as pipe:
@@ -213,19 +213,19 @@ async def of_project(
     own |= {name: os.path.join(cache, folder) for name, folder in _CACHES.items()}
     try:
         async with _run(launcher, session.workspace, command, args, {**own, **env}) as pipe:
-            pipe.explain = lambda: _explained(pipe, launcher)
+            pipe.explain = lambda: _explain_end(pipe, launcher)
             yield pipe
     finally:
         await launcher.close()
 
 
-def _named(command: str, args: Sequence[str]) -> list[str]:
+def _list_named_paths(command: str, args: Sequence[str]) -> list[str]:
     """Return the files and folders that a server's command names in full: whoever set it up means them to be read."""
     there = [word for word in (command, *args) if os.path.isabs(word) and os.path.exists(word)]
     return [path for path in there if not any(inside(home, [os.path.realpath(path)]) for home in homes())]
 
 
-def _explained(pipe: Pipe, launcher: Runner) -> str:
+def _explain_end(pipe: Pipe, launcher: Runner) -> str:
     """Say that the sandbox may be why a server ended, and what lifts it."""
     from surehand.sandbox.denials import explain
 
@@ -250,7 +250,7 @@ async def contained(
     session: Session, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> AsyncGenerator[Pipe]:
     """Run a server in the sandbox for as long as the block lasts; raise ToolFailure where there is none."""
-    session.keep(SHELLS).show(_named(command, args))
+    session.keep(SHELLS).show(_list_named_paths(command, args))
     launcher = await session.keep(SHELLS).launcher()
     if not launcher.plan.contained:
         raise ToolFailure(

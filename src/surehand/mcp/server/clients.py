@@ -197,7 +197,7 @@ class Guests:
         self._opening[key] = mine
         try:
             await self._make_room()
-            guest = self._guests[key] = await self._opened(name, await roots())
+            guest = self._guests[key] = await self._open_client(name, await roots())
             mine.set_result(guest)
         except BaseException as problem:
             mine.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
@@ -207,7 +207,7 @@ class Guests:
             del self._opening[key]
         return guest
 
-    async def _opened(self, name: str, roots: Sequence[str]) -> Guest:
+    async def _open_client(self, name: str, roots: Sequence[str]) -> Guest:
         folders = [root for root in roots if _is_folder(root)]
         app = self._open(AsksClient(), folders[0] if folders else None)
         app.session.roots = tuple(dict.fromkeys((app.session.workspace, *folders)))

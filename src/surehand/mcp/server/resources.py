@@ -134,17 +134,21 @@ class _Offered:
 
     async def list_resources(self, ctx: Any, params: Any) -> dict[str, Any]:
         del ctx
-        return self._listed("resources", [each for each in self._extras.resources if not each.is_template], params)
+        return self._list_resources(
+            "resources", [each for each in self._extras.resources if not each.is_template], params
+        )
 
     async def list_templates(self, ctx: Any, params: Any) -> dict[str, Any]:
         del ctx
-        return self._listed("resourceTemplates", [each for each in self._extras.resources if each.is_template], params)
+        return self._list_resources(
+            "resourceTemplates", [each for each in self._extras.resources if each.is_template], params
+        )
 
     async def list_prompts(self, ctx: Any, params: Any) -> dict[str, Any]:
         del ctx
-        return self._listed("prompts", self._extras.prompts, params)
+        return self._list_resources("prompts", self._extras.prompts, params)
 
-    def _listed(self, key: str, entries: Sequence[Resource | Prompt], params: Any) -> dict[str, Any]:
+    def _list_resources(self, key: str, entries: Sequence[Resource | Prompt], params: Any) -> dict[str, Any]:
         shown, more = self._serving.paged(entries, params)
         return {**more, key: [each.to_dict() for each in shown]}
 

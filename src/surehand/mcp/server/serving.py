@@ -196,9 +196,9 @@ class Serving:
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
-        task.add_done_callback(self._told)
+        task.add_done_callback(self._send_notice)
 
-    def _told(self, task: asyncio.Task[None]) -> None:
+    def _send_notice(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
         if not task.cancelled():
             task.exception()  # a client that has left need not be told
@@ -213,7 +213,10 @@ class Serving:
         guest = await self._complete(ctx)
         selection = guest.app.selection
         infos, more = self.paged(self._listing.infos(selection), params)
-        listed = [changed(info, output_schema=_promised(info.name, info.output_schema, ctx, guest)) for info in infos]
+        listed = [
+            changed(info, output_schema=_find_promised_schema(info.name, info.output_schema, ctx, guest))
+            for info in infos
+        ]
         names = selection.plain_names().shown
         return {**more, "tools": [self._listing.shape(info, names[info.name]) for info in listed]}
 
@@ -238,7 +241,7 @@ class Serving:
         async def work() -> dict[str, Any]:
             result = await guest.app.call(name, params.arguments or {}, source="mcp", id=identity)
             return convert.result_shape(
-                result, None if tool is None else _promised(tool.name, tool.promise, ctx, guest)
+                result, None if tool is None else _find_promised_schema(tool.name, tool.promise, ctx, guest)
             )
 
         return await self.answer(ctx, params, guest, identity, work, name, params.arguments or {})
@@ -270,7 +273,7 @@ TEXT_READERS: Final = frozenset({"claude-code"})
 """Clients that show their model the structure of an answer in place of its text."""
 
 
-def _promised(name: str, schema: Schema | None, ctx: Any, guest: Guest) -> Schema | None:
+def _find_promised_schema(name: str, schema: Schema | None, ctx: Any, guest: Guest) -> Schema | None:
     """Return what a client is promised of a tool; of a built-in one nothing, where its text is to be read."""
     known = getattr(ctx.session, "client_params", None)
     if schema is None or known is None or known.client_info.name not in TEXT_READERS:

@@ -46,7 +46,7 @@ def in_temps(folders: list[str]) -> int:
     return total
 
 
-def _shared(pids: list[int]) -> int:
+def _count_shared_memory(pids: list[int]) -> int:
     """Return the memory that these processes hold in files without a name and in shared maps, each counted once.
 
     A file that is mapped is counted as a file; what is mapped and belongs to none, as the most that one process has.
@@ -76,7 +76,7 @@ def overrun(pids: list[int], limits: dict[str, int], grown: int = 0) -> str:
     if len(pids) > limits["processes"]:
         return f"it ran more than {limits['processes']} processes at once"
     page = resource.getpagesize()
-    total = max(grown, 0) + _shared(pids)
+    total = max(grown, 0) + _count_shared_memory(pids)
     for pid in pids:
         try:
             with open(f"/proc/{pid}/statm") as statm:

@@ -281,7 +281,7 @@ def lay_over(overlay: dict[str, Any], plan: dict[str, Any]) -> None:
             bind(each["copy"], each["lower"])
             continue
         options = (("lowerdir", each["lower"]), ("upperdir", each["upper"]), ("workdir", each["work"]))
-        text = ",".join(f"{name}={_escaped(path)}" for name, path in options)
+        text = ",".join(f"{name}={_escape_mount_option(path)}" for name, path in options)
         mount("overlay", each["lower"], "overlay", MS_NOSUID | MS_NODEV, f"{text},userxattr")
     copied = tuple(each["lower"].rstrip("/") + "/" for each in overlay["folders"])
     for path in plan["pinned"]:
@@ -294,7 +294,7 @@ def lay_over(overlay: dict[str, Any], plan: dict[str, Any]) -> None:
     cover(make_covers([*masked, overlay["hidden"]], overlay["covers"]))
 
 
-def _escaped(path: str) -> str:
+def _escape_mount_option(path: str) -> str:
     """Write a path as an option of a mount: colons and commas end things there."""
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 

@@ -50,7 +50,7 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-def _checked(result: int, what: str) -> int:
+def _check_result(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -62,13 +62,13 @@ def syscall(name: str, *args: "int | bytes | ctypes.Array[ctypes.c_char] | None"
     if (number := NUMBERS.get(name)) is None:
         raise OSError(38, f"{name} is not known on {MACHINE}")
     wrapped = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
-    return _checked(_libc.syscall(ctypes.c_long(number), *wrapped), name)
+    return _check_result(_libc.syscall(ctypes.c_long(number), *wrapped), name)
 
 
 def prctl(option: int, argument: int = 0, third: int = 0) -> int:
     """Change a property of this process."""
     numbers = [ctypes.c_ulong(value) for value in (argument, third, 0, 0)]
-    return _checked(_libc.prctl(ctypes.c_int(option), *numbers), f"prctl {option}")
+    return _check_result(_libc.prctl(ctypes.c_int(option), *numbers), f"prctl {option}")
 
 
 _read_buffer = ctypes.create_string_buffer(4096)
@@ -92,14 +92,14 @@ def read_memory(pid: int, address: int, size: int) -> bytes:
 
 def unshare(flags: int) -> None:
     """Leave the namespaces named by `flags` for new ones."""
-    _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
+    _check_result(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     """Mount `source` on `target`; the error names the target."""
     parts = [os.fsencode(text) or None for text in (source, target, kind)]
     data = os.fsencode(options) or None
-    _checked(_libc.mount(*parts, ctypes.c_ulong(flags), data), f"mount on {target}")
+    _check_result(_libc.mount(*parts, ctypes.c_ulong(flags), data), f"mount on {target}")
 
 
 def bind(source: str, target: str) -> None:
@@ -118,7 +118,7 @@ def set_read_only(path: str, read_only: bool, *, recursive: bool = True) -> None
 
 def unmount(path: str) -> None:
     """Take away what is mounted at `path`; what uses it keeps it."""
-    _checked(_libc.umount2(os.fsencode(path), ctypes.c_int(MNT_DETACH)), f"unmount {path}")
+    _check_result(_libc.umount2(os.fsencode(path), ctypes.c_int(MNT_DETACH)), f"unmount {path}")
 
 
 def clone(flags: int) -> int:

@@ -133,9 +133,9 @@ class Journal:
         os.close(self._list)
         os.close(self.folder)
         self.folder, count, self.entries = -1, len(self.entries), {}
-        return {"count": count, "lost": self._told(), "git": list(self._git), "threads": self.threads}
+        return {"count": count, "lost": self._explain_uncovered(), "git": list(self._git), "threads": self.threads}
 
-    def _told(self) -> str:
+    def _explain_uncovered(self) -> str:
         """Say what is not covered, and why."""
         named = [f"{os.fsdecode(path)} ({why})" for path, why in list(self._unkept.items())[:_NAMED]]
         more = [f"{len(self._unkept) - _NAMED} more files"] if len(self._unkept) > _NAMED else []
