@@ -170,7 +170,7 @@ class Listeners:
         if "opentelemetry.sdk" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
             return None
         from surehand.core.extras import install_hint
-        from surehand.engine.tracing import tracing
+        from surehand.engine.otel import tracing
 
         try:
             return tracing(self._settings)

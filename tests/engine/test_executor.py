@@ -28,7 +28,7 @@ from surehand import (
 from surehand.core.call import BROKEN_ARGUMENTS
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.shapes import call_from_openai
-from surehand.engine.metrics_report import to_json
+from surehand.engine.metrics_export import to_json
 from surehand.testing import Says, run_tool, scratch_app
 
 

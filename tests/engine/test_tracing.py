@@ -12,7 +12,7 @@ from opentelemetry import metrics, trace
 from surehand.core.errors import ToolFailure
 from surehand.core.settings import MonitoringSettings, Settings, ToolSettings
 from surehand.core.tool import tool
-from surehand.engine.tracing import DURATION
+from surehand.engine.otel import DURATION
 from surehand.testing import scratch_app
 
 

@@ -11,7 +11,7 @@ from tests.policy.policy_requests import judge, policy, request, verdict
 from surehand.core.effects import Connect, DeletePath, ReadPath, RemoteCall, RunCommand, StartAgent, WritePath
 from surehand.core.errors import RuleError
 from surehand.policy.book import DEFAULT_RULES
-from surehand.policy.files import read_rules
+from surehand.policy.rule_files import read_rules
 from surehand.policy.rules import Origin, parse_line, parse_rule
 
 

@@ -87,7 +87,7 @@ async def _tools(chat: Chat, rest: str) -> None:
 
 
 async def _stats(chat: Chat, rest: str) -> None:
-    from surehand.engine.metrics_report import to_json
+    from surehand.engine.metrics_export import to_json
 
     rows: list[tuple[str, ...]] = []
     for each in chat.app.metrics.all():

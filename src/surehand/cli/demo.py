@@ -26,7 +26,7 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     from surehand.cli.main import Usage
 
-    directory: str = os.path.join(options.cwd, os.path.expanduser(options.directory))
+    directory = os.path.join(str(options.cwd), os.path.expanduser(str(options.directory)))
     os.makedirs(directory, exist_ok=True)
     if os.listdir(directory):
         raise Usage(f"{options.directory} is not empty", "Name a directory that does not exist yet.")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from surehand.cli import render
 
 if TYPE_CHECKING:
-    from surehand.engine.figures import ToolMetrics
     from surehand.engine.metrics import Record, Sketch
+    from surehand.engine.tool_metrics import ToolMetrics
     from surehand.engine.tuning import Advice
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -29,8 +29,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.engine.figures import kept_figures
     from surehand.engine.metrics_store import MetricsStore
+    from surehand.engine.tool_metrics import kept_figures
     from surehand.state import locations
 
     store = MetricsStore(os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite"))
@@ -49,7 +49,7 @@ def run(options: Namespace) -> int:
     names = [options.tool] if options.tool else sorted(records)
     found = [kept_figures(name, records[name]) for name in names]
     if options.prometheus:
-        from surehand.engine.metrics_report import to_prometheus
+        from surehand.engine.metrics_export import to_prometheus
 
         if not found:  # an empty text would read as "all is well"
             render.error("nothing was measured in this workspace", _NOTHING)
@@ -63,7 +63,7 @@ def run(options: Namespace) -> int:
 
 
 def _figures(options: Namespace, found: list[ToolMetrics], records: dict[str, Record]) -> None:
-    from surehand.engine.metrics_report import to_json
+    from surehand.engine.metrics_export import to_json
 
     def text() -> str:
         if not found:

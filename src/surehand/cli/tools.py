@@ -198,9 +198,9 @@ def _metrics(options: Namespace, name: str) -> Any:
         return None
     from time import monotonic
 
-    from surehand.engine.figures import figures
-    from surehand.engine.metrics_report import to_json
+    from surehand.engine.metrics_export import to_json
     from surehand.engine.metrics_store import MetricsStore
+    from surehand.engine.tool_metrics import figures
 
     record = MetricsStore(path).load().get(name)
     return to_json(figures(name, record, monotonic())) if record else None

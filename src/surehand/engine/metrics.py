@@ -2,7 +2,7 @@
 
 Times are kept in seconds. A bottleneck is a call that had to wait for a slot; rates are taken over a window of 60 s.
 Resources are known only of calls that ran in a process of their own: what tools do inside this process cannot be
-told apart, and no figure is better than a made-up one. `engine.figures` makes figures for people of these counts.
+told apart, and no figure is better than a made-up one. `engine.tool_metrics` makes figures for people of these counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from surehand.engine.figures import ToolMetrics
+    from surehand.engine.tool_metrics import ToolMetrics
 
 WINDOW_S: Final = 60.0
 UNKNOWN: Final = "(unknown)"
@@ -250,14 +250,14 @@ class Metrics:
 
     def of(self, tool: str) -> ToolMetrics | None:
         """Return the figures of one tool, or None when it was never called."""
-        from surehand.engine.figures import figures  # lazy: 6 records, 2 ms; only for who reads them
+        from surehand.engine.tool_metrics import figures  # lazy: 6 records, 2 ms; only for who reads them
 
         record = self.records.get(tool)
         return None if record is None else figures(tool, record, self._clock())
 
     def all(self) -> list[ToolMetrics]:
         """Return the figures of every tool that was called, in order of first call."""
-        from surehand.engine.figures import figures  # lazy: as above
+        from surehand.engine.tool_metrics import figures  # lazy: as above
 
         now = self._clock()
         return [figures(tool, record, now) for tool, record in list(self.records.items())]

@@ -10,7 +10,6 @@ from functools import cached_property, lru_cache
 
 from surehand.core.frozen import changed
 from surehand.policy.decision import Request
-from surehand.policy.files import read_rules
 from surehand.policy.paths import (
     PathPattern,
     ResolvedPath,
@@ -20,6 +19,7 @@ from surehand.policy.paths import (
     has_wildcard,
     pattern_key,
 )
+from surehand.policy.rule_files import read_rules
 from surehand.policy.rules import Kind, Origin, Rule, Verdict, grant
 from surehand.policy.trust import trusted_files
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surehand.core.errors import RuleError
-from surehand.policy.files import check_examples, read_rules
 from surehand.policy.paths import below
+from surehand.policy.rule_files import check_examples, read_rules
 from surehand.policy.rules import VERDICTS, Origin, Rule, Verdict, parse_line, parse_rule
 from surehand.state import locations
 

@@ -134,21 +134,19 @@ class _Offered:
 
     async def list_resources(self, ctx: Any, params: Any) -> dict[str, Any]:
         del ctx
-        return self._list_resources(
-            "resources", [each for each in self._extras.resources if not each.is_template], params
-        )
+        return self._list_page("resources", [each for each in self._extras.resources if not each.is_template], params)
 
     async def list_templates(self, ctx: Any, params: Any) -> dict[str, Any]:
         del ctx
-        return self._list_resources(
+        return self._list_page(
             "resourceTemplates", [each for each in self._extras.resources if each.is_template], params
         )
 
     async def list_prompts(self, ctx: Any, params: Any) -> dict[str, Any]:
         del ctx
-        return self._list_resources("prompts", self._extras.prompts, params)
+        return self._list_page("prompts", self._extras.prompts, params)
 
-    def _list_resources(self, key: str, entries: Sequence[Resource | Prompt], params: Any) -> dict[str, Any]:
+    def _list_page(self, key: str, entries: Sequence[Resource | Prompt], params: Any) -> dict[str, Any]:
         shown, more = self._serving.paged(entries, params)
         return {**more, key: [each.to_dict() for each in shown]}
 

@@ -214,8 +214,7 @@ class Serving:
         selection = guest.app.selection
         infos, more = self.paged(self._listing.infos(selection), params)
         listed = [
-            changed(info, output_schema=_find_promised_schema(info.name, info.output_schema, ctx, guest))
-            for info in infos
+            changed(info, output_schema=_promised_schema(info.name, info.output_schema, ctx, guest)) for info in infos
         ]
         names = selection.plain_names().shown
         return {**more, "tools": [self._listing.shape(info, names[info.name]) for info in listed]}
@@ -241,7 +240,7 @@ class Serving:
         async def work() -> dict[str, Any]:
             result = await guest.app.call(name, params.arguments or {}, source="mcp", id=identity)
             return convert.result_shape(
-                result, None if tool is None else _find_promised_schema(tool.name, tool.promise, ctx, guest)
+                result, None if tool is None else _promised_schema(tool.name, tool.promise, ctx, guest)
             )
 
         return await self.answer(ctx, params, guest, identity, work, name, params.arguments or {})
@@ -273,7 +272,7 @@ TEXT_READERS: Final = frozenset({"claude-code"})
 """Clients that show their model the structure of an answer in place of its text."""
 
 
-def _find_promised_schema(name: str, schema: Schema | None, ctx: Any, guest: Guest) -> Schema | None:
+def _promised_schema(name: str, schema: Schema | None, ctx: Any, guest: Guest) -> Schema | None:
     """Return what a client is promised of a tool; of a built-in one nothing, where its text is to be read."""
     known = getattr(ctx.session, "client_params", None)
     if schema is None or known is None or known.client_info.name not in TEXT_READERS:

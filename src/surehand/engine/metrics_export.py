@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from surehand.engine.figures import ToolMetrics
+from surehand.engine.tool_metrics import ToolMetrics
 
 Sample = tuple[str, dict[str, str], float]
 

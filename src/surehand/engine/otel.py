@@ -1,4 +1,4 @@
-"""Tracing by OpenTelemetry: a span and a duration for every call, by the GenAI conventions (`execute_tool NAME`).
+"""OpenTelemetry (`otel`): a span and a duration for every call, by the GenAI conventions (`execute_tool NAME`).
 
 Only the API is a dependency; who collects the spans is the business of the program around us, or of the `otel` extra
 and the usual `OTEL_*` variables (`export_as_told`). The application asks for `tracing` only where one of them is there.

@@ -1,4 +1,4 @@
-"""What was counted, as figures: four groups per tool, as the overview of the system asks for them.
+"""Metrics of a tool, as figures for people: four groups per tool, as the overview of the system asks for them.
 
 Execution, resources, concurrency and errors; times in milliseconds.
 """
