@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Surehand", "builtin_tool"]
 
-_log = logging.getLogger("surehand")
 P = ParamSpec("P")
 
 
@@ -113,7 +111,7 @@ class Surehand:
         self._add_listeners(session, state_dir, record, audit_dir)
         if plugins:
             self._load_plugins()
-        self._warn_of_misnamed_rules()
+        self.warnings += wiring.warn_of_misnamed_rules(self.policy, self.registry)
 
     @classmethod  # pyright: ignore[reportArgumentType]  # the class as the function it is has its arguments' types
     def sync(cls: Callable[P, Surehand], *args: P.args, **options: P.kwargs) -> SyncSurehand:
@@ -191,18 +189,6 @@ class Surehand:
         listeners.add_hooks(self.extensions)
         if self.settings.engine.tuning:
             self.tuner = listeners.add_tuner(self.executor, self.metrics, self.layers, self.registry)
-
-    def _warn_of_misnamed_rules(self) -> None:
-        """Warn of rules that nearly name a tool; tools of servers and those that come later are nobody's mistake."""
-        own = [rule for rule in self.policy.book.own if rule.kind == "name" and rule.name not in self.registry]
-        if not own:
-            return
-        from surehand.policy.explain import find_misnamed  # lazy: only for rules that name no tool
-
-        names = [name for tool in self.registry.infos() for name in (tool.name, *tool.aliases)]
-        for warning in find_misnamed(own, names):
-            self.warnings.append(str(warning))
-            _log.warning("%s", warning)
 
     def _capable(self, level: int) -> list[str]:
         return [info.name for info in self.registry.infos() if info.level >= level]

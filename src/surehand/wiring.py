@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from surehand.engine.extensions import Extensions
     from surehand.engine.middleware import Layers
     from surehand.engine.tuning import Tuner
+    from surehand.policy.policy import Policy
 
+_log = logging.getLogger("surehand")
 SESSION_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
@@ -204,6 +207,20 @@ class Listeners:
         )
         self._bus.subscribe(tuner)
         return tuner
+
+
+def warn_of_misnamed_rules(policy: Policy, registry: Registry) -> list[str]:
+    """Warn of rules that nearly name a tool; tools of servers and those that come later are nobody's mistake."""
+    own = [rule for rule in policy.book.own if rule.kind == "name" and rule.name not in registry]
+    if not own:
+        return []
+    from surehand.policy.explain import find_misnamed  # lazy: only for rules that name no tool
+
+    names = [name for tool in registry.infos() for name in (tool.name, *tool.aliases)]
+    found = [str(warning) for warning in find_misnamed(own, names)]
+    for warning in found:
+        _log.warning("%s", warning)
+    return found
 
 
 def make_subagents(app: Surehand, model: Model, limits: Limits | None, system: str) -> Subagents:
