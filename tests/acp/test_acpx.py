@@ -1,4 +1,4 @@
-"""The npm client `acpx` drives `surehand acp`; skipped where npm cannot install it."""
+"""The npm client `acpx` drives `surehand acp`: run by `make test-integrations`, since it is installed for the test."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def node_folder() -> Path:
 @pytest.fixture(scope="module")
 def acpx(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Install the client into a scratch folder and return the words that run it."""
+    if not os.environ.get("SUREHAND_TEST_INSTALLS"):
+        pytest.skip("it installs a package; `make test-integrations` runs it")
     node, folder = node_folder(), tmp_path_factory.mktemp("acpx")
     program = str(node / "bin" / "node")
     npm = str(node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
