@@ -140,8 +140,8 @@ echo "${PS1@P}"
 time -p c3
 ! ! c4
 { c5; } 2>&1
-c6 {v}>/dev/null
-c7 &>/dev/null
+c6 {v}>nowhere
+c7 &>nowhere
 c8 >&2 | c9
 """.strip().split("\n")
 _FORMS = r"""

@@ -93,7 +93,10 @@ async def test_a_wrong_token_and_a_missing_server_are_reported(folders: tuple[Pa
         result = await app.call("far:Read", {"file_path": "a.txt"})
         assert result.error is not None
         assert result.error.code == "tool_unavailable"
-        assert "it answered 401 Unauthorized; it wants a token in a header" in result.error.message
+        assert (
+            "it answered 401 Unauthorized; log in with `surehand mcp login far`, or give a token"
+            in result.error.message
+        )
     async with served(far) as url, client(near, url.replace("/mcp", "/elsewhere")) as app:
         result = await app.call("far:Read", {"file_path": "a.txt"})
         assert result.error is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import stat
 import subprocess
@@ -286,7 +287,7 @@ async def test_with_landlock_alone_devices_and_capabilities_are_out_of_reach(tmp
         async with scratch_app(str(tmp_path)) as app:
             caps = await app.call("Bash", {"command": "grep -E '^Cap(Eff|Prm|Bnd)' /proc/self/status"})
             (tmp_path / "open.py").write_text(OPEN_DEVICES)
-            devices = await app.call("Bash", {"command": f"{sys.executable} open.py {' '.join(os.listdir('/dev'))}"})
+            devices = await app.call("Bash", {"command": f"{sys.executable} open.py {shlex.join(os.listdir('/dev'))}"})
     finally:
         probe.forget_failures()
     if os.geteuid() == 0:
