@@ -90,6 +90,16 @@ class Workspaces:
 
     async def make(self, task: Task, attempt: int) -> OwnWorkspace:
         """Return a new workspace for an attempt at a task; raise ToolFailure where it cannot be had."""
+        making = asyncio.ensure_future(self._make_whole(task, attempt))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait({making})  # what copies cannot be stopped half-way; it goes once it is there
+            if not making.cancelled() and making.exception() is None:
+                await self.remove(making.result())
+            raise
+
+    async def _make_whole(self, task: Task, attempt: int) -> OwnWorkspace:
         made = await self._make(task, attempt)
         return changed(made, base=await asyncio.to_thread(with_statuses, made.base, made.folder))
 
