@@ -70,3 +70,16 @@ def test_no_more_modules_have_one_importer_in_their_own_package() -> None:
 def test_no_more_modules_are_unnamed_in_their_own_first_sentence() -> None:
     found = house.unnamed_docstrings()
     assert len(found) <= UNNAMED_DOCSTRINGS, found
+
+
+def test_no_test_asserts_that_something_was_faster_than_a_minute() -> None:
+    """A busy machine is slow without being wrong: what hangs, hangs for good; how fast it is, benchmarks tell."""
+    clock = re.compile(r"assert .*\b(?:process_time|monotonic|perf_counter|thread_time)\(\) - \w+ <=? ([\d.]+)")
+    tests = Path(__file__).parent
+    found = [
+        f"{file.relative_to(tests)}: {match[0]}"
+        for file in tests.rglob("*.py")
+        for match in clock.finditer(file.read_text())
+        if float(match[1]) < 60
+    ]
+    assert found == []

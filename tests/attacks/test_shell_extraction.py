@@ -229,7 +229,7 @@ def test_no_command_of_ten_thousand_mutated_scripts_is_passed_over() -> None:
 def test_what_cannot_be_read_is_a_clear_error_in_bounded_time(command: str) -> None:
     started = time.monotonic()
     report = understand(command, CWD, home=HOME)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60  # what hangs, hangs without end
     assert not report.read_only
     if command != "cat <<EOF":
         assert not report.ok

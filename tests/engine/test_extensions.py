@@ -390,7 +390,7 @@ async def test_a_shell_hook_may_refuse_a_call(tmp_path: Path, body: str) -> None
     ],
 )
 async def test_a_shell_hook_that_misbehaves_is_named_and_skipped(tmp_path: Path, body: str, said: str) -> None:
-    async with opened(settings=hook(tmp_path, body, timeout=3.0 if "sleep" not in body else 0.5)) as app:
+    async with opened(settings=hook(tmp_path, body, timeout=60.0 if "sleep" not in body else 0.5)) as app:
         failed = failures(app)
         assert (await app.call("echo", {"text": "a"})).output == "a"
         assert said in failed[0].data["message"]
@@ -410,7 +410,7 @@ async def test_what_a_hook_started_ends_with_it(tmp_path: Path) -> None:
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
         "time.sleep(60)"
     )
-    async with opened(settings=hook(tmp_path, body, timeout=1.0)) as app:
+    async with opened(settings=hook(tmp_path, body, timeout=4.0)) as app:
         await app.call("echo", {"text": "a"})
         pid = int((tmp_path / "pid").read_text())
         for _ in range(100):

@@ -68,10 +68,10 @@ async def test_a_check_that_hangs_or_blocks_is_bounded_and_holds_up_nobody() -> 
         return Health()
 
     def blocks() -> Health:
-        time.sleep(1.0)
+        time.sleep(2.0)
         return Health()
 
-    health, _ = monitor(make("hangs", hangs), make("blocks", blocks), make("good"), timeout_s=0.1)
+    health, _ = monitor(make("hangs", hangs), make("blocks", blocks), make("good"), timeout_s=0.5)
     beats = 0
 
     async def beat() -> None:
@@ -81,10 +81,10 @@ async def test_a_check_that_hangs_or_blocks_is_bounded_and_holds_up_nobody() -> 
             await asyncio.sleep(0.005)
 
     heart = asyncio.create_task(beat())
-    reports = await asyncio.wait_for(health.check_all(), 5)
+    reports = await asyncio.wait_for(health.check_all(), 60)
     heart.cancel()
     assert [report.status for report in reports] == ["error", "error", "healthy"]
-    assert "no answer within 0.1 s" in reports[0].message
+    assert "no answer within 0.5 s" in reports[0].message
     assert beats > 3, "the loop went on"
 
 

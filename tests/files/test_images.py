@@ -188,7 +188,7 @@ def test_a_bomb_is_refused_before_a_pixel_is_decoded(width: int, height: int) ->
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ToolFailure, match="pixels"):
         prepared(content, "/x.png")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60  # what hangs, hangs without end
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
 

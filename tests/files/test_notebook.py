@@ -115,5 +115,5 @@ def test_a_file_that_would_fill_the_memory_is_refused_before_it_is_parsed() -> N
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ToolFailure, match="too large"):
         parsed(content, "/a")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60  # what hangs, hangs without end
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024

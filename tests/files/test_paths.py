@@ -148,7 +148,7 @@ def test_special_files_are_refused_at_once(way: str, tmp_path: Path) -> None:
                 refuse_special(fd, path)
         finally:
             os.close(fd)
-    assert time.monotonic() - started < 10  # a pipe that is waited for is waited for without end
+    assert time.monotonic() - started < 60  # what hangs, hangs without end
 
 
 def test_a_socket_does_not_open(way: str, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_stream_that_inflates_to_a_gigabyte_is_refused_in_bounds(tmp_path: Pat
     started = time.monotonic()
     with pytest.raises(ToolFailure, match="memory"):
         opened(tmp_path, content)
-    assert time.monotonic() - started < 15  # 2 s on a machine that has nothing else to do
+    assert time.monotonic() - started < 60  # what hangs, hangs without end
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
 

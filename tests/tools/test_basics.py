@@ -169,7 +169,7 @@ def test_folders_devices_pipes_and_sockets_are_refused_at_once(ctx: ToolContext,
     assert "directory" in failure(ctx, "fs.read_file", path=".").message
     for path in ("pipe", "sock", "/dev/zero", "/proc/self/mem", "/proc/self/environ", "a\0b"):
         failure(ctx, "fs.read_file", path=path)
-    assert time.monotonic() - started < 10  # a pipe that is waited for is waited for without end
+    assert time.monotonic() - started < 60  # what hangs, hangs without end
     here.close()
 
 

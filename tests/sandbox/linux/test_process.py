@@ -126,7 +126,7 @@ async def test_many_commands_run_at_once(launcher: Launcher) -> None:
 async def test_a_child_that_keeps_the_pipe_open_does_not_hold_the_call(launcher: Launcher) -> None:
     began = time.monotonic()
     outcome = await sh(launcher, "sleep 600 & echo started", HOLD="pipe-holder-4711")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # what hangs, hangs without end
     assert (bytes(outcome.stdout), outcome.ended.left_behind) == (b"started\n", 1)
     assert marked_processes("pipe-holder-4711") == []
 
