@@ -246,6 +246,26 @@ def test_a_torn_last_line_is_cut_off_and_everything_before_it_counts(tmp_path: P
         assert Path(path).read_bytes() == whole
 
 
+def test_blocks_that_never_reached_the_disk_are_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    whole = b'{"id": "a", "status": "passed", "task": "x"}\n'
+    for tail in (b"\0" * 40, b'{"id": "b", "sta' + b"\0" * 40, b'{"id": "b"' + b"\0" * 40 + b"\n"):
+        path.write_bytes(whole + tail)
+        ResultsFile(str(path), resume=True).close()
+        assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("text", ['{"mine": "precious"}\n', '{"mine": "precious"}', "notes\n", "notes", "[1]\n", "\n"])
+def test_a_file_that_holds_something_else_is_refused_and_kept(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    with pytest.raises(StateError, match="jsonl:1 is no result of a batch"):
+        ResultsFile(str(path), resume=True)
+    with pytest.raises(StateError, match="jsonl:1 is no result of a batch"):
+        read_results(str(path))
+    assert path.read_text() == text
+
+
 def test_a_broken_line_in_the_middle_is_not_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(

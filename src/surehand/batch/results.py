@@ -69,6 +69,7 @@ _NAMES: Final = (
     "id", "task", "status", "answer", "diff", "files", "calls", "turns", "usage", "cost", "seconds", "attempts",
     "check", "stop", "error", "model", "workspace", "node",
 )  # fmt: skip
+_BEGINNING: Final = b'{"id": '
 
 
 def read_results(path: str) -> list[TaskResult]:
@@ -95,11 +96,21 @@ def _parse(path: str, data: bytes) -> tuple[list[tuple[TaskResult, int]], int]:
             row: Any = json.loads(line)
             found.append((TaskResult.from_dict(cast("Mapping[str, Any]", row)), end))
         except (ValueError, AttributeError, RecursionError, StateError):
-            if not end or not data[end:].strip(b"\0\n"):  # torn by a crash: nothing whole comes after it
+            if _is_torn(data[at:]):
                 return found, at
             raise StateError(f"{path}:{number} is no result of a batch") from None
         at = end
     return found, at
+
+
+def _is_torn(tail: bytes) -> bool:
+    """Tell whether this is what a crash leaves of a result: its beginning, or blocks that never reached the disk.
+
+    Anything else was written by somebody else, and is theirs to keep.
+    """
+    written = tail.rstrip(b"\n").rstrip(b"\0")
+    begins_as_ours = written.startswith(_BEGINNING) or _BEGINNING.startswith(written)
+    return begins_as_ours and (b"\0" in tail or b"\n" not in tail)
 
 
 class ResultsFile:
