@@ -110,14 +110,15 @@ def _complaints(source: _Source) -> Iterator[str]:
         _parse_settings([source])
     except WrongSettings as wrong:
         for fault in wrong.faults:
-            yield f"{source.where(tuple(map(str, fault.path)))}: {fault.message}"
+            where = str(source.where(tuple(map(str, fault.path))))
+            yield f"{where}: {fault.message}" if where else fault.message
     except SettingsError as problem:
         yield str(problem)
 
 
-def check_values(values: Mapping[Path, Any]) -> None:
-    """Raise SettingsError that says what of these values, by path, makes no sense."""
-    _merge_sources([_Source(values, lambda path: Origin(".".join(path)))])
+def check_values(values: Mapping[Path, Any], where: Callable[[Path], str]) -> None:
+    """Raise SettingsError that says what of these values, by path, makes no sense; `where` says where one stands."""
+    _merge_sources([_Source(values, lambda path: Origin(where(path)))])
 
 
 def with_flags(settings: Settings, flags: Mapping[Path, Any]) -> Settings:

@@ -75,7 +75,7 @@ def _check(file: str, before: str, after: str, path: config.Path, value: Any) ->
         raise SettingsError(f"{file} cannot be changed by this command; edit it by hand: {problem}") from None
     if {**old, path: value} != new:
         raise SettingsError(f"{file} sets {'.'.join(path)} in a way this command cannot change; edit it by hand")
-    config.check_values(new)
+    config.check_values(new, lambda at: "" if at == path[: len(at)] else file)  # what is set now stands in no file yet
 
 
 def _name(part: str) -> str:

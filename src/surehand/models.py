@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
 from surehand.core.model import Model, ModelError, Usage
-from surehand.core.settings import Settings
+from surehand.core.settings import ModelSettings, Settings
 from surehand.providers.prices import estimate_cost
 from surehand.providers.table import COMPATIBLE, FOUND_BY_KEY, PROVIDERS, provider_of
 from surehand.state import keys
@@ -42,24 +42,37 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
             return Choice(provider, name or _default(provider), f"you named it: {wanted}")
         if wanted in PROVIDERS:
             raise ModelError(f"{wanted} has no model of its own choice", f"Name one: {wanted}/NAME.")
-        if separator and not (own.provider or own.base_url or os.environ.get("OPENAI_BASE_URL")):
+        if separator and not (own.provider or _has_address(own)):
             raise ModelError(
                 f"there is no provider {provider!r}",
                 f"Name one of {', '.join(PROVIDERS)}; for another server set [model] base_url.",
             )
-        provider = own.provider or provider_of(wanted)
-        return Choice(provider, wanted, f"you named it: {wanted}")
+        return Choice(own.provider or _guess_provider(wanted, own), wanted, f"you named it: {wanted}")
     if own.provider:
         return Choice(own.provider, own.name or _default(own.provider), "set in [model] provider")
     if own.path:
         return Choice("local", own.path, "set in [model] path")
-    if own.base_url or os.environ.get("OPENAI_BASE_URL"):
+    if _has_address(own):
         where = "[model] base_url" if own.base_url else "OPENAI_BASE_URL"
         return Choice(COMPATIBLE, own.name or _default(COMPATIBLE), f"{where} is set: an OpenAI-compatible server")
     for provider in FOUND_BY_KEY:
         if found := keys.get(provider):
             return Choice(provider, own.name or _default(provider), f"a key for {provider} is in {_place(found[1])}")
     return Choice("offline", "offline", f"nothing is configured. {_SET_UP}")
+
+
+def _has_address(own: ModelSettings) -> bool:
+    """Say whether a server that speaks OpenAI's protocol is set: its models may have any name."""
+    return bool(own.base_url or os.environ.get("OPENAI_BASE_URL"))
+
+
+def _guess_provider(name: str, own: ModelSettings) -> str:
+    """Return whose model a bare name is; raise ModelError where no server could know it."""
+    if (provider := provider_of(name)) is not None:
+        return provider
+    if _has_address(own) or keys.get(COMPATIBLE):
+        return COMPATIBLE
+    raise ModelError(f"no provider has a model {name!r}", f"Name one of {', '.join(PROVIDERS)}, or PROVIDER/NAME.")
 
 
 def _default(provider: str) -> str:

@@ -50,6 +50,16 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_written(file: Path, key: 
     assert file.read_text() == "[engine]\ntimeout = 5\n"
 
 
+def test_a_wrong_value_is_named_once_and_another_of_the_file_with_its_file(file: Path) -> None:
+    with pytest.raises(SettingsError) as wrong:
+        set_value("engine.timeout", "soon")
+    assert str(wrong.value) == 'engine.timeout = "soon" is wrong: it must be a number, more than 0'
+    file.write_text("[engine]\ntimeout = -1\n")
+    with pytest.raises(SettingsError) as wrong:
+        set_value("model.effort", "low")
+    assert str(wrong.value) == f"{file}: engine.timeout = -1 is wrong: it must be a number, more than 0"
+
+
 def test_a_value_over_several_lines_is_left_to_the_user(file: Path) -> None:
     text = '[permissions]\nallow = [\n  "Read",\n]\n'
     file.write_text(text)

@@ -127,6 +127,40 @@ def test_closed_standard_streams_are_no_reason_to_fail(tmp_path: Path, stream: s
     assert shell(f"surehand tools invoke time.now {stream}", tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize("words", ["</dev/null | cat", "<file | cat", "<&- | cat", "< <(:) >out"])
+def test_an_agent_for_editors_says_that_no_editor_can_be_there(tmp_path: Path, words: str) -> None:
+    (tmp_path / "file").write_text("{}\n")
+    done = shell(f"set -o pipefail; surehand acp {words}", tmp_path)
+    assert done.returncode == 2
+    assert b"is started by an editor" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_an_agent_for_editors_refuses_a_model_nobody_has_at_its_start(tmp_path: Path) -> None:
+    done = run("acp", "--model", "nope", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"no provider has a model 'nope'" in done.stderr
+    assert b"anthropic, openai, gemini" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.json", "cannot be read: No such file or directory"),
+        (".", "cannot be read: Is a directory"),
+        ("half.json", "is not JSON: "),
+        ("list.json", "is no JSON Schema"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_told_in_words(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "half.json").write_text("{")
+    (tmp_path / "list.json").write_text("[]")
+    done = run("ask", "--schema", name, "hello", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"--schema {name} {said}" in done.stderr.decode()
+    assert b"Errno" not in done.stderr
+
+
 def test_arguments_from_a_closed_standard_input_are_none(tmp_path: Path) -> None:
     done = shell("surehand tools invoke time.now --args - 0<&-", tmp_path)
     assert json.loads(done.stdout)["ok"] is True

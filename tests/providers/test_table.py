@@ -68,6 +68,12 @@ def test_what_a_provider_lacks_is_named(monkeypatch: Setup) -> None:
         choose(Settings(), "ollama")
     with pytest.raises(ModelError, match="there is no provider 'nonsense'"):
         choose(Settings(), "nonsense/model")
+    with pytest.raises(ModelError, match="no provider has a model 'nonsense'"):
+        choose(Settings(), "nonsense")
+    with pytest.raises(ModelError, match="no key for openai"):
+        open_model(Settings(), choose(Settings(), "gpt-5"))
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert choose(Settings(), "a-name-of-tomorrow").provider == "openai"
 
 
 def test_a_key_in_its_variable_chooses_a_provider(monkeypatch: Setup) -> None:

@@ -28,9 +28,13 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Serve one editor until it leaves."""
     from surehand.cli import session
+    from surehand.config import load
+    from surehand.models import choose
 
     if options.session:
         raise SettingsError("an editor names its sessions itself; --session is for chat and ask")
+    if options.model:  # sessions open it later; a name that cannot be right is said while somebody looks
+        choose(load(options.cwd).settings, options.model)
     # Looking for pydantic's plug-ins reads every installed package; no tool needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if sys.stdin.isatty():

@@ -168,8 +168,10 @@ def _read_shape(path: str | None) -> OutputShape | None:
     try:
         with open(path, encoding="utf-8") as file:
             schema: Any = json.load(file)
-    except (OSError, ValueError, RecursionError) as problem:
-        raise SettingsError(f"--schema {path} cannot be used: {problem}") from None
+    except OSError as problem:
+        raise SettingsError(f"--schema {path} cannot be read: {problem.strerror or problem}") from None
+    except (ValueError, RecursionError) as problem:
+        raise SettingsError(f"--schema {path} is not JSON: {problem}") from None
     if not isinstance(schema, dict):
         raise SettingsError(f"--schema {path} is no JSON Schema: that is an object")
     return OutputShape(cast("dict[str, Any]", schema))

@@ -46,7 +46,7 @@ class Provider:
     """The model used where none is named; empty where one must be."""
     server: str = ""
     """The address of its server; `{NAME}` is a variable of the environment. Empty for one in this process."""
-    prefix: str = ""
+    prefix: tuple[str, ...] = ()
     """How the names of its models begin, where that tells them."""
     suffix: str = ""
     """How the names of its models end, where that tells them."""
@@ -85,7 +85,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         title="Anthropic",
         default="claude-sonnet-5-5",
         server="https://api.anthropic.com",
-        prefix="claude",
+        prefix=("claude",),
         package="anthropic",
         found_by_key=True,
         prices="anthropic",
@@ -95,6 +95,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         title="OpenAI",
         default="gpt-5-mini",
         server="https://api.openai.com/v1",
+        prefix=("gpt-", "o1", "o3", "o4", "chatgpt-", "codex-", "ft:"),
         package="openai",
         found_by_key=True,
         prices="openai",
@@ -104,7 +105,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         title="Gemini",
         default="gemini-2.5-flash",
         server="https://generativelanguage.googleapis.com/v1beta/openai",
-        prefix="gemini",
+        prefix=("gemini",),
         package="openai",
         found_by_key=True,
         prices="google",
@@ -115,7 +116,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         title="Mistral",
         default="mistral-large-latest",
         server="https://api.mistral.ai/v1",
-        prefix="mistral",
+        prefix=("mistral",),
         package="openai",
         found_by_key=True,
         prices="mistral",
@@ -126,7 +127,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         title="DeepSeek",
         default="deepseek-chat",
         server="https://api.deepseek.com",
-        prefix="deepseek",
+        prefix=("deepseek",),
         package="openai",
         found_by_key=True,
         prices="deepseek",
@@ -137,7 +138,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         title="xAI",
         default="grok-4",
         server="https://api.x.ai/v1",
-        prefix="grok",
+        prefix=("grok",),
         package="openai",
         found_by_key=True,
         prices="x-ai",
@@ -194,14 +195,14 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
 """In the order in which a key is looked for."""
 FOUND_BY_KEY: Final = tuple(name for name, provider in PROVIDERS.items() if provider.found_by_key)
 COMPATIBLE: Final = "openai"
-"""Whose protocol other servers speak: what is used for a base address, and for a name that tells no provider."""
+"""Whose protocol other servers speak: what is used for a base address."""
 
 
-def provider_of(model: str) -> str:
-    """Return which provider a model's name belongs to."""
+def provider_of(model: str) -> str | None:
+    """Return which provider a model's name belongs to; None where the name tells of none."""
     for name, provider in PROVIDERS.items():
-        if provider.prefix and model.startswith(provider.prefix):
+        if model.startswith(provider.prefix):
             return name
         if provider.suffix and model.endswith(provider.suffix):
             return name
-    return COMPATIBLE
+    return None

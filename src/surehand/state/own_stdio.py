@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import sys
 
 
+def is_stream(descriptor: int) -> bool:
+    """Say whether a descriptor can be waited for: of devices, /dev/null among them, only terminals can."""
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+
+
 async def own_stdio(line_limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Take standard input and output; both must be streams that can be waited for (pipes, sockets, terminals)."""
+    """Take standard input and output; both must be streams (see `is_stream`)."""
     wire_in, wire_out = _private(0, os.open(os.devnull, os.O_RDONLY)), _private(1, os.dup(2))
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=line_limit)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from typing import Any, cast
 
 from mcp.server.lowlevel.server import Server
 
 from surehand.mcp.lines import LINE_LIMIT, Lines
-from surehand.state.own_stdio import own_stdio
+from surehand.state.own_stdio import is_stream, own_stdio
 
 
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve the client on standard input until it closes."""
-    if not all(_is_stream(descriptor) for descriptor in (0, 1)):
+    if not all(is_stream(descriptor) for descriptor in (0, 1)):
         from mcp.server.stdio import stdio_server
 
         async with stdio_server() as (reading, writing):  # a plain file cannot be waited for
@@ -25,9 +23,3 @@ async def serve_stdio(server: Server[Any]) -> None:
         await server.run(cast("Any", lines), cast("Any", lines), server.create_initialization_options())
     finally:
         await lines.finish()
-
-
-def _is_stream(descriptor: int) -> bool:
-    """Say whether a descriptor can be waited for: of devices, /dev/null among them, only terminals can."""
-    mode = os.fstat(descriptor).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
