@@ -76,7 +76,7 @@ async def test_the_approver_of_the_sandbox_page_answers_for_every_tool(tmp_path:
 
     @tool
     def post(text: str) -> str:
-        "Post something, which cannot be tried."
+        "Post something, which has no dry run."
         return text
 
     async with scratch_app(tmp_path, tools=[post], approver=page["decide"]) as app:
@@ -89,7 +89,7 @@ async def test_the_approver_of_the_sandbox_page_answers_for_every_tool(tmp_path:
     assert failing.error is not None
     assert failing.error.code == "permission_denied"
     assert posted.error is not None
-    assert "only what was tried first is allowed" in posted.error.message + posted.error.hint
+    assert "only what a dry run showed is allowed" in posted.error.message + posted.error.hint
     assert (tmp_path / "a.txt").read_text() == "one\n2\n"
 
 

@@ -356,7 +356,7 @@ class Surehand:
     ) -> ToolResult:
         """Make one call and return what it came to; failures are results, not exceptions.
 
-        With `shown_first` it is tried on a copy and the approver asked with what that showed, also where a rule
+        With `shown_first` a dry run is made and the approver asked with what that showed, also where a rule
         allows it; a yes makes exactly that real. Without an approver the rules decide.
         """
         call = ToolCall(name, args or {}, source=source) if id is None else ToolCall(name, args or {}, id, source)

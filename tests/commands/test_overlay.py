@@ -1,4 +1,4 @@
-"""Layers that cannot be laid: the trial ends with the reason, and the next is made on a copy."""
+"""Layers that cannot be laid: the dry run ends with the reason, and the next is made on a copy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.commands.dry_run import dry_run as trials
+from surehand.commands.dry_run import dry_run as dry_runs
 from surehand.commands.dry_run.overlay import Layers
 from surehand.commands.session import SHELLS
 from surehand.core.session import Session
@@ -21,18 +21,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-async def test_layers_the_kernel_refuses_end_the_trial_at_once_with_the_reason(tmp_path: Path) -> None:
+async def test_layers_the_kernel_refuses_end_the_dry_run_at_once_with_the_reason(tmp_path: Path) -> None:
     session = Session(str(tmp_path / "ws"), settings=Settings())
     (tmp_path / "ws").mkdir()
     shells = session.keep(SHELLS)
-    launcher = await shells.trial_launcher()
+    launcher = await shells.dry_run_launcher()
     assert launcher is not None
-    layers = Layers.make(shells.trial_folder("t"), launcher.plan.workspace)
+    layers = Layers.make(shells.dry_run_folder("t"), launcher.plan.workspace)
     order = layers.wire
     order["folders"][0]["work"] = "/dev/shm"  # another file system than the layer's
     command = Command(("/bin/true",), session.cwd, {})
     ended = await asyncio.wait_for(launcher.run(command, print, print, overlay=order).finish(), 20)
-    assert "Invalid argument" in trials.never_ran(ended)
+    assert "Invalid argument" in dry_runs.never_ran(ended)
     plain = await asyncio.wait_for(launcher.run(command, print, print).finish(), 20)
     assert plain.exit_code == 0
     await session.close()
@@ -56,7 +56,7 @@ async def test_where_layers_cannot_be_laid_a_copy_takes_their_place(
         shown = await app.dry_run("Bash", {"command": f"echo x > {workspace}/made; pwd"})
         again = await app.dry_run("Bash", {"command": "echo y > other"})
     for each, path in ((shown, "made"), (again, "other")):
-        assert each.data["trial"]["on"] == "copy"
+        assert each.data["dry_run"]["on"] == "copy"
         assert [change["path"] for change in each.data["changes"]] == [path]
     assert shown.data["stdout"] == f"{workspace}\n"
     assert list(workspace.iterdir()) == []

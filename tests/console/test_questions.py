@@ -51,7 +51,9 @@ async def test_a_question_of_another_process_is_tried_answered_and_undone(tmp_pa
         (row,) = await waiting(served)
         tried = await served.post(f"/api/questions/{row['id']}/try", shown(row))
         before = (tmp_path / "a.txt").read_text()
-        said = await served.post(f"/api/questions/{row['id']}/answer", shown(row, kind="once", trial=tried["trial"]))
+        said = await served.post(
+            f"/api/questions/{row['id']}/answer", shown(row, kind="once", dry_run=tried["dry_run"])
+        )
         output, _ = await process.communicate()
         late = await served.client.post(f"/api/questions/{row['id']}/answer", json=shown(row, kind="no"))
     assert (row["tool"], row["source"], row["arguments"]) == ("Bash", "model", "  $ echo two >> a.txt")

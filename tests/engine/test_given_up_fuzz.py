@@ -23,7 +23,7 @@ from surehand.testing import Says
 NAMES = ("a.txt", "b.txt", "c.txt", "sub/d.txt")
 
 
-class Trial:
+class Bench:
     """One workspace, what its files must hold, and the changes that can be taken back."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -148,23 +148,23 @@ class Trial:
 
 async def run(folder: Path, seed: int, operations: int) -> None:
     (folder / "ws").mkdir()
-    trial = Trial(folder / "ws", seed)
-    app = trial.open()
-    while trial.count < operations:
-        chance = trial.random.random()
+    bench = Bench(folder / "ws", seed)
+    app = bench.open()
+    while bench.count < operations:
+        chance = bench.random.random()
         if chance < 0.04:
-            await trial.close_with_calls_under_way(app)
-            app = trial.open()
-        elif chance < 0.15 and trial.changes:
-            await trial.undo(app)
+            await bench.close_with_calls_under_way(app)
+            app = bench.open()
+        elif chance < 0.15 and bench.changes:
+            await bench.undo(app)
         else:
-            await trial.one(app)
+            await bench.one(app)
     await app.close()
     for name in NAMES:
-        trial.check(name)
+        bench.check(name)
     # Both happen in every run, or nothing was tried at all.
-    assert trial.written
-    assert trial.stopped
+    assert bench.written
+    assert bench.stopped
 
 
 @pytest.fixture(autouse=True)

@@ -192,8 +192,8 @@ async def test_a_command_is_tried_on_a_copy_and_exactly_that_is_applied(tmp_path
         stale = await ask(request, 60.0)
         tried = await ask(request, 60.0)
         assert (tmp_path / "a.txt").read_text() == "one\n"
-        assert "tried again since" in (await answer(row, trial=stale["trial"]))["error"]
-        assert (await answer(row, trial=tried["trial"]))["ok"]
+        assert "a newer dry run was made since" in (await answer(row, dry_run=stale["dry_run"]))["error"]
+        assert (await answer(row, dry_run=tried["dry_run"]))["ok"]
         assert (await call).ok
     added = next(line[1:] for line in tried["diff"].splitlines() if line.startswith("+") and line[1:].isdigit())
     assert (tmp_path / "a.txt").read_text() == f"one\n{added}\n"

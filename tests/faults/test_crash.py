@@ -47,8 +47,8 @@ def edited_twice(bench: Workbench) -> None:
 
 
 def applied(bench: Workbench) -> None:
-    """Make real what was tried on a copy: a file changed, a folder gone, another made."""
-    copy = TreeCopy.make(str(bench.root.parent / "trial"), str(bench.root))
+    """Apply a dry run: a file changed, a folder gone, another made."""
+    copy = TreeCopy.make(str(bench.root.parent / "dry_run"), str(bench.root))
     shutil.rmtree(os.path.join(copy.copy, "dir"))
     Path(copy.copy, "a").write_bytes(SMALL_NEW)
     Path(copy.copy, "made").mkdir()
@@ -99,7 +99,7 @@ CASES = {
         {"a": SMALL_NEW, "dir/b": b"y\n", "made/c": b"c\n"},
         {"a": SMALL_OLD, "dir/b": b"x\n", "made/c": None},
     ),
-    "apply what was tried": Case(
+    "apply a dry run": Case(
         lambda bench: (bench.put("a", SMALL_OLD), bench.put("dir/b", b"x\n"), bench.put("dir/e/f", b"f\n")),
         applied,
         {"a": SMALL_OLD, "dir/b": b"x\n", "dir/e/f": b"f\n", "made/c": None},

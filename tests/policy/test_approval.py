@@ -217,11 +217,9 @@ def test_what_is_explained_is_what_may_be_answered() -> None:
     from surehand.policy.approvals.terminal import choices, explain_answers
 
     for rules in (None, "Bash(make)"):
-        for can_try, tried in ((False, False), (True, False), (True, True)):
-            offered = re.findall(r"\[(\w)\]", choices(rules, can_try, tried=tried))
-            assert sorted(re.findall(r"^  (\w)  ", explain_answers(rules, can_try, tried=tried), re.M)) == sorted(
-                offered
-            )
+        for can_try, seen in ((False, False), (True, False), (True, True)):
+            offered = re.findall(r"\[(\w)\]", choices(rules, can_try, seen=seen))
+            assert sorted(re.findall(r"^  (\w)  ", explain_answers(rules, can_try, seen=seen), re.M)) == sorted(offered)
 
 
 async def test_always_shows_the_rule_before_it_is_saved(tmp_path: Path) -> None:
@@ -349,7 +347,7 @@ async def test_a_command_can_be_tried_from_the_question_before_it_is_answered(tm
     from surehand.testing import scratch_app
 
     if not abilities().enough:
-        pytest.skip(f"commands cannot be tried on this system: {abilities().why_not}")
+        pytest.skip(f"dry runs are not possible on this system: {abilities().why_not}")
     (tmp_path / "a.txt").write_text("one\n")
     reading, typed = os.pipe()
     shown, writing = os.pipe()
@@ -372,7 +370,7 @@ async def test_settings_may_want_a_class_of_commands_tried_before_every_question
     from surehand.testing import Says, scratch_app
 
     if not abilities().enough:
-        pytest.skip(f"commands cannot be tried on this system: {abilities().why_not}")
+        pytest.skip(f"dry runs are not possible on this system: {abilities().why_not}")
     (tmp_path / "a.txt").write_text("one\n")
     settings = Settings.parse({"tools": {"Bash": {"custom": {"try_first": ["silent"]}}}})
     approver = Says("no")

@@ -1,4 +1,4 @@
-"""A command tried on a copy: all it does is seen, nothing of it happens, and exactly that can be made real."""
+"""The dry run of a command: all it does is seen, nothing of it happens, and exactly that can be made real."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLACES = ("layer", "copy", "copy beside")
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have commands tried on each kind of copy, whatever this system would choose."""
+    """Make dry runs on each kind of copy, whatever this system would choose."""
     force(request.param, monkeypatch)
     return request.param
 
@@ -59,11 +59,11 @@ def workspace(tmp_path: Path) -> Path:
 
 
 class Applies:
-    """An approver that has every call tried, looks at what that shows, and answers with it."""
+    """An approver that wants a dry run of every call, looks at what that shows, and answers with it."""
 
-    def __init__(self, then: Callable[[], object] = lambda: None, trial: str | None = None) -> None:
+    def __init__(self, then: Callable[[], object] = lambda: None, dry_run: str | None = None) -> None:
         self.then = then
-        self.trial = trial
+        self.dry_run = dry_run
         self.shown: list[Any] = []
 
     async def ask(self, question: Question) -> Answer:
@@ -72,7 +72,7 @@ class Applies:
         assert shown is not None
         self.shown.append(shown)
         self.then()
-        return Answer("once", trial=shown.trial.id if shown.trial and self.trial is None else self.trial)
+        return Answer("once", dry_run=shown.dry_run.id if shown.dry_run and self.dry_run is None else self.dry_run)
 
 
 @asynccontextmanager
@@ -81,8 +81,8 @@ async def opened(workspace: Path, approver: Any = None, **options: Any) -> Async
     async with scratch_app(workspace, approver=approver or Applies(), **options) as app:
         app.bus.subscribe(events.append)
         yield app, events
-        trials = Path(app.session.keep(SHELLS).private_dir, "trials")
-        assert not trials.exists() or list(trials.iterdir()) == []
+        dry_runs = Path(app.session.keep(SHELLS).private_dir, "dry_runs")
+        assert not dry_runs.exists() or list(dry_runs.iterdir()) == []
 
 
 def twin_of(workspace: Path, command: str) -> str:
@@ -104,13 +104,13 @@ async def test_what_was_shown_is_applied_undone_and_redone_exactly(place: str, c
         done = await app.call("Bash", {"command": command})
         assert done.ok, done.output
         (shown,) = approver.shown
-        assert shown.data["trial"]["on"] == place
+        assert shown.data["dry_run"]["on"] == place
         assert {str(each["path"]): each["action"] for each in shown.data["changes"]} == expected
         assert meanwhile == [before]
         after = twin_of(Path(_untouched(workspace)), command)
         assert snapshot(workspace) == after
-        assert done.meta["applied_from_trial"] == shown.trial.id
-        assert [each.kind for each in events if each.kind.startswith("trial")] == ["trial_made", "trial_applied"]
+        assert done.meta["applied_from_dry_run"] == shown.dry_run.id
+        assert [each.kind for each in events if each.kind.startswith("dry_run")] == ["dry_run_made", "dry_run_applied"]
         assert (done.undo is not None) == bool(expected)
         if done.undo is None:
             return
@@ -136,9 +136,9 @@ async def test_a_dry_run_shows_lines_notes_what_is_binary_and_changes_nothing(pl
     assert "mode changed run.sh: mode 644 -> 755" in shown.data["diff"]
     assert "done" in shown.output
     assert shown.output.count("3 paths would change") == 1
-    assert shown.data["trial"]["on"] == place
+    assert shown.data["dry_run"]["on"] == place
     assert snapshot(workspace) == before
-    assert [each.kind for each in events if each.kind.startswith("trial")] == ["trial_made", "trial_dropped"]
+    assert [each.kind for each in events if each.kind.startswith("dry_run")] == ["dry_run_made", "dry_run_discarded"]
 
 
 async def test_a_mode_is_shown_where_the_content_changed_too(workspace: Path) -> None:
@@ -172,18 +172,21 @@ async def test_the_command_does_not_run_again(workspace: Path, monkeypatch: pyte
     assert "stamp" in done.data["diff"]
 
 
-async def test_a_no_drops_the_trial_and_an_empty_name_runs_it_anew(workspace: Path) -> None:
+async def test_a_no_drops_the_dry_run_and_an_empty_name_runs_it_anew(workspace: Path) -> None:
     before = snapshot(workspace)
     async with opened(workspace, _Refuses()) as (app, events):
         refused = await app.call("Bash", {"command": "rm a.txt"})
         assert refused.error is not None
         assert refused.error.code == "permission_denied"
         assert snapshot(workspace) == before
-        assert [each.kind for each in events if each.kind.startswith("trial")] == ["trial_made", "trial_dropped"]
-        app.approver = Applies(trial="")
+        assert [each.kind for each in events if each.kind.startswith("dry_run")] == [
+            "dry_run_made",
+            "dry_run_discarded",
+        ]
+        app.approver = Applies(dry_run="")
         anew = await app.call("Bash", {"command": "rm a.txt"})
         assert anew.ok
-        assert "applied_from_trial" not in anew.meta
+        assert "applied_from_dry_run" not in anew.meta
         assert not (workspace / "a.txt").exists()
 
 
@@ -194,18 +197,18 @@ class _Refuses:
         return Answer("no", "I do not like it")
 
 
-async def test_only_the_trial_that_was_seen_can_be_applied(workspace: Path) -> None:
+async def test_only_the_dry_run_that_was_seen_can_be_applied(workspace: Path) -> None:
     class Twice:
         async def ask(self, question: Question) -> Answer:
             assert question.try_first is not None
             first, _ = await question.try_first(), await question.try_first()
             assert first is not None
-            assert first.trial is not None
-            return Answer("once", trial=first.trial.id)
+            assert first.dry_run is not None
+            return Answer("once", dry_run=first.dry_run.id)
 
     async with opened(workspace, Twice()) as (app, _):
         done = await app.call("Bash", {"command": "rm a.txt"})
-        app.approver = Applies(trial="trial_of_somebody_else")
+        app.approver = Applies(dry_run="dry_run_of_somebody_else")
         other = await app.call("Bash", {"command": "rm a.txt"})
     for each in (done, other):
         assert each.error is not None
@@ -234,10 +237,10 @@ async def test_what_somebody_changed_since_is_not_overwritten(place: str, case: 
     assert done.error is not None, done.output
     assert told in done.error.message
     assert snapshot(workspace) == states[0]
-    assert [each.kind for each in events if each.kind.startswith("trial")] == ["trial_made", "trial_dropped"]
+    assert [each.kind for each in events if each.kind.startswith("dry_run")] == ["dry_run_made", "dry_run_discarded"]
 
 
-async def test_what_changes_while_the_trial_runs_is_not_overwritten_either(place: str, workspace: Path) -> None:
+async def test_what_changes_while_the_dry_run_runs_is_not_overwritten_either(place: str, workspace: Path) -> None:
     async with opened(workspace) as (app, _):
 
         def disturb(event: Event) -> None:
@@ -248,16 +251,18 @@ async def test_what_changes_while_the_trial_runs_is_not_overwritten_either(place
         # Long enough for the line to be heard, and for the clock of the file system to go on.
         done = await app.call("Bash", {"command": "echo begun; sleep 0.3; echo its >> a.txt"})
     assert done.error is not None, done.output
-    assert "a.txt changed since the trial began" in done.error.message
+    assert "a.txt changed since the dry run began" in done.error.message
     assert (workspace / "a.txt").read_text() == "one\nmine\n"
 
 
-async def test_secrets_and_hooks_are_kept_from_a_trial(place: str, workspace: Path) -> None:
+async def test_secrets_and_hooks_are_kept_from_a_dry_run(place: str, workspace: Path) -> None:
     if place == "copy beside":
         pytest.skip("Landlock alone covers no secrets")
     (workspace / ".env").write_text("canary")
     subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
-    command = "cat .env; echo evil > .git/hooks/pre-commit; git add -A . 2>&1; touch $HOME/x; cat $TMPDIR/trials/*/*/*"
+    command = (
+        "cat .env; echo evil > .git/hooks/pre-commit; git add -A . 2>&1; touch $HOME/x; cat $TMPDIR/dry_runs/*/*/*"
+    )
     (workspace / "script").write_text(command)
     async with opened(workspace) as (app, _):
         shown = await app.dry_run("Bash", {"command": "bash script"})
@@ -265,13 +270,13 @@ async def test_secrets_and_hooks_are_kept_from_a_trial(place: str, workspace: Pa
     assert not any("hooks" in str(each["path"]) for each in shown.data["changes"])
 
 
-async def test_no_trial_makes_a_hook_real(place: str, workspace: Path) -> None:
+async def test_no_dry_run_makes_a_hook_real(place: str, workspace: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
     hook = workspace / ".git/hooks/pre-commit"
     # By its name, and through whatever way there may be to the copy itself.
     command = (
         "echo evil > .git/hooks/pre-commit; "
-        "for d in $TMPDIR/trials/*/0/upper $TMPDIR/../copy $TMPDIR/trials/*/copy; do "
+        "for d in $TMPDIR/dry_runs/*/0/upper $TMPDIR/../copy $TMPDIR/dry_runs/*/copy; do "
         "mkdir -p $d/.git/hooks && echo evil > $d/.git/hooks/pre-commit; done; echo x > new; true"
     )
     (workspace / "script").write_text(command)
@@ -303,7 +308,7 @@ async def test_a_commit_is_applied_and_git_takes_it_back(place: str, workspace: 
     assert (workspace / "a.txt").read_text() == "one\ntwo\n"
 
 
-async def test_a_trial_has_no_network_even_where_commands_have_it(place: str, workspace: Path) -> None:
+async def test_a_dry_run_has_no_network_even_where_commands_have_it(place: str, workspace: Path) -> None:
     settings = Settings.parse({"sandbox": {"network": True}})
     command = "python3 -c \"import socket; socket.create_connection(('192.0.2.1', 9), 1)\""
     async with opened(workspace, settings=settings) as (app, _):
@@ -311,7 +316,7 @@ async def test_a_trial_has_no_network_even_where_commands_have_it(place: str, wo
     assert "unreachable" in shown.data["stderr"] or "not supported" in shown.data["stderr"]
 
 
-async def test_a_trial_writes_no_other_folder_that_commands_may_write(
+async def test_a_dry_run_writes_no_other_folder_that_commands_may_write(
     place: str, workspace: Path, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
@@ -350,14 +355,14 @@ async def test_what_could_not_be_undone_or_is_denied_is_not_applied(place: str, 
         command = command if case != "a rule" else "f=b; python3 -c \"open('$f' + '.txt', 'a').write('x')\""
         done = await app.call("Bash", {"command": f"echo x > other; {command}; true"})
     if case == "a rule" and place != "copy beside":
-        assert not (workspace / "b.txt").read_text().endswith("x")  # it could not even be tried
+        assert not (workspace / "b.txt").read_text().endswith("x")  # it could not even have a dry run
         return
     assert done.error is not None, done.output
     assert told in done.error.message
     assert snapshot(workspace) == before
 
 
-async def test_two_trials_at_once_keep_to_their_own_copies(place: str, workspace: Path) -> None:
+async def test_two_dry_runs_at_once_keep_to_their_own_copies(place: str, workspace: Path) -> None:
     async with opened(workspace) as (app, _):
         commands = [f"sleep 0.0{9 - n}; echo {n} > made{n}; ls" for n in range(6)]
         results = await asyncio.gather(*(app.dry_run("Bash", {"command": each}) for each in commands))
@@ -412,7 +417,7 @@ async def test_beside_the_workspace_a_full_path_reaches_nothing(
     assert str(workspace / "run.sh") in others.output
 
 
-async def test_a_trial_runs_in_the_directory_of_the_session(place: str, workspace: Path) -> None:
+async def test_a_dry_run_runs_in_the_directory_of_the_session(place: str, workspace: Path) -> None:
     async with opened(workspace) as (app, _):
         app.session.cwd = str(workspace / "d")
         done = await app.call("Bash", {"command": "echo x > here; echo y > ../there"})
@@ -431,10 +436,10 @@ async def test_settings_may_want_a_class_of_commands_tried_also_where_a_rule_all
         app.approver = Nobody()
         alone = await app.call("Bash", {"command": "mv b.txt e.txt"})
     (question,) = approver.asked
-    assert "the settings want it tried" in question.decision.reason
+    assert "the settings want a dry run" in question.decision.reason
     assert "c.txt" in question.text()
     assert moved.ok
-    assert moved.meta["applied_from_trial"]
+    assert moved.meta["applied_from_dry_run"]
     assert (workspace / "c.txt").exists()
     assert alone.error is not None
     assert alone.error.code == "permission_denied"
@@ -464,7 +469,7 @@ async def test_a_call_that_is_to_be_shown_first_is_asked_about_or_left_to_the_ru
         refused = await app.call("Bash", {"command": "rm run.sh"}, shown_first=True)
     for each in (asked, allowed):
         assert each.ok
-        assert each.meta["applied_from_trial"]
+        assert each.meta["applied_from_dry_run"]
     assert written.ok
     assert (workspace / "new.txt").exists()
     assert refused.error is not None
@@ -472,7 +477,7 @@ async def test_a_call_that_is_to_be_shown_first_is_asked_about_or_left_to_the_ru
     assert (workspace / "run.sh").exists()
 
 
-async def test_a_cancelled_trial_leaves_nothing(place: str, workspace: Path) -> None:
+async def test_a_cancelled_dry_run_leaves_nothing(place: str, workspace: Path) -> None:
     before = snapshot(workspace)
     async with opened(workspace) as (app, events):
         trying = asyncio.create_task(app.dry_run("Bash", {"command": "echo begun; echo x > a.txt; sleep 600"}))
@@ -488,11 +493,11 @@ async def test_no_command_can_put_itself_where_copies_lie(place: str, workspace:
     outside = tmp_path / "outside"
     outside.mkdir()
     (workspace / "script").write_text(
-        f"rm -rf $TMPDIR/trials; mv $TMPDIR/trials $TMPDIR/t; ln -sfn {outside} $TMPDIR/trials"
+        f"rm -rf $TMPDIR/dry_runs; mv $TMPDIR/dry_runs $TMPDIR/t; ln -sfn {outside} $TMPDIR/dry_runs"
     )
     async with scratch_app(workspace) as app:
         await app.call("Bash", {"command": "bash script"})
-        shown = await app.dry_run("Bash", {"command": "echo x > made; echo $TMPDIR; ls -a $TMPDIR/trials; true"})
+        shown = await app.dry_run("Bash", {"command": "echo x > made; echo $TMPDIR; ls -a $TMPDIR/dry_runs; true"})
         assert [each["path"] for each in shown.data["changes"]] == ["made"]
         assert list(outside.iterdir()) == []
 
@@ -526,7 +531,7 @@ async def main():
             before = snapshot(workspace)
             async with scratch_app(workspace, allow=["Bash", "Edit"], approver=Nobody()) as app:
                 done = await app.call("Bash", {"command": command}, shown_first=True)
-                if done.data is None or not done.meta.get("applied_from_trial"):
+                if done.data is None or not done.meta.get("applied_from_dry_run"):
                     found.append((place, name, done.output))
                     continue
                 os.system(f"cd '{twin}' && {command}")

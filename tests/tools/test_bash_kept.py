@@ -1,4 +1,4 @@
-"""What a rule denies to write, however a command runs: one shot, with memory, in the background, tried first."""
+"""What a rule denies to write, however a command runs: one shot, with memory, in the background, in a dry run."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ async def test_a_background_command_is_held_to_it_too(workspace: Path) -> None:
     assert (workspace / "free.txt").read_text() == "evil"
 
 
-@pytest.mark.skipif(not probe.abilities().namespaces, reason="a trial needs namespaces")
-async def test_a_trial_shows_that_it_would_not_be_changed(workspace: Path) -> None:
+@pytest.mark.skipif(not probe.abilities().namespaces, reason="a dry run needs namespaces")
+async def test_a_dry_run_shows_that_it_would_not_be_changed(workspace: Path) -> None:
     async with scratch_app(workspace, settings=settings()) as app:
         result = await app.dry_run("Bash", {"command": writing("old.cfg")})
     assert "Read-only file system" in result.output

@@ -92,7 +92,7 @@ async def test_repositories_deep_in_the_workspace_and_submodules_are_kept(tmp_pa
     assert "x\n" not in (tmp_path / ".git/modules/s/config").read_text()
 
 
-async def test_no_trial_brings_a_hook_in(app: Surehand, tmp_path: Path) -> None:
+async def test_no_dry_run_brings_a_hook_in(app: Surehand, tmp_path: Path) -> None:
     shown = await app.dry_run("Bash", {"command": "git init -q . && sh plant.sh ."})
     assert "pre-commit" in shown.data["diff"]
     assert not (tmp_path / ".git").exists()

@@ -106,7 +106,7 @@ async def test_a_taken_name_is_refused_with_what_to_do() -> None:
         assert "ToolUpdate" in again.error.hint
 
 
-async def test_a_trial_that_fails_registers_nothing() -> None:
+async def test_a_try_that_fails_registers_nothing() -> None:
     async with opened() as app:
         result = await create(app, source="def run(text):\n    return 1 / 0\n", try_args={"text": "a"})
         assert result.error is not None

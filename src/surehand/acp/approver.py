@@ -35,7 +35,7 @@ class EditorApprover:
     async def ask(self, question: Question) -> Answer:
         """Ask the person in the editor; one who leaves has said no."""
         shown: Preview | None = question.preview
-        trial: str | None = None  # the one the question itself shows, if any
+        dry_run: str | None = None  # the one the question itself shows, if any
         while True:
             try:
                 chosen = await self._choose(question, shown)
@@ -45,18 +45,20 @@ class EditorApprover:
                 return Answer("no", "the user cancelled")
             if chosen == _TRY and question.try_first is not None:
                 shown = await _try_first(question)
-                trial = shown.trial.id if shown is not None and shown.trial is not None else ""  # else: a run anew
+                dry_run = (
+                    shown.dry_run.id if shown is not None and shown.dry_run is not None else ""
+                )  # else: a run anew
                 continue
             if chosen == "no":
                 return Answer("no", "the user said no")
             rule = question.decision.suggestion if chosen != "once" else None
-            return Answer(cast("AnswerKind", chosen), rule=rule, trial=trial)
+            return Answer(cast("AnswerKind", chosen), rule=rule, dry_run=dry_run)
 
     async def _choose(self, question: Question, shown: Preview | None) -> str | None:
         """Return the option that was chosen; None where the client took the question back."""
         self._updates.announce(question.call, question.agent)
         await self._updates.flush()
-        options = _options(question, tried=shown is not None and shown.trial is not None)
+        options = _options(question, seen=shown is not None and shown.dry_run is not None)
         response = await self._client.request_permission(
             session_id=self._session_id, tool_call=_shown_call(question, shown), options=options
         )
@@ -71,20 +73,20 @@ async def _try_first(question: Question) -> Preview | None:
     try:
         return await question.try_first()
     except ToolFailure as failure:
-        return Preview(f"It could not be tried: {failure.message}")
+        return Preview(f"A dry run was not possible: {failure.message}")
 
 
-def _options(question: Question, *, tried: bool) -> list[schema.PermissionOption]:
+def _options(question: Question, *, seen: bool) -> list[schema.PermissionOption]:
     """Return what may be answered: what would be kept is spelled out."""
     rules = question.decision.suggestion
-    options = [_option("once", "Apply exactly this" if tried else "Allow once", "allow_once")]
+    options = [_option("once", "Apply exactly this" if seen else "Allow once", "allow_once")]
     if rules is not None:
         words = " and ".join(visible(line, lines=False) for line in rules.splitlines())
         words = words if len(words) <= RULE_CHARACTERS else f"{words[:RULE_CHARACTERS]}…"
         options.append(_option("session", f"Allow for this session: {words}", "allow_always"))
         options.append(_option("always", f"Always allow: {words}", "allow_always"))
     if question.try_first is not None:
-        options.append(_option(_TRY, "Try on a copy again" if tried else "Try on a copy first", "allow_once"))
+        options.append(_option(_TRY, "Try on a copy again" if seen else "Try on a copy first", "allow_once"))
     return [*options, _option("no", "Reject", "reject_once")]
 
 

@@ -84,7 +84,7 @@ def _answer(options: Namespace, row: dict[str, Any]) -> int:
         who = f"user {os.getuid()}"
     by = f"{who} (process {os.getpid()})"
     reason = options.reason if kind == "no" else ""
-    row["box"].answer(row["id"], Answer(kind, reason, trial="" if kind != "no" and options.anew else None), by=by)
+    row["box"].answer(row["id"], Answer(kind, reason, dry_run="" if kind != "no" and options.anew else None), by=by)
     remembered = f"; remembered: {row['suggestion']}" if kind in ("session", "always") else ""
     text = f"{row['tool']} {'was refused' if kind == 'no' else f'may run ({kind})'}{remembered}"
     render.facts(options, {"id": row["id"], "answer": kind, "by": by}, text)

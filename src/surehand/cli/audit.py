@@ -62,8 +62,8 @@ def _show(options: Namespace) -> int:
 
 
 def _came_to(row: dict[str, Any]) -> str:
-    if row.get("kind") == "trial":
-        return "tried"
+    if row.get("kind") == "dry_run":
+        return "dry run"
     if row.get("kind") == "intent":  # begun, and nothing says how it ended: it runs, or its process was killed
         return "interrupted"
     if row.get("kind") == "gap":

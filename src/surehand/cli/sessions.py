@@ -102,8 +102,8 @@ def _format_record(record: dict[str, Any]) -> str:
         case "permission_decided":
             reason = visible(str(data.get("reason") or ""), lines=False)
             return f"  {record['tool']}: permission: {data.get('answer')}{f' ({reason})' if reason else ''}"
-        case "trial_made" | "trial_applied" | "trial_dropped" as kind:
-            return f"  {record['tool']}: {kind.replace('_', ' ')} ({visible(str(data.get('trial')))})"
+        case "dry_run_made" | "dry_run_applied" | "dry_run_discarded" as kind:
+            return f"  {record['tool']}: {kind.replace('_', ' ')} ({visible(str(data.get('dry_run')))})"
         case "past":
             return f"  (older records were dropped; {data['calls']:,} calls had been made)"
         case "note":

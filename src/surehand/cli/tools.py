@@ -377,11 +377,11 @@ def _print_result(options: Namespace, result: Any) -> None:
         render.note(f"repaired {repaired}")
     from surehand.files.sanitize import visible  # files and servers must not steer the terminal
 
-    tried = options.dry_run and not options.apply
+    only_shown = options.dry_run and not options.apply
     if result.ok or (result.error and result.output != result.error.text):
         output = visible(result.output)
-        render.line(render.diff(output) if tried else output)
-    if result.ok and tried:
+        render.line(render.diff(output) if only_shown else output)
+    if result.ok and only_shown:
         render.line(_verdict_line(result.data["verdict"]))
     if result.error:
         first, *rest = visible(result.error.message).split("\n")

@@ -208,7 +208,7 @@ async def _shell_undo(guide: _Guide) -> None:
     if not _contained(guide):
         return
     args = {"command": "sed -i s/Hello/Hi/ app.py"}
-    guide.step("A command can be tried first: it runs on a copy, and the difference is shown")
+    guide.step("A command can have a dry run first: it runs on a copy, and the difference is shown")
     render.line(render.paint(f"   > (dry run) Bash {json.dumps(args)}", "cyan"))
     tried = await guide.app.dry_run("Bash", args)
     guide.show(tried, 12)

@@ -266,7 +266,7 @@ class Host:
         call = question.call
         sent = changed(question, call=ToolCall(call.name, call.args, call.id, call.source), try_first=None)
         if sent.preview is not None:
-            sent = changed(sent, preview=changed(sent.preview, trial=None))
+            sent = changed(sent, preview=changed(sent.preview, dry_run=None))
         name = f"{id}/{call.id}"
         waiting = self._questions[name] = asyncio.get_running_loop().create_future()
         self._put(("question", id, (name, pickle.dumps(sent))))

@@ -23,7 +23,7 @@ from surehand.sandbox import protocol
 from surehand.sandbox.command import SandboxFailure
 from surehand.sandbox.plan import GIT_INFO, Plan, closed_plan, open_plan
 from surehand.state import locations
-from surehand.state.private_folder import TRIALS, PrivateFolder, clear_abandoned
+from surehand.state.private_folder import DRY_RUNS, PrivateFolder, clear_abandoned
 
 if TYPE_CHECKING:
     from surehand.commands.persistent_shell import ShellWithMemory
@@ -62,7 +62,7 @@ class Shells:
         """Journals of commands that are not yet in the history, with what holds them for us."""
         self._spare_journals: list[tuple[str, int]] = []
         """An emptied folder for the journal of the next command, with what holds it."""
-        self._trials: Runner | None = None
+        self._dry_run_runner: Runner | None = None
         self._servers: list[Runner] = []
         self._for_tools: dict[tuple[str | bool, ...], Runner] = {}
         self.no_layers = ""
@@ -192,28 +192,30 @@ class Shells:
             hint=f"Commands run in {back} from now on." if own else "",
         )
 
-    async def trial_launcher(self) -> Runner | None:
+    async def dry_run_launcher(self) -> Runner | None:
         """Return a launcher for trying commands: contained and without network whatever the session allows.
 
-        None where the system has no namespaces; a trial then needs a launcher of its own.
+        None where the system has no namespaces; a dry run then needs a launcher of its own.
         """
         current = await self.launcher()
         if current.plan.namespaces and not current.plan.network:
             return current
-        if self._trials is not None and not self._trials.closed and self._trials.plan.holds():
-            return self._trials
+        if self._dry_run_runner is not None and not self._dry_run_runner.closed and self._dry_run_runner.plan.holds():
+            return self._dry_run_runner
         if not protocol.abilities().namespaces:
             return None
         try:
-            self._trials = await protocol.choose().start(replace(self.closed_plan(namespaces=True), network=False))
+            self._dry_run_runner = await protocol.choose().start(
+                replace(self.closed_plan(namespaces=True), network=False)
+            )
         except SandboxFailure as failure:
             protocol.choose().note_failure(str(failure))
             return None
-        return self._trials
+        return self._dry_run_runner
 
-    def trial_folder(self, name: str) -> str:
-        """Return where the copy of a trial goes; no command can reach it by that name."""
-        return os.path.join(self.private_dir, TRIALS, name)
+    def dry_run_folder(self, name: str) -> str:
+        """Return where the copy of a dry run goes; no command can reach it by that name."""
+        return os.path.join(self.private_dir, DRY_RUNS, name)
 
     def journal(self, who: Author, plan: Plan) -> str:
         """Return a new folder for what a command's files held before; raise ToolFailure where none can be made."""
@@ -299,14 +301,14 @@ class Shells:
     def _rest(self) -> None:
         self._timer = None
         own_git = self._for_git and self._for_git[1]
-        own = (self._launcher, self._trials, own_git, *self._for_tools.values(), *self._retired)
+        own = (self._launcher, self._dry_run_runner, own_git, *self._for_tools.values(), *self._retired)
         known = [each for each in own if each is not None]
         if any(each.busy for each in known) or (self._memory is not None and self._memory.alive):
             self._put_off_rest()
         elif (left_s := self._used + REST_S - time.monotonic()) > 0:
             self._timer = asyncio.get_running_loop().call_later(left_s, self._rest)
         else:
-            self._launcher = self._trials = self._for_git = None
+            self._launcher = self._dry_run_runner = self._for_git = None
             self._retired, self._for_tools = [], {}
             if self._record is not None:
                 self._record.remove()
@@ -462,7 +464,7 @@ class Shells:
             young=self._young,
             uncovered=uncovered,
         )
-        hidden = tuple(os.path.join(self.private_dir, name) for name in (TRIALS, GIT_INFO))
+        hidden = tuple(os.path.join(self.private_dir, name) for name in (DRY_RUNS, GIT_INFO))
         return replace(plan, sockets=self._foreign(plan.sockets), hidden=hidden)
 
     def _foreign(self, sockets: tuple[str, ...]) -> tuple[str, ...]:
@@ -497,7 +499,7 @@ class Shells:
         own_git = self._for_git and self._for_git[1]
         for launcher in (
             self._launcher,
-            self._trials,
+            self._dry_run_runner,
             own_git,
             *self._servers,
             *self._for_tools.values(),

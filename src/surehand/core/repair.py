@@ -120,13 +120,13 @@ def _mend_branches(
     fitting = [branch for branch in branches if _fits(value, branch)]
     refused: list[Fault] = []
     for branch in fitting or branches:
-        trial = _Report(report.steps)
-        mended = _mend(value, branch, root, path, trial)
-        report.steps = trial.steps
-        if fitting or trial.notes:
-            report.add(trial)
+        branch_report = _Report(report.steps)
+        mended = _mend(value, branch, root, path, branch_report)
+        report.steps = branch_report.steps
+        if fitting or branch_report.notes:
+            report.add(branch_report)
             return mended
-        refused += trial.faults[:1]
+        refused += branch_report.faults[:1]
     if not fitting and len(refused) >= len(branches) - sum(branch.get("type") == "null" for branch in branches):
         report.faults += refused[:1]
     return value

@@ -57,19 +57,19 @@ Handler: TypeAlias = Callable[[Any, ToolContext], Any]
 Where: TypeAlias = Literal["loop", "thread", "process"]
 
 
-class Trial(Protocol):
-    """A call that was made on a copy: to be made real as it was shown, without a second run, or to be dropped."""
+class DryRun(Protocol):
+    """A call that was made on a copy: to be applied as it was shown, without a second run, or discarded."""
 
     @property
     def id(self) -> str:
-        """The name by which an answer refers to the trial."""
+        """The name by which an answer refers to the dry run."""
         ...
 
     def apply(self) -> Coroutine[Any, Any, ToolResult]:
         """Make it real and return what the call came to; raise ToolFailure when something changed since."""
         ...
 
-    async def drop(self) -> None:
+    async def discard(self) -> None:
         """Take the copy away; also after `apply`, and more than once."""
         ...
 
@@ -81,7 +81,7 @@ class Preview:
     text: str
     diff: str = ""
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    trial: Trial | None = None
+    dry_run: DryRun | None = None
     """Where the call was made on a copy: what can make exactly that real. Whoever asked for the preview drops it."""
 
 
@@ -192,7 +192,7 @@ class Tool:
     preview_when_asked: Flag = True
     """Whether a question about a call shows its preview; no where the preview may take long, and is only offered."""
     must_try: Flag = False
-    """Whether a call is tried and asked about with what that showed, even where a rule allows it."""
+    """Whether a dry run is made and asked about, even where a rule allows it."""
     where: Where | None = None
     pure: bool = False
     """Whether the arguments alone decide the result: then it is used again. A pure tool only reads."""
@@ -228,7 +228,7 @@ class Tool:
 
     @property
     def level(self) -> int:
-        """0: no way back; 1: reversible; 2: reversible, and can be tried first (dry run)."""
+        """0: no way back; 1: reversible; 2: reversible, and has a dry run."""
         return 0 if not self.reversible and self.undo is None else 2 if self.preview else 1
 
     @property

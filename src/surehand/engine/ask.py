@@ -1,8 +1,8 @@
 """Ask for permission on the way of one call: state the facts, have them judged, ask where a question is due.
 
 The policy decides, an approver answers; this module only carries facts to the one and questions to the other. An
-answer holds for exactly what was shown: tool, version, arguments and directory, by digest. Where a call was tried on a
-copy, what the answer makes real is what that showed.
+answer holds for exactly what was shown: tool, version, arguments and directory, by digest. Where a call had a dry run,
+what the answer makes real is what that showed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from surehand.core.effects import DeletePath, Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.events import EventKind
 from surehand.core.frozen import changed, frozen
-from surehand.core.tool import Flag, Permission, Preview, Tool, Trial
+from surehand.core.tool import DryRun, Flag, Permission, Preview, Tool
 from surehand.engine.questions import OpenQuestions
 from surehand.engine.workers import Workers
 from surehand.policy.approvals import Answer, Approver, Question, digest
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _STRICTNESS: Final = {"allow": 0, "ask": 1, "deny": 2}
 _KEPT: Final = "own word"
-_MUST_TRY: Final = "the settings want it tried, and what it changes looked at, before it is made real"
+_MUST_TRY: Final = "the settings want a dry run, and what it changes looked at, before it is applied"
 _SHOWN_FIRST: Final = "what it changes is to be looked at before it is made real"
 
 
@@ -162,7 +162,7 @@ class Asking:
         roots = Roots(session.workspace, session.roots)
         if any(not roots.resolve(path).inside for path in _written(decision)):
             raise ToolFailure(
-                f"{tool.name} was not tried: {decision.reason}",
+                f"{tool.name} had no dry run: {decision.reason}",
                 code="permission_denied",
                 hint="What lies outside is told only once it is permitted; make the call itself, which asks.",
                 details={"verdict": "ask", "reason": decision.reason, "suggestion": decision.suggestion},
@@ -177,12 +177,12 @@ class Asking:
         else:
             shown = await workers.submit(lambda: tool.preview(args, ctx) if tool.preview else None)
             shown = await shown if inspect.isawaitable(shown) else shown
-        if shown is not None and shown.trial is not None:
-            tell("trial_made", tool, ctx, shown.trial, call=ctx.call, exit_code=shown.data.get("exit_code"))
+        if shown is not None and shown.dry_run is not None:
+            tell("dry_run_made", tool, ctx, shown.dry_run, call=ctx.call, exit_code=shown.data.get("exit_code"))
         return shown
 
     def must_try(self, tool: Tool, args: Any, ctx: ToolContext) -> bool:
-        """Say whether a call has to be tried and asked about even where a rule allows it."""
+        """Say whether a call needs a dry run and a question even where a rule allows it."""
         return _flag(tool.must_try, args, ctx)
 
     async def settle(
@@ -198,7 +198,7 @@ class Asking:
     ) -> Settled:
         """Ask about a call, `approver` or else the application's; raise when the answer is no.
 
-        With `shown_first` somebody wants to see it tried before it changes anything, whatever the rules say; where
+        With `shown_first` somebody wants to see a dry run before it changes anything, whatever the rules say; where
         nobody is there to look at it, the rules decide.
         """
         approver = approver or self.approver
@@ -206,48 +206,48 @@ class Asking:
         unasked = shown_first and decision.verdict == "allow" and nobody and not must
         if decision.verdict == "allow" and not unasked:
             decision = changed(decision, verdict="ask", reason=_MUST_TRY if must else _SHOWN_FIRST)
-        trials = Trials(tool, ctx, partial(self.preview, tool, args, ctx, workers))
+        dry_runs = DryRuns(tool, ctx, partial(self.preview, tool, args, ctx, workers))
         try:
             shown = None
             if unasked or not nobody:
-                shown = await self._preview_for_question(tool, args, ctx, trials, must=must or shown_first)
+                shown = await self._preview_for_question(tool, args, ctx, dry_runs, must=must or shown_first)
                 shown = with_own_word(ctx, shown) if tool.check_permission is not None else shown
             if unasked:
-                return Settled(trial=trials.take(None, shown))
-            answer = await self._ask_approver(approver, tool, ctx, decision, shown, trials)
+                return Settled(dry_run=dry_runs.take(None, shown))
+            answer = await self._ask_approver(approver, tool, ctx, decision, shown, dry_runs)
             if answer.kind == "no":
                 raise self._refusal_by_answer(tool, decision, answer)
             if answer.kind in ("session", "always"):
                 self._keep(answer, (answer.rule or decision.suggestion or "").splitlines(), ctx.session)
             if answer.args is not None and dict(answer.args) != dict(ctx.call.args):
                 return Settled(args=answer.args)
-            return Settled(trial=trials.take(answer.trial, shown))
+            return Settled(dry_run=dry_runs.take(answer.dry_run, shown))
         finally:
-            await trials.close()
+            await dry_runs.close()
 
     async def find_question(
         self, tool: Tool, args: Any, ctx: ToolContext, decision: Decision, workers: Workers
     ) -> Question:
-        """Return the question about a call without asking it; what was tried for it is dropped again."""
+        """Return the question about a call without asking it; a dry run made for it is discarded again."""
         must = self.must_try(tool, args, ctx)
         if decision.verdict == "allow":
             decision = changed(decision, verdict="ask", reason=_MUST_TRY)
-        trials = Trials(tool, ctx, partial(self.preview, tool, args, ctx, workers))
+        dry_runs = DryRuns(tool, ctx, partial(self.preview, tool, args, ctx, workers))
         try:
-            shown = await self._preview_for_question(tool, args, ctx, trials, must=must)
+            shown = await self._preview_for_question(tool, args, ctx, dry_runs, must=must)
             shown = with_own_word(ctx, shown) if tool.check_permission is not None else shown
         finally:
-            await trials.close()
+            await dry_runs.close()
         return self._make_question(tool, ctx, decision, shown)
 
     async def _preview_for_question(
-        self, tool: Tool, args: Any, ctx: ToolContext, trials: Trials, *, must: bool
+        self, tool: Tool, args: Any, ctx: ToolContext, dry_runs: DryRuns, *, must: bool
     ) -> Preview | None:
-        """Return what the question shows from the start; a call that must be tried and cannot be is refused."""
+        """Return what the question shows from the start; a call that needs a dry run and has none is refused."""
         if not must and not _flag(tool.preview_when_asked, args, ctx):
             return None
         try:
-            shown = await trials.make()
+            shown = await dry_runs.make()
         except ToolFailure as failure:
             if must:
                 raise
@@ -284,11 +284,11 @@ class Asking:
         ctx: ToolContext,
         decision: Decision,
         shown: Preview | None,
-        trials: Trials,
+        dry_runs: DryRuns,
     ) -> Answer:
         call, session = ctx.call, ctx.session
-        can_try = tool.preview is not None and (shown is None or shown.trial is not None)
-        question = self._make_question(tool, ctx, decision, shown, trials.make if can_try else None)
+        can_try = tool.preview is not None and (shown is None or shown.dry_run is not None)
+        question = self._make_question(tool, ctx, decision, shown, dry_runs.make if can_try else None)
         with self.questions.put_up(question, session) as waiting:
             session.emit(
                 "permission_asked",
@@ -309,7 +309,7 @@ class Asking:
                 await waiting.close()
         by = answer.by or type(approver).__name__
         self.questions.note_answer(waiting, answer, by)
-        trial = trials.find_trial(answer.trial, shown) if answer.kind != "no" else None
+        dry_run = dry_runs.find_dry_run(answer.dry_run, shown) if answer.kind != "no" else None
         session.emit(
             "permission_decided",
             tool=tool.name,
@@ -319,7 +319,7 @@ class Asking:
             rules=(answer.rule or decision.suggestion or "").splitlines(),
             by=by,
             question=waiting.id,
-            **({"trial": trial.id} if trial is not None else {}),
+            **({"dry_run": dry_run.id} if dry_run is not None else {}),
         )
         return answer
 
@@ -365,64 +365,64 @@ def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:
 
 @frozen
 class Settled:
-    """What came of a question: changed arguments, to be judged anew, or the trial to make real instead of a run."""
+    """What came of a question: changed arguments, to be judged anew, or the dry run to make real instead of a run."""
 
     args: Mapping[str, Any] | None = None
-    trial: Trial | None = None
+    dry_run: DryRun | None = None
 
 
-class Trials:
-    """The trials made for one question: the newest is kept until the answer, and dropped unless that wants it."""
+class DryRuns:
+    """The dry runs made for one question: the newest is kept until the answer, and discarded unless that wants it."""
 
     def __init__(self, tool: Tool, ctx: ToolContext, preview: Callable[[], Awaitable[Preview | None]]) -> None:
         self._tool = tool
         self._ctx = ctx
         self._preview = preview
-        self._newest: Trial | None = None
+        self._newest: DryRun | None = None
 
     async def make(self) -> Preview | None:
         """Try the call (once more)."""
         await self.close()
         shown = await self._preview()
-        self._newest = shown.trial if shown is not None else None
+        self._newest = shown.dry_run if shown is not None else None
         return shown
 
-    def find_trial(self, wanted: str | None, shown: Preview | None) -> Trial | None:
-        """Return the trial an answer is about: the one it names, or the one its question showed."""
-        trial = self._newest
+    def find_dry_run(self, wanted: str | None, shown: Preview | None) -> DryRun | None:
+        """Return the dry run an answer is about: the one it names, or the one its question showed."""
+        dry_run = self._newest
         if wanted is None:
-            return trial if trial is not None and shown is not None and shown.trial is trial else None
-        return trial if trial is not None and trial.id == wanted else None
+            return dry_run if dry_run is not None and shown is not None and shown.dry_run is dry_run else None
+        return dry_run if dry_run is not None and dry_run.id == wanted else None
 
-    def take(self, wanted: str | None, shown: Preview | None) -> Trial | None:
-        """Hand out the trial an answer is about; raise ToolFailure for one that is gone."""
-        trial = self.find_trial(wanted, shown)
-        if trial is None and (wanted or (wanted is None and shown is not None and shown.trial is not None)):
+    def take(self, wanted: str | None, shown: Preview | None) -> DryRun | None:
+        """Hand out the dry run an answer is about; raise ToolFailure for one that is gone."""
+        dry_run = self.find_dry_run(wanted, shown)
+        if dry_run is None and (wanted or (wanted is None and shown is not None and shown.dry_run is not None)):
             raise ToolFailure(
-                "the trial that was to be applied is gone: it was tried again since",
+                "the dry run that was to be applied is gone: a newer dry run was made since",
                 code="precondition_failed",
                 hint="Nothing was changed. Ask again.",
             )
-        if trial is not None:
+        if dry_run is not None:
             self._newest = None
-        return trial
+        return dry_run
 
     async def close(self) -> None:
-        """Discard what was tried and not taken."""
+        """Discard the dry run that was not taken."""
         if self._newest is not None:
-            trial, self._newest = self._newest, None
-            await drop(self._tool, self._ctx, trial)
+            dry_run, self._newest = self._newest, None
+            await discard_dry_run(self._tool, self._ctx, dry_run)
 
 
-async def drop(tool: Tool, ctx: ToolContext, trial: Trial, *, applied: bool = False) -> None:
-    """Take a trial away: what it did is made real by now, or nobody wants it."""
-    await asyncio.shield(trial.drop())
-    tell("trial_applied" if applied else "trial_dropped", tool, ctx, trial)
+async def discard_dry_run(tool: Tool, ctx: ToolContext, dry_run: DryRun, *, applied: bool = False) -> None:
+    """Take a dry run away: what it did is made real by now, or nobody wants it."""
+    await asyncio.shield(dry_run.discard())
+    tell("dry_run_applied" if applied else "dry_run_discarded", tool, ctx, dry_run)
 
 
-def tell(kind: EventKind, tool: Tool, ctx: ToolContext, trial: Trial, **data: Any) -> None:
-    """Say what became of a trial."""
-    ctx.session.emit(kind, tool=tool.name, call_id=ctx.call.id, trial=trial.id, **data)
+def tell(kind: EventKind, tool: Tool, ctx: ToolContext, dry_run: DryRun, **data: Any) -> None:
+    """Say what became of a dry run."""
+    ctx.session.emit(kind, tool=tool.name, call_id=ctx.call.id, dry_run=dry_run.id, **data)
 
 
 # -- a tool's own word (`check_permission`): it narrows what the policy decides, and never widens it -----------------

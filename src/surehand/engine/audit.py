@@ -107,10 +107,10 @@ class Audit:
             case "permission_decided":
                 self._asked[event.call_id] = {
                     key: event.data[key]
-                    for key in ("answer", "by", "reason", "rule", "rules", "trial")
+                    for key in ("answer", "by", "reason", "rule", "rules", "dry_run")
                     if event.data.get(key)
                 }
-            case "call_finished" | "trial_made":
+            case "call_finished" | "dry_run_made":
                 if not self.problem and not self._may_follow(event):
                     self._write_events([event])
                     return
@@ -125,7 +125,7 @@ class Audit:
 
     def _may_follow(self, event: Event) -> bool:
         """Tell whether a record may be written a moment later: the call only read, or its intent stands."""
-        if event.kind == "trial_made":
+        if event.kind == "dry_run_made":
             return False
         error = cast("ToolResult", event.data["result"]).error
         return error is None or error.code != "permission_denied"
@@ -181,9 +181,9 @@ class Audit:
 
     def _record(self, event: Event) -> dict[str, Any]:
         call = cast("ToolCall", event.data["call"])
-        if event.kind == "trial_made":  # something ran on a copy, though nothing was changed
-            found = {name: event.data[name] for name in ("trial", "exit_code")}
-            return _facts("trial", call, event.tool, event.session_id, event.at) | {"ok": True} | found
+        if event.kind == "dry_run_made":  # something ran on a copy, though nothing was changed
+            found = {name: event.data[name] for name in ("dry_run", "exit_code")}
+            return _facts("dry_run", call, event.tool, event.session_id, event.at) | {"ok": True} | found
         result = cast("ToolResult", event.data["result"])
         decision = cast("Decision | None", event.data.get("decision"))
         args = self._intended.get(event.call_id)

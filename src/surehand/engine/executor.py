@@ -21,7 +21,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, Progress
 from surehand.core.schema import InvalidArguments
 from surehand.core.tool import Tool
-from surehand.engine.ask import Asking, drop, narrow
+from surehand.engine.ask import Asking, discard_dry_run, narrow
 from surehand.engine.bus import Bus
 from surehand.engine.children import make_child_call, refuse_wider
 from surehand.engine.deadlines import Deadlines
@@ -55,7 +55,7 @@ TOOLS_REMEMBERED: Final = 20_000
 CHANGES_LIMIT: Final = 3
 """How often a tool may change the arguments of one call (`check_permission`)."""
 APPLYING_S: Final = 600.0
-"""Seconds in which what was tried is made real at the least, however short the call itself was meant to be."""
+"""Minimum timeout (s) while a dry run is applied, however short that of the call itself is."""
 
 
 class Executor:
@@ -110,7 +110,7 @@ class Executor:
     ) -> ToolResult:
         """Return what the call came to. Raises nothing but CancelledError, when the caller itself is cancelled.
 
-        With `shown_first` it is tried, and asked about with what that showed, also where a rule allows it. `facts` are
+        With `shown_first` a dry run is made, and asked about, also where a rule allows the call. `facts` are
         what was worked out about this call when it was planned, if nothing has changed since. `approver` answers for
         this call alone, in the application's stead.
         """
@@ -206,8 +206,8 @@ class Executor:
             self.asking.refuse_look_outside(tool, decision, session)
             await self._check(tool, args, ctx)
             shown = await self.asking.preview(tool, args, ctx, self.workers)
-            if shown is not None and shown.trial is not None:
-                await drop(tool, ctx, shown.trial)
+            if shown is not None and shown.dry_run is not None:
+                await discard_dry_run(tool, ctx, shown.dry_run)
         except ToolFailure as failure:
             return failed_result(failure).with_meta(tool=call.name, call_id=call.id, dry_run=True)
         unknown = "changes nothing" if tool.read_only is True else "cannot say what it would change"
@@ -380,7 +380,7 @@ class Executor:
         approver: Approver | None = None,
     ) -> Prepared:
         call, ctx, args, decision, told, repairs = await self._judge(call, tool, session, facts, told)
-        trial = None
+        dry_run = None
         shown_first = shown_first or (tool.must_try is not False and self.asking.must_try(tool, args, ctx))
         if decision.verdict == "ask" or shown_first:
             said = await self.asking.settle(
@@ -389,15 +389,15 @@ class Executor:
             if said.args is not None:  # other arguments are another call: judged from the start
                 changed = replace(call, args=said.args)
                 return await self._prepare(changed, tool, session, shown_first, told=told, approver=approver)
-            trial = said.trial
+            dry_run = said.dry_run
         settings = session.settings.tools.get(tool.name)
         timeout = settings.timeout if settings else None
         if timeout is None:
             timeout = tool.timeout_s(args) if callable(tool.timeout_s) else tool.timeout_s
         timeout = timeout or self.tuned_timeouts.get(tool.name) or session.settings.engine.timeout_s
-        if trial is not None:
+        if dry_run is not None:
             timeout = max(timeout, APPLYING_S)
-        return Prepared(call, tool, args, ctx, decision, settings, timeout, (*told, *repairs), trial)
+        return Prepared(call, tool, args, ctx, decision, settings, timeout, (*told, *repairs), dry_run)
 
     async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
         if inspect.iscoroutinefunction(tool.check):
@@ -432,8 +432,8 @@ class Executor:
         finally:
             if life is not None:
                 self.lifecycle.end_call(life, failed)
-            if prepared.trial is not None:
-                await drop(tool, prepared.ctx, prepared.trial, applied=applied)
+            if prepared.dry_run is not None:
+                await discard_dry_run(tool, prepared.ctx, prepared.dry_run, applied=applied)
         return result
 
     def _trace_refusal(self, call: ToolCall, tool: Tool, failure: ToolFailure) -> None:
@@ -470,7 +470,7 @@ class Executor:
             if tool.resources is not None:
                 return await self._run_exclusively(prepared, run)
             if (
-                prepared.trial is None
+                prepared.dry_run is None
                 and tool.at_once is not None
                 and (result := tool.at_once(prepared.args, prepared.ctx)) is not None
             ):
@@ -480,7 +480,7 @@ class Executor:
             slot.leave()
 
     def _run_within_deadline(self, prepared: Prepared, run: Run) -> Awaitable[ToolResult]:
-        work = run(prepared.args, prepared.ctx) if prepared.trial is None else prepared.trial.apply()
+        work = run(prepared.args, prepared.ctx) if prepared.dry_run is None else prepared.dry_run.apply()
         return within(work, prepared, self._deadlines, self._running)
 
     async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:

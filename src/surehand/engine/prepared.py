@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.context import ToolContext
-from surehand.core.tool import Tool, Trial
+from surehand.core.tool import DryRun, Tool
 from surehand.policy.policy import Decision
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ class Prepared:
         "change_id",
         "ctx",
         "decision",
+        "dry_run",
         "outcome",
         "queue_s",
         "repairs",
         "settings",
         "timeout_s",
         "tool",
-        "trial",
     )
 
     def __init__(
@@ -100,7 +100,7 @@ class Prepared:
         settings: ToolSettings | None,
         timeout_s: float,
         repairs: tuple[str, ...] = (),
-        trial: Trial | None = None,
+        dry_run: DryRun | None = None,
     ) -> None:
         self.call = call
         self.tool = tool
@@ -110,7 +110,7 @@ class Prepared:
         self.settings = settings
         self.timeout_s = timeout_s
         self.repairs = repairs
-        self.trial = trial
+        self.dry_run = dry_run
         """What is made real in place of a run: the call was made on a copy, and that was approved as it was shown."""
         self.queue_s = 0.0
         self.change_id = ""

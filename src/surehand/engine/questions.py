@@ -1,6 +1,6 @@
 """Questions that wait: whoever reaches the session by its channel may answer, and the first answer counts.
 
-The approver is asked as ever. Another process of the user (a console) may list what waits, have a call tried on a copy
+The approver is asked as ever. Another process of the user (a console) may list what waits, have a dry run made
 and answer; where there is nobody else to ask, the question waits for it, and ends with a no when it leaves.
 """
 
@@ -46,7 +46,7 @@ class OpenQuestion:
         self.question = question
         self.otherwise: Answer | None = None
         """The approver's answer where it could ask nobody: what counts unless somebody answers by the channel."""
-        self.trial = question.preview.trial.id if question.preview and question.preview.trial else ""
+        self.dry_run = question.preview.dry_run.id if question.preview and question.preview.dry_run else ""
         """The newest dry run made for it."""
         self._session = session
         self._answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -54,14 +54,14 @@ class OpenQuestion:
         self._tries: set[asyncio.Task[Any]] = set()
         if question.try_first is not None:
             self.question = changed(question, try_first=self.try_first)
-        self._make_trial = question.try_first
+        self._make_dry_run = question.try_first
 
     async def try_first(self) -> Preview | None:
         """Try the call on a copy, once more; one at a time, whoever wants it."""
-        assert self._make_trial is not None
+        assert self._make_dry_run is not None
         async with self._trying:
-            shown = await self._make_trial()
-            self.trial = shown.trial.id if shown is not None and shown.trial is not None else ""
+            shown = await self._make_dry_run()
+            self.dry_run = shown.dry_run.id if shown is not None and shown.dry_run is not None else ""
             return shown
 
     async def try_for(self) -> Preview | None:
@@ -103,7 +103,7 @@ class OpenQuestion:
             return Answer("no", f"nobody answered within {self.timeout_s:g} s")
 
     async def close(self) -> None:
-        """End what is still being tried for it: its copy would stay behind."""
+        """End the dry run still being made for it: its copy would stay behind."""
         for task in list(self._tries):
             task.cancel()
         await asyncio.gather(*self._tries, return_exceptions=True)
@@ -141,9 +141,9 @@ class OpenQuestion:
 def describe_preview(preview: Preview | None) -> dict[str, Any]:
     """Return what a preview shows, printable, and the dry run it can make real."""
     if preview is None:
-        return {"preview": "", "diff": "", "trial": ""}
-    trial = preview.trial.id if preview.trial is not None else ""
-    return {"preview": visible(preview.text), "diff": visible(preview.diff), "trial": trial}
+        return {"preview": "", "diff": "", "dry_run": ""}
+    dry_run = preview.dry_run.id if preview.dry_run is not None else ""
+    return {"preview": visible(preview.text), "diff": visible(preview.diff), "dry_run": dry_run}
 
 
 def _describe_effects(decision: Decision) -> list[dict[str, str]]:
@@ -241,11 +241,11 @@ class OpenQuestions:
         if not isinstance(waiting, OpenQuestion):
             return waiting
         if waiting.question.try_first is None:
-            return {"error": f"{waiting.question.tool} cannot be tried", "hint": ""}
+            return {"error": f"{waiting.question.tool} has no dry run", "hint": ""}
         try:
             shown = await waiting.try_for()
         except ToolFailure as failure:
-            return {"error": f"it could not be tried: {failure.message}", "hint": failure.hint}
+            return {"error": f"a dry run was not possible: {failure.message}", "hint": failure.hint}
         return {"id": waiting.id, **describe_preview(shown)}
 
 
@@ -255,8 +255,8 @@ def _answer_problem(waiting: OpenQuestion, answer: Answer, given: Mapping[str, A
         return answer.reason
     if answer.args is not None and not isinstance(answer.args, dict):
         return "arguments are an object"
-    if answer.trial and answer.trial != waiting.trial:
-        return "it was tried again since: look at what the newest dry run shows"
+    if answer.dry_run and answer.dry_run != waiting.dry_run:
+        return "a newer dry run was made since: look at what the newest dry run shows"
     if answer.kind not in ("session", "always"):
         return ""
     rules = answer.rule if answer.rule is not None else waiting.question.decision.suggestion

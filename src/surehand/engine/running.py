@@ -182,7 +182,7 @@ def cancellation(prepared: Prepared) -> ToolFailure:
 def aftermath(prepared: Prepared) -> str:
     """Say what a call that was given up has changed, as far as anyone can know."""
     tool = prepared.tool
-    if tool.cancel_safe or prepared.trial is not None:
+    if tool.cancel_safe or prepared.dry_run is not None:
         return NOTHING_CHANGED
     ends = tool.where == "process" or _is_async(tool)
     if tool.read_only is True:

@@ -18,7 +18,7 @@ LONG_ARGUMENT: Final = 100_000
 SCRIPT: Final = "/dev/fd/10"
 """Where a command finds its script."""
 NO_LAYER: Final = "the system could not lay a copy over the workspace: "
-"""How the reason begins for which a trial never ran."""
+"""How the reason begins for which a dry run never ran."""
 
 Feed = Callable[[bytes], None]
 

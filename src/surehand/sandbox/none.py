@@ -89,7 +89,7 @@ class PlainRunner:
         if self.closed:
             raise SandboxFailure("the session was closed")
         if journal is not None or overlay is not None or command.descriptors:
-            raise SandboxFailure("without a sandbox, commands leave no journal, are not tried and keep no shell")
+            raise SandboxFailure("without a sandbox, commands leave no change log, have no dry run and keep no shell")
         self._runs = {run for run in self._runs if run.ended is None}
         run = PlainRun(command, stdout, stderr)
         self._runs.add(run)

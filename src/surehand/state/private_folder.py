@@ -18,8 +18,8 @@ from surehand.files.trees import remove_tree
 
 SCRATCH: Final = ".scratch"
 """Where the launcher builds the mounts of a session; the folder that is locked."""
-TRIALS: Final = "trials"
-"""Where copies lie that commands are tried on; there from the start, so that no command makes it."""
+DRY_RUNS: Final = "dry_runs"
+"""Where the copies of dry runs lie; there from the start, so that no command makes it."""
 _NAME: Final = re.compile(r"surehand-[0-9a-f]{12}")
 _UNLOCKED: Final = ".new"
 _OLD_S: Final = 3600.0
@@ -41,7 +41,7 @@ class PrivateFolder:
             path = os.path.join(base, f"surehand-{os.urandom(6).hex()}")
             try:
                 os.mkdir(path, 0o700)
-                os.mkdir(os.path.join(path, TRIALS), 0o700)
+                os.mkdir(os.path.join(path, DRY_RUNS), 0o700)
                 return cls(path, _make_locked(path))
             except FileExistsError:
                 continue

@@ -244,18 +244,18 @@ async def _in_memory(
 
 async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
     """Run the command for real on a copy of the workspace, without network, and show what it would change."""
-    from surehand.tools.bash_dry_run import tried
+    from surehand.tools.bash_dry_run import dry_run_command
 
-    return await tried(args, ctx)
+    return await dry_run_command(args, ctx)
 
 
 def _try_first(args: BashArgs, ctx: ToolContext) -> bool:
-    """Whether the settings want commands of this class tried on a copy before anyone is asked about them."""
+    """Whether the settings want a dry run of commands of this class before anyone is asked about them."""
     return understand_call(args, ctx).class_ in ctx.options.get("try_first", ()) or _must_try(args, ctx)
 
 
 def _must_try(args: BashArgs, ctx: ToolContext) -> bool:
-    """Whether the settings want commands of this class tried and asked about, also those a rule allows."""
+    """Whether the settings want a dry run and a question for commands of this class, also those a rule allows."""
     return understand_call(args, ctx).class_ in ctx.options.get("must_try", ())
 
 

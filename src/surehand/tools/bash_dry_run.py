@@ -1,4 +1,4 @@
-"""The dry run of `Bash`: the command runs for real on a copy of the workspace, to be applied as shown or dropped."""
+"""The dry run of `Bash`: the command runs for real on a copy of the workspace, to be applied as shown or discarded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from surehand.commands.dry_run import apply
 from surehand.commands.dry_run.differences import Difference, render
-from surehand.commands.dry_run.dry_run import Place, never_ran, prepared
+from surehand.commands.dry_run.dry_run import Scratch, never_ran, prepare_scratch
 from surehand.commands.output import marked
 from surehand.commands.session import SHELLS, Shells
 from surehand.core.call import ToolResult, new_id
@@ -29,50 +29,50 @@ _BESIDE = (
 )
 
 
-async def tried(args: BashArgs, ctx: ToolContext) -> Preview:
-    """Return output, exit code and the diff of every file a command would change; its `trial` makes that real."""
+async def dry_run_command(args: BashArgs, ctx: ToolContext) -> Preview:
+    """Return output, exit code and the diff of every file a command would change; its `dry_run` makes that real."""
     shells = ctx.session.keep(SHELLS)
     shells.stand_in(ctx.cwd)
     printed = Printed.of(ctx, shells, understand_call(args, ctx))
     try:
-        place, ended = await _ran(args, ctx, shells, printed)
+        scratch, ended = await _run_on_copy(args, ctx, shells, printed)
     finally:
         printed.close()
-    trial = Tried(args, ctx, place, printed, ended)
+    dry_run = BashDryRun(args, ctx, scratch, printed, ended)
     try:
-        await asyncio.to_thread(trial.look)
-        return trial.preview()
+        await asyncio.to_thread(dry_run.look)
+        return dry_run.preview()
     except BaseException:
-        await asyncio.shield(trial.drop())
+        await asyncio.shield(dry_run.discard())
         raise
 
 
-async def _ran(args: BashArgs, ctx: ToolContext, shells: Shells, printed: Printed) -> tuple[Place, Ended]:
+async def _run_on_copy(args: BashArgs, ctx: ToolContext, shells: Shells, printed: Printed) -> tuple[Scratch, Ended]:
     """Run the command on the best copy there is; a second time only where the first could not even be laid out."""
     command = command_of(args.command, ctx, shells)
     while True:
-        place = await prepared(shells, new_id("trial"))
+        scratch = await prepare_scratch(shells, new_id("dry_run"))
         try:
-            ended = await place.run(command, printed.stdout.feed, printed.stderr.feed, time_s(args, ctx))
+            ended = await scratch.run(command, printed.stdout.feed, printed.stderr.feed, time_s(args, ctx))
             if not (why := never_ran(ended)):
-                return place, ended
+                return scratch, ended
         except BaseException:
-            await asyncio.shield(place.drop())
+            await asyncio.shield(scratch.discard())
             raise
-        await place.drop()
-        if place.kind != "layer":
-            raise ToolFailure(f"a command cannot be tried here: {why}", code="tool_unavailable")
+        await scratch.discard()
+        if scratch.kind != "layer":
+            raise ToolFailure(f"a dry run is not possible here: {why}", code="tool_unavailable")
         shells.no_layers = why
 
 
-class Tried:
+class BashDryRun:
     """One command that ran on a copy."""
 
-    def __init__(self, args: BashArgs, ctx: ToolContext, place: Place, printed: Printed, ended: Ended) -> None:
-        self.id = place.trial.folder.rpartition("/")[2]
+    def __init__(self, args: BashArgs, ctx: ToolContext, scratch: Scratch, printed: Printed, ended: Ended) -> None:
+        self.id = scratch.copy.folder.rpartition("/")[2]
         self._args = args
         self._ctx = ctx
-        self._place = place
+        self._scratch = scratch
         self._printed = printed
         self._ended = ended
         self._found: list[Difference] = []
@@ -84,7 +84,7 @@ class Tried:
 
     def look(self) -> None:
         """Find out what the command changed."""
-        self._found = self._place.trial.differences()
+        self._found = self._scratch.copy.differences()
         self._diff = render(self._found)
         self._changes = [each.to_dict() for each in self._found]
         self._remembered = apply.remember(self._found)
@@ -94,7 +94,7 @@ class Tried:
         stdout, stderr = self._printed.stdout.show(), self._printed.stderr.show()
         ended, notes = self._ended, self._notes(stderr.text)
         code = f"it ended early: {ended.stopped}" if ended.stopped else f"exit code {ended.exit_code}"
-        head = f"Tried on a copy of the workspace, without network: {code}; {_count_changes(self._changes)}."
+        head = f"Dry run on a copy of the workspace, without network: {code}; {_count_changes(self._changes)}."
         body = (stdout.text.rstrip("\n"), marked(stderr.text), *(f"[{note}]" for note in notes))
         text = "\n".join(part for part in (head, *body) if part)
         data: dict[str, Any] = {
@@ -104,7 +104,7 @@ class Tried:
             "changes": self._changes,
             "diff": self._diff,
             "usage": ended.usage(),
-            "trial": {"id": self.id, "on": self._place.kind},
+            "dry_run": {"id": self.id, "on": self._scratch.kind},
         }
         if ended.stopped:
             data["stopped"] = ended.stopped
@@ -115,10 +115,10 @@ class Tried:
 
     def _notes(self, stderr: str) -> list[str]:
         notes: list[str] = []
-        workspace = self._place.trial.workspace
-        if back := self._place.put_back:
+        workspace = self._scratch.copy.workspace
+        if back := self._scratch.put_back:
             notes.append(f"it reached the workspace itself by a full path; put back as it was: {', '.join(back[:10])}")
-        if self._place.beside and self._ended.exit_code and workspace in stderr + self._args.command:
+        if self._scratch.beside and self._ended.exit_code and workspace in stderr + self._args.command:
             notes.append(_BESIDE.format(workspace=workspace))
         return notes
 
@@ -126,7 +126,7 @@ class Tried:
         """Make real exactly what was shown; the command does not run again."""
         async with self._turn:
             if self._over:
-                raise ToolFailure("the trial is over; nothing was changed", code="precondition_failed")
+                raise ToolFailure("the dry run is over; nothing was changed", code="precondition_failed")
             self._over = True
             work = asyncio.ensure_future(asyncio.to_thread(self._apply))
             try:
@@ -142,13 +142,13 @@ class Tried:
 
         if not self._found:
             return None
-        session, plan = self._ctx.session, self._place.launcher.plan
+        session, plan = self._ctx.session, self._scratch.launcher.plan
         kept = session.keeps_as_is
         protected = (*plan.read_only, *plan.forbidden)
         applying = apply.Applying(
             self._found,
             self._remembered,
-            roots=self._place.trial.roots,
+            roots=self._scratch.copy.roots,
             recorded=plan.roots,
             forbidden=lambda path: inside(path, protected) or is_hook(path) or (kept is not None and kept(path)),
         )
@@ -156,19 +156,19 @@ class Tried:
         return applying.apply(session.keep(HISTORY), who)
 
     def _result(self, recorded: Recorded | None) -> ToolResult:
-        call = Call(understand_call(self._args, self._ctx), self._place.launcher, time_s(self._args, self._ctx))
+        call = Call(understand_call(self._args, self._ctx), self._scratch.launcher, time_s(self._args, self._ctx))
         note = f"applied from a dry run, {_count_changes(self._changes, 'changed')}; the command did not run again"
         done = result(self._ctx, call, self._printed, Outcome(self._ended, note), recorded)
-        data = {**done.data, "diff": self._diff, "applied_from_trial": self.id}
+        data = {**done.data, "diff": self._diff, "applied_from_dry_run": self.id}
         return ToolResult(done.ok, data, done.output, done.content, done.error, done.undo, done.meta).with_meta(
-            applied_from_trial=self.id
+            applied_from_dry_run=self.id
         )
 
-    async def drop(self) -> None:
+    async def discard(self) -> None:
         """Take the copy away."""
         async with self._turn:
             self._over = True
-            await self._place.drop()
+            await self._scratch.discard()
 
 
 def _count_changes(changes: list[dict[str, object]], verb: str = "would change") -> str:

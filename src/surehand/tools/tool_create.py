@@ -200,12 +200,12 @@ async def _try_tool(tool: Tool, made: Made, version: Version, try_args: dict[str
         tool.arguments.check(try_args)
     except InvalidArguments as problem:
         raise ToolFailure(f"try_args do not fit the schema: {problem}", code="invalid_args") from None
-    trial = ToolContext(ToolCall(made.name, try_args, id=ctx.call.id), ctx.session, lambda progress: None, {})
+    own = ToolContext(ToolCall(made.name, try_args, id=ctx.call.id), ctx.session, lambda progress: None, {})
     try:
-        return await ctx.session.keep(WORKSHOP).run(version, made.name, try_args, trial)
+        return await ctx.session.keep(WORKSHOP).run(version, made.name, try_args, own)
     except ToolFailure as failure:
         raise ToolFailure(
-            f"the trial failed, so nothing was registered: {failure.message}",
+            f"the try failed, so nothing was registered: {failure.message}",
             hint="Correct the source and call again.",
             details=failure.details,
         ) from failure

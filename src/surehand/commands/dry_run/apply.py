@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 MOST_PATHS: Final = 100_000
 MOST_BYTES: Final = 1 << 30
-"""The most a trial may change and still be applied: what is changed or deleted goes into the history first."""
+"""The most a dry run may change and still be applied: what is changed or deleted goes into the history first."""
 _REMEMBERED: Final = 16 * 1024 * 1024
 
 _KINDS: Final = {"file": "file", "symlink": "symlink", "directory": "directory"}
 
 
 def remember(differences: Sequence[Difference]) -> dict[str, bytes]:
-    """Return what small files hold that a trial would change, by digest: to show what somebody changed since."""
+    """Return what small files hold that a dry run would change, by digest: to show what somebody changed since."""
     kept: dict[str, bytes] = {}
     room = _REMEMBERED
     for each in differences:
@@ -120,7 +120,7 @@ class Applying:
                     room -= after.size
 
     def _check(self, steps: Steps) -> None:
-        """Raise ToolFailure, with a diff, when a path was changed by somebody else since the trial began."""
+        """Raise ToolFailure, with a diff, when a path was changed by somebody else since the dry run began."""
         during = [each for each in self.differences if each.disturbed]
         since = [each for each in steps.standing() if each.changed or _other_mode(each)]
         added = self._find_added()
@@ -130,7 +130,7 @@ class Applying:
         paths = [*(each.path for each in during), *(names[each.step.path] for each in since), *added]
         diff = render(during) + "".join(_diff(each, self._content(steps.history)) for each in since)
         raise ToolFailure(
-            f"not applied: {_list_some(paths)} changed since the trial began\n{diff}".rstrip("\n"),
+            f"not applied: {_list_some(paths)} changed since the dry run began\n{diff}".rstrip("\n"),
             code="precondition_failed",
             hint="Nothing was changed. Try the command again, or run it for real.",
             details={"paths": paths, "diff": diff},
@@ -150,7 +150,7 @@ class Applying:
 
 
 def _other_mode(each: Standing) -> bool:
-    """Tell whether somebody changed the mode of what the trial changes too."""
+    """Tell whether somebody changed the mode of what the dry run changes too."""
     wanted = each.step.after or ABSENT
     return each.now.kind == each.step.before.kind != "symlink" and each.now.mode not in (
         each.step.before.mode,
@@ -187,7 +187,7 @@ def _list_some(paths: Sequence[str], most: int = 5) -> str:
 
 def _refusal(why: str, paths: Sequence[str]) -> ToolFailure:
     return ToolFailure(
-        f"the trial cannot be applied: {why}",
+        f"the dry run cannot be applied: {why}",
         code="precondition_failed",
         hint="Nothing was changed. Drop it, or run the command for real.",
         details={"paths": list(paths[:100])},

@@ -52,7 +52,7 @@ class Difference:
     before: Side
     after: Side
     disturbed: bool = False
-    """Whether somebody else has changed it since the trial began."""
+    """Whether somebody else has changed it since the dry run began."""
 
     @property
     def action(self) -> str:

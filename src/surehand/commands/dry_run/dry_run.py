@@ -1,13 +1,13 @@
-"""Where a command can be tried: on layers, on a copy put in the workspace's place, or on a copy beside it.
+"""Where a dry run of a command happens: on layers, on a copy put in the workspace's place, or on a copy beside it.
 
-    place = await prepared(shells, name)
-    ended = await place.run(command, stdout.feed, stderr.feed, timeout_s)
-    found = place.trial.differences()
-    await place.close()
+    scratch = await prepare_scratch(shells, name)
+    ended = await scratch.run(command, stdout.feed, stderr.feed, timeout_s)
+    found = scratch.copy.differences()
+    await scratch.discard()
 
 Layers and a copy in its place need namespaces; full paths lead to them too. With Landlock alone the copy lies beside
 the workspace, which cannot be written then; what Landlock does not see of that (modes) is put back. Where nothing
-would keep a command off the workspace, nothing is tried.
+would keep a command off the workspace, there is no dry run.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from surehand.files.trees import remove_tree
 from surehand.sandbox import protocol
 from surehand.sandbox.command import NO_LAYER, Command, Ended, Feed, SandboxFailure
 from surehand.sandbox.protocol import Runner
-from surehand.state.private_folder import TRIALS, PrivateFolder
+from surehand.state.private_folder import DRY_RUNS, PrivateFolder
 
-_HINT: Final = "Without a trial, `surehand policy check` says which files and hosts it would touch."
+_HINT: Final = "Without a dry run, `surehand policy check` says which files and hosts it would touch."
 
 
-class Place:
+class Scratch:
     """A copy, and the launcher that keeps commands in it."""
 
-    def __init__(self, trial: Layers | TreeCopy, launcher: Runner, own: PrivateFolder | None = None) -> None:
-        self.trial = trial
+    def __init__(self, copy: Layers | TreeCopy, launcher: Runner, own: PrivateFolder | None = None) -> None:
+        self.copy = copy
         self.launcher = launcher
         self._own = own
         self.put_back: tuple[str, ...] = ()
@@ -51,15 +51,15 @@ class Place:
     @property
     def kind(self) -> str:
         """How the copy is made."""
-        return "layer" if isinstance(self.trial, Layers) else "copy beside" if self.beside else "copy"
+        return "layer" if isinstance(self.copy, Layers) else "copy beside" if self.beside else "copy"
 
     async def run(self, command: Command, stdout: Feed, stderr: Feed, timeout_s: float) -> Ended:
         """Run the command on the copy to its end."""
         if not self.beside:
-            return await self.launcher.run(command, stdout, stderr, overlay=self.trial.wire).finish(timeout_s)
-        assert isinstance(self.trial, TreeCopy)
-        command = _beside(command, self.trial)
-        journal = os.path.join(self.trial.folder, "journal")
+            return await self.launcher.run(command, stdout, stderr, overlay=self.copy.wire).finish(timeout_s)
+        assert isinstance(self.copy, TreeCopy)
+        command = _beside(command, self.copy)
+        journal = os.path.join(self.copy.folder, "journal")
         os.mkdir(journal, 0o700)
         run = self.launcher.run(command, stdout, stderr, journal=journal)
         try:
@@ -74,41 +74,41 @@ class Place:
 
         try:
             if ended is not None and ended.journal is not None and ended.journal["count"]:
-                self.put_back = put_back(ChangeLog(journal), lambda path: not inside(path, [self.trial.folder]))
+                self.put_back = put_back(ChangeLog(journal), lambda path: not inside(path, [self.copy.folder]))
         finally:
             remove_tree(journal)
 
-    async def drop(self) -> None:
+    async def discard(self) -> None:
         """Take the copy away."""
-        await asyncio.to_thread(self.trial.drop)
+        await asyncio.to_thread(self.copy.discard)
         if self._own is not None:
             await self.launcher.close()
             await asyncio.to_thread(self._own.remove)
 
 
-async def prepared(shells: Shells, name: str) -> Place:
-    """Return the best place there is to try a command; raise ToolFailure where there is none."""
-    launcher = await shells.trial_launcher()
-    folder = shells.trial_folder(name)
+async def prepare_scratch(shells: Shells, name: str) -> Scratch:
+    """Return the best scratch copy there is for a dry run; raise ToolFailure where there is none."""
+    launcher = await shells.dry_run_launcher()
+    folder = shells.dry_run_folder(name)
     workspace = launcher.plan.workspace if launcher else _real(shells.session.workspace)
     if inside(folder, [workspace]):
-        raise ToolFailure(f"a command cannot be tried here: the workspace {workspace} holds the copy itself")
+        raise ToolFailure(f"a dry run is not possible here: the workspace {workspace} holds the copy itself")
     if launcher is not None and not shells.no_layers and protocol.abilities().overlay:
-        return Place(await asyncio.to_thread(Layers.make, folder, workspace, _others(launcher)), launcher)
+        return Scratch(await asyncio.to_thread(Layers.make, folder, workspace, _others(launcher)), launcher)
     if launcher is not None:
-        return Place(await _copy_workspace(folder, workspace, _others(launcher)), launcher)
+        return Scratch(await _copy_workspace(folder, workspace, _others(launcher)), launcher)
     if not protocol.abilities().enough:
         why = protocol.abilities().why_not or "this system can contain nothing"
         raise ToolFailure(
-            f"a command cannot be tried here: nothing would keep it off the workspace ({why})",
+            f"a dry run is not possible here: nothing would keep it off the workspace ({why})",
             code="tool_unavailable",
             hint=_HINT,
         )
     # Not in the session's private temp, where its commands write: with Landlock alone nothing in that can be hidden.
     own = PrivateFolder.make()
     try:
-        copy = await _copy_workspace(os.path.join(own.path, TRIALS, name), workspace)
-        return Place(copy, await _start_confined(shells, copy), own)
+        copy = await _copy_workspace(os.path.join(own.path, DRY_RUNS, name), workspace)
+        return Scratch(copy, await _start_confined(shells, copy), own)
     except BaseException:
         await asyncio.to_thread(own.remove)
         raise
@@ -144,7 +144,7 @@ async def _copy_workspace(folder: str, workspace: str, frozen: Sequence[str] = (
         stop.set()
         done, _ = await asyncio.wait({work})
         if all(each.exception() is None for each in done):
-            work.result().drop()
+            work.result().discard()
         raise
 
 
@@ -155,7 +155,7 @@ async def _start_confined(shells: Shells, copy: TreeCopy) -> Runner:
         return await protocol.choose().start(plan)
     except SandboxFailure as failure:
         raise ToolFailure(
-            f"a command cannot be tried here: {failure}", code="tool_unavailable", hint=_HINT
+            f"a dry run is not possible here: {failure}", code="tool_unavailable", hint=_HINT
         ) from failure
 
 

@@ -1,9 +1,9 @@
-"""Copy-on-write layers over the workspace and every other folder a command may write, for one command to be tried on.
+"""Copy-on-write layers over the workspace and every other folder a command may write, for the dry run of one command.
 
-    trial = Layers.make(folder, workspace)         # where the layers live, what they lie over
-    ... run the command with `overlay=trial.wire` ...
-    found = trial.differences()                    # created, changed, deleted, mode, links
-    trial.drop()
+    layers = Layers.make(folder, workspace)         # where the layers live, what they lie over
+    ... run the command with `overlay=layers.wire` ...
+    found = layers.differences()                   # created, changed, deleted, mode, links
+    layers.discard()
 
 A layer holds only what the command wrote; a file it removed is there as a mark (a character device 0:0).
 """
@@ -40,7 +40,7 @@ class Layer:
 
 
 class Layers:
-    """The layers of one trial, and what a command left in them."""
+    """The layers of one dry run, and what a command left in them."""
 
     def __init__(self, folder: str, workspace: str, layers: Sequence[Layer], frozen: Sequence[str]) -> None:
         self.folder = folder
@@ -52,9 +52,9 @@ class Layers:
 
     @classmethod
     def make(cls, folder: str, workspace: str, others: Sequence[str] = ()) -> Layers:
-        """Make the folders of a trial; `others` is what commands may write beside the workspace.
+        """Make the folders of a dry run; `others` is what commands may write beside the workspace.
 
-        What cannot have a layer (a file, a folder that holds the layers) cannot be written at all during the trial.
+        What cannot have a layer (a file, a folder that holds the layers) cannot be written at all during the dry run.
         """
         os.mkdir(folder, 0o700)
         make_covers(folder)
@@ -123,19 +123,19 @@ class Layers:
         shown = path if layer.lower == self.workspace else place
         return Difference(shown, place, look(place), after, disturbed(place, self.began))
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Take the layers away."""
         remove_tree(self.folder)
 
 
 def make_covers(folder: str) -> None:
-    """Make what covers secrets during a trial, as it does outside one."""
+    """Make what covers secrets during a dry run, as it does outside one."""
     os.close(os.open(os.path.join(folder, "nothing"), os.O_CREAT | os.O_WRONLY, 0))
     os.mkdir(os.path.join(folder, "nobody"), 0)
 
 
 def wire(folder: str, folders: list[dict[str, str]], frozen: Sequence[str]) -> dict[str, Any]:
-    """Return what the launcher mounts for a trial; its own folders are out of the command's reach."""
+    """Return what the launcher mounts for a dry run; its own folders are out of the command's reach."""
     return {"folders": folders, "frozen": list(frozen), "covers": folder, "hidden": os.path.dirname(folder)}
 
 

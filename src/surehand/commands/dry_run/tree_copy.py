@@ -1,4 +1,4 @@
-"""A whole copy of the workspace for one command to be tried on, where the system has no copy-on-write layers.
+"""A whole copy of the workspace for the dry run of one command, where the system has no copy-on-write layers.
 
 Files are shared with the original until one is written (a reflink) where the file system can, plain bytes otherwise,
 and bounded either way. What the command changed is found by the status of every copied file, whose time of change no
@@ -28,7 +28,7 @@ _Status: TypeAlias = tuple[int, ...]
 
 @frozen
 class Limits:
-    """The most a copy may hold; a workspace beyond either cannot be tried without layers."""
+    """The most a copy may hold; a workspace beyond either has no dry run without layers."""
 
     files: int = COPY_FILES
     bytes: int = COPY_BYTES
@@ -61,28 +61,28 @@ class TreeCopy:
         limits: Limits | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> TreeCopy:
-        """Copy the workspace; `frozen` is what else commands may write, and cannot during the trial.
+        """Copy the workspace; `frozen` is what else commands may write, and cannot during the dry run.
 
         Raises ToolFailure, and leaves nothing behind, where it holds more than `limits` or cannot be read.
         """
         os.mkdir(folder, 0o700)
-        trial = cls(folder, workspace, frozen)
+        made = cls(folder, workspace, frozen)
         try:
             make_covers(folder)
-            os.mkdir(trial.temp, 0o700)
-            copy_tree(workspace, trial.copy, limits or Limits(), stopped)
-            trial._copied = dict(trial._statuses())
+            os.mkdir(made.temp, 0o700)
+            copy_tree(workspace, made.copy, limits or Limits(), stopped)
+            made._copied = dict(made._statuses())
         except TreeTooLarge as problem:
-            trial.drop()
+            made.discard()
             raise _too_large(workspace, str(problem)) from None
         except OSError as problem:
-            trial.drop()
+            made.discard()
             where = problem.filename or workspace
             raise ToolFailure(f"the workspace cannot be copied: {where}: {problem.strerror}") from problem
         except BaseException:
-            trial.drop()
+            made.discard()
             raise
-        return trial
+        return made
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class TreeCopy:
             after = replace(after, owner=before.owner)
         return Difference(path, place, before, after, disturbed(place, self.began))
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Take the copy away."""
         remove_tree(self.folder)
 
@@ -186,7 +186,7 @@ def _measure_tree(
 
 def _too_large(source: str, what: str) -> ToolFailure:
     return ToolFailure(
-        f"a command cannot be tried here: there are no copy-on-write layers, and {source} holds {what}, "
+        f"a dry run is not possible here: there are no copy-on-write layers, and {source} holds {what}, "
         "the limit of a plain copy",
         hint="`surehand policy check` says which files and hosts it would touch; undo takes back what it changes.",
     )

@@ -1,4 +1,4 @@
-"""Questions: what waits for an answer in all sessions, tried on a copy, and answered."""
+"""Questions: what waits for an answer in all sessions, a dry run of it, and the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LOOK_S: Final = 3.0
 """How long a session may take to say what waits in it; one that is busy longer is named."""
 TRY_S: Final = 900.0
-_ANSWER: Final = ("kind", "reason", "rule", "args", "trial")
+_ANSWER: Final = ("kind", "reason", "rule", "args", "dry_run")
 
 
 async def list_questions(console: Console, given: Given) -> Any:
@@ -30,7 +30,7 @@ async def list_questions(console: Console, given: Given) -> Any:
 
 
 async def try_question(console: Console, given: Given) -> Any:
-    """Have the call tried on a copy, and return what that shows."""
+    """Make a dry run of the call, and return what that shows."""
     request = {"want": "try", "id": given.path["id"], "digest": given.text("digest")}
     return _check(await console.ask_session(given.text("session_id"), request, TRY_S))
 
@@ -73,7 +73,7 @@ ENDPOINTS = (
             "reason": "why not, for the model to read",
             "rule": "the rule to remember instead of the suggestion, one a line",
             "args": "other arguments, which are judged anew",
-            "trial": "the dry run to apply exactly; empty text: run it anew",
+            "dry_run": "the dry run to apply exactly; empty text: run it anew",
         },
     ),
 )

@@ -45,7 +45,7 @@ class Question:
     """Which sub-agent asks; empty for the conversation itself."""
     try_first: Callable[[], Awaitable[Preview | None]] | None = None
     """Runs the call on a copy and shows the difference, where that is possible but too costly to do unasked. What it
-    returns has a `trial` whose id an answer may name."""
+    returns has a `dry_run` whose id an answer may name."""
 
     @property
     def args(self) -> Mapping[str, Any]:
@@ -84,7 +84,7 @@ class Answer:
     """What the approver said. `args` are changed arguments, judged again; `rule` is what to remember instead of the
     suggestion.
 
-    A yes to a call that was tried on a copy makes real what that showed, without running it again: `trial` names it,
+    A yes to a call that had a dry run applies what that showed, without running it again: `dry_run` names it,
     None is the one the question itself shows, and an empty text has the call run anew.
     """
 
@@ -92,7 +92,7 @@ class Answer:
     reason: str = ""
     args: Mapping[str, Any] | None = None
     rule: str | None = None
-    trial: str | None = None
+    dry_run: str | None = None
     by: str = ""
     """Who answered, where that was somebody else than the approver itself."""
     unasked: bool = False
@@ -100,7 +100,7 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        shown: dict[str, Any] = {"kind": self.kind, "reason": self.reason, "rule": self.rule, "trial": self.trial}
+        shown: dict[str, Any] = {"kind": self.kind, "reason": self.reason, "rule": self.rule, "dry_run": self.dry_run}
         shown |= {"args": dict(self.args)} if self.args is not None else {}
         return shown | ({"by": self.by} if self.by else {})
 
@@ -109,7 +109,7 @@ class Answer:
         """Return what plain data stands for."""
         if data.get("kind") not in ("once", "session", "always", "no"):
             return cls("no", f"the answer {data.get('kind')!r} is none of once, session, always, no")
-        given = (data.get(name) for name in ("args", "rule", "trial"))
+        given = (data.get(name) for name in ("args", "rule", "dry_run"))
         return cls(data["kind"], str(data.get("reason") or ""), *given, by=str(data.get("by") or ""))
 
 

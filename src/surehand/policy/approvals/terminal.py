@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from surehand.core.errors import ToolFailure
-from surehand.core.tool import Trial
+from surehand.core.tool import DryRun
 from surehand.files.sanitize import visible
 from surehand.policy.approvals.question import Answer, AnswerKind, Question
 from surehand.policy.echo import echoing
@@ -78,31 +78,31 @@ class Terminal:
 
     async def _ask_on(self, question: Question, reading: int, writing: int) -> Answer:
         rules, can_try = question.decision.suggestion, question.try_first is not None
-        trial = question.preview.trial if question.preview is not None else None
+        dry_run = question.preview.dry_run if question.preview is not None else None
         _forget_typed(reading)
-        _write(writing, f"\n{self._style(question.text())}\n\n{choices(rules, can_try, tried=trial is not None)}")
+        _write(writing, f"\n{self._style(question.text())}\n\n{choices(rules, can_try, seen=dry_run is not None)}")
         while True:
             line = await _line(reading)
             if line is None:
                 return Answer("no", "the terminal was closed")
             word, _, rest = line.strip().partition(" ")
             if word.lower() in ("d", "dry") and question.try_first is not None:
-                shown, trial = await _try_on_copy(question)
-                _write(writing, f"{self._style(shown)}\n\n{choices(rules, can_try, tried=trial is not None)}")
+                shown, dry_run = await _try_on_copy(question)
+                _write(writing, f"{self._style(shown)}\n\n{choices(rules, can_try, seen=dry_run is not None)}")
                 continue
-            kind = "once" if word.lower() in ("r", "run") and trial is not None else _KEYS.get(word.lower())
+            kind = "once" if word.lower() in ("r", "run") and dry_run is not None else _KEYS.get(word.lower())
             if kind is None or (kind in ("session", "always") and rules is None):
-                told = explain_answers(rules, can_try, tried=trial is not None)
-                _write(writing, f"{told}\n\n{choices(rules, can_try, tried=trial is not None)}")
+                told = explain_answers(rules, can_try, seen=dry_run is not None)
+                _write(writing, f"{told}\n\n{choices(rules, can_try, seen=dry_run is not None)}")
                 continue
-            # What a yes makes real is the trial that was seen last; `r` wants a run.
-            meant = "" if trial is None or word.lower() in ("r", "run") else trial.id
+            # What a yes makes real is the dry run that was seen last; `r` wants a run.
+            meant = "" if dry_run is None or word.lower() in ("r", "run") else dry_run.id
             if kind == "always" and not await self._confirmed(rules or "", reading, writing):
                 _write(writing, "Nothing was saved; it is allowed this once.\n")
-                return Answer("once", trial=meant)
+                return Answer("once", dry_run=meant)
             if kind == "no":
                 return Answer("no", rest.strip() or "the user said no")
-            return Answer(kind, rule=rules if kind != "once" else None, trial=meant)
+            return Answer(kind, rule=rules if kind != "once" else None, dry_run=meant)
 
     async def _confirmed(self, rules: str, reading: int, writing: int) -> bool:
         """Show what would be saved before it is saved."""
@@ -112,38 +112,38 @@ class Terminal:
         return said is not None and said.strip().lower() in ("y", "yes")
 
 
-async def _try_on_copy(question: Question) -> tuple[str, Trial | None]:
+async def _try_on_copy(question: Question) -> tuple[str, DryRun | None]:
     """Return what trying the call on a copy showed, and what would make it real; a failure to try is no answer."""
     assert question.try_first is not None
     try:
         shown = await question.try_first()
     except ToolFailure as failure:
-        return f"It could not be tried: {visible(failure.message)}", None
+        return f"A dry run was not possible: {visible(failure.message)}", None
     if shown is None:
-        return "It cannot be tried.", None
-    return visible((shown.diff or shown.text).rstrip("\n")), shown.trial
+        return "A dry run of it is not possible.", None
+    return visible((shown.diff or shown.text).rstrip("\n")), shown.dry_run
 
 
-def choices(rules: str | None, can_try: bool = False, *, tried: bool = False) -> str:
+def choices(rules: str | None, can_try: bool = False, *, seen: bool = False) -> str:
     """Return the line that says what may be answered; `rules` is what would be remembered."""
     remembered = ""
     if rules is not None:
         shown = " and ".join(visible(line, lines=False) for line in rules.splitlines())
         remembered = f"[s] this session: {shown}   [a] always   "
-    if tried:
+    if seen:
         return f"[y] apply exactly this   {remembered}[r] run it anew   [d] dry run again   [?] help   [n] drop it > "
     trying = "[d] dry run first   " if can_try else ""
     return f"[y] once   {remembered}{trying}[?] help   [n] no (n and a reason) > "
 
 
-def explain_answers(rules: str | None, can_try: bool = False, *, tried: bool = False) -> str:
+def explain_answers(rules: str | None, can_try: bool = False, *, seen: bool = False) -> str:
     """Return what each answer does, on a line each; for `?`, and for whatever is no answer."""
     covers = " and ".join(visible(line, lines=False) for line in (rules or "").splitlines())
     every = (
-        ("y", True, "make real exactly what was shown" if tried else "let it run, this once"),
+        ("y", True, "make real exactly what was shown" if seen else "let it run, this once"),
         ("s", rules is not None, f"let it run, and whatever {covers} covers until this session ends"),
         ("a", rules is not None, "the same for good; what would be added to your settings is shown first"),
-        ("r", tried, "let it run anew, whatever it does this time"),
+        ("r", seen, "let it run anew, whatever it does this time"),
         ("d", can_try, "try it on a copy and show what it would change; nothing changes here"),
         ("n", True, "refuse it; what follows is told to the model: n use the other file"),
     )

@@ -47,7 +47,7 @@ class Launcher:
         self._idle: list[Seat] = []
         self._waiting: deque[Run] = deque()
         self._coming = 1
-        self._trials: deque[Run] = deque()
+        self._dry_runs: deque[Run] = deque()
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
 
@@ -92,7 +92,7 @@ class Launcher:
     @property
     def busy(self) -> bool:
         """Whether commands are under way."""
-        return bool(self._waiting or self._trials) or any(seat.run or seat.meant for seat in self._seats)
+        return bool(self._waiting or self._dry_runs) or any(seat.run or seat.meant for seat in self._seats)
 
     def run(
         self,
@@ -108,7 +108,7 @@ class Launcher:
             raise SandboxFailure("the launcher has ended")
         run = Run(self.plan, command, stdout, stderr, journal)
         if overlay is not None:
-            self._trials.append(run)
+            self._dry_runs.append(run)
             self._order(("seat", dict(overlay)))
         elif self._idle:
             self._assign(self._idle.pop(), run)
@@ -180,8 +180,8 @@ class Launcher:
                 self._ready.set_exception(SandboxFailure(why))
             case ("seat", int(pid), bool(once)), [line]:
                 self._coming -= not once
-                # Seats come in the order they were asked for, so that each trial gets the one with its own layers.
-                meant = self._trials.popleft() if once and self._trials else None
+                # Seats come in the order they were asked for, so that each dry run gets the one with its own layers.
+                meant = self._dry_runs.popleft() if once and self._dry_runs else None
                 self._seats.add(Seat(self, pid, line, once, meant))
             case ("no seat", int(code)), _:
                 self._coming = max(self._coming - 1, 0)
@@ -190,7 +190,7 @@ class Launcher:
                 pass
 
     def _refuse(self, why: str) -> None:
-        for queue in (self._waiting, self._trials):
+        for queue in (self._waiting, self._dry_runs):
             while queue:
                 queue.popleft().fail(why)
 
@@ -238,7 +238,7 @@ class Seat:
         self.once = once
         self.run: Run | None = None
         self.meant = meant
-        """The trial it was made for, until that is handed over."""
+        """The dry run it was made for, until that is handed over."""
         self._launcher = launcher
         self._line = wire.end(line)
         self._command: Any = None

@@ -59,7 +59,7 @@ export function mount(root, [wanted]) {
   };
   const keys = [
     onKey("j", "next question", () => step(1)), onKey("k", "question before", () => step(-1)),
-    onKey("y", "allow once, or apply exactly what was tried", act("once")), onKey("s", "allow for this session", act("session")),
+    onKey("y", "allow once, or apply exactly the dry run", act("once")), onKey("s", "allow for this session", act("session")),
     onKey("a", "always: look at the rule, then save it", act("always")), onKey("n", "no, with a reason", act("no")),
     onKey("d", "try it on a copy first", act("tryFirst")), onKey("e", "change the arguments", act("change")),
   ];
@@ -78,7 +78,7 @@ function outcome({ row, answer, by, reason }) {
 class Card {
   constructor(question, choose) {
     this.question = question;
-    this.trial = question.trial;
+    this.dry_run = question.dry_run;
     this._waits = el("span.muted.waits");
     this._diff = el("div");
     this._panel = el("div.panel");
@@ -115,18 +115,18 @@ class Card {
   }
 
   _show(preview, diff) {
-    fill(this._diff, preview && !diff.includes(preview) && el("p.hint", {}, shown(preview, 4000)), diff && diffView(diff, { title: this.trial ? "Tried on a copy: this would change" : "It would change" }), !diff && this.trial && el("p.hint", {}, "Tried on a copy: no file would change."));
+    fill(this._diff, preview && !diff.includes(preview) && el("p.hint", {}, shown(preview, 4000)), diff && diffView(diff, { title: this.dry_run ? "Dry run on a copy: this would change" : "It would change" }), !diff && this.dry_run && el("p.hint", {}, "Tried on a copy: no file would change."));
   }
 
   _drawButtons() {
     const q = this.question;
     const key = (letter) => el("kbd", { "aria-hidden": "true" }, letter);
     fill(this._buttons,
-      button([this.trial ? "Apply exactly this" : "Allow once", key("y")], () => this.once(), { class: "primary", "data-answer": "once" }),
-      this.trial && button("Run it anew", () => this._send({ kind: "once", trial: "" })),
+      button([this.dry_run ? "Apply exactly this" : "Allow once", key("y")], () => this.once(), { class: "primary", "data-answer": "once" }),
+      this.dry_run && button("Run it anew", () => this._send({ kind: "once", dry_run: "" })),
       q.suggestion && button(["This session", key("s")], () => this.session(), { title: `until the session ends: ${q.suggestion}`, "data-answer": "session" }),
       q.suggestion && button(["Always…", key("a")], () => this.always(), { "data-answer": "always" }),
-      q.can_try && button([this.trial ? "Try again" : "Try on a copy", key("d")], () => this.tryFirst(), { "data-answer": "try" }),
+      q.can_try && button([this.dry_run ? "Try again" : "Try on a copy", key("d")], () => this.tryFirst(), { "data-answer": "try" }),
       q.args && button(["Change…", key("e")], () => this.change(), { "data-answer": "change" }),
       button(["No…", key("n")], () => this.no(), { class: "danger", "data-answer": "no" }));
   }
@@ -147,7 +147,7 @@ class Card {
 
   // -- answers ------------------------------------------------------------------------------------------------------
 
-  once() { return this._send(this.trial ? { kind: "once", trial: this.trial } : { kind: "once" }); }
+  once() { return this._send(this.dry_run ? { kind: "once", dry_run: this.dry_run } : { kind: "once" }); }
 
   session() {
     if (!this.question.suggestion) return;
@@ -170,7 +170,7 @@ class Card {
     }, { rows: Math.min(14, 3 + JSON.stringify(this.question.args, null, 2).split("\n").length) });
   }
 
-  _tried() { return this.trial ? { trial: this.trial } : {}; }
+  _tried() { return this.dry_run ? { dry_run: this.dry_run } : {}; }
 
   async tryFirst() {
     const q = this.question;
@@ -179,7 +179,7 @@ class Card {
     fill(this._diff, el("p.hint", { role: "status" }, "Trying it on a copy; nothing changes here…"));
     try {
       const shownNow = await post(`/api/questions/${encodeURIComponent(q.id)}/try`, { session_id: q.root, digest: q.digest });
-      this.trial = shownNow.trial;
+      this.dry_run = shownNow.dry_run;
       this._show(shownNow.preview, shownNow.diff);
     } catch (problem) { fill(this._diff); this._say(problem.message); } finally {
       this._setBusy(false);

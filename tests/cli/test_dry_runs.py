@@ -15,7 +15,7 @@ from tests.pty_terminal import Terminal
 
 from surehand.sandbox.linux.probe import abilities
 
-pytestmark = pytest.mark.skipif(not abilities().enough, reason=f"nothing can be tried here: {abilities().why_not}")
+pytestmark = pytest.mark.skipif(not abilities().enough, reason=f"dry runs are not possible here: {abilities().why_not}")
 
 COMMAND = json.dumps({"command": "echo $RANDOM > stamp; rm old"})
 
@@ -71,7 +71,7 @@ def test_without_a_person_the_rules_decide_whether_a_dry_run_is_applied(workspac
     assert (workspace / "old").exists()
     code, applied = surehand(workspace, "--allow", "Bash", *INVOKE, "--dry-run", "--apply")
     assert code == 0, applied
-    assert applied["meta"]["applied_from_trial"] == applied["data"]["applied_from_trial"]
+    assert applied["meta"]["applied_from_dry_run"] == applied["data"]["applied_from_dry_run"]
     assert f"+{(workspace / 'stamp').read_text()}" in applied["data"]["diff"]
     assert not (workspace / "old").exists()
     code, undone = surehand(workspace, "--allow", "Edit", "undo")
@@ -133,21 +133,21 @@ def test_another_terminal_applies_what_the_question_shows(workspace: Path) -> No
         invoked.wait()
     result = json.loads(out)
     assert result["ok"], result
-    assert result["meta"]["applied_from_trial"]
+    assert result["meta"]["applied_from_dry_run"]
     assert f"+{(workspace / 'stamp').read_text()}" in row["text"] + "\n"
 
 
-def test_trials_and_what_became_of_them_are_in_the_audit_and_the_session(workspace: Path) -> None:
+def test_dry_runs_and_what_became_of_them_are_in_the_audit_and_the_session(workspace: Path) -> None:
     surehand(workspace, "--allow", "Bash", "--session", "work", *INVOKE, "--dry-run", "--apply")
     surehand(
         workspace, "--session", "work", "tools", "invoke", "Bash", "--args", '{"command": "rm stamp"}', "--dry-run"
     )
     _, rows = surehand(workspace, "audit", "show")
-    trials = [row for row in rows if row["kind"] == "trial"]
+    dry_runs = [row for row in rows if row["kind"] == "dry_run"]
     calls = [row for row in rows if row["kind"] == "call"]
-    assert [row["args"]["command"] for row in trials] == [json.loads(COMMAND)["command"], "rm stamp"]
-    assert [row["call"] for row in calls] == [trials[0]["call"]]
+    assert [row["args"]["command"] for row in dry_runs] == [json.loads(COMMAND)["command"], "rm stamp"]
+    assert [row["call"] for row in calls] == [dry_runs[0]["call"]]
     assert surehand(workspace, "audit", "verify")[0] == 0
     _, session = surehand(workspace, "sessions", "show", "work")
-    kinds = [record["kind"] for record in session if record["kind"].startswith("trial")]
-    assert kinds == ["trial_made", "trial_applied", "trial_made", "trial_dropped"]
+    kinds = [record["kind"] for record in session if record["kind"].startswith("dry_run")]
+    assert kinds == ["dry_run_made", "dry_run_applied", "dry_run_made", "dry_run_discarded"]
