@@ -297,10 +297,14 @@ class Surehand:
         self._stack.push_async_callback(sinks.close)
         return sinks
 
-    def reload_rules(self) -> None:
-        """Judge by the rules that the settings hold now, from the next call on."""
+    def reload_settings(self) -> None:
+        """Judge by the rules that the settings hold now, and offer the tools they switch on, from the next call on.
+
+        Everything else of the settings stays as it was when the application began.
+        """
         settings, _ = self._load_settings()
-        self.settings = self.settings.changed(permissions=settings.permissions)
+        self.settings = wiring.with_switches(self.settings.changed(permissions=settings.permissions), settings)
+        self.session.settings = self.settings
         policy = self._make_policy(self.session.workspace, self.allow)
         self.policy = self.executor.policy = self.executor.asking.policy = policy
         policy.bind(self.session)

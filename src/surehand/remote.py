@@ -26,12 +26,17 @@ def open_channel(app: Surehand, stack: AsyncExitStack) -> None:
             return {"ok": True}
         return {"error": "that call does not run any more", "hint": ""}
 
-    async def reload_rules(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def reload_settings(request: Mapping[str, Any]) -> Mapping[str, Any]:
         del request
-        app.reload_rules()
+        app.reload_settings()
         return {"ok": True, "rules": len(app.policy.own_rules)}
 
-    session.requests |= questions.requests | {"stop_call": stop_call, "reload_rules": reload_rules}
+    async def list_slots(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        del request
+        return {"slots": [each.to_dict() for each in app.executor.slots() if each.running or each.waiting]}
+
+    session.requests |= questions.requests
+    session.requests |= {"stop_call": stop_call, "reload_settings": reload_settings, "slots": list_slots}
     try:
         note_workspace(session.state_dir, session.workspace)
         channel = Channel(session, app.bus, questions.lose_answerers)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from surehand import config
 from surehand.catalog import register_builtin
 from surehand.core.errors import SettingsError, StateError, ToolFailure
+from surehand.core.settings import ToolSettings
 from surehand.core.tool import Tool
 from surehand.engine.bus import Bus
 from surehand.engine.checkpoint import read_past
@@ -64,6 +65,16 @@ def load_settings(
     if not trusted and (waiting := changed_since_trusted(root)):
         warnings.append(format_awaiting_trust(waiting))
     return settings, warnings
+
+
+def with_switches(settings: Settings, now: Settings) -> Settings:
+    """Return settings with the tools switched on and off as `now` has them."""
+    names = settings.tools.keys() | now.tools.keys()
+    tools = {
+        name: settings.tools.get(name, ToolSettings()).changed(enabled=now.tools.get(name, ToolSettings()).enabled)
+        for name in names
+    }
+    return settings.changed(tools=tools)
 
 
 def make_bus(settings: Settings) -> Bus:

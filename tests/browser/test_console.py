@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +75,69 @@ def test_a_command_is_tried_on_a_copy_applied_and_undone_from_the_timeline(pages
     dialog.get_by_role("button", name="Undo", exact=True).click()
     page.locator("details.change.undone").wait_for()
     assert file.read_text() == "one\n"
+
+
+def test_the_changes_of_one_prompt_are_taken_back_together_and_shown_side_by_side(
+    pages: Any, tmp_path: Path, stub: Stub
+) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    writes = [
+        (f"c_{name}", "Write", json.dumps({"file_path": name, "content": "two\n"})) for name in ("b.txt", "c.txt")
+    ]
+    edit = {"file_path": "a.txt", "old_string": "one", "new_string": "two"}
+    read = ("c_r", "Read", json.dumps({"file_path": "a.txt"}))
+    stub.script = [{"calls": [read]}, {"calls": [*writes, ("c_e", "Edit", json.dumps(edit))]}, {"text": "Done."}]
+    words = [sys.executable, "-m", "surehand", "ask", "--mode", "accept-edits", "do it"]
+    subprocess.run(words, cwd=tmp_path, env={**os.environ, **stub.environment}, check=True, stdin=subprocess.DEVNULL)
+    page = pages.open("changes")
+    page.get_by_role("button", name="Undo turn…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Side by side").click()
+    row = dialog.locator("table.sides tr", has_text="one").first
+    assert [each.strip() for each in row.locator("td.text").all_inner_texts()] == ["two", "one"]
+    dialog.get_by_role("button", name="Undo", exact=True).click()
+    page.locator(".toast", has_text="estored").wait_for()
+    assert sorted(each.name for each in tmp_path.iterdir() if each.suffix) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "one\n"
+
+
+def test_a_question_is_told_by_the_browser_while_the_page_is_in_the_background(pages: Any, session: Any) -> None:
+    one = session("one")
+    page = pages.open("live")
+    page.evaluate(
+        """() => {
+        Object.defineProperty(document, 'hidden', { get: () => true });
+        window.Notification = class {
+          constructor(title, { body }) {
+            const told = document.createElement('p');
+            told.id = 'told';
+            told.textContent = `${title}|${body}`;
+            document.body.append(told);
+          }
+        };
+        window.Notification.permission = 'granted';
+        }"""
+    )
+    one.begin("Bash", command="touch one")
+    told = page.locator("#told")
+    told.wait_for()
+    assert told.inner_text().startswith("Bash asks for permission|one: ")
+
+
+def test_a_tool_is_disabled_on_the_page_and_a_running_session_obeys(pages: Any, session: Any) -> None:
+    one = session("one")
+    assert one.call("Glob", pattern="*")["ok"]
+    page = pages.open("tools")
+    card = page.locator("#tool-Glob")
+    card.locator("summary").first.click()
+    card.get_by_role("button", name="Disable").click()
+    page.locator(".toast", has_text="Glob is disabled").wait_for()
+    card.locator(".chip", has_text="switched off").wait_for()
+    assert "switched off" in one.call("Glob", pattern="*")["output"]
+    card.locator("summary").first.click()
+    card.get_by_role("button", name="Enable").click()
+    page.locator(".toast", has_text="Glob is enabled").wait_for()
+    assert one.call("Glob", pattern="*")["ok"]
 
 
 def test_a_rule_is_changed_before_it_is_saved_and_the_running_session_obeys_it(pages: Any, session: Any) -> None:

@@ -45,6 +45,11 @@ class Apps:
             self._open[root] = await self._stack.enter_async_context(app)
             return app
 
+    def reload_settings(self) -> None:
+        """Take up in every application what was saved in the settings."""
+        for app in self._open.values():
+            app.reload_settings()
+
     async def call(self, workspace: str, tool: str, args: Mapping[str, Any], *, dry_run: bool = False) -> ToolResult:
         """Make a call that the person at the page asked for, or show what it would do."""
         app = await self.app(workspace)

@@ -107,6 +107,20 @@ class Console:
             raise ApiError(504, "the session does not answer", "It is busy, or ended this moment.")
         return answer
 
+    async def ask_every_session(self, request: Mapping[str, Any], wait_s: float = 10.0) -> dict[str, dict[str, Any]]:
+        """Return what the running sessions answer to a request, by their ids; those that are silent are left out."""
+        sessions = list(self.feed.sessions)
+        answers = await asyncio.gather(
+            *(self.ask_session(each, request, wait_s) for each in sessions), return_exceptions=True
+        )
+        return {id: told for id, told in zip(sessions, answers, strict=True) if not isinstance(told, BaseException)}
+
+    async def spread_settings(self) -> int:
+        """Let every running session take up what was saved in the settings; return how many did."""
+        self.apps.reload_settings()
+        told = await self.ask_every_session({"want": "reload_settings"})
+        return sum(bool(answer.get("ok")) for answer in told.values())
+
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def app(self, scope: Scope, receive: Any, send: Any) -> None:

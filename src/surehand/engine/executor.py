@@ -281,6 +281,10 @@ class Executor:
         """Return a tool that has run and its places, for those who tune them."""
         return next(((tool, slot) for tool, (_, slot) in self._runs.items() if tool.name == name), None)
 
+    def slots(self) -> list[Slot]:
+        """Return the places of every tool that has run."""
+        return [slot for _, slot in self._runs.values()]
+
     def _forget_idle(self) -> None:
         """Tools come and go in a long life; what was composed for those that do not run is made again if needed."""
         for tool in [tool for tool, (_, slot) in self._runs.items() if not slot.running and not slot.waiting]:

@@ -37,6 +37,10 @@ class Slot:
         self.running = 0
         self.waiting: deque[Turn] = deque()
 
+    def to_dict(self) -> dict[str, str | int]:
+        """Return how many run and wait, as plain data."""
+        return {"tool": self.name, "running": self.running, "waiting": len(self.waiting), "limit": self.limit}
+
     def take(self) -> bool:
         """Take a place if one is free and nobody waits for it."""
         if self.running < self.limit and not self.waiting:

@@ -38,6 +38,7 @@ async def show_figures(console: Console, given: Given) -> Any:
         at = min(BUCKETS - 1, max(0, int((call["at"] - since) / width)))
         counts[at] += 1
         errors[at] += not call.get("ok")
+    slots = await console.ask_every_session({"want": "slots"}, 2.0)
     running = [each for each in console.feed.calls.values() if each.get("state") == "running"]
     return {
         "since": since,
@@ -47,12 +48,23 @@ async def show_figures(console: Console, given: Given) -> Any:
         "errors": errors,
         "total": len(calls),
         "running": len(running),
+        "slots": _add_slots([slot for told in slots.values() for slot in told.get("slots", ())]),
         "sessions": len(console.feed.sessions),
         "bounds_ms": BOUNDS_MS,
         "tools": by_tool(calls),
         "usage": usage,
         "missed": console.feed.lost,
     }
+
+
+def _add_slots(slots: list[Row]) -> list[Row]:
+    """Return the places of all sessions by tool, those that most calls wait for first."""
+    found: dict[str, Row] = {}
+    for slot in slots:
+        row = found.setdefault(str(slot["tool"]), {"tool": slot["tool"], "running": 0, "waiting": 0, "limit": 0})
+        for key in ("running", "waiting", "limit"):
+            row[key] += int(slot[key])
+    return sorted(found.values(), key=lambda row: (-row["waiting"], -row["running"]))
 
 
 def _read(since: float) -> tuple[list[Row], list[Row]]:

@@ -141,14 +141,7 @@ async def save_rule(console: Console, given: Given) -> Any:
             400, "only allow rules are saved from here", "Write ask and deny rules into the settings file yourself."
         )
     await asyncio.to_thread(remember, rule)
-    taken = 0
-    for session_id in list(console.feed.sessions):
-        try:
-            answer = await console.ask_session(session_id, {"want": "reload_rules"})
-        except ApiError:
-            continue
-        taken += bool(answer.get("ok"))
-    return {"saved": rule, "sessions": taken}
+    return {"saved": rule, "sessions": await console.spread_settings()}
 
 
 _WORKSPACE: Final = {"workspace": "which one; the last used when left out"}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from surehand.config_edit import set_value
 from surehand.console.api.figures import SPANS, by_tool
 from surehand.console.api.workspaces import named_workspace
 from surehand.console.endpoint import ApiError, Endpoint, Given
@@ -28,7 +30,9 @@ async def list_tools(console: Console, given: Given) -> Any:
     rows: list[Row] = []
     for info in app.registry.infos():
         shape = info.to_dict()
-        rows.append({**shape, "state": app.registry.lifecycle.state(info.name), "figures": figures.get(info.name)})
+        own = app.settings.tools.get(info.name)
+        state = "switched off" if own is not None and not own.enabled else app.registry.lifecycle.state(info.name)
+        rows.append({**shape, "state": state, "figures": figures.get(info.name)})
     return {"workspace": workspace.path, "tools": rows}
 
 
@@ -46,6 +50,25 @@ async def check_health(console: Console, given: Given) -> Any:
     return report.to_dict()
 
 
+async def switch_tool(console: Console, given: Given) -> Any:
+    """Switch a tool on or off in the user's settings; sessions that run take it up with their next call."""
+    workspace = await named_workspace(given)
+    app = await console.apps.app(workspace.path)
+    name, wanted = given.text("tool"), given.flag("enabled")
+    if name not in app.registry:
+        raise ApiError(404, f"there is no tool {name!r} in {workspace.path}")
+    file, _ = await asyncio.to_thread(set_value, f"tools.{name}.enabled", json.dumps(wanted))
+    taken = await console.spread_settings()
+    own = app.settings.tools.get(name)
+    if (own is None or own.enabled) != wanted:
+        raise ApiError(
+            409,
+            f"{file} has it now, but other settings of this workspace say otherwise",
+            f"`surehand config show` names the source of tools.{name}.enabled.",
+        )
+    return {"tool": name, "enabled": wanted, "file": file, "sessions": taken}
+
+
 async def call_tool(console: Console, given: Given) -> Any:
     """Call a tool through the door, or show what the call would do."""
     workspace = await named_workspace(given)
@@ -60,6 +83,13 @@ _WORKSPACE = {"workspace": "which one; the last used when left out"}
 ENDPOINTS = (
     Endpoint("GET", "/api/tools", list_tools, "The tools of a workspace, each with its figures", _WORKSPACE),
     Endpoint("POST", "/api/tools/health", check_health, "How a tool is", {**_WORKSPACE, "tool": "its name"}),
+    Endpoint(
+        "POST",
+        "/api/tools/switch",
+        switch_tool,
+        "Switch a tool on or off in the user's settings; running sessions take it up",
+        {**_WORKSPACE, "tool": "its name", "enabled": "whether it may be called"},
+    ),
     Endpoint(
         "POST",
         "/api/tools/call",

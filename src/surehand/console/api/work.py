@@ -65,17 +65,9 @@ async def list_tasks(console: Console, given: Given) -> Any:
     """Return the tasks of every running session: to-dos, background commands, agents."""
     del given
     sessions = list(console.feed.sessions)
-    boards = await asyncio.gather(
-        *(console.ask_session(each, {"want": "board"}, 3.0) for each in sessions), return_exceptions=True
-    )
-    rows: list[Row] = []
-    silent: list[str] = []
-    for root, board in zip(sessions, boards, strict=True):
-        if isinstance(board, BaseException):
-            silent.append(root)
-            continue
-        rows += [{**task, "root": root} for task in board.get("tasks", ())]
-    return {"tasks": rows, "silent": silent}
+    boards = await console.ask_every_session({"want": "board"}, 3.0)
+    rows = [{**task, "root": root} for root, board in boards.items() for task in board.get("tasks", ())]
+    return {"tasks": rows, "silent": [each for each in sessions if each not in boards]}
 
 
 async def order_task(console: Console, given: Given) -> Any:
@@ -134,9 +126,20 @@ async def list_servers(console: Console, given: Given) -> Any:
                 "where": connection.server.where,
                 "source": connection.server.source,
                 "tools": app.servers.tools_of(name),
+                "changed": app.servers.changed_definitions(name),
             }
         )
     return {"workspace": workspace.path, "servers": rows, "warnings": list(app.warnings)}
+
+
+async def approve_definition(console: Console, given: Given) -> Any:
+    """Approve what a server says of a tool otherwise than was approved; exactly what was shown, or nothing."""
+    workspace = await named_workspace(given)
+    app = await console.apps.app(workspace.path)
+    tool = given.text("tool")
+    if not app.servers.approve_definition(tool, given.text("change")):
+        raise ApiError(409, f"{tool} says something else of itself than was shown", "Look at it again.")
+    return {"approved": tool}
 
 
 _WORKSPACE: Final = {"workspace": "which one; the last used when left out"}
@@ -165,5 +168,12 @@ ENDPOINTS = (
         list_servers,
         "MCP servers of a workspace",
         {**_WORKSPACE, "connect": "connect to those that are not yet"},
+    ),
+    Endpoint(
+        "POST",
+        "/api/servers/approve",
+        approve_definition,
+        "Approve what a server says of a tool otherwise than was approved",
+        {**_WORKSPACE, "tool": "its full name", "change": "the difference that was shown"},
     ),
 )

@@ -108,6 +108,26 @@ class Servers:
         """Return the full names of a server's tools, as far as they are known."""
         return [full_name(name, each) for each in self._tools.get(name, {})]
 
+    def changed_definitions(self, name: str) -> dict[str, str]:
+        """Return what a server says of its tools otherwise than was approved: full names, each with the difference."""
+        changes = {
+            full_name(name, own): self._approved.change(full_name(name, own), said)
+            for own, said in self._definitions(name).items()
+        }
+        return {tool: changed for tool, changed in changes.items() if changed}
+
+    def approve_definition(self, tool: str, change: str) -> bool:
+        """Approve what a tool says of itself now, if that differs from what was approved by exactly `change`."""
+        found = split_full_name(tool)
+        if found is None or not change or self.changed_definitions(found[0]).get(tool) != change:
+            return False
+        self._approved.approve(tool, self._definitions(found[0])[found[1]])
+        return True
+
+    def _definitions(self, server: str) -> dict[str, str]:
+        listed = self._tools.get(server, {})
+        return {own: definition(told, self.get(server).server.fingerprint) for own, told in listed.items()}
+
     async def ready(self, name: str) -> Connection:
         """Return the connection to a server once it can be called; raise ToolFailure when it cannot."""
         connection = self.get(name)

@@ -29,6 +29,8 @@ export function mount(root) {
       el("div.tiles", {}, [["calls", found.total.toLocaleString()], ["failed or refused", failed.toLocaleString()], ["a minute, at most", (Math.max(...found.calls) / minutes).toFixed(1)], ["running now", String(found.running)], ["sessions now", String(found.sessions)]]
         .map(([about, value]) => el("div.card.tile", {}, el("b", {}, value), el("span.muted", {}, about)))),
       el("section.card", {}, el("h2", {}, "Calls"), columns(found.calls, found.errors, { label, about: `${found.total} calls, ${failed} of them failed or refused` }), el("p.hint", {}, `${when(found.since)} to ${when(found.until)}, a column is ${took(found.width_s * 1000)}`)),
+      el("section.card", {}, el("h2", {}, "Queue and slots"), found.slots.length ? el("div.table-box", {}, el("table", {}, el("thead", {}, el("tr", {}, ["Tool", "Running", "Waiting", "Slots"].map((each) => el("th", {}, each)))),
+        el("tbody", {}, found.slots.map((slot) => el("tr", {}, el("td", {}, el("b", {}, slot.tool)), el("td", {}, String(slot.running)), el("td", {}, slot.waiting ? el("span.chip.warn", {}, String(slot.waiting)) : "0"), el("td", {}, String(slot.limit))))))) : el("p.muted", {}, "Nothing runs or waits at the moment.")),
       el("section.card", {}, el("h2", {}, "How long they took"), columns(total, null, { label: times, about: "distribution of times", height: 80 }),
         el("div.chart-labels", {}, [...found.bounds_ms.map((each) => `≤ ${took(each)}`), "more"].map((each) => el("span", {}, each)))),
       el("section.card", {}, el("h2", {}, "By tool"), found.tools.length ? el("div.table-box", {}, el("table", {}, el("thead", {}, el("tr", {}, ["Tool", "Calls", "Half within", "95 of 100 within", "Times", "Errors"].map((each) => el("th", {}, each)))),

@@ -23,7 +23,7 @@ export function mount(root, [wanted]) {
     const failed = Object.values(tool.figures?.errors ?? {}).reduce((sum, each) => sum + each, 0);
     const body = el("div.tool-body");
     const details = el("details.card", { id: `tool-${tool.name}`, open: tool.name === wanted },
-      el("summary", {}, el("b", {}, shown(tool.name)), " ", el("span.chip", { class: tool.state === "error" || tool.state === "disabled" ? "bad" : "" }, tool.state),
+      el("summary", {}, el("b", {}, shown(tool.name)), " ", el("span.chip", { class: ["error", "failed", "disabled", "switched off"].includes(tool.state) ? "bad" : "" }, tool.state),
         FLAGS.filter(([flag]) => tool[flag]).map(([, word]) => [" ", el("span.chip", {}, word)]),
         el("span.muted.tool-figures", {}, calls ? ` ${calls.toLocaleString()} ${calls === 1 ? "call" : "calls"} in a week, ${failed} failed` : "")),
       body);
@@ -51,11 +51,19 @@ export function mount(root, [wanted]) {
         toast(`${tool.name}: ${report.status}${report.message ? `, ${report.message}` : ""}`, report.status === "healthy" ? "" : "bad");
       } catch (problem) { toast(problem.message, "bad"); }
     }
+    async function flip() {
+      const enabled = tool.state === "switched off";
+      try {
+        const done = await post("/api/tools/switch", { workspace: workspace(), tool: tool.name, enabled });
+        toast(`${tool.name} is ${enabled ? "enabled" : "disabled"}, also in ${done.sessions} running ${done.sessions === 1 ? "session" : "sessions"}`);
+        show();
+      } catch (problem) { toast(problem.message, "bad"); }
+    }
     return [
       el("p", {}, shown(tool.description)),
       calls > 0 && figuresOf(tool),
       el("div.tool-form", {}, form.element),
-      el("div.dialog-buttons", {}, button("Health", health, { class: "quiet" }), button("Dry run", () => call(true)), button("Call", () => call(false), { class: "primary" })),
+      el("div.dialog-buttons", {}, button(tool.state === "switched off" ? "Enable" : "Disable", flip, { class: "quiet" }), button("Health", health, { class: "quiet" }), button("Dry run", () => call(true)), button("Call", () => call(false), { class: "primary" })),
       result,
       el("details", {}, el("summary", {}, "Schema"), code(JSON.stringify(tool.inputSchema, null, 2))),
     ];

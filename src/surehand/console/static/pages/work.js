@@ -1,6 +1,7 @@
 // Work: kept sessions with their transcripts, tasks that run, processes, MCP servers.
 
 import { get, onEvents, post } from "../api.js";
+import { diffView } from "../diff.js";
 import { button, code, dialog, el, fill, line, shown, toast, took, when } from "../dom.js";
 import { sessionName } from "../sessions.js";
 import { workspace, workspacePicker } from "../workspace.js";
@@ -57,7 +58,13 @@ export function mount(root) {
     const { servers: found, warnings } = await get("/api/servers", { workspace: workspace(), connect: connect ? "1" : "" });
     fill(boxes.servers, warnings.map((each) => el("p.problem", {}, shown(each))), table(["Server", "State", "Tools", "Where"], found.map((each) => el("tr", {}, el("td", {}, el("b", {}, shown(each.name))), el("td", {}, el("span.chip", { class: each.state === "ready" || each.state === "connected" ? "ok" : each.problem ? "bad" : "" }, each.state)),
       el("td", {}, el("details", {}, el("summary", {}, String(each.tools.length)), el("span.mono", {}, shown(each.tools.join(", "))))), el("td.muted", {}, shown(each.problem || each.where)))), "No servers are set up here."),
+      found.flatMap((each) => Object.entries(each.changed)).map(([tool, change]) => el("section.card", { "aria-label": `Changed: ${tool}` }, el("p.problem", {}, shown(`${tool} says something else of itself than was approved; its calls ask until that is approved.`)), diffView(change, { title: "What it says of itself" }),
+        button("Approve what it says now", () => approve(tool, change), { class: "primary" }))),
       found.length > 0 && button("Connect", () => servers(true).catch(fail(boxes.servers)), { class: "quiet" }));
+  }
+
+  async function approve(tool, change) {
+    try { await post("/api/servers/approve", { workspace: workspace(), tool, change }); toast(`Approved: ${tool}`); await servers(); } catch (problem) { toast(problem.message, "bad"); }
   }
 
   const show = () => {
