@@ -261,11 +261,10 @@ def sandbox(options: Namespace) -> Section:
     if settings.sandbox.mode == "off" or not protocol.available():
         return Section("Sandbox", (_check_missing(settings.sandbox.mode, abilities),), facts)
     in_force, codes = asyncio.run(_try_all(settings))
-    facts = {**facts, "in_force": in_force}
-    checks = [Check("in force", in_force["active"], ", ".join(in_force.get("by", ())))]
     by = in_force.get("by", ())
     memory = "by the kernel, in a cgroup of each call" if "cgroup" in by else _MEMORY["namespaces" in by]
-    checks.append(Check("memory is counted", True, memory))
+    facts = {**facts, "memory": memory, "in_force": in_force}
+    checks = [Check("in force", in_force["active"], ", ".join(by)), Check("memory is counted", True, memory)]
     checks += [
         _check_attempt(attempt, code, settings.sandbox.network) for attempt, code in zip(_ATTEMPTS, codes, strict=True)
     ]

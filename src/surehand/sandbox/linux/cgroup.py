@@ -11,6 +11,8 @@ import os
 _ROOT = "/sys/fs/cgroup"
 _NEEDED = ("memory", "pids")
 _PREFIX = "surehand-"
+_LITTLE = 32 << 20
+"""Less than this left for the files that programs read is too little, whatever the limit."""
 
 
 def find_delegated(root: str = _ROOT, own: str = "/proc/self/cgroup", needed: tuple[str, ...] = _NEEDED) -> str:
@@ -96,15 +98,32 @@ def join(seat: int) -> None:
 
 def count_kills(seat: int) -> int:
     """Return how often the kernel ended processes of a seat for want of memory."""
+    return _read_counts(seat, "memory.events").get("oom_kill", 0)
+
+
+def count_pushes(seat: int, limit: int) -> int:
+    """Return how often a seat that is full came up against its limit; 0 while there is much to take back.
+
+    The kernel ends nobody as long as it can take back a page of a program's code, which is read again at once: a
+    command can be held there for minutes.
+    """
+    held = _read_counts(seat, "memory.stat")
+    kept = held.get("anon", 0) + held.get("shmem", 0) + held.get("kernel", 0) - held.get("slab_reclaimable", 0)
+    if kept < limit - min(limit // 8, _LITTLE):
+        return 0
+    return _read_counts(seat, "memory.events").get("max", 0)
+
+
+def _read_counts(seat: int, name: str) -> dict[str, int]:
     try:
-        descriptor = os.open("memory.events", os.O_RDONLY | os.O_CLOEXEC, dir_fd=seat)
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=seat)
         try:
-            lines = os.read(descriptor, 4096).decode().splitlines()
+            words = os.read(descriptor, 16384).decode().split()
         finally:
             os.close(descriptor)
     except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+        return {}
+    return {word: int(count) for word, count in zip(words[::2], words[1::2], strict=False)}
 
 
 def remove_stale(folder: str) -> None:

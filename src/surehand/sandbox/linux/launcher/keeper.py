@@ -110,6 +110,7 @@ class Keeper:
         self.looks = 0
         self.in_temps = limits.in_temps(self.temps)
         self.kills = cgroup.count_kills(self.group) if self.group >= 0 else 0
+        self.pushes = 0
         self.asking: dict[int, tuple[str, int]] = {}
         self.told = ""
         words = self._get_ready()
@@ -270,11 +271,18 @@ class Keeper:
             return
         pids = _all_but_us() if self.namespaced else tree.descendants(os.getpid())
         grown = limits.in_temps(self.temps) - self.in_temps
-        if self.plan["limited"] and (broken := limits.overrun(pids, self.limits, grown)):
+        if self.plan["limited"] and (broken := self._find_starvation() or limits.overrun(pids, self.limits, grown)):
             self.reason = f"ended because {broken}"
             self._signal(_KILL)
         if asks:
             self._look_for_input(pids)
+
+    def _find_starvation(self) -> str:
+        """Say that a command has used its memory up: since the last look the kernel found hardly any more for it."""
+        if self.group < 0:
+            return ""
+        before, self.pushes = self.pushes, cgroup.count_pushes(self.group, self.limits["memory"])
+        return limits.describe_memory(self.limits) if 0 < before < self.pushes else ""
 
     def _look_for_input(self, pids: list[int]) -> None:
         """Tell the program who waits for somebody to type: whoever has not moved since the last look."""
