@@ -215,7 +215,8 @@ class Surehand:
                 self.warnings.append(str(problem))
 
     def _tell_state(self, move: Transition) -> None:
-        self.bus.emit(Event("tool_state", self.session.id, tool=move.tool, data=move.to_dict()))
+        if self.bus.hears("tool_state"):
+            self.bus.emit(Event("tool_state", self.session.id, tool=move.tool, data=move.to_dict()))
 
     @cached_property
     def loader(self) -> Loader:
@@ -441,7 +442,7 @@ class Surehand:
         """The tools that only the application calls; no model is shown them."""
         from surehand.tools.apply_patch import TOOL  # lazy: only where a patch comes home
 
-        registry = Registry(self.bus.emit)
+        registry = Registry(self.bus.emit, self.bus.hears)
         registry.register(TOOL)
         return Selection(registry, self.session)
 

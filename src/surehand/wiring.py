@@ -18,7 +18,7 @@ from surehand.core.tool import Tool
 from surehand.engine.bus import Bus
 from surehand.engine.checkpoint import read_past
 from surehand.engine.journal import Journal
-from surehand.engine.log import at_levels, logs_calls
+from surehand.engine.log import at_levels, is_logged
 from surehand.engine.metrics import Metrics
 from surehand.policy.trust import changed_since_trusted
 from surehand.registry.registry import Registry
@@ -81,13 +81,13 @@ def make_bus(settings: Settings) -> Bus:
     """Return the event stream, with the log at the levels of the settings."""
     bus = Bus()
     levels = {name: own.monitoring.log_level for name, own in settings.tools.items()}
-    bus.subscribe(at_levels(levels), calls=logs_calls)
+    bus.subscribe(at_levels(levels), wants=is_logged)
     return bus
 
 
 def make_registry(bus: Bus, tools: Iterable[Tool], modules: Mapping[str, Iterable[Tool]], *, builtin: bool) -> Registry:
     """Return the registry with the built-in tools and those of the program."""
-    registry = Registry(bus.emit)
+    registry = Registry(bus.emit, bus.hears)
     if builtin:
         register_builtin(registry)
     for tool in tools:
@@ -160,7 +160,7 @@ class Listeners:
         from surehand.engine.audit import Audit
 
         audit = Audit(folder)
-        self._bus.subscribe(audit)
+        self._bus.subscribe(audit, wants=audit.wants)
         self._stack.callback(audit.close)
         return audit
 

@@ -185,3 +185,19 @@ def test_a_tool_is_found_by_a_hint_in_another_language(query: str, name: str) ->
         )
         registry.register(told)
     assert SearchIndex(registry).names(query)[0] == name
+
+
+def test_a_word_finds_the_same_tools_whether_looked_up_alone_or_sorted_in_with_all_others() -> None:
+    chance = random.Random(11)
+    stems = ("run", "query", "file", "class", "box", "stop", "cache", "story", "try", "网页", "naïve", "Fetch")
+    endings = ("", "s", "es", "ing", "ned", "ies", "y", "e", "ry")
+
+    def word() -> str:
+        return chance.choice(stems) + chance.choice(endings)
+
+    cards = Cards(*(info(f"{word()}_{word()}_{n}", f"{word()} {word()} {word()}", word()) for n in range(60)))
+    worn = SearchIndex(cards)
+    for _ in range(100):
+        worn.search(word())
+    for query in ["y", "", *(f"{word()} {word()}" for _ in range(100)), *(word()[:-1] for _ in range(50))]:
+        assert SearchIndex(cards).search(query) == worn.search(query), query

@@ -177,7 +177,7 @@ class Subagents:
         self.registry = registry or session.keep(AGENTS)
         self._profiles = tuple(profiles)
         if depth == 0:  # events of calls are made only where somebody cares for them; whoever watches an agent does
-            executor.bus.subscribe(lambda event: None, calls=lambda: bool(self.registry.running()))
+            executor.bus.subscribe(lambda event: None, wants=lambda kind: bool(self.registry.running()))
 
     def profiles(self) -> Sequence[Profile]:
         """Return the kinds of sub-agents there are."""

@@ -20,7 +20,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.errors import StateError, ToolFailure
-from surehand.core.events import Event
+from surehand.core.events import Event, EventKind
 from surehand.core.frozen import frozen
 from surehand.files.sanitize import mask_data
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from surehand.core.call import ToolCall, ToolResult
     from surehand.policy.policy import Decision
 
+_RECORDED: Final = frozenset({"permission_decided", "call_finished", "trial_made"})
 GENESIS: Final = "0" * 64
 LIMIT_BYTES: Final = 16 * 1024 * 1024
 TEXT_LIMIT: Final = 2000
@@ -101,6 +102,11 @@ class Audit:
                 hint="Nothing was changed. Free some space, or let the folder be written (`surehand config path`).",
             ) from problem
         self._intended[call.id] = record["args"]
+
+    @staticmethod
+    def wants(kind: EventKind) -> bool:
+        """Say whether events of this kind are recorded."""
+        return kind in _RECORDED
 
     def __call__(self, event: Event) -> None:
         match event.kind:

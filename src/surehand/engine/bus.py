@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable
 
-from surehand.core.events import Event, Listener
+from surehand.core.events import Event, EventKind, Listener
 
 _log = logging.getLogger("surehand")
-Wish = Callable[[], bool]
+Wish = Callable[[EventKind], bool]
 
 
 class Bus:
@@ -24,18 +24,18 @@ class Bus:
         self._changing = threading.Lock()  # followers come and go in a thread of their own
         self._closed = False
 
-    def subscribe(self, listener: Listener, *, calls: Wish | None = None) -> Callable[[], None]:
+    def subscribe(self, listener: Listener, *, wants: Wish | None = None) -> Callable[[], None]:
         """Add a listener and return the function that takes it away.
 
-        `calls` says, each time anew, whether this listener cares for calls that begin and end; when nobody does,
-        these events are not even made.
+        `wants` says, each time anew, whether this listener cares for events of a kind; those that nobody cares for
+        need not be made (calls begin and end thousands of times, and so many tools may be registered).
         """
         with self._changing:
             if self._closed:
                 return lambda: None
             self._listeners = (*self._listeners, listener)
-            if calls is not None:
-                self._wishes = (*self._wishes, (listener, calls))
+            if wants is not None:
+                self._wishes = (*self._wishes, (listener, wants))
 
         def unsubscribe() -> None:
             with self._changing:
@@ -44,13 +44,12 @@ class Bus:
 
         return unsubscribe
 
-    @property
-    def heard(self) -> bool:
-        """Whether anyone cares for calls; the hot path makes no events for nobody."""
+    def hears(self, kind: EventKind) -> bool:
+        """Say whether anyone cares for events of this kind; the hot path makes no events for nobody."""
         if len(self._listeners) > len(self._wishes):
             return True
         for _, wish in self._wishes:  # noqa: SIM110  # half the time of `any`, and asked twice a call
-            if wish():
+            if wish(kind):
                 return True
         return False
 

@@ -318,7 +318,7 @@ class Executor:
         bus = self.bus
 
         def report(progress: Progress) -> None:
-            if bus.heard:
+            if bus.hears("call_progress"):
                 session.forward(Event("call_progress", session.id, call.id, tool.name, {"progress": progress}))
 
         def permits(effect: Any) -> bool:
@@ -414,7 +414,7 @@ class Executor:
         tool, call = prepared.tool, prepared.call
         if self.ledger is not None and tool.read_only is not True and not prepared.read_only:
             self.ledger.intend(call, tool.name, session.id, prepared.decision)
-        if self.bus.heard:
+        if self.bus.hears("call_started"):
             session.forward(Event("call_started", session.id, call.id, tool.name, {"call": call}))
         self.meter.count_start(tool.name)
         pipeline = self._pipelines.get(tool) or self._compose_pipeline(tool, prepared.settings)
@@ -544,7 +544,7 @@ class Executor:
         self.meter.count_end(name, duration, error, queue_s=queue_s, bytes_out=len(output), ran=ran)
         if (use := meta.get("resources")) is not None:
             self.meter.count_use(name, use, duration)
-        if bug or self.bus.heard:
+        if bug or self.bus.hears("call_finished"):
             data = {"call": call, "result": result, "decision": prepared.decision if prepared else None, "bug": bug}
             session.forward(Event("call_finished", session.id, call.id, name, data))
         if self.ledger is not None and self.ledger.problem:

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from surehand.core.events import Event, Listener
+from surehand.core.events import Event, EventKind, Listener
 from surehand.core.schema import truncate_text
 
 _log = logging.getLogger("surehand")
+_WARNED: Final = ("extension_failed", "note")
 LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -20,9 +21,9 @@ LEVELS: Final = {
 }
 
 
-def logs_calls() -> bool:
-    """Whether calls that go well are logged at all."""
-    return _log.isEnabledFor(logging.INFO)
+def is_logged(kind: EventKind) -> bool:
+    """Say whether events of this kind are logged; calls that go well only where somebody asked for that."""
+    return kind in _WARNED or (kind in ("call_started", "call_finished") and _log.isEnabledFor(logging.INFO))
 
 
 def log_event(event: Event) -> None:
@@ -45,7 +46,7 @@ def log_event(event: Event) -> None:
                 ms, said = result.meta["duration_ms"], _short(result.error.message, 300)
                 text = f"{event.tool} failed after {ms} ms with {result.error.code}: {said}"
                 _write(level, event, text, duration_ms=ms, code=result.error.code, error=said)
-        case "extension_failed" | "note":
+        case kind if kind in _WARNED:
             _write(logging.WARNING, event, str(event.data.get("message", event.kind)))
         case _:
             pass
@@ -65,7 +66,7 @@ def at_levels(levels: Mapping[str, str]) -> Listener:
 def _level(event: Event) -> int:
     if event.kind == "call_finished" and event.data["bug"]:
         return logging.ERROR
-    return logging.WARNING if event.kind in ("extension_failed", "note") else logging.INFO
+    return logging.WARNING if event.kind in _WARNED else logging.INFO
 
 
 def _short(text: str, limit: int) -> str:

@@ -25,6 +25,8 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     "disabled": frozenset({"ready", "unregistered"}),
     "unregistered": frozenset(),
 }
+_IN_USE: Final = frozenset({"ready", "executing"})
+"""A call that begins and ends well moves its tool to and fro between these."""
 HISTORY_LIMIT: Final = 200
 """Moves kept of one tool."""
 GONE_LIMIT: Final = 100
@@ -288,7 +290,7 @@ class Lifecycle:
                 raise IllegalTransition(life.name, life.state, to, reason)
 
     def _tell(self, move: Transition) -> None:
-        ordinary = {move.before, move.after} == {"ready", "executing"}
+        ordinary = move.before in _IN_USE and move.after in _IN_USE
         quiet = () if ordinary else self._quiet_listeners
         for listener in (*self._listeners, *quiet, *self._after):
             try:

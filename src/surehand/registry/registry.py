@@ -7,10 +7,11 @@ imports none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from surehand.core.errors import RegistrationError, ToolFailure
-from surehand.core.events import Event, Listener
+from surehand.core.events import Event, EventKind, Listener
 from surehand.core.frozen import names_of
 from surehand.core.names import full_name, name_problems
 from surehand.core.schema import schema_problems
@@ -25,6 +26,8 @@ _FUNCTIONS: Final = (
     "effects", "check", "preview", "undo", "check_permission", "resources", "depends_on", "initialize", "health_check",
     "close",
 )  # fmt: skip
+_functions_of: Final = attrgetter(*_FUNCTIONS)
+_NO_FUNCTIONS: Final = (None,) * len(_FUNCTIONS)
 
 
 class _Entry:
@@ -44,13 +47,14 @@ class _Entry:
 class Registry:
     """All tools of one application, by name and alias, in the order they were registered."""
 
-    def __init__(self, emit: Listener | None = None) -> None:
+    def __init__(self, emit: Listener | None = None, hears: Callable[[EventKind], bool] = lambda kind: True) -> None:
         self.lifecycle = Lifecycle()
         self.version = 0
         """Grows with every change; whoever derives something from the registry compares it."""
         self._entries: dict[str, _Entry] = {}
         self._aliases: dict[str, str] = {}
         self._emit = emit
+        self._hears = hears
 
     # -- register ------------------------------------------------------------------------------------------------
 
@@ -60,12 +64,13 @@ class Registry:
         A model is always shown it, unless it is `deferrable`: one of many that nobody here chose by name.
         """
         found = problems(tool)
+        names = _names_of(tool) if isinstance(tool, Tool) else ()
         if isinstance(tool, Tool):
-            found += self._clashes(tool.name, _names_of(tool))
-            found += unmet(tool, self.card)
+            found += self._clashes(tool.name, names)
+            found += unmet(tool, self.card) if tool.requires else ()
         if found:
             raise RegistrationError(getattr(tool, "name", repr(tool)), found)
-        self._add(tool.name, _names_of(tool), _Entry(tool, None, None, deferrable))
+        self._add(tool.name, names, _Entry(tool, None, None, deferrable))
         return tool
 
     def register_lazy(self, info: ToolInfo, load: Callable[[], Tool]) -> None:
@@ -233,7 +238,7 @@ class Registry:
     def _clashes(self, name: str, others: Iterable[str]) -> list[str]:
         found: list[str] = []
         for each in (name, *others):
-            if (holder := self.resolve(each)) is not None:
+            if (each in self._entries or each in self._aliases) and (holder := self.resolve(each)) is not None:
                 what = f"the tool {holder!r}" if holder == each else f"an alias of the tool {holder!r}"
                 found.append(
                     f"the name {each!r} (of {name!r}) is already {what}; choose another or unregister it first"
@@ -272,7 +277,7 @@ class Registry:
                 self._aliases[other] = name
         self.version += 1
         self.lifecycle.register(name)
-        if self._emit is not None:
+        if self._emit is not None and self._hears("tool_registered"):
             self._emit(Event("tool_registered", tool=name))
 
     def _remove(self, name: str) -> None:
@@ -344,9 +349,10 @@ def problems(tool: object) -> list[str]:
         found.append(f"description must be text or a function of the session, not {type(tool.description).__name__}")
     if not callable(tool.run):
         found.append(f"run must be callable, not {type(tool.run).__name__}")
-    for name in _FUNCTIONS:
-        if (value := getattr(tool, name)) is not None and not callable(value):
-            found.append(f"{name} must be callable, not {type(value).__name__}")
+    if (functions := _functions_of(tool)) != _NO_FUNCTIONS:
+        for name, value in zip(_FUNCTIONS, functions, strict=True):
+            if value is not None and not callable(value):
+                found.append(f"{name} must be callable, not {type(value).__name__}")
     if isinstance(tool.timeout_s, int | float) and not 0 < tool.timeout_s < 1e7:
         found.append(f"timeout_s must be a positive number of seconds, not {tool.timeout_s!r}")
     if tool.pure and tool.read_only is not True:

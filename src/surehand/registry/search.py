@@ -1,8 +1,8 @@
 """Search for a tool by what it does: ranked, forgiving of typos, in any language.
 
-The index is built with the first search and again when tools changed. It keeps, for each word and each field, the
-tools that have it; a search walks the shortest of these lists and never more than a few thousand entries, so ten
-thousand tools are searched in well under a millisecond.
+The words of all tools are laid out with the first search and again when tools changed. Which tools have a word is found
+when a query first asks for it, and kept; a search walks the shortest of these lists and never more than a few thousand
+entries, so ten thousand tools are searched in well under a millisecond once the words are known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from math import log
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -26,6 +27,12 @@ WHOLE_NAME: Final = 1000.0
 WALK_LIMIT: Final = 1000
 """Entries of one word's list that are walked; more of them tell nothing apart."""
 QUERY_WORDS: Final = 24
+NEAR_LIMIT: Final = 30
+"""Words that may stand for one that no name has."""
+KNOWN_LIMIT: Final = 10_000
+"""Words of queries whose meaning is kept in mind."""
+LOOK_UPS: Final = 20
+"""Words that are looked up one by one; by then it would have been as cheap to sort all words in, and that is done."""
 FAINT: Final = 0.06
 """Matches below this share of the best one are left out."""
 FAINT_ALONE: Final = 0.4
@@ -39,6 +46,8 @@ _UNSPACED: Final = re.compile(
 )
 _TO_BLANKS: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
 _BETWEEN_LINES: Final = "\0"
+_NOWHERE: Final[list[int]] = []
+_BETWEEN_WORDS: Final = f" {_BETWEEN_LINES} "
 _TO_BLANKS_IN_LINES: Final = {code: blank for code, blank in _TO_BLANKS.items() if code}
 _ENDINGS: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", "e"), ("s", ""))
 _STOP: Final = frozenset(
@@ -104,22 +113,117 @@ class SearchIndex:
         return [match.name for match in self.search(query, limit, keep)]
 
 
+class _Field:
+    """One field of all tools, as lines of words. Which lines have a word is looked up when it is first asked for.
+
+    A query has few words and a large registry many: finding those in the lines is a tenth of sorting all of them in.
+    Whoever asks for many has them sorted in.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = _lines_of_words(lines) if any(lines) else []
+        self._known: dict[str, list[int]] = {}
+        self._complete = not self._lines
+
+    def find(self, stem: str) -> list[int]:
+        """Return the numbers of the lines that have a word of this stem, ascending."""
+        known = self._known.get(stem)
+        if known is not None:
+            return known
+        if len(self._known) >= LOOK_UPS and not self._complete:
+            self._sort_in()
+        if self._complete:
+            return self._known.get(stem, _NOWHERE)
+        known = self._known[stem] = self._look_up(stem)
+        return known
+
+    def stems(self) -> Iterable[str]:
+        """Return all stems there are."""
+        if not self._complete:
+            self._sort_in()
+        return self._known
+
+    def _sort_in(self) -> None:
+        """Find the lines of all words at once. Endings come off per distinct word, not per occurrence."""
+        raw: defaultdict[str, list[int]] = defaultdict(list)
+        for number, line in enumerate(self._lines):
+            for word in set(line.split()):
+                raw[word].append(number)
+        self._known, self._complete = {}, True
+        for word, numbers in raw.items():
+            stem = _stem(word)
+            known = self._known.get(stem)
+            self._known[stem] = numbers if known is None else sorted({*known, *numbers})
+
+    def _look_up(self, stem: str) -> list[int]:
+        beginning, text = f" {_beginning(stem)}", self.text
+        found: list[int] = []
+        fits: dict[str, bool] = {}
+        number = counted = 0
+        position = text.find(beginning)
+        while position >= 0:
+            end = text.find(" ", position + 1)
+            word = text[position + 1 : end]
+            if word not in fits:
+                fits[word] = _stem(word) == stem
+            if fits[word]:
+                number += text.count(_BETWEEN_LINES, counted, position)
+                found.append(number)
+                end = counted = text.find(_BETWEEN_LINES, end)
+                if end < 0:
+                    break
+            position = text.find(beginning, end)
+        return found
+
+    def words_with(self, part: str, limit: int) -> list[str]:
+        """Return the stems that contain `part`, `limit` of them at most."""
+        sought, text = _beginning(part), self.text
+        found: dict[str, None] = {}
+        position = text.find(sought)
+        while position >= 0 and len(found) < limit:
+            end = text.index(" ", position)
+            stem = _stem(text[text.rindex(" ", 0, position) + 1 : end])
+            if part in stem:
+                found[stem] = None
+            position = text.find(sought, end)
+        return list(found)
+
+    @cached_property
+    def text(self) -> str:
+        """All lines, one after the other."""
+        return _BETWEEN_LINES.join(self._lines)
+
+    @cached_property
+    def _unspaced(self) -> str:
+        return f"{_BETWEEN_LINES}{self.text}{_BETWEEN_LINES}".replace(" ", "")
+
+    def find_whole(self, letters: str) -> list[int]:
+        """Return the numbers of the lines that are these letters, but for blanks."""
+        found: list[int] = []
+        sought, text = f"{_BETWEEN_LINES}{letters}{_BETWEEN_LINES}", self._unspaced
+        position = text.find(sought)
+        while position >= 0:
+            found.append(text.count(_BETWEEN_LINES, 0, position))
+            position = text.find(sought, position + 1)
+        return found
+
+
 class _Index:
-    """One built index: per field, word → tools (by number, ascending)."""
+    """The tools of one version of the registry, field by field."""
 
     def __init__(self, cards: list[Tool | ToolInfo]) -> None:
         self.names = [card.name for card in cards]
         self.fields = (
-            _postings([_name_line(card.name) for card in cards]),
-            _postings([" ".join(map(_name_line, card.aliases)) for card in cards]),
-            _postings([f"{card.search_hint} {_name_line(card.module)}" for card in cards]),
-            _postings([card.description if isinstance(card.description, str) else "" for card in cards]),
+            _Field([_name_line(name) for name in self.names]),
+            _Field([" ".join(map(_name_line, card.aliases)) if card.aliases else "" for card in cards]),
+            _Field(
+                [f"{card.search_hint} {_name_line(card.module)}" if card.module else card.search_hint for card in cards]
+            ),
+            _Field([card.description if isinstance(card.description, str) else "" for card in cards]),
         )
         self._members: dict[tuple[int, str], frozenset[int]] = {}
         self._near: dict[str, list[tuple[str, float]]] = {}
         self._by_length: dict[int, list[str]] | None = None
-        self._name_vocabulary = "\n".join((*self.fields[NAME], *self.fields[ALIAS]))
-        self._whole_names: dict[str, list[int]] | None = None
 
     def search(self, query: str, limit: int, keep: Callable[[str], bool] | None) -> list[Match]:
         asked = self._terms(query)
@@ -146,29 +250,20 @@ class _Index:
     def _variants(self, word: str) -> list[tuple[str, float]]:
         known = self._near.get(word)
         if known is None:
-            if len(self._near) > 10_000:
+            if len(self._near) > KNOWN_LIMIT:
                 self._near.clear()
             known = self._near[word] = self._look_for(word)
         return known
 
     def _look_for(self, word: str) -> list[tuple[str, float]]:
-        found = [(word, 1.0)] if any(word in field for field in self.fields) else []
-        if word not in self.fields[NAME] and len(word) > 2:
-            found += [(other, 0.7) for other in self._name_words_with(word)]
+        found = [(word, 1.0)] if self._frequency(word) else []
+        if len(word) > 2 and not self.fields[NAME].find(word):
+            names, aliases = self.fields[NAME], self.fields[ALIAS]
+            near = [*names.words_with(word, NEAR_LIMIT), *aliases.words_with(word, NEAR_LIMIT)]
+            found += [(other, 0.7) for other in list(dict.fromkeys(near))[:NEAR_LIMIT]]
         if not found and len(word) > 3:  # a part of a long word, as other languages make them (Wettervorhersage)
-            found = [(other, 0.6) for other in self.fields[HINT] if word in other][:30]
+            found = [(other, 0.6) for other in self.fields[HINT].words_with(word, NEAR_LIMIT)]
         return found or [(other, 0.6) for other in self._typos(word)]
-
-    def _name_words_with(self, part: str) -> list[str]:
-        """Return words of names that contain `part`, a few dozen at most."""
-        found: dict[str, None] = {}
-        position = self._name_vocabulary.find(part)
-        while position >= 0 and len(found) < 30:
-            end = self._name_vocabulary.find("\n", position)
-            end = len(self._name_vocabulary) if end < 0 else end
-            found[self._name_vocabulary[self._name_vocabulary.rfind("\n", 0, position) + 1 : end]] = None
-            position = self._name_vocabulary.find(part, end)
-        return list(found)
 
     def _typos(self, word: str) -> list[str]:
         """Return the known words at most one slip away (two for long words), nearest first."""
@@ -180,14 +275,14 @@ class _Index:
 
         if self._by_length is None:
             self._by_length = {}
-            for known in dict.fromkeys(known for field in self.fields for known in field):
+            for known in dict.fromkeys(known for field in self.fields for known in field.stems()):
                 self._by_length.setdefault(len(known), []).append(known)
         near = range(len(word) - allowed, len(word) + allowed + 1)
         choices = [known for length in near for known in self._by_length.get(length, ())]
         return [found[0] for found in extract(word, choices, scorer=OSA.distance, score_cutoff=allowed, limit=5)]
 
     def _frequency(self, word: str) -> int:
-        return sum(len(field.get(word, ())) for field in self.fields)
+        return sum(len(field.find(word)) for field in self.fields)
 
     def _score_word(self, variants: list[tuple[str, float]], found: dict[int, float] | None) -> dict[int, float]:
         """Return what one word of the query is worth to each tool that has it, in its best field only.
@@ -200,7 +295,7 @@ class _Index:
             worths += [(MATCHED + rarity * weight, field, word) for field, weight in enumerate(FIELD_WEIGHTS)]
         gained: dict[int, float] = {}
         for worth, field, word in sorted(worths):
-            if entries := self.fields[field].get(word):
+            if entries := self.fields[field].find(word):
                 gained.update(dict.fromkeys(self._entries_to_walk(field, word, entries, found), worth))
         return gained
 
@@ -216,12 +311,8 @@ class _Index:
         return [number for number in found if number in members]
 
     def _find_by_whole_name(self, query: str) -> list[int]:
-        """Return the tools whose whole name or alias the query is, however it is written (`web_fetch`, `WebFetch`)."""
-        if self._whole_names is None:
-            self._whole_names = {}
-            for number, name in enumerate(self.names):
-                self._whole_names.setdefault("".join(words(name)), []).append(number)
-        return self._whole_names.get("".join(words(query)), [])
+        """Return the tools whose whole name the query is, however it is written (`web_fetch`, `WebFetch`)."""
+        return self.fields[NAME].find_whole("".join(words(query)))
 
     def _best(
         self, scores: dict[int, float], terms: int, limit: int, keep: Callable[[str], bool] | None
@@ -250,28 +341,12 @@ def _worth_of_sum(packed: float, terms: int) -> float:
     return worth * (matched / terms) ** 1.5
 
 
-def _postings(lines: list[str]) -> dict[str, list[int]]:
-    """Return word → numbers of the lines that have it. Endings come off per distinct word, not per occurrence."""
-    raw: defaultdict[str, list[int]] = defaultdict(list)
-    for number, found in enumerate(_words_of_all(lines)):
-        for word in found:
-            raw[word].append(number)
-    merged: dict[str, list[int]] = {}
-    for word, numbers in raw.items():
-        stem = _stem(word)
-        known = merged.get(stem)
-        merged[stem] = numbers if known is None else sorted({*known, *numbers})
-    return merged
-
-
-def _words_of_all(lines: list[str]) -> Iterator[set[str]]:
-    """Yield the words of each line; all at once where that can be done, which is three times as fast."""
-    text = _BETWEEN_LINES.join(lines)
+def _lines_of_words(lines: list[str]) -> list[str]:
+    """Return each line as its words with a blank before and after each; all lines at once where that can be done."""
+    text = f" {_BETWEEN_WORDS.join(lines)} "
     if not text.isascii() or text.count(_BETWEEN_LINES) != len(lines) - 1:
-        yield from (set(words(line)) for line in lines)
-        return
-    for line in text.lower().translate(_TO_BLANKS_IN_LINES).split(_BETWEEN_LINES):
-        yield set(line.split())
+        return [f" {' '.join(words(line))} " for line in lines]
+    return text.lower().translate(_TO_BLANKS_IN_LINES).split(_BETWEEN_LINES)
 
 
 def words(text: str) -> list[str]:
@@ -288,9 +363,18 @@ def words(text: str) -> list[str]:
     return found
 
 
+def _hint_line(card: Tool | ToolInfo) -> str:
+    return f"{card.search_hint} {_name_line(card.module)}" if card.module else card.search_hint
+
+
 def _name_line(name: str) -> str:
     """Return a name with blanks where a capital begins a word: `WebFetch` → `Web Fetch`."""
     return name if name.islower() or name.isupper() else _HUMP.sub(" ", name)
+
+
+def _beginning(stem: str) -> str:
+    """Return what every word of this stem begins with: taking the ending off adds at most a `y`."""
+    return stem[:-1] if len(stem) > 3 and stem.endswith("y") else stem
 
 
 def _stem(word: str) -> str:
