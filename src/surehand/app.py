@@ -178,6 +178,8 @@ class Surehand:
         listeners = wiring.Listeners(self.bus, self.session, self._stack)
         if session and state_dir:
             self.journal = listeners.keep_journal(os.path.join(state_dir, "sessions", f"{session}.jsonl"))
+            if self.journal.problem:
+                self.warnings.append(f"{self.journal.problem}; what happens in it is forgotten at its end")
             listeners.keep_metrics(os.path.join(state_dir, "metrics.sqlite"), self.metrics)
         if record:
             listeners.keep_recording(record)

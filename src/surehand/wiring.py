@@ -22,7 +22,6 @@ from surehand.engine.log import at_levels, is_logged
 from surehand.engine.metrics import Metrics
 from surehand.policy.trust import changed_since_trusted
 from surehand.registry.registry import Registry
-from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Outcome
@@ -136,12 +135,10 @@ class Listeners:
     def keep_journal(self, path: str) -> Journal:
         """Take a named session up where its journal ends, and write on."""
         try:
-            locations.private_dir(os.path.dirname(path))
             read_past(path).resume(self._session)
-            journal = Journal(path, self._session.id, self._settings.history.session_mb << 20)
         except OSError as problem:
-            message = f"the session cannot be kept in {path}: {problem.strerror}"
-            raise StateError(f"{message}; let the folder be written, or name another with SUREHAND_HOME") from problem
+            raise StateError(f"the session in {path} cannot be read: {problem.strerror}") from problem
+        journal = Journal(path, self._session.id, self._settings.history.session_mb << 20)
         self._bus.subscribe(journal)
         self._stack.callback(journal.close)
         self._session.emit("session_started", workspace=self._session.workspace)

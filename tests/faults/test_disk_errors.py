@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import gc
 import os
 import resource
 import sys
-import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.faults.mounts import RDONLY, REMOUNT, can_mount, in_child, mount, own_mounts
 from tests.tools.workbench import Workbench, failure
 
 from surehand.core.errors import ToolFailure
-
-_NEWNS, _NEWUSER, _RDONLY, _REMOUNT, _REC_PRIVATE = 0x20000, 0x10000000, 1, 32, 0x44000
-
-
-def in_child(action: Callable[[], None]) -> None:
-    """Run an action in a process of its own, so that its limits and mounts end with it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def mount(target: Path, flags: int = 0, data: bytes | None = b"size=128k") -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"none", os.fsencode(target), b"tmpfs", flags, data) != 0:
-        raise OSError(ctypes.get_errno(), "mount")
-
-
-def own_mounts() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(_NEWNS | (0 if os.geteuid() == 0 else _NEWUSER)) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
-    libc.mount(b"none", b"/", None, _REC_PRIVATE, None)
-
-
-def can_mount(folder: Path) -> bool:
-    def attempt() -> None:
-        own_mounts()
-        mount(folder)
-
-    try:
-        in_child(attempt)
-    except AssertionError:
-        return False
-    return True
 
 
 def assert_intact(bench: Workbench, content: bytes) -> None:
@@ -137,7 +96,7 @@ def test_a_read_only_file_system_is_told(tmp_path: Path) -> None:
         mount(tmp_path / "ws")
         bench = Workbench(tmp_path)
         bench.put("a", b"one\n")
-        mount(tmp_path / "ws", _REMOUNT | _RDONLY, None)
+        mount(tmp_path / "ws", REMOUNT | RDONLY, None)
         for action in (
             lambda: bench.edit("a", "one", "two"),
             lambda: bench.write("a", "two"),

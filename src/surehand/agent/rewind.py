@@ -22,7 +22,7 @@ from surehand.core.model import Message
 from surehand.core.session import Checkpoint, Kept, Session
 from surehand.core.tasks import TaskBoard
 from surehand.history.history import HISTORY
-from surehand.history.recovery import recover
+from surehand.history.recovery import settle_interrupted
 
 PROMPT_SHOWN: Final = 500
 """Characters of a prompt that a checkpoint holds; the whole is in the transcript."""
@@ -49,6 +49,9 @@ class RewindJournal(Protocol):
     def records(self) -> Iterable[Mapping[str, Any]]:
         """Return the journal's records, oldest first."""
         ...
+
+    problem: str
+    """Why nothing can be added to it; empty when all is well."""
 
     def hold_alone(self) -> AbstractContextManager[bool]:
         """Hold the journal against other processes while inside; False where another one has it."""
@@ -82,7 +85,7 @@ class SessionRewinder:
     def transcript(self) -> Transcript:
         """Return the conversation so far; a rewind that a dead process left half-way is settled first."""
         found = read(self._journal.records())
-        if not found.unfinished or any(each.busy for each in self.conversations):
+        if not found.unfinished or self._journal.problem or any(each.busy for each in self.conversations):
             return found
         with self._journal.hold_alone() as alone:
             if not alone:  # the process that has begun it is at it
@@ -153,6 +156,7 @@ class SessionRewinder:
                 preview = await self._preview(turns, by, truncates)
             if dry_run or not preview.ok:  # a conflict is told before anything is stopped or begun
                 return preview
+            self._refuse_unkept()
             if branch is not None:
                 self._journal.start_branch(branch, turns[0].turn)
             stopped = await self._stop_tasks(turns)
@@ -172,9 +176,16 @@ class SessionRewinder:
         by = ("Redo", redo) if latest.change_id else None
         with self._journal.hold_alone() as alone:
             self._refuse_while_busy(not alone)
+            self._refuse_unkept()
             order = {"action": "restore", "of": latest.id, "files": by is not None, "transcript": True}
             turns = counted(len(latest.checkpoints), "turn")
             return await self._carry_out(order, by, [f"Took the rewind back: the conversation has {turns} again."])
+
+    def _refuse_unkept(self) -> None:
+        """Raise ToolFailure where the journal cannot be written: the rewind would be forgotten, and half of it done."""
+        if self._journal.problem:
+            hint = "Nothing was changed. Let the folder be written, or name another with SUREHAND_HOME."
+            raise ToolFailure(self._journal.problem, code="precondition_failed", hint=hint)
 
     def _turns_from(self, to: int | str) -> list[Checkpoint]:
         """Return the turn that is meant and all after it."""
@@ -236,7 +247,7 @@ class SessionRewinder:
     def _change_made_by(self, call_id: str) -> str:
         """Return the change that a rewind's own call made, if it came to that."""
         history = self.session.keep(HISTORY)
-        recover(history)
+        settle_interrupted(history)
         return next((each.id for each in history.changes(call_id=call_id)), "")
 
     async def _stop_tasks(self, turns: Sequence[Checkpoint]) -> list[str]:

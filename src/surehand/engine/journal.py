@@ -6,6 +6,7 @@ line that cannot be read is skipped and counted; what can be read is kept.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -50,17 +51,28 @@ _REWINDABLE: Final = frozenset({"turn_started", "message", "task_changed", "rewi
 
 
 class Journal:
-    """An append-only file of one session's events; a listener of the bus."""
+    """An append-only file of one session's events; a listener of the bus.
+
+    Where it cannot be written `problem` says why: what it holds can be read all the same, and nothing is added.
+    """
 
     def __init__(self, path: str, session_id: str, limit_bytes: int = LIMIT_BYTES) -> None:
         self.path = path
         self.session_id = session_id
         self._writing = Lock()
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        self._descriptor = _open_shared(path)
-        if os.fstat(self._descriptor).st_size > limit_bytes:
-            self._drop_oldest(limit_bytes)
-        self._mend()
+        self._descriptor = -1
+        self._cut_off = False
+        """Whether the last line was written in part."""
+        self.problem = ""
+        """Why nothing of the session is kept; empty when all is well."""
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            self._descriptor = _open_shared(path)
+            if os.fstat(self._descriptor).st_size > limit_bytes:
+                self._drop_oldest(limit_bytes)
+            self._mend()
+        except OSError as problem:
+            self.problem = f"the session cannot be kept in {path}: {problem.strerror}"
 
     def _drop_oldest(self, limit_bytes: int) -> None:
         """Drop the older half of a journal; its first record is then what that came to. Not while others have it."""
@@ -88,8 +100,14 @@ class Journal:
         """Write one record as one line, in one system call; nothing once it is closed."""
         line = _line(record)
         with self._writing:
-            if self._descriptor >= 0:
-                os.write(self._descriptor, line)
+            if self._descriptor < 0:
+                return
+            if self._cut_off:
+                line = b"\n" + line
+            written = os.write(self._descriptor, line)
+            self._cut_off = written < len(line)
+            if self._cut_off:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
 
     def close(self) -> None:
         """Let go of the file, and of being known as one that has the session open."""
@@ -105,6 +123,9 @@ class Journal:
     @contextmanager
     def hold_alone(self) -> Generator[bool]:
         """Keep other processes from opening the session meanwhile; say False where one has it open already."""
+        if self._descriptor < 0:  # nothing can be written, so nothing is at stake
+            yield True
+            return
         try:
             flock(self._descriptor, LOCK_EX | LOCK_NB)
             alone = True
@@ -155,6 +176,7 @@ class MemoryJournal:
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
+        self.problem = ""
         self._events: list[Event] = []
 
     def __call__(self, event: Event) -> None:

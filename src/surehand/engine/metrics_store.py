@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from surehand.core.call import new_id
 from surehand.core.errors import StateError
 from surehand.engine.metrics import Record
+from surehand.state.read_database import open_to_read
 
 if TYPE_CHECKING:
     import sqlite3
@@ -52,7 +53,7 @@ class MetricsStore:
         """Return the sum over all processes; nothing when none has written."""
         if not os.path.exists(self.path):
             return {}
-        with self._open_database() as database:
+        with self._open_database(to_read=True) as database:
             return _add_up_records(database.execute("SELECT tool, record FROM metrics ORDER BY written").fetchall())
 
     def clear(self) -> None:
@@ -62,11 +63,15 @@ class MetricsStore:
                 database.execute("DELETE FROM metrics")
 
     @contextmanager
-    def _open_database(self) -> Generator[sqlite3.Connection]:
+    def _open_database(self, *, to_read: bool = False) -> Generator[sqlite3.Connection]:
         """Open the database for one step; raise StateError when it cannot be used."""
         import sqlite3
 
         try:
+            if to_read:
+                with closing(open_to_read(self.path)) as database:
+                    yield database
+                return
             with closing(sqlite3.connect(self.path, timeout=10, isolation_level=None)) as database:
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute(_SCHEMA)

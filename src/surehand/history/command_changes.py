@@ -178,7 +178,7 @@ class _Keeping:
     """
 
     def __init__(self, history: History, log: ChangeLog) -> None:
-        self._contents = history.contents
+        self._history = history
         self._log = log
         self._room = KEPT_TOTAL
         self._room_before = history.most_bytes
@@ -231,7 +231,7 @@ class _Keeping:
         path = self._log.path_of(entry)
         digest, size, data = _content(path, whole=os.path.getsize(path) <= SMALL_BYTES)
         if size > SMALL_BYTES:
-            self._contents.keep_file(digest, size, path)
+            self._history.contents.keep_file(digest, size, path)
         else:
             self._keep(data)
         return FileState("file", digest, entry.mode, size)
@@ -258,7 +258,7 @@ class _Keeping:
             if size <= SMALL_BYTES:
                 self._keep(data, digest)
             else:
-                self._contents.keep(digest, [data])
+                self._history.contents.keep(digest, [data])
         return FileState("file", digest, mode, size)
 
     def _status(self, path: str) -> os.stat_result | None:
@@ -286,7 +286,7 @@ class _Keeping:
         return digest
 
     def _keep_waiting(self) -> None:
-        self._contents.keep_small(self._small)
+        self._history.contents.keep_small(self._small)
         self._small.clear()
         self._waiting = 0
 

@@ -19,13 +19,9 @@ It is an entry like any other (`Change.compensation`, no files), belongs to a tu
 
 from __future__ import annotations
 
-import errno
 import os
-import sqlite3
 import sys
-import threading
 import time
-import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -33,20 +29,18 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.core.read_state import digest_of
 from surehand.core.session import Kept
 from surehand.files.atomic import temporary_name
 from surehand.files.text import Splice
 from surehand.history import recovery
-from surehand.history.contents import LINK_BYTES, Contents, Stream
-from surehand.history.disk import HELD_BYTES, open_in, state_at
-from surehand.history.log import FULL, Log, connect, is_damaged, prune_oldest, prune_seen, set_aside
-from surehand.history.words import CALL_MADE, Author, Change, ChangeKind, Compensation, FileChange, FileState
+from surehand.history.contents import LINK_BYTES
+from surehand.history.log import prune_oldest
+from surehand.history.store import Store, unusable
+from surehand.history.words import CALL_MADE, Author, Change, ChangeKind, Compensation, FileChange
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
 
-MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
 _UNCHANGED: Final = "Nothing was changed."
 _CHECK_EVERY: Final = 200
 _AT_ONCE: Final = 50
@@ -64,108 +58,13 @@ class Pending:
     """The digest of the old content, when its file is to be linked into the store."""
 
 
-class History:
+class History(Store):
     """The history of one workspace. Safe to use from several threads, and by several processes at once."""
 
     def __init__(self, folder: str | None, limit_bytes: int, note: Callable[[str], None] = lambda text: None) -> None:
-        self._folder = folder
-        self._limit_bytes = limit_bytes if folder is not None else min(limit_bytes, MEMORY_LIMIT_BYTES)
-        self._note = note
-        self._lock = threading.RLock()
+        super().__init__(folder, limit_bytes, note)
         self._users = 1
         self._recorded = 0
-        self._confirmed: list[str] = []
-        self._connect()
-
-    @property
-    def folder(self) -> str | None:
-        """Where it stands on the disk; None: in memory alone."""
-        return self._folder
-
-    @property
-    def most_bytes(self) -> int:
-        """The most one change may add: with more, it would push all others out."""
-        return int(self._limit_bytes * FULL)
-
-    def _connect(self) -> None:
-        folder, self._version = self._folder, 0
-        try:
-            if folder is not None:
-                os.makedirs(folder, mode=0o700, exist_ok=True)
-            self._database, trouble = connect(folder)
-        except (OSError, sqlite3.Error) as problem:
-            raise _unusable(problem) from problem
-        self.contents = Contents(self._database, None if folder is None else os.path.join(folder, "contents"))
-        self.log = Log(self._database)
-        if trouble:
-            self._note(trouble)
-
-    @contextmanager
-    def _hold_database(self) -> Generator[None]:
-        """Hold the database; what it cannot do is a failure that says so, and a damaged one gives way to a new one."""
-        with self._lock:
-            try:
-                yield
-            except (sqlite3.Error, OSError) as problem:
-                if self._folder is None or not is_damaged(self._folder, problem):
-                    raise _unusable(problem) from problem
-                aside = set_aside(self._folder)
-                self._confirmed.clear()
-                self._connect()
-                self._note(f"the history was damaged ({problem}); it was set aside as {aside}, and a new one begins")
-                raise ToolFailure(
-                    f"the history was damaged ({problem}); it was set aside, and a new one begins",
-                    hint=f"Try again. The old one is kept as {aside}.",
-                ) from problem
-
-    @contextmanager
-    def transaction(self) -> Generator[None]:
-        """Hold the database for one step that happens whole or not at all."""
-        with self._hold_database():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                self._catch_up()
-                before = self.contents.added
-                yield
-                if self.contents.added - before > self.most_bytes:
-                    raise self._too_large(self.contents.added - before)
-                self._database.execute("COMMIT")
-            except BaseException:
-                self.contents.rolled_back()
-                if self._database.in_transaction:  # a full disk has rolled it back already
-                    self._database.execute("ROLLBACK")
-                raise
-            self._confirmed.clear()
-            if self.contents.committed():
-                self._remove_unneeded()
-
-    def _too_large(self, size: int) -> ToolFailure:
-        return ToolFailure(
-            f"this change would need {size >> 20:,} MB in the history, which keeps {self._limit_bytes >> 20:,} MB in "
-            "all: it would push out every older change",
-            code="precondition_failed",
-            hint="Raise `history.limit_mb`, or make the change with a command, which says what of it is not covered.",
-            details={"bytes": size, "limit_bytes": self._limit_bytes},
-        )
-
-    def _remove_unneeded(self) -> None:
-        """Remove files of the store that are not needed any more; where that cannot be now, recovery finds them."""
-        try:
-            self._database.execute("BEGIN IMMEDIATE")  # so that nobody begins to need one meanwhile
-            self.contents.remove_unneeded()
-            self._database.execute("COMMIT")
-        except sqlite3.Error:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-
-    def _catch_up(self) -> None:
-        """Write down what is confirmed so far, and forget what another process may have changed."""
-        version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
-        if version != self._version:
-            self._version = version
-            self.contents.known.clear()
-        if self._confirmed:
-            self.log.confirm(self._confirmed)
 
     def begin(
         self,
@@ -200,7 +99,7 @@ class History:
             try:
                 self.contents.adopt(pending.linked, folder, name if links == 1 else "", data)
             except OSError as problem:
-                raise _unusable(problem) from problem
+                raise unusable(problem) from problem
 
     def commit(self, pending: Pending) -> str:
         """Confirm a change that has happened as it was written down; return its id.
@@ -234,12 +133,6 @@ class History:
             self._note(f"change {pending.id} is made but not yet confirmed in the history: {problem}")
         self._bound()
         return pending.id
-
-    def settle(self) -> None:
-        """Write down what is confirmed only in memory."""
-        if self._confirmed:
-            with self.transaction():
-                pass
 
     def commit_reversal(self, pending: Pending) -> str:
         """Confirm an undo or redo together with the states of what it is about; return what could not be done.
@@ -324,56 +217,14 @@ class History:
             self.log.set_about(redo, (*(before.about if before else ()), *done, *([made] if made else [])))
         return redo
 
-    def keep_bytes(self, data: bytes) -> str:
-        """Keep a content and return its digest."""
-        digest = digest_of(data)
-        with self.transaction():
-            self.contents.keep(digest, [data])
-        return digest
-
-    def keep_path(self, path: str) -> FileState:
-        """Keep what stands at `path` (itself, no link followed) and return its state."""
-        state, data = state_at(path)
-        if data is not None:
-            with self.transaction():
-                self.contents.keep(state.digest, [data])
-        return state
-
-    def content(self, digest: str) -> bytes | None:
-        """Return a kept content, or None when it is not (or no longer) there."""
-        with self._hold_database():
-            return self.contents.get(digest)
-
-    def source(self, state: FileState) -> bytes | Stream | None:
-        """Return what a file or link is to be made of: its content, or of a large one a way to read it."""
-        with self._hold_database():
-            if state.size > HELD_BYTES:
-                return self.contents.stream(state.digest)
-            return self.contents.get(state.digest)
-
-    def holds(self, digest: str) -> bool:
-        """Say whether a content is kept, without reading it."""
-        with self._hold_database():
-            return self.contents.holds(digest)
-
-    def keep_file(self, state: FileState, folder: int, name: str) -> None:
-        """Keep the content of a large file in an open folder; the caller holds a transaction."""
-        file = open_in(folder, name)
-        try:
-            self.contents.keep_open(state.digest, state.size, file)
-        finally:
-            os.close(file)
-
     def change(self, id: str) -> Change | None:
         """Return a change by its id."""
-        self.settle()
-        with self._hold_database():
+        with self._hold_to_read():
             return self.log.get(id)
 
     def begun(self) -> list[Change]:
         """Return the changes that are begun and not confirmed, oldest first."""
-        self.settle()
-        with self._hold_database():
+        with self._hold_to_read():
             return self.log.intents()
 
     def changes(
@@ -396,8 +247,7 @@ class History:
             condition, values = condition + " AND call = ?", [*values, call_id]
         if session_id is not None:
             condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]
-        self.settle()
-        with self._hold_database():
+        with self._hold_to_read():
             found = self.log.select(condition, values, limit=-1 if path else limit)
         if path is None:
             return found
@@ -421,16 +271,14 @@ class History:
             values += turns
         if session_id is not None:
             condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]
-        self.settle()
-        with self._hold_database():
+        with self._hold_to_read():
             return self.log.select(condition, values, limit=limit)
 
     def latest_first(self, condition: str) -> Iterator[Change]:
         """Yield the entries of the log that meet a condition, newest first, read as they are wanted."""
-        self.settle()
         below = sys.maxsize
         while True:
-            with self._hold_database():
+            with self._hold_to_read():
                 found = self.log.select(f"number < ? AND {condition}", (below,), limit=_AT_ONCE)
             yield from found
             if len(found) < _AT_ONCE:
@@ -441,19 +289,6 @@ class History:
         """Return, by change, the paths of it that undos have taken back without the rest of it."""
         with self._hold_database():
             return self.log.partial_undos()
-
-    def seen(self, digest: str) -> bytes | None:
-        """Return a content that a session has read or written here, also in an earlier process."""
-        with self._hold_database():
-            row = self._database.execute("SELECT body FROM seen WHERE digest=?", (digest,)).fetchone()
-            return zlib.decompress(row[0]) if row else self.contents.get(digest)
-
-    def write_seen(self, contents: Mapping[str, bytes]) -> None:
-        """Keep what a session has read, for the processes that continue it; the oldest make room."""
-        rows = [(digest, time.time(), zlib.compress(data, 1)) for digest, data in contents.items()]
-        with self.transaction():
-            self._database.executemany("INSERT OR REPLACE INTO seen(digest, at, body) VALUES(?,?,?)", rows)
-            prune_seen(self._database)
 
     def dropped(self) -> str:
         """Say what the size limit has taken from the history, or return an empty text."""
@@ -473,7 +308,7 @@ class History:
             if self._users > 0:
                 return
             try:
-                if self._folder is not None:
+                if self._folder is not None and not self.unwritable:
                     self._tidy()
             finally:
                 self._database.close()
@@ -519,11 +354,6 @@ class History:
             self._database.execute("PRAGMA incremental_vacuum").fetchall()
         return dropped
 
-    def size_bytes(self) -> int:
-        """Return how much the contents of all changes take."""
-        with self._hold_database():
-            return self.contents.total()
-
 
 def _entry(who: Author, files: Sequence[FileChange], kind: ChangeKind, about: Sequence[str], temporary: str) -> Change:
     return Change(
@@ -554,32 +384,31 @@ def _before_anything_changes() -> Generator[None]:
         raise
 
 
-def _unusable(problem: Exception) -> ToolFailure:
-    number = getattr(problem, "errno", None)
-    return ToolFailure(
-        f"the history cannot be written: {problem}",
-        hint="Free some space or check the state folder (`surehand config path` names it).",
-        details={"errno": errno.errorcode.get(number, str(number))} if number else None,
-    )
-
-
 def _open(session: Session) -> History:
     if session.parent is not None:
         return session.parent.keep(HISTORY).share()
     folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
     limit = session.settings.history.limit_mb * 1024 * 1024
-    return recovery.recovered(History(folder, limit, lambda text: session.emit("note", message=text)))
+    history = History(folder, limit, lambda text: session.emit("note", message=text))
+    if problem := recovery.settle_interrupted(history):
+        session.emit("note", message=problem)
+    return history
 
 
 @contextmanager
 def open_to_look(state_dir: str, note: Callable[[str], None]) -> Generator[History]:
-    """Open the history of a workspace by its state folder, settled after a crash; nothing is dropped from it."""
+    """Open the history of a workspace by its state folder, settled after a crash; nothing is dropped from it.
+
+    It answers also where nothing can be written; what is not settled then is noted.
+    """
     folder = os.path.join(state_dir, "history")
     # A command that was killed may be all there is: its change log becomes the first change.
     is_there = any(os.path.isdir(os.path.join(state_dir, name)) for name in ("history", "journals"))
     history = History(folder if is_there else None, sys.maxsize, note)
     try:
-        yield recovery.recovered(history)
+        if problem := recovery.settle_interrupted(history):
+            note(problem)
+        yield history
     finally:
         history.close()
 

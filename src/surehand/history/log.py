@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from surehand.history import contents
 from surehand.history.words import CALL_MADE, Change, Compensation, FileChange, FileState
+from surehand.state.read_database import open_to_read
 
 SEEN_ROWS: Final = 2000
 SEEN_BYTES: Final = 64 * 1024 * 1024
@@ -67,6 +68,18 @@ def connect(folder: str | None) -> tuple[sqlite3.Connection, str]:
             raise
         aside = set_aside(folder)
         return _open_database(path), f"the history could not be read ({problem}); it was set aside as {aside}"
+
+
+def connect_to_read(folder: str | None) -> sqlite3.Connection:
+    """Open the database of a history folder where it cannot be written; an empty one in memory where there is none."""
+    path = os.path.join(folder or "", "history.db")
+    if folder is None or not os.path.exists(path):
+        return connect(None)[0]
+    database = open_to_read(path)
+    if (version := _version(database)) != VERSION:
+        database.close()
+        raise sqlite3.OperationalError(f"it has format {version}, and cannot be brought to format {VERSION} meanwhile")
+    return database
 
 
 class Unreadable(sqlite3.DatabaseError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 
 if TYPE_CHECKING:
@@ -52,9 +53,14 @@ class SeenContents:
         from surehand.history.history import History
 
         limit = self._session.settings.history.limit_mb * 1024 * 1024
-        history = History(os.path.join(self._session.state_dir, "history"), limit)
-        history.write_seen(self._contents)
-        history.close()
+        try:
+            history = History(os.path.join(self._session.state_dir, "history"), limit)
+            try:
+                history.write_seen(self._contents)
+            finally:
+                history.close()
+        except ToolFailure as problem:  # only how a later conflict is shown depends on it
+            self._session.emit("note", message=f"what was read is not kept for later: {problem}")
 
 
 async def _close(contents: SeenContents) -> None:

@@ -39,10 +39,8 @@ def recover(history: History) -> list[str]:
 
 def _recover_commands(history: History) -> list[str]:
     """Bring in what commands had changed whose program was killed."""
-    base = os.path.join(os.path.dirname(history.folder), "journals") if history.folder else ""
-    if not base or not _has_entries(base):
-        return []
-    return recover_commands(history, base)
+    base = _change_logs(history)
+    return recover_commands(history, base) if _has_entries(base) else []
 
 
 def _has_entries(folder: str) -> bool:
@@ -53,13 +51,35 @@ def _has_entries(folder: str) -> bool:
         return False
 
 
-def recovered(history: History) -> History:
-    """Return a history just opened, settled. A damaged one has given way to a new one, which has nothing to settle."""
+def settle_interrupted(history: History) -> str:
+    """Settle what killed processes left, as far as the history can be written; return why something is left, or ""."""
+    problem = history.unwritable
+    try:
+        if not problem:
+            _recover_new(history)
+    except ToolFailure as failure:
+        problem = str(failure)
+    if not problem:
+        return ""
+    left = "; what interrupted calls left is not looked at meanwhile" if _is_unsettled(history) else ""
+    return f"{problem}: it is shown as it was last written{left}"
+
+
+def _recover_new(history: History) -> None:
+    """Settle a history; a damaged one has given way to a new one, which has nothing to settle."""
     try:
         recover(history)
     except ToolFailure:
         recover(history)
-    return history
+
+
+def _is_unsettled(history: History) -> bool:
+    return _has_entries(_change_logs(history)) or bool(history.begun())
+
+
+def _change_logs(history: History) -> str:
+    """Return the folder of what commands write down while they run."""
+    return os.path.join(os.path.dirname(history.folder), "journals") if history.folder else ""
 
 
 def open_folders(change: Change, stack: ExitStack) -> dict[str, int | None]:

@@ -1,0 +1,75 @@
+"""Small and read-only disks for tests, in a process of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+RDONLY, REMOUNT = 1, 32
+_NEWNS, _NEWUSER, _BIND, _REC_PRIVATE = 0x20000, 0x10000000, 4096, 0x44000
+
+
+def in_child(action: Callable[[], None]) -> None:
+    """Run an action in a process of its own, so that its limits and mounts end with it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def mount(target: Path, flags: int = 0, data: bytes | None = b"size=128k") -> None:
+    """Mount a small disk in memory."""
+    _mount(b"none", target, b"tmpfs", flags, data)
+
+
+def bind_read_only(source: Path, target: Path) -> None:
+    """Show a folder at another place, where nothing of it can be written."""
+    _mount(os.fsencode(source), target, None, _BIND, None)
+    _mount(b"none", target, None, _BIND | REMOUNT | RDONLY, None)
+
+
+def _mount(source: bytes, target: Path, kind: bytes | None, flags: int, data: bytes | None) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(source, os.fsencode(target), kind, flags, data) != 0:
+        raise OSError(ctypes.get_errno(), "mount")
+
+
+def fill(folder: Path) -> Path:
+    """Leave no room on the disk of a folder; return the file that takes it."""
+    filler = folder / "filler"
+    for size in (4096, 1):
+        with contextlib.suppress(OSError), open(filler, "ab", buffering=0) as file:
+            while True:
+                file.write(b"x" * size)
+    return filler
+
+
+def own_mounts() -> None:
+    """Let this process mount as it likes: nobody else sees it, and it ends with the process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEWNS | (0 if os.geteuid() == 0 else _NEWUSER)) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    libc.mount(b"none", b"/", None, _REC_PRIVATE, None)
+
+
+def can_mount(folder: Path) -> bool:
+    """Say whether a test may mount here."""
+
+    def attempt() -> None:
+        own_mounts()
+        mount(folder)
+
+    try:
+        in_child(attempt)
+    except AssertionError:
+        return False
+    return True
