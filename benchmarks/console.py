@@ -188,6 +188,31 @@ def _folder(scratch: str, number: int) -> str:
     return path
 
 
+def _watch(page: Any, workspace: str, calls: int) -> list[float]:
+    """Return how many milliseconds after their start calls of another process stood on the page, the quickest first."""
+    before: set[str] = set(
+        page.evaluate(
+            """() => {
+            window.seen = {};
+            const look = () => {
+                for (const row of document.querySelectorAll('.call[data-call]')) seen[row.dataset.call] ??= Date.now();
+            };
+            new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+            look();
+            return Object.keys(seen);
+            }"""
+        )
+    )
+    subprocess.run([sys.executable, "-c", WORK, workspace, "1", str(calls), "0.05"], check=True)
+    page.wait_for_timeout(1000)
+    seen: dict[str, float] = page.evaluate("window.seen")
+    rows: list[dict[str, Any]] = page.evaluate("fetch('/api/calls?limit=500').then((answer) => answer.json())")["calls"]
+    began = {row["call_id"]: row["at"] * 1000 for row in rows}
+    late = sorted(at - began[id] for id, at in seen.items() if id in began.keys() - before)
+    assert len(late) >= calls * 0.9, f"{len(late)} of {calls} calls were seen on the page"
+    return late
+
+
 def _page(harness: Harness, workspace: str) -> None:
     words = [sys.executable, "-c", WORK, workspace, "1", str(500 if harness.quick else RECORDED), "0"]
     subprocess.run(words, check=True)
@@ -209,6 +234,10 @@ def _page(harness: Harness, workspace: str) -> None:
             page.reload()
             page.locator(".call").first.wait_for()
             took.append(time.perf_counter() - started)
+        late = _watch(page, workspace, 10 if harness.quick else 100)
         browser.close()
+    shown = statistics.median(late)
+    harness.fact("from a call's start to the page", "half within", shown, "<= 200", "ms")
+    harness.fact("from a call's start to the page", "95 of 100 within", late[int(len(late) * 0.95)], "<= 200", "ms")
     ready = statistics.median(took) * 1000
     harness.fact(f"page ready, {RECORDED:,} recorded calls", "Live in Chromium", ready, "<= 1000", "ms")
