@@ -124,6 +124,37 @@ def test_what_a_command_had_changed_when_the_program_was_killed_is_in_the_log_as
     assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a": "a\n", "b": "b\n"}
 
 
+KILLED_BEFORE_ITS_JOURNAL_GOES = """
+import os, signal
+from surehand.commands.session import Shells
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+Shells.finish_journal = die
+"""
+
+
+def test_a_program_killed_when_the_changes_are_in_the_history_and_their_journal_is_there_counts_them_once(
+    tmp_path: Path,
+) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    (workspace / "a").write_text("a\n")
+    code = KILLED_BEFORE_ITS_JOURNAL_GOES + PROGRAM
+    ended = subprocess.run([sys.executable, "-c", code, str(workspace), "echo new > a; echo b > b"], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    journals = Path(locations.workspace_state(str(workspace)), "journals")
+    assert list(journals.glob("*/list"))
+    (workspace / "b").write_text("mine by now\n")  # what others did since is no part of the command
+    while True:  # its keeper ends just after it
+        changes = surehand(workspace, "log")["changes"]
+        if not list(journals.glob("*/list")):
+            break
+    assert [(each["tool"], each["note"]) for each in changes] == [("Bash", "")]
+    (workspace / "b").write_text("b\n")
+    surehand(workspace, "undo")
+    assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a": "a\n"}
+
+
 async def test_a_command_that_changes_a_thousand_files_of_every_kind_is_undone_exactly(tmp_path: Path) -> None:
     for number in range(1000):
         folder = tmp_path / f"many{number % 7}" / str(number // 100)

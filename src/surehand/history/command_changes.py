@@ -126,6 +126,17 @@ def record(history: History, log: ChangeLog, who: Author, lost: str = "") -> Rec
     return Recorded(id, tuple(changes), lost) if changes or lost else None
 
 
+def find_recorded(history: History, log: ChangeLog, who: Author) -> Recorded | None:
+    """Return what an earlier try has brought in of a change log; None where it has not come to that.
+
+    Who is killed, or fails, between the history and the end of a journal leaves both; it happened once all the same.
+    """
+    began = os.stat(os.path.join(log.folder, change_logs.ABOUT)).st_mtime
+    same = [each for each in history.changes(call_id=who.call_id, session_id=who.session_id) if each.at >= began]
+    found = next((each for each in same if each.kind == "change" and each.tool == who.tool), None)
+    return None if found is None else Recorded(found.id, found.files)
+
+
 def changed_unrecorded(log: ChangeLog, roots: Sequence[str]) -> str:
     """Say which files below the roots changed since the change log began and do not stand in it; a bounded look.
 
@@ -161,12 +172,13 @@ def recover_commands(history: History, base: str) -> list[str]:
     for folder, about in change_logs.abandoned(base):
         log = ChangeLog(folder)
         change_logs.free_reserve(folder)
-        if about["forbidden"]:
-            put_back(log, within(about["forbidden"]))
-        recorded = record(history, log, Author(*about["who"], note=INTERRUPTED))
+        who = Author(*about["who"], note=INTERRUPTED)
+        if find_recorded(history, log, who) is None:
+            if about["forbidden"]:
+                put_back(log, within(about["forbidden"]))
+            recorded = record(history, log, who)
+            found += [recorded.change_id] if recorded is not None and recorded.change_id else []
         remove_tree(folder)
-        if recorded is not None and recorded.change_id:
-            found.append(recorded.change_id)
     return found
 
 

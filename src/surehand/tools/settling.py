@@ -78,7 +78,15 @@ class Settling:
 
     def _bring_in(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""
-        from surehand.history.command_changes import INTERRUPTED, Recorded, changed_unrecorded, put_back, record
+        from surehand.history.change_logs import free_reserve
+        from surehand.history.command_changes import (
+            INTERRUPTED,
+            Recorded,
+            changed_unrecorded,
+            find_recorded,
+            put_back,
+            record,
+        )
         from surehand.history.history import HISTORY
         from surehand.history.words import Author
 
@@ -96,7 +104,12 @@ class Settling:
             # Without a word of its keeper, which was killed, the list it wrote as it went says what was changed.
             note = "" if facts is not None else INTERRUPTED
             who = replace(Author.of(ctx, self.tool, self.description), note=note)
-            recorded = _record_once_more(log, lambda: record(ctx.session.keep(HISTORY), log, who, lost))
+            history = ctx.session.keep(HISTORY)
+            try:
+                recorded = record(history, log, who, lost)
+            except (ToolFailure, OSError):  # one that passes must not cost the undo; a full disk has room set aside
+                free_reserve(log.folder)
+                recorded = find_recorded(history, log, who) or record(history, log, who, lost)
             ctx.session.keep(SHELLS).finish_journal(log.folder)
         except (ToolFailure, OSError) as problem:
             # The journal has the only copy of what was there: it stays, and the next look at the history takes it up.
@@ -112,17 +125,6 @@ class Settling:
             return kept
         refused = within(paths)
         return refused if kept is None else lambda path: refused(path) or kept(path)
-
-
-def _record_once_more(log: ChangeLog, record: Callable[[], Recorded | None]) -> Recorded | None:
-    """Bring the changes in; an error that passes must not cost the undo, and a full disk has room set aside."""
-    try:
-        return record()
-    except (ToolFailure, OSError):
-        from surehand.history.change_logs import free_reserve
-
-        free_reserve(log.folder)
-        return record()
 
 
 def _with_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded | None:
