@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from surehand import config
 from surehand.catalog import register_builtin
 from surehand.core.errors import SettingsError, StateError, ToolFailure
+from surehand.core.session import name_problem
 from surehand.core.settings import ToolSettings
 from surehand.core.tool import Tool
 from surehand.engine.bus import Bus
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from surehand.policy.policy import Policy
 
 _log = logging.getLogger("surehand")
-SESSION_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 def check_workspace(workspace: str | os.PathLike[str], session: str | None) -> str:
@@ -46,8 +45,8 @@ def check_workspace(workspace: str | os.PathLike[str], session: str | None) -> s
     root = os.path.realpath(workspace)
     if not os.path.isdir(root):
         raise SettingsError(f"the workspace {os.fspath(workspace)} is not a folder")
-    if session is not None and not SESSION_NAME.fullmatch(session):
-        raise SettingsError(f"a session's name is letters, digits, '.', '_' and '-', at most 64; not {session!r}")
+    if session is not None and (problem := name_problem(session)):
+        raise SettingsError(problem)
     return root
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand import Surehand, ToolCall, ToolResult, tool
+from surehand import Surehand, ToolCall, ToolFailure, ToolResult, tool
 from surehand.core.model import Message
 from surehand.providers.scripted import ScriptedModel
 
@@ -248,9 +248,75 @@ async def test_the_rewind_of_one_who_may_not_undo_is_refused(tmp_path: Path) -> 
         assert len(app.checkpoints()) == 1
 
 
+async def test_after_the_end_of_its_session_a_rewind_is_refused_in_words_and_no_model_is_asked(tmp_path: Path) -> None:
+    model = three_turns()
+    async with opened(tmp_path) as app:
+        loop = app.conversation(model)
+        await loop.ask("write a")
+        await app.rewind(1, transcript=False)
+    asked = len(model.requests)
+    for refused in (await app.rewind(1), await app.rewind(1, files=False), await app.undo_rewind()):
+        assert refused.error is not None
+        assert refused.error.code == "tool_unavailable"
+        assert "the session is closed" in refused.output
+    with pytest.raises(ToolFailure, match="the session is closed"):
+        await loop.ask("go on")
+    assert len(model.requests) == asked
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", ".", "x" * 65, "two words"])
+async def test_a_branch_has_a_name_that_sessions_may_have(tmp_path: Path, name: str) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a")
+        assert app.journal is not None
+        sessions = Path(app.journal.path).parent
+        before = sorted(sessions.parent.rglob("*.jsonl"))
+        for dry_run in (True, False):
+            refused = await app.rewind(1, branch=name, dry_run=dry_run)
+            assert refused.error is not None
+            assert "a session's name is letters, digits" in refused.output
+        assert (tmp_path / "a.txt").exists()
+        assert sorted(sessions.parent.rglob("*.jsonl")) == before
+
+
+async def test_a_branch_whose_files_were_not_put_back_is_not_there(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a")
+    async with Surehand(tmp_path, session="work") as app:
+        refused = await app.rewind(1, branch="other")
+        assert refused.error is not None
+        assert refused.error.code == "permission_denied"
+        assert app.journal is not None
+        assert [path.name for path in Path(app.journal.path).parent.glob("*.jsonl")] == ["work.jsonl"]
+
+
+async def test_a_preview_says_what_would_go_back_and_nothing_at_all_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a", "edit a")
+        whole = await app.rewind(2, dry_run=True)
+        assert whole.output.startswith("Would rewind turn 2, files and transcript.\n--- ")
+        alone = await app.rewind(2, files=False, dry_run=True)
+        assert alone.output == "Would rewind turn 2, the transcript only."
+        files = await app.rewind(2, transcript=False, dry_run=True)
+        assert files.output.startswith("Would rewind turn 2, files only.\n--- ")
+        branch = await app.rewind(2, branch="other", dry_run=True)
+        assert branch.output.startswith("Would go on from before turn 2 as session other, with the files of then.\n---")
+        neither = await app.rewind(2, files=False, transcript=False)
+        assert neither.error is not None
+        assert neither.error.code == "invalid_args"
+
+
 def surehand(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "surehand", "--cwd", str(folder), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_a_session_that_is_not_there_is_not_made_by_asking_for_its_turns(tmp_path: Path) -> None:
+    for words in (("rewind", "nosuch"), ("rewind", "nosuch", "--to", "1"), ("rewind", "--session", "nosuch")):
+        refused = surehand(tmp_path, *words, "--text")
+        assert refused.returncode == 2, words
+        assert "there is no session 'nosuch' here" in refused.stderr
+    assert json.loads(surehand(tmp_path, "sessions", "list", "--json").stdout) == []
 
 
 async def test_the_command_line_lists_turns_and_rewinds(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ class Loop:
 
         A prompt is text, a message, or content blocks (text and images).
         """
+        self.session.refuse_if_closed()
         message = user_message(prompt)
         outcome = self.outcome = Outcome(stop="interrupted", spent=self._spent or Spent())
         if self.session.agents is not None:

@@ -19,7 +19,7 @@ from surehand.core.call import ToolError, ToolResult, new_id
 from surehand.core.counted import counted
 from surehand.core.errors import ToolFailure
 from surehand.core.model import Message
-from surehand.core.session import Checkpoint, Kept, Session
+from surehand.core.session import Checkpoint, Kept, Session, name_problem
 from surehand.core.tasks import TaskBoard
 from surehand.history.history import HISTORY
 from surehand.history.recovery import settle_interrupted
@@ -59,6 +59,10 @@ class RewindJournal(Protocol):
 
     def start_branch(self, name: str, turn: str) -> None:
         """Begin another session's journal with what came before a turn."""
+        ...
+
+    def drop_branch(self, name: str) -> None:
+        """Take the journal of a branch away again."""
         ...
 
 
@@ -144,16 +148,19 @@ class SessionRewinder:
     async def _rewind(
         self, to: int | str, files: bool, transcript: bool, force: bool, branch: str | None, dry_run: bool
     ) -> ToolResult:
+        self._check_wish(files, transcript, branch)
         turns = self._turns_from(to)
         undo = {"turns": [each.turn for each in turns], "force": force}
         by: tuple[str, Mapping[str, Any]] | None = ("Undo", undo) if files and self._is_changed_by(turns) else None
         truncates = transcript and branch is None
+        would = _describe_wish(turns, files, transcript, branch)
+        would += " No file changes." if files and by is None else ""
         with self._journal.hold_alone() as alone:
             self._refuse_while_busy(truncates and not alone)
-            preview = await self._preview(turns, by, truncates)
+            preview = await self._preview(would, turns, by)
             if by is not None and not force and not preview.ok:  # what the user did since is kept where it can be
                 by = ("Undo", {**undo, "merge": True})
-                preview = await self._preview(turns, by, truncates)
+                preview = await self._preview(would, turns, by)
             if dry_run or not preview.ok:  # a conflict is told before anything is stopped or begun
                 return preview
             self._refuse_unkept()
@@ -161,9 +168,13 @@ class SessionRewinder:
                 self._journal.start_branch(branch, turns[0].turn)
             stopped = await self._stop_tasks(turns)
             order = {"action": "rewind", "to": turns[0].turn, "files": by is not None, "transcript": truncates}
-            return await self._carry_out(order, by, [_describe_rewind(turns, transcript, branch), *stopped])
+            result = await self._carry_out(order, by, [_describe_rewind(turns, transcript, branch), *stopped])
+            if branch is not None and not result.ok:
+                self._journal.drop_branch(branch)
+            return result
 
     async def _undo_rewind(self, force: bool) -> ToolResult:
+        self.session.refuse_if_closed()
         rewound = self.transcript().rewound
         if not rewound:
             raise ToolFailure(
@@ -187,6 +198,14 @@ class SessionRewinder:
             hint = "Nothing was changed. Let the folder be written, or name another with SUREHAND_HOME."
             raise ToolFailure(self._journal.problem, code="precondition_failed", hint=hint)
 
+    def _check_wish(self, files: bool, transcript: bool, branch: str | None) -> None:
+        """Raise ToolFailure for a rewind that cannot be, whatever the turns are."""
+        self.session.refuse_if_closed()
+        if branch is not None and (problem := name_problem(branch)):
+            raise ToolFailure(problem, code="invalid_args", hint="Choose another name.")
+        if not (files or transcript or branch):
+            raise ToolFailure("nothing is to be rewound", code="invalid_args", hint="Say files, transcript, or both.")
+
     def _turns_from(self, to: int | str) -> list[Checkpoint]:
         """Return the turn that is meant and all after it."""
         known = self.checkpoints()
@@ -208,16 +227,15 @@ class SessionRewinder:
             )
 
     async def _preview(
-        self, turns: Sequence[Checkpoint], by: tuple[str, Mapping[str, Any]] | None, transcript: bool
+        self, would: str, turns: Sequence[Checkpoint], by: tuple[str, Mapping[str, Any]] | None
     ) -> ToolResult:
-        said = f"Would rewind {_name_turns(turns)}{', files and transcript' if transcript else ', files only'}."
         shown = ToolResult(data={"diff": ""}) if by is None else await self._dry_run(*by)
         if not shown.ok:
             return shown
         found: Mapping[str, Any] = shown.data
         diff = str(found.get("diff", ""))
         data = {"turns": [each.to_dict() for each in turns], "diff": diff, "paths": found.get("paths", [])}
-        return ToolResult(data=data, output=f"{said}\n{diff}" if diff else f"{said} No file changes.")
+        return ToolResult(data=data, output=f"{would}\n{diff}" if diff else would)
 
     async def _carry_out(
         self, order: Mapping[str, Any], by: tuple[str, Mapping[str, Any]] | None, said: list[str]
@@ -269,6 +287,14 @@ class SessionRewinder:
 def _name_turns(turns: Sequence[Checkpoint]) -> str:
     first, last = turns[0].number, turns[-1].number
     return f"turn {first}" if first == last else f"turns {first} to {last}"
+
+
+def _describe_wish(turns: Sequence[Checkpoint], files: bool, transcript: bool, branch: str | None) -> str:
+    if branch is not None:
+        then = ", with the files of then" if files else ""
+        return f"Would go on from before turn {turns[0].number} as session {branch}{then}."
+    both = "files and transcript" if files else "the transcript only"
+    return f"Would rewind {_name_turns(turns)}, {both if transcript else 'files only'}."
 
 
 def _describe_rewind(turns: Sequence[Checkpoint], transcript: bool, branch: str | None) -> str:

@@ -35,8 +35,12 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     from surehand.cli import session
     from surehand.cli.tools import EXIT_CODES
+    from surehand.engine.journal import find_session
+    from surehand.state import locations
 
-    options.session = options.name or options.session or _latest(options)
+    if named := options.name or options.session:
+        find_session(os.path.join(locations.workspace_state(options.cwd), "sessions"), named)
+    options.session = named or _latest(options)
     options.allow = [*options.allow, "Undo", "Redo"]  # that a person typed the command is its approval
     if options.to is None and not options.undo:
         rows = session.run(_list(options))

@@ -44,14 +44,9 @@ def _folder(options: Namespace) -> str:
 
 
 def _path(options: Namespace, name: str, *, exists: bool = True) -> str:
-    from surehand.wiring import SESSION_NAME
+    from surehand.engine.journal import find_session
 
-    if not SESSION_NAME.fullmatch(name):
-        raise StateError(f"{name!r} cannot be the name of a session")
-    path = os.path.join(_folder(options), f"{name}.jsonl")
-    if exists and not os.path.exists(path):
-        raise StateError(f"there is no session {name!r} here; `surehand sessions list` lists them")
-    return path
+    return find_session(_folder(options), name, exists=exists)
 
 
 def _list(options: Namespace) -> int:

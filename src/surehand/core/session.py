@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from surehand.core.call import ToolResult, new_id
 from surehand.core.errors import ToolFailure
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from surehand.core.view import Selection
 
 T = TypeVar("T")
+
+SESSION_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+def name_problem(name: str) -> str | None:
+    """Say why a session cannot have this name, which is also the name of its file; None where it can."""
+    if SESSION_NAME.fullmatch(name):
+        return None
+    return f"a session's name is letters, digits, '.', '_' and '-', at most 64; not {name!r}"
 
 
 @frozen
@@ -172,6 +182,12 @@ class Session:
         """Begin a turn: everything done until `end_turn` is taken back together. A sub-agent works for its parent's."""
         self.turn = (self.parent.turn if self.parent is not None else "") or new_id("turn")
         return self.turn
+
+    def refuse_if_closed(self) -> None:
+        """Raise ToolFailure once the session is closed."""
+        if self.closed:
+            hint = "Open a new one; a named session goes on where this one ended."
+            raise ToolFailure("the session is closed", code="tool_unavailable", hint=hint)
 
     def end_turn(self) -> None:
         """End the turn; calls that began in it still belong to it."""

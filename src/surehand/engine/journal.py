@@ -16,9 +16,10 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from threading import Lock
 from typing import Any, Final, cast
 
-from surehand.core.errors import ToolFailure
+from surehand.core.errors import StateError, ToolFailure
 from surehand.core.events import Event
 from surehand.core.frozen import frozen, names_of
+from surehand.core.session import name_problem
 from surehand.engine.checkpoint import PAST, last_lines, path_of, read_past
 
 _KEPT: Final = frozenset(
@@ -138,7 +139,7 @@ class Journal:
 
     def start_branch(self, name: str, turn: str) -> None:
         """Write the journal of a new session that holds this one up to a turn."""
-        path = os.path.join(os.path.dirname(self.path), f"{name}.jsonl")
+        path = self._beside(name)
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
@@ -148,6 +149,13 @@ class Journal:
         with open(descriptor, "wb") as file:
             for record in _until_turn(self.records(), turn):
                 file.write(_line(record))
+
+    def drop_branch(self, name: str) -> None:
+        """Take the journal away again of a branch that came to nothing."""
+        os.unlink(self._beside(name))
+
+    def _beside(self, name: str) -> str:
+        return os.path.join(os.path.dirname(self.path), f"{name}.jsonl")
 
     def _mend(self) -> None:
         """End a line that a crash left open, so that the next one stands alone."""
@@ -199,6 +207,19 @@ class MemoryJournal:
             code="precondition_failed",
             hint="Give it a name (`Surehand(..., session=NAME)`, `--session NAME`).",
         )
+
+    def drop_branch(self, name: str) -> None:
+        """There is none."""
+
+
+def find_session(folder: str, name: str, *, exists: bool = True) -> str:
+    """Return the path of a session's journal; raise StateError for a name that cannot be or, if it must, is not."""
+    if problem := name_problem(name):
+        raise StateError(problem)
+    path = os.path.join(folder, f"{name}.jsonl")
+    if exists and not os.path.exists(path):
+        raise StateError(f"there is no session {name!r} here; `surehand sessions list` lists them")
+    return path
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.commands import leftovers
 from surehand.console.api.workspaces import named_workspace
 from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.core.session import name_problem
 from surehand.engine import journal
 from surehand.sandbox.records import records as launcher_records
-from surehand.wiring import SESSION_NAME
 
 if TYPE_CHECKING:
     from surehand.console.server import Console
@@ -38,7 +38,7 @@ async def show_transcript(console: Console, given: Given) -> Any:
     workspace = await named_workspace(given)
     name = given.text("name")
     path = os.path.join(workspace.state_dir, "sessions", f"{name}.jsonl")
-    if not SESSION_NAME.fullmatch(name) or not await asyncio.to_thread(os.path.exists, path):
+    if name_problem(name) or not await asyncio.to_thread(os.path.exists, path):
         raise ApiError(404, f"there is no session {name!r} in {workspace.path}")
     limit = given.number("limit", 500, 20_000)
 
