@@ -246,7 +246,6 @@ def test_bash_runs_nothing_that_was_not_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_bash_runs_nothing_that_was_not_found_in_ten_thousand_scripts(tmp_path: Path) -> None:
     _ask(10_000, seed=2, folder=tmp_path)
 

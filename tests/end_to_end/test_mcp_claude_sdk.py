@@ -20,7 +20,7 @@ from surehand.core.settings import McpServerSettings, PermissionSettings
 from surehand.integrations.claude_sdk import Application
 from surehand.testing import Says
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @tool(read_only=True)

@@ -177,7 +177,6 @@ async def test_writers_stopped_at_random_moments_tell_what_the_disk_holds(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(10))
 async def test_many_writers_stopped_at_random_moments_tell_what_the_disk_holds(tmp_path: Path, seed: int) -> None:
     await run(tmp_path, seed, operations=2000)

@@ -310,13 +310,13 @@ def test_a_read_of_the_history_that_fails_once_costs_none_of_it(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1010))
-def test_thousands_of_faults_break_no_promise(tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    counts = run_points(tmp_path, seed, {"call": 300, "command": 150, "command line": 50})
-    with capsys.disabled():
-        print(f"\nfault run, seed {seed}: {sum(counts.values())} faults")
-        for what, count in sorted(counts.items()):
-            print(f"  {what:24} {count:5}")
+@pytest.mark.parametrize("seed", range(1000, 1050))
+def test_thousands_of_faults_break_no_promise(
+    tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    counts = run_points(tmp_path, seed, {"call": 68, "command": 34, "command line": 14})
+    record_property("counted", dict(counts))
+    assert sum(counts.values()) >= 87, counts
 
 
 def test_too_many_open_files_while_a_command_is_recorded_costs_no_undo(tmp_path: Path) -> None:

@@ -100,7 +100,6 @@ async def test_nothing_is_alive_after_a_time_out_or_a_cancellation(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.timeout(900)
 async def test_nothing_is_alive_a_hundred_times_out_of_a_hundred(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +142,6 @@ def test_nothing_is_alive_after_the_commands_of_an_ordinary_user(mode: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.timeout(900)
 def test_nothing_is_alive_a_hundred_times_out_of_a_hundred_for_an_ordinary_user(mode: str) -> None:
     run_away_as("ordinary user", mode, 100)
 
@@ -169,7 +167,6 @@ def test_nothing_is_alive_two_seconds_after_an_ordinary_users_process_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.timeout(900)
 def test_nothing_outlives_an_ordinary_users_process_a_hundred_times_out_of_a_hundred(mode: str) -> None:
     with somebody("ordinary user") as user:
         for _ in range(100):
@@ -238,7 +235,6 @@ def test_nothing_is_alive_two_seconds_after_we_are_killed(tmp_path: Path, mode: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.timeout(900)
 def test_nothing_outlives_us_a_hundred_times_out_of_a_hundred(tmp_path: Path, mode: str) -> None:
     for _ in range(100):
         (tmp_path / "ws" / "up").unlink(missing_ok=True)

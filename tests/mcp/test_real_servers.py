@@ -21,7 +21,7 @@ from surehand.core.settings import McpServerSettings
 from surehand.core.shapes import result_to_mcp
 from surehand.testing import Says
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 PYTHON = ["mcp-server-time", "mcp-server-git", "mcp-server-fetch"]
 NODE = ["@modelcontextprotocol/server-everything", "@modelcontextprotocol/server-filesystem"]
 

@@ -380,7 +380,6 @@ def test_a_link_swapped_while_reading_never_shows_a_byte_from_outside(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_link_swapped_while_reading_never_shows_a_byte_from_outside_in_many_tries(tmp_path: Path) -> None:
     assert sum(swapped_reads(tmp_path, 100_000).values()) == 100_000
 

@@ -41,7 +41,6 @@ def test_commits_of_this_repository_come_out_exactly(way: str, how: str | None) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("repository", [REPOSITORY, *OTHERS])
 def test_hundreds_of_commits_come_out_exactly_and_go_back(repository: str) -> None:
     tally = replay_repository(repository, most=300)
