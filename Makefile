@@ -64,7 +64,9 @@ test-browser: $(STAMP) ## the console in a real Chromium; skipped, in words, whe
 	timeout 240 $(BIN)/python -m pytest -n 2 tests/browser -m browser -rs
 
 seeds: $(STAMP) ## the table: line of the specification, the test that shows it, the result
-	$(BIN)/python tests/seeds/table.py
+	@test ! -e $(FRAMEWORKS)/.ready || $(FRAMEWORKS)/bin/python tests/seeds/table.py --save .cache/frameworks.json tests/integrations
+	@test ! -e $(CLUSTER)/.ready || $(LOOPBACK) $(CLUSTER)/bin/python tests/seeds/table.py --save .cache/cluster.json tests/cluster
+	$(BIN)/python tests/seeds/table.py --merge .cache/frameworks.json --merge .cache/cluster.json
 
 check: $(STAMP) ## ruff, pyright strict and the layer test
 	$(BIN)/ruff check .

@@ -13,6 +13,8 @@ import pytest
 
 from surehand import Question, Surehand, SurehandError, ToolCall, ToolContext, tool
 
+pytestmark = pytest.mark.spec("INT-1")
+
 PRELUDE = """
 import os, sys
 from surehand import Surehand

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from tests.acp.editor import environment
 
+pytestmark = pytest.mark.spec("INT-2")
+
 VERSION = "0.19.1"
 
 

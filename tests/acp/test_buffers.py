@@ -15,6 +15,8 @@ from tests.providers.model_stub import Stub
 from acp import schema
 from surehand.acp.buffers import unsaved_bytes
 
+pytestmark = pytest.mark.spec("INT-2")
+
 FILES = schema.FileSystemCapabilities(read_text_file=True, write_text_file=True)
 
 

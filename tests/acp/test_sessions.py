@@ -15,6 +15,8 @@ from tests.providers.model_stub import Stub
 
 from acp import RequestError, image_block, schema
 
+pytestmark = pytest.mark.spec("INT-2")
+
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 

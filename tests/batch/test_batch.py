@@ -17,6 +17,8 @@ from surehand.batch.results import ResultsFile, TaskResult, read_results
 from surehand.core.errors import SettingsError, StateError
 from surehand.providers.scripted import ScriptedModel
 
+pytestmark = pytest.mark.spec("BATCH-1")
+
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:

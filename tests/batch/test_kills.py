@@ -15,6 +15,8 @@ import pytest
 
 from surehand.batch.results import read_results
 
+pytestmark = pytest.mark.spec("BATCH-1")
+
 PROGRAM = """
 import asyncio, os, sys
 from surehand import Surehand, tool

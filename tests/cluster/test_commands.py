@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cluster.conftest import Nodes
+
+pytestmark = pytest.mark.spec("FLEET-1")
 
 
 async def surehand(work: Path, *words: str) -> Any:

@@ -22,6 +22,8 @@ from surehand.cluster import Fleet
 from surehand.core.errors import StateError
 from surehand.providers.scripted import ScriptedModel
 
+pytestmark = pytest.mark.spec("FLEET-1")
+
 ALLOW = ("Edit", "Write", "Bash", "Undo")
 
 

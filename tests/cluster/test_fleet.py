@@ -14,6 +14,8 @@ from surehand import Surehand, ToolCall
 from surehand.cluster import Fleet
 from surehand.core.errors import StateError, ToolFailure
 
+pytestmark = pytest.mark.spec("FLEET-1")
+
 EDIT = {"file_path": "a.txt", "old_string": "two", "new_string": "2"}
 ALLOW = ("Edit", "Write", "Bash", "Undo", "Redo")
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.spec("FLEET-1")
+
 yaml = pytest.importorskip("yaml", reason="PyYAML comes with the extra `cluster`")
 DOCS = Path(__file__).parent.parent.parent / "docs"
 

@@ -16,6 +16,8 @@ from surehand import Surehand, tool
 from surehand.integrations.anthropic import SurehandTools, surehand_tools, wrap
 from surehand.testing import Says
 
+pytestmark = pytest.mark.spec("INT-1")
+
 GO: Any = [{"role": "user", "content": "go"}]
 
 

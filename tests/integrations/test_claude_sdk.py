@@ -17,6 +17,8 @@ from surehand import Surehand, ToolCall, tool
 from surehand.integrations.claude_sdk import Application, wrap
 from surehand.testing import Says
 
+pytestmark = pytest.mark.spec("INT-1")
+
 OWN = ["Read", "Edit", "Grep", "Bash", "Undo"]
 
 

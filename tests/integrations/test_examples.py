@@ -14,6 +14,8 @@ from tests.integrations.test_google_adk import saying
 from tests.mcp.messages_stub import messages_stub
 from tests.providers.model_stub import Stub
 
+pytestmark = pytest.mark.spec("INT-1")
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "frameworks"
 CALL = ("1", "Bash", TOUCH)
 CHAT = [calling(CALL), {"text": "it is done"}]

@@ -20,6 +20,8 @@ from surehand import Surehand, tool
 from surehand.integrations.google_adk import SurehandToolset, wrap
 from surehand.testing import Says
 
+pytestmark = pytest.mark.spec("INT-1")
+
 CONFIRM = "adk_request_confirmation"
 
 

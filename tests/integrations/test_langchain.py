@@ -20,6 +20,8 @@ from surehand import Progress, Surehand, tool
 from surehand.integrations.langchain import SurehandMiddleware, surehand_tools, wrap
 from surehand.testing import Says
 
+pytestmark = pytest.mark.spec("INT-1")
+
 GO = {"messages": [("user", "go")]}
 
 

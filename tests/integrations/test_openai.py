@@ -26,6 +26,8 @@ from surehand import Surehand, ToolCall, tool
 from surehand.integrations.openai import ChatTools, ResponsesTools, surehand_functions, wrap
 from surehand.testing import Says
 
+pytestmark = pytest.mark.spec("INT-1")
+
 
 def client(stub: Stub) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{stub.address}/v1", api_key="none")

@@ -17,6 +17,8 @@ from surehand import Surehand, tool
 from surehand.integrations.openai_agents import surehand_tools, wrap
 from surehand.testing import Says
 
+pytestmark = pytest.mark.spec("INT-1")
+
 set_tracing_disabled(True)
 
 

@@ -28,6 +28,8 @@ from surehand import Surehand, tool
 from surehand.integrations.pydantic_ai import ToolProgressEvent, surehand_toolset, wrap
 from surehand.testing import Says
 
+pytestmark = pytest.mark.spec("INT-1")
+
 
 def make_agent(stub: Stub, app: Any, *tools: str) -> Agent[None, Any]:
     model = OpenAIChatModel("x", provider=OpenAIProvider(base_url=f"{stub.address}/v1", api_key="none"))

@@ -13,6 +13,8 @@ from surehand.core.call import Foreign
 from surehand.integrations.toolbox import REMEMBERED, CallOrder, FileContent, Pending, Toolbox, list_content, text_of
 from surehand.testing import Says
 
+pytestmark = pytest.mark.spec("INT-1")
+
 TOUCH = {"command": "touch made.txt"}
 
 

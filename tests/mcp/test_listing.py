@@ -20,6 +20,8 @@ from surehand.mcp.server.listing import CORE
 from surehand.mcp.server.serving import Serving
 from surehand.policy import trust
 
+pytestmark = pytest.mark.spec("INT-2")
+
 LISTED_BYTES = 10_000
 PROMISED_BYTES = 6_000
 

@@ -21,6 +21,8 @@ from surehand.core.settings import McpServerSettings
 from surehand.state import keys
 from surehand.testing import Says
 
+pytestmark = pytest.mark.spec("INT-2")
+
 WHO = "mcp__remote__whoami"
 
 

@@ -23,6 +23,8 @@ from mcp import Client
 from surehand.mcp.server.recent_reads import FILE, FRESH_S, SIZE_LIMIT
 from surehand.state import locations
 
+pytestmark = pytest.mark.spec("INT-2")
+
 EDIT = {"file_path": "a.txt", "old_string": "one", "new_string": "1"}
 READ = {"file_path": "a.txt"}
 Call = Callable[..., Any]

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.spec("PLAT-1")
+
 ELSEWHERE = Path(__file__).with_name("elsewhere.py")
 
 
@@ -40,7 +42,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.spec("PLAT-1")
 def test_a_command_runs_without_a_sandbox_and_its_result_says_so(tmp_path: Path) -> None:
     long = "x=" + "y" * 150_000 + "; echo ${#x}"
     wrote, read, long_ran, failed, gone, large = elsewhere(

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.seeds.table import spec_lines
-
-TESTS = Path(__file__).parents[1]
-
-
-def marked() -> set[str]:
-    """Return the ids that tests of the tree are marked with."""
-    found: set[str] = set()
-    for path in TESTS.rglob("test_*.py"):
-        for marks in re.findall(r"mark\.spec\(([^)]*)\)", path.read_text()):
-            found |= set(re.findall(r'"([A-Z]+-\d+)"', marks))
-    return found
+from tests.seeds.table import marked_files, spec_lines
 
 
 def test_every_line_that_should_hold_has_a_test_and_no_mark_names_another() -> None:
-    lines = spec_lines()
-    assert marked() - lines.keys() == set()
-    assert {id for id, (state, _) in lines.items() if state == "holds"} - marked() == set()
+    lines, marked = spec_lines(), marked_files().keys()
+    assert marked - lines.keys() == set()
+    assert {id for id, (state, _) in lines.items() if state == "holds"} - marked == set()
 
 
 @pytest.mark.spec("CLI-5")
