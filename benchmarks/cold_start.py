@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tempfile
 from pathlib import Path
 
 from benchmarks.harness import Harness, process
+from surehand import Surehand
+from surehand.testing import Says
 
 
 def rows(harness: Harness) -> None:
@@ -27,3 +30,16 @@ def rows(harness: Harness) -> None:
         for name, (words, goal) in goals.items():
             ours = (f"surehand {name}", process(surehand, *words, cwd=scratch))
             harness.compare(f"cold start: {name}", [bare, ours], goal=goal, rounds=21)
+        asyncio.run(_make_tools(scratch))
+        ours = ("surehand tools list", process(surehand, "tools", "list", cwd=scratch))
+        harness.compare("cold start: tools list with made tools", [bare, ours], goal="<= 8", rounds=21)
+
+
+async def _make_tools(folder: str) -> None:
+    """Make a few tools as a model does."""
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    async with Surehand(folder, approver=Says("once")) as app:
+        for name in ("count_words", "count_lines", "count_letters"):
+            given = {"name": name, "description": name.replace("_", " "), "input_schema": schema}
+            made = await app.call("ToolCreate", {**given, "source": "def run(text):\n    return len(text)\n"})
+            assert made.ok, made.output

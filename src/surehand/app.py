@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self
 from surehand import config, remote, wiring
 from surehand.catalog import builtin_tool
 from surehand.core.call import Source, ToolCall, ToolResult
-from surehand.core.errors import RegistrationError
 from surehand.core.events import Event
 from surehand.core.session import Session
 from surehand.core.settings import Settings
@@ -198,23 +197,12 @@ class Surehand:
     def _load_plugins(self) -> None:
         """Load tools of installed packages, and the workspace's own once the user trusts it."""
         self.loader.load_entry_points()
-        made = os.path.join(self.session.state_dir or "", "made_tools")
-        if self.session.state_dir is not None and os.path.isdir(made):
-            self._take_up_made_tools(made)
+        if self.session.state_dir is not None and os.path.isdir(os.path.join(self.session.state_dir, "made_tools")):
+            from surehand.tools.made_tools import register_kept  # lazy: only where some were made
+
+            self.warnings += register_kept(self.registry, self.session.state_dir)
         if self.trusted:
             self.loader.load_folder(os.path.join(self.session.workspace, FOLDER))
-
-    def _take_up_made_tools(self, folder: str) -> None:
-        """Register the tools that were made in this workspace before; the user agreed to each of them."""
-        from surehand.tools.made_tools import kept_in, tool_of
-
-        for made in kept_in(folder):
-            if made.version() is None or made.name in self.registry:
-                continue
-            try:
-                self.registry.register(tool_of(made))
-            except RegistrationError as problem:
-                self.warnings.append(str(problem))
 
     def _tell_state(self, move: Transition) -> None:
         if self.bus.hears("tool_state"):

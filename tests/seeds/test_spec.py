@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from tests.seeds.table import marked_files, spec_lines
 
+from surehand import Surehand
+from surehand.testing import Says
+
 
 def test_every_line_that_should_hold_has_a_test_and_no_mark_names_another() -> None:
     lines, marked = spec_lines(), marked_files().keys()
@@ -24,11 +27,31 @@ def test_every_line_that_should_hold_has_a_test_and_no_mark_names_another() -> N
     [
         (["--version"], ["asyncio", "argparse", "pydantic", "typing"]),
         (["--help"], ["asyncio", "pydantic", "mcp"]),
-        (["tools", "list"], ["pydantic", "mcp", "httpx2", "anyio"]),
+        (["tools", "list"], ["asyncio", "pydantic", "mcp", "httpx2", "anyio"]),
         (["tools", "invoke", "tools.echo", "--args", '{"text": "x"}'], ["mcp", "httpx2", "anyio", "starlette"]),
     ],
 )
 def test_a_cold_start_loads_only_what_the_command_needs(tmp_path: Path, words: list[str], spared: list[str]) -> None:
+    _, loaded = run_cold(tmp_path, words)
+    assert loaded.isdisjoint(spared)
+
+
+@pytest.mark.spec("CLI-5")
+async def test_tools_that_were_made_are_listed_without_the_application_or_anything_of_theirs(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    source = "import colorsys\ndef run(text):\n    return len(text.split())\n"
+    async with Surehand(tmp_path, approver=Says("once")) as app:
+        given = {"name": "count_words", "description": "Count words", "input_schema": schema, "source": source}
+        made = await app.call("ToolCreate", given)
+        assert made.ok, made.output
+    printed, loaded = run_cold(tmp_path, ["tools", "list", "--json"])
+    [row] = [row for row in json.loads(printed) if row["name"] == "count_words"]
+    assert (row["module"], row["inputSchema"], row["deferred"]) == ("made", schema, False)
+    assert loaded.isdisjoint(["asyncio", "pydantic", "mcp", "anyio", "colorsys", "surehand.app", "surehand.commands"])
+
+
+def run_cold(folder: Path, words: list[str]) -> tuple[str, set[str]]:
+    """Run a command in a new process; return what it printed, and the modules it loaded."""
     code = (
         "import json, sys\n"
         "from surehand.cli.main import main\n"
@@ -37,6 +60,5 @@ def test_a_cold_start_loads_only_what_the_command_needs(tmp_path: Path, words: l
     )
     command = [sys.executable, "-S", "-c", f"import site; site.main()\n{code}", *words]
     env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}  # it loads modules too
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=True)
-    loaded = set(json.loads(done.stderr.splitlines()[-1]))
-    assert loaded.isdisjoint(spared)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout, set(json.loads(done.stderr.splitlines()[-1]))

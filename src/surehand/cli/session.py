@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surehand.cli import render
@@ -51,7 +51,7 @@ async def open_app(
 
         for handler in logging.getLogger("surehand").handlers:
             handler.addFilter(lambda record: getattr(record, "surehand", {}).get("event") not in shows)
-    print_warnings(app)
+    print_warnings(app.warnings)
     async with app:
         yield app
 
@@ -63,9 +63,9 @@ def hold_log() -> None:
     logging.getLogger("surehand").addHandler(logging.NullHandler())
 
 
-def print_warnings(app: Surehand) -> None:
+def print_warnings(warnings: Iterable[str]) -> None:
     """Print what was found wrong while the application opened."""
-    for warning in app.warnings:
+    for warning in warnings:
         render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + warning)
 
 

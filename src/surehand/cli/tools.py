@@ -108,21 +108,28 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
     from surehand.registry.loading import FOLDER, GROUP, entry_points
     from surehand.state import locations
 
-    made = os.path.isdir(os.path.join(locations.workspace_state(options.cwd), "made_tools"))
-    own = os.path.isdir(os.path.join(options.cwd, FOLDER))
-    if made or own or next(entry_points(GROUP), None) is not None:
+    state = locations.workspace_state(options.cwd)
+    made = os.path.isdir(os.path.join(state, "made_tools"))
+    if os.path.isdir(os.path.join(options.cwd, FOLDER)) or next(entry_points(GROUP), None) is not None:
         from surehand.app import Surehand
         from surehand.cli import session
 
         session.hold_log()
         app = Surehand(options.cwd, keep_state=made)
-        session.print_warnings(app)
+        session.print_warnings(app.warnings)
         return app.registry, dict(app.settings.tools), app.settings.toolset.deferred_threshold
     from surehand.catalog import register_builtin
     from surehand.registry.registry import Registry
 
     registry = Registry()
     register_builtin(registry)
+    if made:
+        from surehand.tools.made_tools import register_kept
+
+        if problems := register_kept(registry, state):
+            from surehand.cli import session
+
+            session.print_warnings(problems)
     if not locations.has_settings(options.cwd):
         return registry, {}, DEFERRED_THRESHOLD
     from surehand import config

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
@@ -14,6 +13,8 @@ from surehand.core.events import Progress
 from surehand.core.frozen import field, frozen
 
 if TYPE_CHECKING:
+    import asyncio
+
     from surehand.core.effects import Effect
     from surehand.core.session import Session
 
@@ -47,6 +48,7 @@ class OwnCall(ToolCall):
 
     def wait(self, name: str, args: Mapping[str, Any] | None = None, *, listed: bool = True) -> ToolResult:
         """Call a tool from a sync handler, which runs in a thread, and wait for what it came to."""
+        import asyncio  # lazy: a listing of tools needs none of it
         import concurrent.futures
 
         work, loop = self._make(name, args or {}, listed), self.context.loop

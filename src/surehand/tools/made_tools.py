@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.call import ToolResult, Undo
 from surehand.core.effects import ReadPath, Unreadable
-from surehand.core.errors import ToolFailure
+from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.frozen import field, frozen
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from surehand.core.effects import Effect
     from surehand.core.session import Session
     from surehand.history.command_changes import Recorded
+    from surehand.registry.registry import Registry
     from surehand.sandbox.command import Ended
     from surehand.sandbox.plan import Plan
     from surehand.sandbox.protocol import Runner
@@ -211,6 +212,19 @@ def kept_in(folder: str) -> list[Made]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return found
+
+
+def register_kept(registry: Registry, state_dir: str) -> list[str]:
+    """Register the tools that were made in a workspace before; the user agreed to each. Returns what was refused."""
+    problems: list[str] = []
+    for made in kept_in(os.path.join(state_dir, FOLDER)):
+        if made.version() is None or made.name in registry:
+            continue
+        try:
+            registry.register(tool_of(made))
+        except RegistrationError as problem:
+            problems.append(str(problem))
+    return problems
 
 
 def tool_of(made: Made) -> Tool:
