@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+from surehand.files.protected_paths import inside
 
 SECRET_NAMES: Final = frozenset(
     {
@@ -102,6 +105,13 @@ def is_secret_value(value: str) -> bool:
 def is_secret_name(name: str) -> bool:
     """Tell whether a variable of this name is kept from commands."""
     return name in SECRET_NAMES or (_SECRET.search(name) is not None and _HARMLESS.match(name) is None)
+
+
+def private_caches(folder: str, writable: Iterable[str]) -> dict[str, str]:
+    """Return where programs that do nothing without a cache keep it, if they cannot write where it is: in `folder`."""
+    usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "go-build")
+    chosen = os.path.realpath(os.environ.get("GOCACHE") or usual)
+    return {} if inside(chosen, writable) else {"GOCACHE": os.path.join(folder, "go-build")}
 
 
 def cleaned(environment: Mapping[str, str], extra: Mapping[str, str] | None = None) -> dict[str, str]:

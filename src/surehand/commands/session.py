@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.commands.environment import DEFAULT_PATH, cleaned
+from surehand.commands.environment import DEFAULT_PATH, cleaned, private_caches
 from surehand.core.errors import ToolFailure
 from surehand.core.secrets import is_secret
 from surehand.core.session import Kept
@@ -108,8 +108,9 @@ class Shells:
     def environment(self, call_id: str) -> dict[str, str]:
         """Return the variables a command of this session sees."""
         own = {"TMPDIR": self.private_dir, "SUREHAND_SESSION": self.session.id, "SUREHAND_CALL": call_id}
-        if settings := self.git_settings:
-            own |= number_settings(settings)
+        own |= number_settings(self.git_settings) if self.git_settings else {}
+        if self._launcher is not None and self._launcher.plan.contained:
+            own |= private_caches(self.private_dir, self._launcher.plan.writable)
         return cleaned(os.environ, {**own, **self.session.environment})
 
     def output_file(self, name: str) -> str | None:

@@ -41,6 +41,14 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
             wheel.writestr(path, text)
     return name
 """
+MAVEN = """
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>test.example</groupId>
+  <artifactId>tiny</artifactId>
+  <version>1.0</version>
+</project>
+"""
 TOOLCHAINS: dict[str, tuple[str, dict[str, str], str, str]] = {
     "pip": (
         sys.executable,
@@ -55,7 +63,7 @@ TOOLCHAINS: dict[str, tuple[str, dict[str, str], str, str]] = {
             "Cargo.toml": '[package]\nname = "tiny"\nversion = "1.0.0"\nedition = "2021"\n',
             "src/main.rs": 'fn main() { println!("from rust"); }\n',
         },
-        "cargo run --offline --quiet",
+        "cargo build --offline --quiet && cargo test --offline --quiet > tests.log && cargo run --offline --quiet",
         "from rust",
     ),
     "go": (
@@ -63,6 +71,31 @@ TOOLCHAINS: dict[str, tuple[str, dict[str, str], str, str]] = {
         {"go.mod": "module tiny\n", "main.go": 'package main\nfunc main() { println("from go") }\n'},
         "GOFLAGS=-mod=mod GOPROXY=off go run . 2>&1",
         "from go",
+    ),
+    "go and its checks": (
+        "go",
+        {
+            "go.mod": "module example.test/tiny\n\ngo 1.18\n",
+            "word/word.go": 'package word\n\nfunc Say() string { return "from a package" }\n',
+            "word/word_test.go": 'package word\n\nimport "testing"\n\nfunc TestSay(t *testing.T) { t.Log(Say()) }\n',
+            "main.go": 'package main\n\nimport (\n\t"fmt"\n\n\t"example.test/tiny/word"\n)\n\n'
+            "func main() { fmt.Println(word.Say()) }\n",
+        },
+        "go list ./... && go vet ./... && go test ./... && go build -o tiny . && ./tiny",
+        "from a package",
+    ),
+    "mvn": (
+        "mvn",
+        {"pom.xml": MAVEN},
+        "mvn -o -q -B validate && echo from maven",
+        "from maven",
+    ),
+    "venv": (
+        sys.executable,
+        {"tiny/pyproject.toml": PROJECT, "tiny/backend.py": BACKEND},
+        f"{sys.executable} -m venv v && v/bin/pip install -q --no-index --no-compile ./tiny"
+        " && v/bin/python -c 'import tiny; print(tiny.WORD)'",
+        "from a wheel",
     ),
     "java": (
         "javac",
