@@ -120,6 +120,59 @@ async def test_git_tells_the_truth_of_it_beside_other_commands_hooks_and_memory(
     assert git("show", "HEAD:.env", cwd=repository) == "KEY=canary-1\n"
 
 
+def add_hook(repository: Path, name: str, text: str, folder: str = ".git/hooks") -> None:
+    hook = repository / folder / name
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n{text}\n")
+    hook.chmod(0o755)
+
+
+@pytest.mark.parametrize("folder", [".git/hooks", ".husky"])
+@pytest.mark.parametrize(
+    "commands", [["git add -A", "git commit -qm two"], ["git add . && git commit -qm two"], ["git commit -qam two"]]
+)
+async def test_a_changed_one_is_committed_beside_hooks_that_do_not_see_it(
+    repository: Path, commands: list[str], folder: str
+) -> None:
+    add_hook(repository, "pre-commit", "cat .env > seen; cat .env; true", folder)
+    git("config", "core.hooksPath", folder, cwd=repository)
+    (repository / ".env").write_text("KEY=canary-22\n")
+    async with scratch_app(repository) as app:
+        for command in commands:
+            result = await sh(app, command)
+            assert result.ok, result.output
+        assert " .env" not in (await sh(app, "git status --short")).data["stdout"]
+    assert git("show", "HEAD:.env", cwd=repository) == "KEY=canary-22\n"
+    assert "canary" not in (repository / "seen").read_text()
+
+
+async def test_a_commit_that_a_hook_refuses_leaves_the_index_as_it_was(repository: Path) -> None:
+    add_hook(repository, "pre-commit", "exit 1")
+    (repository / ".env").write_text("KEY=canary-22\n")
+    async with scratch_app(repository) as app:
+        assert not (await sh(app, "git commit -qam two")).ok
+        assert git("status", "--short", cwd=repository) == " M .env\n"
+        assert not (await sh(app, "git add -u && git commit -qm two")).ok
+        assert git("status", "--short", cwd=repository) == "M  .env\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("post-index-change", "git reset -q"),
+        ("post-index-change", "git rm -q --cached a.txt"),
+        ("reference-transaction", "git reset -q"),
+    ],
+)
+async def test_a_hook_of_the_index_does_not_see_it_either(repository: Path, name: str, command: str) -> None:
+    add_hook(repository, name, "cat .env >> seen; cat .env; true")
+    (repository / ".env").write_text("KEY=canary-22\n")
+    (repository / "a.txt").write_text("b\n")
+    async with scratch_app(repository) as app:
+        await sh(app, command)
+    assert "canary" not in (repository / "seen").read_text()
+
+
 @pytest.mark.parametrize("mode", ["off", "landlock alone"])
 async def test_where_nothing_leaves_it_out_a_difference_asks(
     repository: Path, mode: str, monkeypatch: pytest.MonkeyPatch

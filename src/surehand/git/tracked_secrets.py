@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from surehand.core.secrets import SECRET_PATTERNS, is_secret
-from surehand.git.calls import parse_call
+from surehand.git.calls import GitCall, parse_call
 from surehand.git.config import read_plain
 from surehand.git.index import read_tracked
 from surehand.git.model import what_asks
@@ -99,36 +99,69 @@ _SAFE: Final[dict[str, re.Pattern[str]]] = {
 """Subcommands that read files without printing what is in them, with the options for which that is so."""
 
 
-_SAYS_WHAT: Final = re.compile(r"-[aq]*m|--message|--no-edit")
+_BY_ANY: Final = frozenset({"post-index-change", "reference-transaction"})
+"""Hooks that run whenever git writes its index or a reference, and not only for a commit."""
+
+
+_TAKES_ALL: Final = re.compile(r"-[Aufv]*[Au][Aufv]*|--all|--update")
 
 
 def prints_nothing(commands: Sequence[Sequence[str]], workspace: str, roots: Sequence[str]) -> bool:
     """Tell whether git commands are known to print no file, in a repository that runs nothing of its own."""
-    calls = [parse_call(words) for words in commands]
-    for call in calls:
+    if not (calls := _parse_quiet(commands)) or what_asks(workspace, roots):
+        return False
+    hooks = {name for repository in repositories_around(workspace) for name in _list_hooks(repository)}
+    return not (hooks if any(call.name == "commit" for call in calls) else hooks & _BY_ANY)
+
+
+def find_staged(commands: Sequence[Sequence[str]], cwd: str, secrets: Sequence[str]) -> dict[str, bool]:
+    """Return which secrets a line of quiet git commands takes in before it commits, and whether `git add` does it.
+
+    A path that is no plain one takes in none here.
+    """
+    calls = _parse_quiet(commands)
+    found: dict[str, bool] = {}
+    for call in calls if any(call.name == "commit" for call in calls) else ():
+        if call.name == "commit" and any(re.fullmatch(r"-[aqm]*a[aqm]*|--all", word) for word in call.words):
+            found = dict.fromkeys(secrets, False) | found
+        elif call.name == "add":
+            plain = (word for word in call.words if not re.match(r"-|.*[:*?[\\]", word))
+            named = [os.path.normpath(os.path.join(cwd, word)) for word in plain]
+            everything = any(_TAKES_ALL.fullmatch(word) for word in call.words)
+            everything &= all(word.startswith("-") for word in call.words)
+            within = [path for path in secrets if any(f"{path}/".startswith(f"{each}/") for each in named)]
+            found |= dict.fromkeys(secrets if everything else within, True)
+    return found
+
+
+def _parse_quiet(commands: Sequence[Sequence[str]]) -> list[GitCall]:
+    """Return git commands of which all are known to print no file; none where one is not."""
+    calls: list[GitCall] = []
+    for words in commands:
+        call = parse_call(words)
         known = _SAFE.get(call.name) if call is not None else None
         if call is None or known is None or not call.plain or call.folder:
-            return False
+            return []
         if any(word.startswith("-") and word != "--" and not known.fullmatch(word) for word in call.words):
-            return False
+            return []
         if call.name == "commit" and not any(
             re.match(r"-[aq]*m|--message|--no-edit|--amend", word) for word in call.words
         ):
-            return False  # it would start an editor
-    if not calls or what_asks(workspace, roots):
-        return False
-    commits = any(call is not None and call.name in ("commit", "add") for call in calls)
-    return not (commits and any(_has_hooks(repository) for repository in repositories_around(workspace)))
+            return []  # it would start an editor
+        calls.append(call)
+    return calls
 
 
-def _has_hooks(repository: Repository) -> bool:
-    """Tell whether a repository runs programs when something is committed."""
+def _list_hooks(repository: Repository) -> list[str]:
+    """Return the names of the hooks of a repository, wherever they lie."""
     from surehand.git.config import settings_of
 
-    if settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common)).get(b"core.hookspath"):
-        return True
-    hooks = os.path.join(repository.common, "hooks")
+    settings = settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common))
+    elsewhere = os.path.expanduser(os.fsdecode(settings.get(b"core.hookspath", b"")))
+    folder = os.path.join(repository.top, elsewhere) if elsewhere else os.path.join(repository.common, "hooks")
     try:
-        return any(not name.endswith(".sample") for name in os.listdir(hooks))
+        return [name for name in os.listdir(folder) if not name.endswith(".sample")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
     except OSError:
-        return False
+        return [*_BY_ANY]  # what cannot be looked at may be any

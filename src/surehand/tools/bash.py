@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.commands import input_prompts
 from surehand.commands.session import SHELLS, Shells, sandbox_missing
+from surehand.commands.tracked_commits import Staging
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath, RunCommand, Unreadable
 from surehand.core.errors import ToolFailure
@@ -159,7 +160,9 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         _refuse_unjudged(args, ctx)
         return await start(args, ctx)
     shells.stand_in(ctx.cwd)
-    launcher = await (shells.launcher_for(lines) if (lines := _git_alone(args, ctx)) else shells.launcher())
+    lines = _git_alone(args, ctx)
+    staging = await Staging.make(shells, lines, ctx.cwd) if lines else None
+    launcher = await (shells.launcher_for(lines) if lines else shells.launcher())
     _refuse_unjudged(args, ctx)
     printed = Printed.of(ctx, shells, understand_call(args, ctx))
     absent = launcher.plan.still_absent()
@@ -172,6 +175,8 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, journal, outcome)
     finally:
         printed.close()
+        if staging is not None:
+            await staging.settle()
         recorded = await Settling("Bash", describe(args), launcher.plan, absent, journal).settle(ctx, outcome.ended)
     unrecorded, warning = why_unrecorded(args, ctx, launcher), shells.take_warning()
     call = Call(understand_call(args, ctx), launcher, time_s(args, ctx), unrecorded, warning)
