@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.tools.workbench import Workbench
 
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import digest_of
@@ -314,16 +315,30 @@ def test_the_store_is_private(folder: str) -> None:
     database.close()
 
 
-def test_a_history_of_the_first_format_is_brought_up_to_date_with_all_it_has(folder: str) -> None:
+def make_old(folder: str, version: int) -> None:
+    """Turn the database of a history into what an older format had."""
+    with sqlite3.connect(f"{folder}/history.db") as database:
+        for kind, name in database.execute("SELECT type, name FROM sqlite_schema").fetchall():
+            if kind == "trigger" or (kind == "index" and name.startswith(("change_", "content_"))):
+                database.execute(f"DROP {kind} {name}")
+        database.execute("DROP TABLE total")
+        database.execute("CREATE INDEX change_intent ON change(number) WHERE state = 'intent'")
+        database.execute("CREATE INDEX content_fresh ON content(form) WHERE form IN ('raw', 'file')")
+        for column in ("main_session", "turn", "note", "compensation", "parts") if version == 1 else ():
+            database.execute(f"ALTER TABLE change DROP COLUMN {column}")
+        database.execute(f"PRAGMA user_version={version}")
+    database.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_history_of_an_older_format_is_brought_up_to_date_with_all_it_has(folder: str, version: int) -> None:
     history, _ = opened(folder)
     id = record(history, "/a", b"old", b"new")
+    size = history.size_bytes()
     history.close()
-    with sqlite3.connect(f"{folder}/history.db") as database:
-        for column in ("main_session", "turn", "note", "compensation", "parts"):
-            database.execute(f"ALTER TABLE change DROP COLUMN {column}")
-        database.execute("PRAGMA user_version=1")
-    database.close()
+    make_old(folder, version)
     again, notes = opened(folder)
+    assert again.size_bytes() == size
     change = again.change(id)
     assert change is not None
     assert (change.session_id, change.main_session_id, change.turn) == ("session_s", "session_s", "c")
@@ -396,3 +411,49 @@ def test_contents_that_are_dropped_go_from_the_disk_only_with_the_transaction(fo
         history.contents.forget([digest])
     assert not os.path.exists(history.contents.path(digest))
     history.close()
+
+
+def test_the_size_of_the_store_is_known_without_counting(folder: str) -> None:
+    history, _ = opened(folder)
+    text = b"line\n" * 4000
+
+    def counted() -> int:
+        with sqlite3.connect(f"{folder}/history.db") as database:
+            return database.execute("SELECT COALESCE(SUM(stored), 0) FROM content").fetchone()[0]
+
+    first = history.keep_bytes(text)
+    assert history.size_bytes() == counted() == len(text)
+    history.keep_bytes(text)  # kept once
+    history.keep_bytes(b"x" * 300_000)
+    assert history.size_bytes() == counted() == len(text) + 300_000
+    cut_off(history, lambda: history.contents.forget([first]))
+    assert history.size_bytes() == counted() == len(text) + 300_000
+    history.close()  # compresses
+    again, _ = opened(folder)
+    assert 0 < again.size_bytes() == counted() < len(text)
+    with again.transaction():
+        again.contents.forget([first])
+    assert again.size_bytes() == counted()
+    again.close()
+
+
+def test_a_change_its_undo_and_its_redo_look_through_no_whole_table(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    bench.put("a", "one\n")
+    bench.edit("a", "one", "two")
+    bench.call("Undo")
+    said = list[str]()
+    database = bench.history.log._database  # pyright: ignore[reportPrivateUsage]
+    database.set_trace_callback(said.append)
+    bench.edit("a", "one", "three")
+    bench.call("Undo")
+    bench.call("Redo")
+    bench.history.standing(turns=["c"])
+    bench.history.size_bytes()
+    bench.history.contents.compress(1.0)
+    database.set_trace_callback(None)
+    looked = [each for each in said if each.lstrip().upper().startswith(("SELECT", "UPDATE", "DELETE"))]
+    plans = {each: [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {each}")] for each in looked}
+    assert any("FROM change" in each for each in plans)
+    whole = {each: plan for each, plan in plans.items() if {"SCAN change", "SCAN content"} & set(plan)}
+    assert whole == {}

@@ -38,8 +38,18 @@ SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS content(
     digest TEXT PRIMARY KEY, form TEXT NOT NULL, size INTEGER NOT NULL, stored INTEGER NOT NULL,
     base TEXT, depth INTEGER NOT NULL DEFAULT 0, body BLOB) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS content_fresh ON content(form) WHERE form IN ('raw', 'file');
 """
+SCHEMA_3: Final = """
+DROP INDEX IF EXISTS content_fresh;
+CREATE INDEX content_plain ON content(size) WHERE form IN ('raw', 'file') AND size > 256;
+CREATE TABLE total(bytes INTEGER NOT NULL);
+INSERT INTO total SELECT COALESCE(SUM(stored), 0) FROM content;
+CREATE TRIGGER content_added AFTER INSERT ON content BEGIN UPDATE total SET bytes = bytes + NEW.stored; END;
+CREATE TRIGGER content_removed AFTER DELETE ON content BEGIN UPDATE total SET bytes = bytes - OLD.stored; END;
+CREATE TRIGGER content_packed AFTER UPDATE OF stored ON content
+    BEGIN UPDATE total SET bytes = bytes + NEW.stored - OLD.stored; END;
+"""
+"""What every look at the size would count anew, and what is worth compressing, without those too small for it."""
 _INSERT: Final = "INSERT OR IGNORE INTO content(digest, form, size, stored, base, depth, body) VALUES(?,?,?,?,?,?,?)"
 
 
@@ -307,7 +317,7 @@ class Contents:
 
     def total(self) -> int:
         """Return how many bytes are kept."""
-        return self._database.execute("SELECT COALESCE(SUM(stored), 0) FROM content").fetchone()[0]
+        return self._database.execute("SELECT bytes FROM total").fetchone()[0]
 
     def digests(self) -> set[str]:
         """Return what is kept."""

@@ -34,7 +34,7 @@ from surehand.files.atomic import temporary_name
 from surehand.files.text import Splice
 from surehand.history import recovery
 from surehand.history.contents import LINK_BYTES
-from surehand.history.log import prune_oldest
+from surehand.history.log import PARTIAL_UNDOS, prune_oldest
 from surehand.history.store import Store, unusable
 from surehand.history.words import CALL_MADE, Author, Change, ChangeKind, Compensation, FileChange
 
@@ -209,7 +209,7 @@ class History(Store):
         the redo's id.
         """
         with self.transaction():
-            taken_back = self.log.select("kind = 'undo' AND state = 'done' AND parts != ''", ())
+            taken_back = self.log.select(PARTIAL_UNDOS, ())
             done = [each.id for each in taken_back if CALL_MADE in each.parts.get(change_id, ())] + [*undos]
             self.log.set_state(done, "undone")
             redo = redo or self.log.add(replace(_entry(who, (), "redo", (), ""), state="done"))
@@ -267,7 +267,8 @@ class History(Store):
         """Return changes of a kind that are not taken back, newest first; of a session, of turns, after a number."""
         condition, values = "state = 'done' AND kind = ? AND number > ?", list[str | int]((kind, after))
         if turns is not None:
-            condition += f" AND turn IN ({','.join('?' * len(turns))})"
+            # Looked for by the turns: the signs keep SQLite from going through all of a kind.
+            condition = f"+state = 'done' AND +kind = ? AND number > ? AND turn IN ({','.join('?' * len(turns))})"
             values += turns
         if session_id is not None:
             condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]

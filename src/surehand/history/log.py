@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -38,7 +38,20 @@ _COLUMNS: Final = (
     "number, at, session, call, tool, description, kind, state, about, temporary, files,"
     " main_session, turn, note, compensation, parts"
 )
-VERSION: Final = 2
+VERSION: Final = 3
+_OF_TABLES: Final = 2
+"""The format that the tables above are of."""
+_SCHEMA_3: Final = """
+CREATE INDEX change_kind ON change(kind, state);
+CREATE INDEX change_done ON change(number) WHERE state = 'done' AND kind != 'undo';
+CREATE INDEX change_parts ON change(number) WHERE parts != '';
+CREATE INDEX change_call ON change(call);
+CREATE INDEX change_turn ON change(turn);
+"""
+"""What an undo looks for, however long the history is: the latest of a kind, undos of a part of a change, and what came
+of a call or a turn."""
+PARTIAL_UNDOS: Final = "parts != '' AND +kind = 'undo' AND +state = 'done'"
+"""The sign before a column keeps SQLite from looking by it: most undos are of whole changes."""
 _UPGRADES: Final = {
     1: """
 ALTER TABLE change ADD COLUMN main_session TEXT NOT NULL DEFAULT '';
@@ -47,7 +60,8 @@ ALTER TABLE change ADD COLUMN note TEXT NOT NULL DEFAULT '';
 ALTER TABLE change ADD COLUMN compensation TEXT NOT NULL DEFAULT '';
 ALTER TABLE change ADD COLUMN parts TEXT NOT NULL DEFAULT '';
 UPDATE change SET main_session = session, turn = call;
-"""
+""",
+    2: _SCHEMA_3 + contents.SCHEMA_3,
 }
 """What brings a database of an older version to the next one."""
 
@@ -148,8 +162,10 @@ def _bring_up_to_date(database: sqlite3.Connection) -> None:
         version = _version(database)
         if version > VERSION:
             raise sqlite3.OperationalError(f"the history was written by a newer version (format {version})")
-        scripts = [SCHEMA + contents.SCHEMA] if version == 0 else [_UPGRADES[n] for n in range(version, VERSION)]
-        for statement in filter(str.strip, "".join(scripts).split(";")):  # `executescript` would commit before it
+        scripts = (
+            [SCHEMA, contents.SCHEMA, _UPGRADES[2]] if version == 0 else map(_UPGRADES.get, range(version, VERSION))
+        )
+        for statement in _statements("".join(filter(None, scripts))):  # `executescript` would commit before it
             database.execute(statement)
         database.execute(f"PRAGMA user_version={VERSION}")
         database.execute("COMMIT")
@@ -157,6 +173,16 @@ def _bring_up_to_date(database: sqlite3.Connection) -> None:
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script one by one; those of a trigger have others in them."""
+    statement = ""
+    for part in script.split(";")[:-1]:
+        statement += f"{part};"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 class Log:
@@ -228,7 +254,7 @@ class Log:
     def partial_undos(self) -> dict[str, set[str]]:
         """Return, by change, the paths of it that undos have taken back without the rest of it."""
         taken: dict[str, set[str]] = {}
-        for undo in self.select("kind = 'undo' AND state = 'done' AND parts != ''", ()):
+        for undo in self.select(PARTIAL_UNDOS, ()):
             for id, paths in undo.parts.items():
                 taken.setdefault(id, set()).update(paths)
         return taken

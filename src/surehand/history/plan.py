@@ -106,7 +106,7 @@ def plan_undo(history: History, wish: Wish | None = None) -> Plan:
 def recent_session(history: History, wants: Wants) -> str | None:
     """Return the session that made the most recent change of files wanted, taken back or not; None: nobody did."""
     settle_interrupted(history)
-    for change in history.latest_first("kind = 'change' AND state != 'intent'"):
+    for change in history.latest_first("+kind = 'change' AND state != 'intent'"):
         if change.compensation is not None or any(map(wants, change.files)):
             return change.main_session_id
     return None
