@@ -216,9 +216,7 @@ class _Index:
         self.fields = (
             _Field([_name_line(name) for name in self.names]),
             _Field([" ".join(map(_name_line, card.aliases)) if card.aliases else "" for card in cards]),
-            _Field(
-                [f"{card.search_hint} {_name_line(card.module)}" if card.module else card.search_hint for card in cards]
-            ),
+            _Field([_hint_line(card) for card in cards]),
             _Field([card.description if isinstance(card.description, str) else "" for card in cards]),
         )
         self._members: dict[tuple[int, str], frozenset[int]] = {}
