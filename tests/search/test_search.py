@@ -19,8 +19,9 @@ from surehand.search import ripgrep as rg
 from surehand.search import search
 from surehand.search.file_filter import file_filter
 from surehand.search.gitignore import rg_agrees
+from surehand.search.given_rules import hold_open
 from surehand.search.search import OpenFiles, Root, Search
-from surehand.search.walk import Walk, walk_options
+from surehand.search.walk import Walk, rules_for_rg, walk_options
 
 PATTERNS = [
     "import",
@@ -501,3 +502,52 @@ def test_rules_rg_is_trusted_with_are_read_as_git_reads_them(tmp_path: Path) -> 
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_many_rules_rg_is_trusted_with_are_read_as_git_reads_them(tmp_path: Path, seed: int) -> None:
     compare_rg_with_git(tmp_path, seed, 200)
+
+
+def compare_given_rules_with_git(folder: Path, seed: int, rounds: int) -> None:
+    """Give `rg` the rules of random trees as one list: it leaves out nothing that git would not."""
+    chance = random.Random(seed)
+    given = 0
+    for number in range(rounds):
+        top = repository(folder / str(number))
+        for each in random_tree(top, chance, 20):
+            drawn = [chance.choice([random_pattern(chance), chance.choice(EVERYDAY), "*.{a,b}"]) for _ in range(4)]
+            put(top, os.path.join(each, ".gitignore"), "\n".join(drawn) + "\n")
+        walk = Walk(os.fsencode(chance.choice([top, *(path for path in top.iterdir() if path.is_dir())])))
+        rules = rules_for_rg(walk, rg.Stop())
+        if not rules or (fd := hold_open(rules)) is None:
+            continue
+        given += 1
+        arguments = ["--files", "--null", *walk_options(walk, fd), "--", "."]
+        printed = b"".join(rg.output(arguments, walk.root, rg.Stop(), held=(fd,)))
+        os.close(fd)
+        listed = {path[2:] for path in printed.split(b"\0") if path}
+        assert {path for path, is_file in walk.files() if is_file} <= listed, (top, rules)
+    assert given > rounds // 8
+
+
+def test_a_list_of_rules_makes_rg_leave_out_nothing_that_git_keeps(tmp_path: Path) -> None:
+    compare_given_rules_with_git(tmp_path, 1, 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 105))
+def test_a_list_of_rules_makes_rg_leave_out_nothing_in_many_trees(tmp_path: Path, seed: int) -> None:
+    compare_given_rules_with_git(tmp_path, seed, 200)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_tree_with_a_rule_that_rg_reads_otherwise_is_walked_by_rg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = repository(tmp_path / "r")
+    put(top, ".gitignore", "*.{a,b}\nIcon[\r]\n/out/\n")
+    put(top, "deep/er/.gitignore", "*.log\n!keep.log\n/top.txt\n\\#x\n")
+    kept = ["Icon", "deep/er/keep.log", "deep/er/x/top.txt", "deep/out/f", "deep/top.txt", "f.a", "z.log"]
+    for name in (*kept, "Icon\r", "deep/er/no.log", "deep/er/top.txt", "deep/er/x/#x", "f.{a,b}", "out/f"):
+        put(top, name, "needle\n")
+    walked: list[object] = []
+    count_walking = Search._count_walking  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(Search, "_count_walking", lambda *args: walked.append(1) or count_walking(*args))
+    assert [os.fsdecode(path) for path, _ in lines(top, "needle")] == kept
+    assert walked

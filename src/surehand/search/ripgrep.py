@@ -40,6 +40,8 @@ BY_GIT_RULES: Final = (
     "--no-ignore-exclude",
 )
 """Only `.gitignore` files count; the user's and the repository's own rules are given as files."""
+BY_GIVEN_RULES: Final = ("--hidden", "--glob=!.git", "--no-ignore")
+"""No rule file of the tree counts, only those that are named."""
 NEEDS_PCRE2: Final = re.compile(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
 PRINTING: Final = ("--null", "--with-filename", "--line-number", "--no-heading")
 """Lines as people read them: `path NUL number : text`, or `-` for a line of context."""

@@ -30,7 +30,8 @@ from typing import Any, Final, TypeVar
 from surehand.core.frozen import frozen
 from surehand.files.paths import open_strict
 from surehand.search import ripgrep
-from surehand.search.walk import Judge, Walk, order, rg_may_walk, walk_options
+from surehand.search.given_rules import hold_open
+from surehand.search.walk import Judge, Walk, order, rules_for_rg, walk_options
 
 MAX_OPEN_FILES: Final = 400
 """Files open for one run of `rg`; a process often gets only 1,024 descriptors."""
@@ -368,10 +369,19 @@ class Search:
 
     def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
         """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much."""
-        if not rg_may_walk(self.walk, self.stop):
+        rules = rules_for_rg(self.walk, self.stop)
+        given = hold_open(rules) if rules else None
+        if rules is None or (rules and given is None):
             return None
-        options = [*walk_options(self.walk), *self.narrow, *COUNTING]
-        run = self.run([*options, "--", b"."])
+        held = (given,) if given is not None else ()
+        try:
+            return self._count_walking([*walk_options(self.walk, given), *self.narrow, *COUNTING], held)
+        finally:
+            for fd in held:
+                os.close(fd)
+
+    def _count_walking(self, options: Sequence[str], held: tuple[int, ...]) -> list[tuple[bytes, int]]:
+        run = self.run([*options, "--", b"."], held=held)
         judge = Judge(self.walk)
         found = ((path.removeprefix(b"./"), number) for path, number in ripgrep.counts(run))
         kept = [each for each in found if self.keeps(each[0]) and judge.keeps(each[0])]

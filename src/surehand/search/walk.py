@@ -4,9 +4,10 @@ The order is that of `rg --sort path`: names of one folder by their bytes, a fol
 generators, so whoever has enough simply stops. A folder is opened from the one it was found in, never by its path, so
 that no link put in its place meanwhile leads out of the tree.
 
-`rg` may walk a tree by itself where every rule in sight means to it what it means to git (`rg_may_walk`). What it lets
-through is judged again, so only what it would leave out too much matters: a rule it reads otherwise, a rule file git
-would not follow, rules of a tree applied inside another repository.
+`rg` may walk a tree by itself where every rule in sight means to it what it means to git, or where the rules can be
+told to it in one list that does (`rules_for_rg`). What it lets through is judged again, so only what it would leave out
+too much matters: a rule it reads otherwise, a rule file git would not follow, rules of a tree applied inside another
+repository.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from surehand.files.openat2 import PATH_ONLY
 from surehand.git.config import read_plain
 from surehand.search import ripgrep
 from surehand.search.gitignore import Rules
+from surehand.search.given_rules import combine
 from surehand.search.ignore_files import GITIGNORE, Chain, Folder, folder_at, rules_of
 from surehand.search.repository import find_repository, git_dir_of
 
@@ -269,8 +271,13 @@ def rg_reads(folder: Folder) -> bool:
     return not anchored and find_repository(folder.path) is not None
 
 
-def walk_options(walk: Walk) -> list[str]:
-    """Return the options that make `rg` walk by the rules of `walk`: the strongest rule file comes last."""
+def walk_options(walk: Walk, given: int | None = None) -> list[str]:
+    """Return the options that make `rg` walk by the rules of `walk`: the strongest rule file comes last.
+
+    With `given`, a descriptor of a list of rules, it reads that instead of rule files.
+    """
+    if given is not None:
+        return [*ripgrep.BY_GIVEN_RULES, f"--ignore-file=/proc/self/fd/{given}"]
     folder = folder_at(walk.root, walk.stop)
     options = [f"--ignore-file={rules.source}" for rules in reversed(_outer(folder))]
     options += [] if folder.prefix else ["--no-ignore-parent"]
@@ -286,27 +293,28 @@ def _outer(folder: Folder) -> list[Rules]:
     return [rules for rules, skip in folder.chain if skip == 0 and rules.source != own]
 
 
-def rg_may_walk(walk: Walk, stop: ripgrep.Stop) -> bool:
-    """Return whether `rg` can be left to walk here: no rule file anywhere in the tree says otherwise.
+def rules_for_rg(walk: Walk, stop: ripgrep.Stop) -> bytes | None:
+    """Return the rules `rg` is to be given to walk here by itself: nothing where it may read the rule files itself.
 
-    The first time the tree is walked for that; as long as no folder and no rule file has changed, its answer holds.
+    None where it must not walk. The first time the tree is walked to find that out; as long as no folder and no rule
+    file has changed, the answer holds.
     """
+    if not walk.ignore:
+        return None
     top = folder_at(walk.root, walk.stop)
-    if not walk.ignore or not rg_reads(top):
-        return False
     key = walk.root, walk.stop
     seen = _TRUSTED.pop(key, None)
     if seen is None or seen.chain != top.chain or not seen.holds(walk.root):
         began = time.time_ns()
-        seen = _survey(walk, top.chain, stop)
+        seen = _survey(walk, top, stop)
         if seen is None:
-            return False
+            return None
         if max(seen.folders.values(), default=0) > began - _SETTLED_NS:  # it might change again within one tick
-            return True
+            return seen.given
     _TRUSTED[key] = seen
     for old in list(_TRUSTED)[:-_TRUSTED_LIMIT]:
         _TRUSTED.pop(old, None)
-    return True
+    return seen.given
 
 
 @frozen
@@ -318,6 +326,8 @@ class _Seen:
     """Folders (paths from the root, the root as `.`), each with the time of its last change (ns)."""
     rules: list[tuple[bytes, bytes]]
     """Rule files and what was in them."""
+    given: bytes
+    """The rules `rg` is given; empty where it reads the files itself."""
 
     def holds(self, root: bytes) -> bool:
         return self._unchanged(root) and all(read_plain(path, follow=False) == data for path, data in self.rules)
@@ -335,8 +345,8 @@ class _Seen:
             os.close(top)
 
 
-def _survey(walk: Walk, chain: Chain, stop: ripgrep.Stop) -> _Seen | None:
-    """Walk a tree for its rule files; None when `rg` must not be trusted with one of them."""
+def _survey(walk: Walk, top: Folder, stop: ripgrep.Stop) -> _Seen | None:
+    """Walk a tree for its rule files; None when `rg` must not be trusted with them, however they are told."""
     walk = replace(walk, tally=Tally(), enters=None)
     folders: dict[bytes, int] = {}
     ends = time.monotonic() + SURVEY_S
@@ -348,18 +358,24 @@ def _survey(walk: Walk, chain: Chain, stop: ripgrep.Stop) -> _Seen | None:
             break
         folders[prefix or b"."] = os.fstat(folder).st_mtime_ns
     rules: list[tuple[bytes, bytes]] = []
+    below: list[tuple[bytes, Rules]] = []
+    agrees, nested = rg_reads(top), False
     in_repository = find_repository(walk.root) is not None
     for place in walk.tally.with_rules:
-        if not in_repository and git_dir_of(place) is not None:
-            return None
+        nested = nested or (place != walk.root and git_dir_of(place) is not None)
         path = os.path.join(place, GITIGNORE)
         data = read_plain(path, follow=False)
         if data is None and not os.path.lexists(path):
             continue
-        if data is None or not rules_of(data, os.fsdecode(path), False).rg_agrees:
-            return None
-        rules.append((path, data))
-    return _Seen(chain, folders, rules)
+        own = rules_of(data, os.fsdecode(path), False) if data is not None else None
+        agrees = agrees and own is not None and own.rg_agrees
+        rules += [(path, data)] if data is not None else []
+        below += [(place[len(walk.root.rstrip(b"/")) + 1 :] + b"/", own)] if own and place != walk.root else []
+    if agrees and (in_repository or not nested):
+        return _Seen(top.chain, folders, rules, b"")
+    # Given to `rg` as one list, the rules of a tree would count inside another repository too.
+    given = combine(top, below) if not nested else None
+    return None if given is None else _Seen(top.chain, folders, rules, given)
 
 
 class Judge:
