@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -193,3 +194,42 @@ def test_gitlinks_without_gitmodules_and_submodules_of_submodules_count(tmp_path
     assert what_asks(str(tmp_path / "a")) == ()
     git("config", "diff.x.textconv", "touch pwn", cwd=tmp_path / "a/b/c")
     assert what_asks(str(tmp_path / "a")) == ("diff.x.textconv",)
+
+
+POINTERS = {
+    "a blank behind it": (b"else where ", b"gitdir: else where \n\n"),
+    "a blank before it": (b" elsewhere", b"gitdir:  elsewhere\n"),
+    "a tab behind it": (b"elsewhere\t", b"gitdir: elsewhere\t\r\n"),
+    "a line break within": (b"a\nb", b"gitdir: a\nb\n"),
+    "text behind a NUL": (b"elsewhere", b"gitdir: elsewhere\0more"),
+    "many line breaks": (b"elsewhere", b"gitdir: elsewhere" + b"\n" * 200_000),
+    "no text": (b"e\xff", b"gitdir: e\xff\n"),
+}
+
+
+@pytest.mark.parametrize("how", POINTERS)
+def test_a_pointer_is_read_as_git_reads_it(how: str, tmp_path: Path) -> None:
+    name, text = POINTERS[how]
+    git("init", "-q", cwd=tmp_path)
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    (tmp_path / ".git").rename(folder)
+    (tmp_path / ".git").write_bytes(text)
+    git("config", "core.fsmonitor", "./x", cwd=tmp_path)  # git itself finds it
+    assert "core.fsmonitor" in str(what_asks(str(tmp_path), [str(tmp_path)]))
+
+
+@pytest.mark.parametrize(("name", "text"), [("c ", "../../c "), ("c", "../../c" + "\n" * 3_000_000)])
+def test_what_a_worktree_shares_is_found_as_git_finds_it(name: str, text: str, tmp_path: Path) -> None:
+    bare(tmp_path / name, "[core]\n\tfsmonitor = ./x\n")
+    repository(tmp_path / "work")
+    (tmp_path / "work/.git/commondir").write_text(text)
+    assert "core.fsmonitor" in str(what_asks(str(tmp_path / "work"), [str(tmp_path)]))
+
+
+@pytest.mark.parametrize("line", ["{} ", '"{}"', "{}\x0bx"])
+def test_objects_elsewhere_are_named_however_the_line_is_written(line: str, tmp_path: Path) -> None:
+    place = repository(tmp_path / "work") / ".git/objects/info"
+    place.mkdir()
+    (place / "alternates").write_text(line.format(tmp_path / "objects") + "\n")
+    asked = what_asks(str(tmp_path / "work"), [str(tmp_path / "work")])
+    assert "alternates" in str(asked)

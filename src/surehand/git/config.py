@@ -34,8 +34,11 @@ _CONDITION: Final = re.compile(
 _TRUE: Final = frozenset({b"true", b"yes", b"on"})
 
 
-def read_plain(path: bytes, limit: int = READ_LIMIT, *, follow: bool = True) -> bytes | None:
-    """Return the bytes of a regular file, or None for anything else: missing, a FIFO, a link not to follow."""
+def read_plain(path: bytes, limit: int = READ_LIMIT, *, follow: bool = True, beginning: bool = False) -> bytes | None:
+    """Return the bytes of a regular file, or None for anything else: missing, a FIFO, a link not to follow.
+
+    Of a file beyond the limit that is nothing, or its `beginning`.
+    """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
         fd = os.open(path, flags)
@@ -43,9 +46,9 @@ def read_plain(path: bytes, limit: int = READ_LIMIT, *, follow: bool = True) -> 
         return None
     try:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+        if not stat.S_ISREG(status.st_mode) or (status.st_size > limit and not beginning):
             return None
-        return os.read(fd, status.st_size)
+        return os.read(fd, min(status.st_size, limit))
     except OSError:
         return None
     finally:
@@ -130,7 +133,8 @@ class _Reading:
         pattern += b"**" if pattern.endswith(b"/") else b""
         if kind == b"onbranch":
             head = read_plain(os.path.join(git_dir, b"HEAD"), 4096) or b""
-            return head.startswith(b"ref: refs/heads/") and _fits(pattern, head[16:].strip(), False)
+            branch = re.match(rb"ref:\s*refs/heads/(.*?)\s*\Z", head, re.DOTALL)
+            return branch is not None and _fits(pattern, branch[1], False)
         if pattern.startswith(b"./"):
             pattern = os.path.dirname(os.path.realpath(file)) + pattern[1:]
         pattern = os.path.expanduser(pattern)

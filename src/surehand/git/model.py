@@ -80,9 +80,13 @@ class _Look:
 
     def _alternates(self) -> Iterator[str]:
         objects = os.path.join(self._place.common, "objects")
-        for line in (read_plain(os.fsencode(f"{objects}/info/alternates"), _CONFIG) or b"").splitlines():
-            repository = os.path.realpath(os.path.join(objects, os.fsdecode(line.strip().strip(b'"'))))
-            if line.strip() and not line.startswith(b"#") and not self._is_own(repository):
+        path = f"{objects}/info/alternates"
+        data = read_plain(os.fsencode(path), _CONFIG)
+        if data is None and os.path.lexists(path):
+            yield "objects/info/alternates, which cannot be read"
+        for line in (data or b"").split(b"\n"):
+            repository = os.path.realpath(os.path.join(objects, os.fsdecode(line.replace(b"\0", b""))))
+            if line.startswith(b'"') or (line and not line.startswith(b"#") and not self._is_own(repository)):
                 yield f"objects/info/alternates, which leads to {repository}"
 
     def _hook(self) -> Iterator[str]:

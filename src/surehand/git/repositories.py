@@ -54,8 +54,12 @@ class Repository:
 
 
 def text_of(path: str) -> str:
-    """Return the one line of a small file; nothing where there is none."""
-    return os.fsdecode((read_plain(os.fsencode(path), _SMALL) or b"").strip())
+    """Return the path that a file names, as git reads it: blanks belong to it, line breaks behind it do not.
+
+    These may be many, and what follows a NUL is not seen; a path beyond the limit leads nowhere.
+    """
+    data = read_plain(os.fsencode(path), _SMALL, beginning=True) or b""
+    return os.fsdecode(data.rstrip(b"\r\n").partition(b"\0")[0])
 
 
 def worktree_of(git_dir: str) -> str:
@@ -77,9 +81,9 @@ def follow_pointer(pointer: str) -> str | None:
     if os.path.isdir(pointer):
         return os.path.realpath(pointer)
     line = text_of(pointer)
-    if not line.startswith("gitdir:"):
+    if not line.startswith("gitdir: "):
         return None
-    return os.path.realpath(os.path.join(os.path.realpath(os.path.dirname(pointer)), line[7:].strip()))
+    return os.path.realpath(os.path.join(os.path.realpath(os.path.dirname(pointer)), line[8:]))
 
 
 def repository_at(folder: str) -> Repository | None:
