@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -216,3 +217,36 @@ async def test_no_command_changes_what_a_trusted_folder_runs(tmp_path: Path, cas
         done = await app.call("Bash", {"command": f'python3 -c "{code}"'})
     assert not done.ok
     assert (tmp_path / named).read_text() == FILES[named]
+
+
+LED_TO = {
+    "a folder of modules": ({"command": "python", "args": ["-m", "srv"], "env": {"PYTHONPATH": "lib"}}, "lib/srv.py"),
+    "what runs at every start": ({"command": "python", "env": {"PYTHONPATH": "lib"}}, "lib/sitecustomize.py"),
+    "a directory of its own": ({"command": "python", "args": ["run.py"], "cwd": "sub"}, "sub/run.py"),
+    "cd": ({"command": "sh", "args": ["-c", "cd sub && . ./env.sh"]}, "sub/env.sh"),
+    "make in a folder": ({"command": "make", "args": ["-C", "sub", "serve"]}, "sub/GNUmakefile"),
+    "a program of packages": ({"command": "npx", "args": ["serve-it"]}, "node_modules/.bin/serve-it"),
+    "a script of npm that makes": ({"command": "npm", "args": ["start"]}, "Makefile"),
+    "a module in a script": ({"command": "sh", "args": ["start.sh"]}, "pkg/tool.py"),
+    "a module by its name": ({"command": "python", "args": ["byname.py"]}, "pkg/late.py"),
+}
+
+
+@pytest.mark.parametrize("how", LED_TO)
+def test_a_change_of_what_a_server_leads_to_is_noticed(how: str, tmp_path: Path) -> None:
+    server, path = LED_TO[how]
+    files = {
+        "package.json": '{"scripts": {"start": "make serve"}}',
+        "start.sh": "#!/bin/sh\nexec python3 -um pkg.tool\n",
+        "byname.py": "import importlib\nimportlib.import_module('pkg.late')\n",
+        ".mcp.json": json.dumps({"mcpServers": {"s": server}}),
+        path: "one\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    trust.give(str(tmp_path))
+    assert trust.is_trusted(str(tmp_path))
+    (tmp_path / path).write_text("two\n")
+    assert not trust.is_trusted(str(tmp_path))
+    assert path in str(trust.changed_since_trusted(str(tmp_path)))

@@ -10,12 +10,14 @@ import ast
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final, cast
 
 MOST_FILES: Final = 500
 _MOST_BYTES: Final = 512 * 1024
 _OUT_OF_HERE: Final = frozenset({"node_modules", ".git", ".venv", "venv", "site-packages", "__pycache__"})
+_MOST_PLACES: Final = 50
 _WORDS: Final = re.compile(r"[^\s'\"`;|&<>(){}\[\],=$]+")
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _CODE: Final = tuple(
@@ -24,15 +26,21 @@ _CODE: Final = tuple(
 _BY_RUNNER: Final = {
     "package.json": ("npm", "npx", "yarn", "pnpm", "bun", "node"),
     "pyproject.toml": ("uv", "uvx", "poetry", "hatch", "pdm", "rye"),
-    "Makefile": ("make", "gmake"),
-    "justfile": ("just",),
+    **dict.fromkeys(("Makefile", "makefile", "GNUmakefile"), ("make", "gmake")),
+    **dict.fromkeys(("justfile", "Justfile", ".justfile"), ("just",)),
     "Cargo.toml": ("cargo",),
     "go.mod": ("go",),
     "deno.json": ("deno",),
     "compose.yaml": ("docker", "podman"),
     "docker-compose.yml": ("docker", "podman"),
 }
-_OF_A_FOLDER: Final = ("__main__.py", "__init__.py", "package.json", "index.js", "index.mjs", "main.js")
+_OF_A_FOLDER: Final = (
+    *("__main__.py", "__init__.py", "sitecustomize.py", "usercustomize.py", "index.js", "index.mjs", "main.js"),
+    *_BY_RUNNER,
+)
+_INSTALLED: Final = ("node_modules/.bin", ".venv/bin", "venv/bin")
+"""Where runners look for a program by its name alone."""
+_BEFORE_MODULES: Final = re.compile(r"-[A-Za-z]*m|import|from")
 
 
 def files_that_run(root: str, own: Iterable[str]) -> list[str]:
@@ -55,8 +63,14 @@ def _named_by_own(root: str, path: str) -> Iterator[str]:
     if path.endswith(".py"):
         yield from _named_in(root, path)
         return
-    for text in _commands(path):
-        yield from _of_words(root, [root], _WORDS.findall(text), code_alone=False)
+    words = [word for text in _commands(path) for word in _WORDS.findall(text)]
+    named = (os.path.normpath(os.path.join(root, word)) for word in words)  # `cd there`, `cwd`, `PYTHONPATH`
+    places = [
+        root,
+        *(os.path.join(root, each) for each in _INSTALLED),
+        *(each for each in named if os.path.isdir(each)),
+    ]
+    yield from _of_words(root, list(dict.fromkeys(places))[:_MOST_PLACES], words, code_alone=False)
 
 
 def _commands(path: str) -> Iterator[str]:
@@ -88,7 +102,7 @@ def _commands(path: str) -> Iterator[str]:
 def _named_in(root: str, path: str) -> Iterator[str]:
     text = _text(path)
     folder = os.path.dirname(path)
-    if path.endswith(".py") or (text.startswith("#!") and "python" in text[:100]):
+    if path.endswith(".py") or (text.startswith("#!") and "python" in text.partition("\n")[0]):
         yield from _named_in_python(root, folder, text)
     elif text:
         yield from _of_words(root, [folder, root], _WORDS.findall(text)[:20_000], code_alone=True)
@@ -98,6 +112,7 @@ def _named_in_python(root: str, folder: str, text: str) -> Iterator[str]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield from _of_words(root, [folder, root], _WORDS.findall(text)[:20_000], code_alone=True)
         return
     modules: list[tuple[int, str]] = []
     texts: list[str] = []
@@ -112,6 +127,7 @@ def _named_in_python(root: str, folder: str, text: str) -> Iterator[str]:
             texts.append(node.value)
     places = [folder, root, os.path.join(root, "src")]
     places += [place for each in texts if os.path.isdir(place := os.path.normpath(os.path.join(root, each)))]
+    modules += [(0, each) for each in texts if _MODULE.fullmatch(each) and "." in each]  # `import_module("a.b")`
     for level, name in modules:
         above = folder
         for _ in range(level - 1):
@@ -132,16 +148,18 @@ def _module(root: str, place: str, name: str) -> Iterator[str]:
             yield from _inside(root, each)
 
 
-def _of_words(root: str, places: Iterable[str], words: Iterable[str], *, code_alone: bool) -> Iterator[str]:
+def _of_words(root: str, places: Sequence[str], words: Sequence[str], *, code_alone: bool) -> Iterator[str]:
+    """Yield the files that words of a command or a script stand for; `code_alone`: no other file but code."""
+    modules = [word for before, word in pairwise(words) if _BEFORE_MODULES.fullmatch(before)]
+    for word in dict.fromkeys(modules if code_alone else words):
+        if _MODULE.fullmatch(word):
+            for place in (*places, os.path.join(root, "src")):
+                yield from _module(root, place, word)
     for word in dict.fromkeys(words):
         program = os.path.basename(word)
-        if not code_alone:
-            for name, runners in _BY_RUNNER.items():
-                if program in runners:
-                    yield from _inside(root, os.path.join(root, name))
-            if _MODULE.fullmatch(word):
-                yield from _module(root, root, word)
-                yield from _module(root, os.path.join(root, "src"), word)
+        for name, runners in _BY_RUNNER.items():
+            if program in runners:
+                yield from (file for place in places for file in _inside(root, os.path.join(place, name)))
         for place in places:
             path = os.path.join(place, os.path.expanduser(word))
             for each in (path, *(path + ending for ending in _CODE if not word.endswith(_CODE))):
