@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from benchmarks.harness import Harness
-from surehand.commands.environment import cleaned
+from surehand.commands.environment import clean_environment
 from surehand.commands.output import STDOUT_LIMIT, Stream
 from surehand.commands.persistent_shell import ShellWithMemory
 from surehand.core.settings import SandboxSettings
@@ -51,7 +51,7 @@ class Bench:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.workspace = os.path.join(folder, "ws")
-        self.environment = cleaned(os.environ)
+        self.environment = clean_environment(os.environ)
         self.open: Launcher
         self.closed: Launcher | None = None
         self.shell: ShellWithMemory

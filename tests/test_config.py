@@ -46,7 +46,7 @@ def test_each_source_overrides_the_one_before(tmp_path: Path, monkeypatch: pytes
 def test_each_value_says_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user = write_user("# mine\n\n[engine]\ntimeout = 1\n")
     monkeypatch.setenv("SUREHAND_ENGINE__CACHE", "true")
-    rows = {row["key"]: row["from"] for row in config.shown(config.load(str(tmp_path)))}
+    rows = {row["key"]: row["from"] for row in config.list_values(config.load(str(tmp_path)))}
     assert rows["engine.timeout"] == f"{user}:4"
     assert rows["engine.cache"] == "SUREHAND_ENGINE__CACHE"
     assert rows["engine.max_parallel"] == "default"

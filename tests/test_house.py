@@ -12,12 +12,12 @@ from tests import house
 
 GLOSSARY = Path(__file__).parent.parent / "docs" / "glossary.md"
 # Goal of each: 0 (of imports inside functions: those before heavy third parties).
-PUBLIC_PARTICIPLES = 66
-PARTICIPLES = 67
-BANNED_NAMES = 46
+PUBLIC_PARTICIPLES = 0
+PARTICIPLES = 0
+BANNED_NAMES = 0
 IMPORTS_INSIDE_FUNCTIONS = 172
 FOLDABLE_MODULES = 40
-UNNAMED_DOCSTRINGS = 82
+UNNAMED_DOCSTRINGS = 80
 LONG_MODULES: dict[str, int] = {}
 KNOWN_CYCLES = [
     ["surehand.app", "surehand.batch.batch", "surehand.batch.work", "surehand.batch.workspaces"],

@@ -17,7 +17,7 @@ from surehand.core.session import Session
 from surehand.core.settings import Settings
 from surehand.core.tool import Tool
 from surehand.core.view import Selection
-from surehand.engine.ask import Asking
+from surehand.engine.ask import Permissions
 from surehand.engine.executor import Executor
 from surehand.engine.extensions import Extension, Extensions
 from surehand.engine.middleware import Layers
@@ -128,7 +128,7 @@ class Surehand:
     def _make_executor(self, approver: Approver) -> Executor:
         executor = Executor(
             policy=self.policy,
-            asking=Asking(self.policy, approver, remember),
+            asking=Permissions(self.policy, approver, remember),
             lifecycle=self.registry.lifecycle,
             bus=self.bus,
             meter=self.metrics,
@@ -294,10 +294,10 @@ class Surehand:
         Everything else of the settings stays as it was when the application began.
         """
         settings, _ = self._load_settings()
-        self.settings = wiring.with_switches(self.settings.changed(permissions=settings.permissions), settings)
+        self.settings = wiring.with_switches(self.settings.replace_values(permissions=settings.permissions), settings)
         self.session.settings = self.settings
         policy = self._make_policy(self.session.workspace, self.allow)
-        self.policy = self.executor.policy = self.executor.asking.policy = policy
+        self.policy = self.executor.policy = self.executor.permissions.policy = policy
         policy.bind(self.session)
 
     async def __aenter__(self) -> Self:
@@ -329,12 +329,12 @@ class Surehand:
     @property
     def approver(self) -> Approver:
         """Who answers questions; whoever needs the settings first to know may set it after opening."""
-        return self.executor.asking.approver
+        return self.executor.permissions.approver
 
     @approver.setter
     def approver(self, approver: Approver | AnswerFunction) -> None:
         """Set who answers questions."""
-        self.executor.asking.approver = approver_of(approver)
+        self.executor.permissions.approver = approver_of(approver)
 
     def register(self, tool: Tool) -> Tool:
         """Add a tool of your own."""

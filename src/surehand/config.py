@@ -131,13 +131,13 @@ def with_flags(settings: Settings, flags: Mapping[Path, Any]) -> Settings:
 def _with(record: Record, path: Path, value: Any) -> Any:
     """Return a record with one value replaced. What flags set was checked where it was read."""
     if len(path) == 1:
-        return record.changed(**{path[0]: value})
+        return record.replace_values(**{path[0]: value})
     below = getattr(record, path[0])
     if isinstance(below, dict):
         tools = cast("dict[str, ToolSettings]", below)
         one = _with(tools.get(path[1]) or ToolSettings(), path[2:], value)
-        return record.changed(**{path[0]: {**tools, path[1]: one}})
-    return record.changed(**{path[0]: _with(below, path[1:], value)})
+        return record.replace_values(**{path[0]: {**tools, path[1]: one}})
+    return record.replace_values(**{path[0]: _with(below, path[1:], value)})
 
 
 def flags(*, mode: str | None = None, timeout: tuple[str, float] | None = None) -> dict[Path, Any]:
@@ -192,7 +192,7 @@ def _file(path: str) -> _Source:
         raise SettingsError(f"{path} cannot be read: {problem.strerror}") from None
     import tomllib
 
-    from surehand.state.toml_lines import Places
+    from surehand.state.toml_lines import KeyLines
 
     try:
         text = raw.decode("utf-8")
@@ -203,7 +203,7 @@ def _file(path: str) -> _Source:
         raise SettingsError(f"{path} is not valid TOML: {problem}") from None
     except RecursionError:
         raise SettingsError(f"{path} is nested too deeply") from None
-    places = Places(text)
+    places = KeyLines(text)
     return _Source(dict(leaves(tree)), lambda key: Origin(path, places.line(key)))
 
 
@@ -264,7 +264,7 @@ def _put(tree: dict[str, Any], path: Path, value: Any, source: _Source) -> None:
     tree[key] = value
 
 
-def shown(loaded: Loaded) -> list[dict[str, Any]]:
+def list_values(loaded: Loaded) -> list[dict[str, Any]]:
     """Return every value with where it came from, for `surehand config show`."""
     rows: list[dict[str, Any]] = []
     for path, value in leaves(loaded.settings.to_dict()):

@@ -13,7 +13,7 @@ from surehand import config
 from surehand.core.errors import SettingsError
 from surehand.state import locations
 from surehand.state.json_file import mode_of, write_private
-from surehand.state.toml_lines import Places
+from surehand.state.toml_lines import KeyLines
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -51,7 +51,7 @@ def _read(file: str) -> str:
 def _with_value(text: str, path: config.Path, value: str) -> str:
     """Return the file with one value: on the line it has, below its table, or in a new table at the end."""
     lines = text.splitlines(keepends=True)
-    places = Places(text)
+    places = KeyLines(text)
     row = f"{_name(path[-1])} = {value}"
     if (at := places.exact(path)) is not None:
         end = "\n" if lines[at - 1].endswith("\n") else ""

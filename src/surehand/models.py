@@ -57,7 +57,9 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
         return Choice(COMPATIBLE, own.name or _default(COMPATIBLE), f"{where} is set: an OpenAI-compatible server")
     for provider in FOUND_BY_KEY:
         if found := keys.get(provider):
-            return Choice(provider, own.name or _default(provider), f"a key for {provider} is in {_place(found[1])}")
+            return Choice(
+                provider, own.name or _default(provider), f"a key for {provider} is in {_format_source(found[1])}"
+            )
     return Choice("offline", "offline", f"nothing is configured. {_SET_UP}")
 
 
@@ -81,7 +83,7 @@ def _default(provider: str) -> str:
     raise ModelError(f"{provider} has no model of its own choice", f"Name one with [model] name, or {provider}/NAME.")
 
 
-def _place(where: str) -> str:
+def _format_source(where: str) -> str:
     return where if where.isupper() else f"the {where}"
 
 

@@ -18,7 +18,7 @@ def open_channel(app: Surehand, stack: AsyncExitStack) -> None:
     from surehand.engine.channel import Channel  # lazy: sockets and a thread, only for a session that keeps state
     from surehand.state.workspaces import note_workspace
 
-    session, questions = app.session, app.executor.asking.questions
+    session, questions = app.session, app.executor.permissions.questions
     assert session.state_dir is not None
 
     async def stop_call(request: Mapping[str, Any]) -> Mapping[str, Any]:

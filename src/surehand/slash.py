@@ -130,13 +130,13 @@ class FileCommand:
         """Return the prompt with what follows the command's name in its places, or at the end where it has none."""
         words = rest.split()
 
-        def place(found: re.Match[str]) -> str:
+        def fill(found: re.Match[str]) -> str:
             if found[1] is None:
                 return rest
             number = int(found[1])
             return words[number - 1] if number <= len(words) else ""
 
-        filled, count = _PLACE.subn(place, self.text)
+        filled, count = _PLACE.subn(fill, self.text)
         return f"{filled}\n\n{rest}" if rest and not count else filled
 
 

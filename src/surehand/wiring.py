@@ -69,10 +69,12 @@ def with_switches(settings: Settings, now: Settings) -> Settings:
     """Return settings with the tools switched on and off as `now` has them."""
     names = settings.tools.keys() | now.tools.keys()
     tools = {
-        name: settings.tools.get(name, ToolSettings()).changed(enabled=now.tools.get(name, ToolSettings()).enabled)
+        name: settings.tools.get(name, ToolSettings()).replace_values(
+            enabled=now.tools.get(name, ToolSettings()).enabled
+        )
         for name in names
     }
-    return settings.changed(tools=tools)
+    return settings.replace_values(tools=tools)
 
 
 def make_bus(settings: Settings) -> Bus:

@@ -14,7 +14,7 @@ import pytest
 from surehand import Event, Settings, Surehand, tool
 from surehand.agent.ask import answer
 from surehand.agent.loop import Limits
-from surehand.agent.profiles import load, parsed
+from surehand.agent.profiles import load, parse_profile
 from surehand.agent.subagents import AGENTS
 from surehand.core.errors import SettingsError
 from surehand.core.model import ModelError, ModelRequest
@@ -498,7 +498,7 @@ You review.
 
 
 def test_a_profile_is_markdown_with_front_matter() -> None:
-    profile = parsed(PROFILE, "x.md")
+    profile = parse_profile(PROFILE, "x.md")
     assert (profile.name, profile.description, profile.tools, profile.model, profile.prompt) == (
         "reviewer",
         "Reads a change.",
@@ -506,7 +506,7 @@ def test_a_profile_is_markdown_with_front_matter() -> None:
         "small",
         "You review.",
     )
-    assert parsed(PROFILE.replace("\n  - Read\n  - fs.*", " [Read, Grep]"), "x.md").tools == ("Read", "Grep")
+    assert parse_profile(PROFILE.replace("\n  - Read\n  - fs.*", " [Read, Grep]"), "x.md").tools == ("Read", "Grep")
 
 
 @pytest.mark.parametrize(
@@ -514,7 +514,7 @@ def test_a_profile_is_markdown_with_front_matter() -> None:
 )
 def test_a_broken_profile_says_what_is_wrong(text: str) -> None:
     with pytest.raises(SettingsError):
-        parsed(text, "x.md")
+        parse_profile(text, "x.md")
 
 
 async def test_a_profile_that_waits_for_trust_is_told(tmp_path: Path) -> None:

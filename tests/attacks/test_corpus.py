@@ -95,7 +95,7 @@ async def test_a_case_of_the_corpus(case: Case, tmp_path: Path, monkeypatch: pyt
         assert decision == "allow", f"{decision}: {answer['reason']}"
         assert case.category != "hard-floor", "the floor is judged, never tried"
         assert case.corpus == 1 or case.category not in JUDGED, "it must not come to running it"
-        app.executor.policy = app.executor.asking.policy = policy
+        app.executor.policy = app.executor.permissions.policy = policy
         app.session.mode = MODES[case.mode]
         result = await app.call(name, args)
     assert outcome(case, result, workspace) in case.passes, result.output

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from surehand.core.frozen import changed, field, frozen, names_of
+from surehand.core.frozen import field, frozen, names_of, replace_values
 
 T = TypeVar("T")
 
@@ -114,10 +114,10 @@ def test_copies_and_pickles_are_equal() -> None:
 
 
 def test_a_copy_can_differ_in_some_values() -> None:
-    assert changed(Point(1, 2), y=5) == Point(1, 5)
-    assert changed(Marked(name="a", mark=1), corners=(Point(1),)).size == 1
+    assert replace_values(Point(1, 2), y=5) == Point(1, 5)
+    assert replace_values(Marked(name="a", mark=1), corners=(Point(1),)).size == 1
     with pytest.raises(TypeError):
-        changed(Point(1), z=3)
+        replace_values(Point(1), z=3)
 
 
 def test_the_tools_of_the_standard_library_work() -> None:

@@ -129,7 +129,7 @@ def test_a_record_does_not_change() -> None:
     made = Sample(text="x")
     with pytest.raises(AttributeError, match="frozen"):
         made.text = "y"  # pyright: ignore
-    assert made.changed(text="y").text == "y"
+    assert made.replace_values(text="y").text == "y"
     assert made.text == "x"
     assert made == Sample(text="x")
     assert repr(made).startswith("Sample(text='x', count=5")

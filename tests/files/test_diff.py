@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
-from surehand.files.text import UTF8, Encoding, Splice, detect, find, replacements, spliced
+from surehand.files.text import UTF8, Encoding, Splice, apply_splices, detect, find, replacements
 
 
 def patched(folder: Path, before: bytes, diff: str) -> bytes:
@@ -42,7 +42,7 @@ def test_the_diff_of_a_splice_applies_to_the_same_bytes(tmp_path: Path) -> None:
         splices = [Splice(cuts[0], cuts[1], chance.choice([b"", b"X", b"X\nY\n", b"\n"]))]
         if cuts[2] > cuts[1]:
             splices.append(Splice(cuts[2], cuts[3], chance.choice([b"Z", b"\nZ"])))
-        after = b"".join(spliced(data, splices))
+        after = b"".join(apply_splices(data, splices))
         if after == data:
             continue
         assert patched(tmp_path, data, named(splice_diff(data, splices, UTF8, "f"))) == after

@@ -18,7 +18,7 @@ from PIL import Image, ImageChops
 from tests.pictures import HEIC_TURNED
 
 from surehand.core.errors import ToolFailure
-from surehand.files.images import LONGEST_SIDE, OUTPUT_BYTES, Picture, prepared
+from surehand.files.images import LONGEST_SIDE, OUTPUT_BYTES, Picture, prepare_picture
 from surehand.files.sniff import sniff
 
 
@@ -31,7 +31,7 @@ def encoded(
 
 
 def shown(content: bytes) -> tuple[Picture, Image.Image]:
-    picture = prepared(content, "/x")
+    picture = prepare_picture(content, "/x")
     image = Image.open(io.BytesIO(picture.data))
     image.load()
     assert (image.width, image.height) == (picture.width, picture.height)
@@ -187,7 +187,7 @@ def test_a_bomb_is_refused_before_a_pixel_is_decoded(width: int, height: int) ->
     content = png(width, height, zeros(3_000_000))
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ToolFailure, match="pixels"):
-        prepared(content, "/x.png")
+        prepare_picture(content, "/x.png")
     assert time.monotonic() - started < 60  # what hangs, hangs without end
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
@@ -198,7 +198,7 @@ def test_a_frame_larger_than_its_screen_is_judged_by_its_own_size(side: int) -> 
     frame = b"," + struct.pack("<HHHH", 0, 0, side, side) + b"\0" + b"\x02\x02D\x01\0;"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ToolFailure, match="refused"):
-        prepared(screen + frame, "/x.gif")
+        prepare_picture(screen + frame, "/x.gif")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
 
@@ -207,8 +207,8 @@ def test_the_settings_of_the_library_stay_as_they_were(recwarn: pytest.WarningsR
 
     before = (Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_MEMORY)
     with pytest.raises(ToolFailure):
-        prepared(png(10_000, 10_000, b""), "/x.png")
-    prepared(encoded("PNG"), "/x.png")
+        prepare_picture(png(10_000, 10_000, b""), "/x.png")
+    prepare_picture(encoded("PNG"), "/x.png")
     assert before == (Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_MEMORY)
     assert not recwarn.list
 
@@ -220,7 +220,7 @@ def test_a_bomb_in_a_text_chunk_is_refused() -> None:
     content = content[:33] + chunk + content[33:]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ToolFailure):
-        prepared(content, "/x.png")
+        prepare_picture(content, "/x.png")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
 
@@ -229,7 +229,7 @@ def test_a_broken_image_is_a_clear_error(kind: str) -> None:
     content = encoded(kind, (300, 200))
     for damaged in (content[: len(content) // 2], content[:20], content[:12] + bytes(500), b""):
         with pytest.raises(ToolFailure, match=r"/x\.img cannot be shown as an image") as caught:
-            prepared(damaged, "/x.img")
+            prepare_picture(damaged, "/x.img")
         assert caught.value.hint
 
 
@@ -262,7 +262,7 @@ def on_white(image: Image.Image) -> Image.Image:
 
 def test_a_png_too_large_for_its_file_is_refused_with_a_hint() -> None:
     with pytest.raises(ToolFailure, match="4,800 x 4,800 pixels") as caught:
-        prepared(encoded("PNG", (4800, 4800), "RGBA", 0), "/x.png")
+        prepare_picture(encoded("PNG", (4800, 4800), "RGBA", 0), "/x.png")
     assert "Scale it down first" in caught.value.hint
 
 
@@ -290,7 +290,7 @@ def test_a_large_png_that_is_damaged_is_a_clear_error() -> None:
     data = content.index(b"IDAT")
     for damaged in (content[: len(content) // 2], content[: data + 9] + b"\x55" + content[data + 10 :]):
         with pytest.raises(ToolFailure, match=r"/x\.png cannot be shown"):
-            prepared(damaged, "/x.png")
+            prepare_picture(damaged, "/x.png")
 
 
 def test_a_jpeg_of_endless_scans_is_refused() -> None:
@@ -298,9 +298,9 @@ def test_a_jpeg_of_endless_scans_is_refused() -> None:
     gradient("RGB", (3000, 3000)).save(buffer, "JPEG", progressive=True, quality=95)
     content = buffer.getvalue()
     scan = content[content.rindex(b"\xff\xda") : -2]
-    assert prepared(content, "/x.jpg").width == LONGEST_SIDE
+    assert prepare_picture(content, "/x.jpg").width == LONGEST_SIDE
     with pytest.raises(ToolFailure, match="refused"):
-        prepared(content[:-2] + scan * 100 + content[-2:], "/x.jpg")
+        prepare_picture(content[:-2] + scan * 100 + content[-2:], "/x.jpg")
 
 
 def test_a_long_jpeg_is_decoded_at_the_size_it_is_shown_in() -> None:
@@ -312,16 +312,16 @@ MEASURED = """
 import io, resource, sys
 from PIL import Image
 from surehand.core.errors import ToolFailure
-from surehand.files.images import prepared
+from surehand.files.images import prepare_picture
 
 path, kind = sys.argv[1:]
 small = io.BytesIO()
 Image.new("RGB", (1600, 50)).save(small, kind)
-prepared(small.getvalue(), "small")
+prepare_picture(small.getvalue(), "small")
 content = open(path, "rb").read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    prepared(content, path)
+    prepare_picture(content, path)
 except ToolFailure:
     pass
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -355,4 +355,4 @@ def test_a_picture_far_larger_than_its_file_costs_little_memory(
 def test_what_only_begins_like_an_image_is_said_to_be_none() -> None:
     for content in (b"\x89PNG\r\n\x1a\nbroken", b"\xff\xd8\xff\xe0 broken", b"GIF89a", b"II*\0broken"):
         with pytest.raises(ToolFailure, match=r"no image that can be read|truncated|not enough|broken|Truncated"):
-            prepared(content, "/x.png")
+            prepare_picture(content, "/x.png")

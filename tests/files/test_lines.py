@@ -77,9 +77,9 @@ def test_numbers_look_as_cat_n_writes_them(tmp_path: Path) -> None:
     rows = [b"x%d\n" % number for number in range(12_344)] + [b"last"]
     (tmp_path / "a").write_bytes(b"".join(rows))
     expected = subprocess.run(["cat", "-n", tmp_path / "a"], capture_output=True, check=True).stdout
-    assert lines.numbered(rows, 1) == expected
-    assert lines.numbered(rows[998:1003], 999) == b"\n".join(expected.split(b"\n")[998:1003])
-    assert lines.numbered([b"a\n", b"b\n"], 999_999) == b"999999\ta\n1000000\tb"
+    assert lines.number_lines(rows, 1) == expected
+    assert lines.number_lines(rows[998:1003], 999) == b"\n".join(expected.split(b"\n")[998:1003])
+    assert lines.number_lines([b"a\n", b"b\n"], 999_999) == b"999999\ta\n1000000\tb"
 
 
 @pytest.mark.parametrize("length", [LINE_BYTES - 1, LINE_BYTES, LINE_BYTES + 1, 5 * BLOCK, 40 * BLOCK])
@@ -97,7 +97,7 @@ def test_a_page_keeps_to_its_budget_and_always_holds_a_line() -> None:
     assert page.more
     assert page.cut_by_budget
     page = lines.page(lines.chunks(HeldBytes(content), 0), 10_000, 5_000)
-    assert len(lines.numbered(page.lines, 1)) <= 5_000
+    assert len(lines.number_lines(page.lines, 1)) <= 5_000
 
 
 def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,4 +128,4 @@ def test_other_encodings_are_read_through_any_cut() -> None:
     text = "äö😀\n" * 9000
     for codec in ("utf-16-le", "utf-32-be"):
         parts = lines.decoded_chunks(lines.chunks(HeldBytes(text.encode(codec)), 0), codec)
-        assert b"".join(lines.skipped(parts, 4000)).decode() == "äö😀\n" * 5000
+        assert b"".join(lines.skip_lines(parts, 4000)).decode() == "äö😀\n" * 5000

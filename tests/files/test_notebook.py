@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from surehand.core.errors import ToolFailure
-from surehand.files.notebook import OUTPUT_CHARACTERS, PICTURE_LIMIT, as_data, parsed, rendered
+from surehand.files.notebook import OUTPUT_CHARACTERS, PICTURE_LIMIT, as_data, parse_notebook, render_cells
 
 
 def book(*cells: Any, **more: Any) -> bytes:
@@ -23,7 +23,7 @@ def code(source: str | list[str], *outputs: Any, **more: Any) -> dict[str, Any]:
 
 
 def shown(content: bytes, first: int = 0, limit: int = 1000, budget: int = 100_000) -> str:
-    return rendered(parsed(content, "/a.ipynb"), first, limit, budget)[0]
+    return render_cells(parse_notebook(content, "/a.ipynb"), first, limit, budget)[0]
 
 
 def test_cells_are_shown_in_order_with_kind_and_count() -> None:
@@ -53,12 +53,12 @@ def test_outputs_read_as_a_person_sees_them(output: dict[str, Any], expected: st
 
 def test_pictures_come_beside_the_text() -> None:
     picture = {"output_type": "display_data", "data": {"image/png": base64.b64encode(b"PNG bytes").decode()}}
-    found = parsed(book(code("plot()", picture, picture)), "/a")
-    text, pictures, count = rendered(found, 0, 10, 1000)
+    found = parse_notebook(book(code("plot()", picture, picture)), "/a")
+    text, pictures, count = render_cells(found, 0, 10, 1000)
     assert pictures == [b"PNG bytes"] * 2
     assert "[picture 2, shown below]" in text
     assert count == 1
-    many = rendered(parsed(book(code("p", *[picture] * 30)), "/a"), 0, 10, 100_000)
+    many = render_cells(parse_notebook(book(code("p", *[picture] * 30)), "/a"), 0, 10, 100_000)
     assert len(many[1]) == PICTURE_LIMIT
     assert "left out" in many[0]
 
@@ -68,15 +68,15 @@ def test_long_outputs_and_long_notebooks_are_cut_with_a_word() -> None:
     assert len(text) < OUTPUT_CHARACTERS + 500
     assert "output cut" in text
     cells = [code(f"cell {number} " + "z" * 90) for number in range(100)]
-    _, _, count = rendered(parsed(book(*cells), "/a"), 10, 1000, 1000)
+    _, _, count = render_cells(parse_notebook(book(*cells), "/a"), 10, 1000, 1000)
     assert 3 < count < 10
     assert len(shown(book(code("q" * 5000)), budget=1000)) < 1100
 
 
 def test_the_language_comes_from_the_notebook() -> None:
     content = book(code("1"), metadata={"language_info": {"name": "julia"}})
-    assert parsed(content, "/a").language == "julia"
-    assert parsed(book(metadata=["nonsense"]), "/a").language == "python"
+    assert parse_notebook(content, "/a").language == "julia"
+    assert parse_notebook(book(metadata=["nonsense"]), "/a").language == "python"
 
 
 def test_the_older_format_is_read() -> None:
@@ -100,12 +100,12 @@ def test_the_older_format_is_read() -> None:
 )  # fmt: skip
 def test_what_is_no_notebook_is_a_clear_error(content: bytes) -> None:
     with pytest.raises(ToolFailure, match=r"/a\.ipynb"):
-        parsed(content, "/a.ipynb")
+        parse_notebook(content, "/a.ipynb")
 
 
 def test_odd_values_inside_are_passed_over() -> None:
     odd = {"cell_type": 5, "source": {"a": 1}, "outputs": [None, 3, {"output_type": "stream", "text": 9}, {"data": []}]}
-    found = parsed(book(odd, None, "text", code(["a", 3, None])), "/a")
+    found = parse_notebook(book(odd, None, "text", code(["a", 3, None])), "/a")
     assert [cell.source for cell in found.cells] == ["", "a"]
     assert as_data(found.cells)[1]["source"] == "a"
 
@@ -114,6 +114,6 @@ def test_a_file_that_would_fill_the_memory_is_refused_before_it_is_parsed() -> N
     content = b'{"cells": [' + b"[],{}," * 3_000_000 + b"0]}"
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ToolFailure, match="too large"):
-        parsed(content, "/a")
+        parse_notebook(content, "/a")
     assert time.monotonic() - started < 60  # what hangs, hangs without end
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024

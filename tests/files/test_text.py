@@ -10,13 +10,13 @@ from surehand.files.text import (
     HEAD_BYTES,
     Encoding,
     Splice,
+    apply_splices,
     detect,
     find,
     line_at,
     newline_style,
     possible,
     replacements,
-    spliced,
 )
 
 
@@ -28,7 +28,7 @@ def edit(data: bytes, old: str, new: str, *, every: bool = False) -> bytes:
             continue
         if spans:
             assert every or len(spans) == 1
-            return b"".join(spliced(data, replacements(data, spans, old, new, encoding)))
+            return b"".join(apply_splices(data, replacements(data, spans, old, new, encoding)))
     raise AssertionError("not found")
 
 
@@ -188,7 +188,7 @@ def test_a_match_never_takes_half_of_a_crlf(codec: str, text: str, old: str, new
     data = encoding.encode(text)
     spans = find(data, old, encoding)
     assert len(spans) == 1
-    assert b"".join(spliced(data, replacements(data, spans, old, new, encoding))) == encoding.encode(wanted)
+    assert b"".join(apply_splices(data, replacements(data, spans, old, new, encoding))) == encoding.encode(wanted)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_splices_leave_every_other_byte() -> None:
         data = bytes(chance.randrange(256) for _ in range(chance.randrange(60)))
         cuts = sorted(chance.randrange(len(data) + 1) for _ in range(4))
         splices = [Splice(cuts[0], cuts[1], b"<1>"), Splice(cuts[2], cuts[3], b"")]
-        joined = b"".join(spliced(data, splices))
+        joined = b"".join(apply_splices(data, splices))
         assert joined == data[: cuts[0]] + b"<1>" + data[cuts[1] : cuts[2]] + data[cuts[3] :]
 
 

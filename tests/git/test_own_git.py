@@ -57,7 +57,7 @@ async def test_what_a_repository_names_is_asked_about_and_not_run_if_refused(rep
     plant(repository, canary)
     async with scratch_app(repository, approve=False) as app:
         said = await worktree_agent(app)
-        approver = app.executor.asking.approver
+        approver = app.executor.permissions.approver
     assert "filter.x.smudge" in said
     assert isinstance(approver, Says)
     assert len(approver.asked) == 1
@@ -77,7 +77,7 @@ async def test_what_a_repository_names_runs_contained_when_allowed(repository: P
 async def test_a_repository_that_names_nothing_is_not_asked_about(repository: Path, tmp_path: Path) -> None:
     async with scratch_app(repository, approve=False) as app:
         said = await worktree_agent(app)
-        approver = app.executor.asking.approver
+        approver = app.executor.permissions.approver
     assert isinstance(approver, Says)
     assert approver.asked == []
     assert "no changes; the worktree was removed" in said

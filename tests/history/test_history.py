@@ -14,7 +14,7 @@ from tests.tools.workbench import Workbench
 
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import digest_of
-from surehand.files.text import Splice, spliced
+from surehand.files.text import Splice, apply_splices
 from surehand.history import log
 from surehand.history.contents import DELTA_DEPTH, digest_parts
 from surehand.history.history import History
@@ -64,7 +64,7 @@ def test_what_was_read_is_kept_within_bounds_the_latest_longest(folder: str, mon
     contents = [random.Random(number).randbytes(10_000) for number in range(4)]
     for data in contents:
         history.write_seen({digest_of(data): data})
-    assert [history.seen(digest_of(data)) == data for data in contents] == [False, False, True, True]
+    assert [history.read_seen(digest_of(data)) == data for data in contents] == [False, False, True, True]
     history.close()
 
 
@@ -89,7 +89,7 @@ def test_a_chain_of_edits_costs_its_differences(folder: str) -> None:
     for _ in range(3 * DELTA_DEPTH):
         at = chance.randrange(len(data))
         splices = [Splice(at, min(at + 3, len(data)), b"edited")]
-        parts = spliced(data, splices)
+        parts = apply_splices(data, splices)
         after = digest_parts(parts)
         with history.transaction():
             history.contents.keep_after(after, digests[-1], splices, parts)
@@ -114,7 +114,7 @@ def test_the_limit_drops_the_oldest_and_says_so(folder: str) -> None:
     kept = history.changes()
     assert 5 < len(kept) < 60
     assert kept[0].number == 120
-    assert "limited to 2 MB" in history.dropped()
+    assert "limited to 2 MB" in history.describe_pruned()
     for change in kept:
         for state in (change.files[0].before, change.files[0].after):
             assert state is not None

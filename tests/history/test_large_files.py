@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from surehand.core.errors import ToolFailure
-from surehand.files.text import Splice, spliced
+from surehand.files.text import Splice, apply_splices
 from surehand.history.contents import Stream, _spliced_blocks  # pyright: ignore[reportPrivateUsage]
 from surehand.testing import scratch_app
 
@@ -107,7 +107,7 @@ def test_splices_on_blocks_are_splices_on_the_whole(block: int) -> None:
         [Splice(number, number + 1, b"-" * (number % 4)) for number in range(0, 60, 2)],
     ):
         blocks = [whole[at : at + block] for at in range(0, 60, block)]
-        assert b"".join(_spliced_blocks(blocks, splices)) == b"".join(spliced(whole, splices))
+        assert b"".join(_spliced_blocks(blocks, splices)) == b"".join(apply_splices(whole, splices))
 
 
 def test_a_stream_ends_where_its_content_ends_and_tells_what_is_damaged() -> None:

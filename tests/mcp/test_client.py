@@ -101,7 +101,7 @@ async def test_a_remote_tool_without_a_rule_asks_and_shows_what_it_says_of_itsel
         result = await app.call("rough:echo", {"text": "hi"})
         assert result.error is not None
         assert result.error.code == "permission_denied"
-        question = app.executor.asking.approver.asked[0]  # pyright: ignore[reportAttributeAccessIssue]
+        question = app.executor.permissions.approver.asked[0]  # pyright: ignore[reportAttributeAccessIssue]
         assert "Does echo." in question.text()
     async with opened(tmp_path, says="no", rules=("mcp__rough__echo",), rough=rough()) as app:
         assert (await app.call("rough:echo", {"text": "hi"})).ok
@@ -400,7 +400,7 @@ async def test_a_description_that_changes_after_approval_asks_again_with_the_dif
         result = await app.call("rough:notes")
         assert result.error is not None
         assert result.error.code == "permission_denied"
-        text = app.executor.asking.approver.asked[0].text()  # pyright: ignore[reportAttributeAccessIssue]
+        text = app.executor.permissions.approver.asked[0].text()  # pyright: ignore[reportAttributeAccessIssue]
         assert "differently since it was approved" in text
         assert '-  "description": "Keeps notes."' in text or '- "description": "Keeps notes."' in text
         assert "\u200b" not in text

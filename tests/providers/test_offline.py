@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from surehand.providers.offline import HELP, NO_TOOLS, NOT_UNDERSTOOD, OfflineModel
-from surehand.providers.phrases import planned
+from surehand.providers.phrases import plan_call
 from surehand.testing import scratch_app
 
 READ = {"file_path": "README.md"}
@@ -81,12 +81,12 @@ UNDERSTOOD: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {
 def test_a_request_in_plain_words_becomes_the_call_it_stands_for(
     request_: str, plan: tuple[str, dict[str, Any]]
 ) -> None:
-    assert planned(request_) == plan
+    assert plan_call(request_) == plan
 
 
 @pytest.mark.parametrize("words", ["run the tests", "run my tests", "Please run the test suite!", "run all unit tests"])
 def test_the_tests_are_run_by_whatever_the_project_uses(words: str) -> None:
-    made = planned(words)
+    made = plan_call(words)
     assert made is not None
     assert made[0] == "Bash"
     assert "make test" in made[1]["command"]
@@ -105,7 +105,7 @@ def test_the_tests_are_run_by_whatever_the_project_uses(words: str) -> None:
     ],
 )
 def test_what_it_cannot_do_is_not_taken_for_something_else(words: str) -> None:
-    assert planned(words) is None
+    assert plan_call(words) is None
 
 
 async def test_it_says_what_it_is_and_what_it_knows() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from surehand.cli.main import main
-from surehand.state.private_folder import PrivateFolder, abandoned
+from surehand.state.private_folder import PrivateFolder, find_abandoned
 from surehand.testing import scratch_app
 
 PROGRAM = """
@@ -47,7 +47,7 @@ def killed_session(tmp_path: Path, *, launcher_too: bool = True, **environment: 
     program = subprocess.Popen(words, stdout=subprocess.PIPE, env={**os.environ, **environment})
     assert program.stdout is not None
     assert program.stdout.readline() == b"ready\n"
-    assert list(abandoned()) == []  # it lives, and this is another process
+    assert list(find_abandoned()) == []  # it lives, and this is another process
     children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
     for pid in children if launcher_too else ():
         os.kill(int(pid), signal.SIGKILL)
@@ -111,7 +111,7 @@ def test_only_folders_of_ours_that_nobody_uses_are_taken(tmp_path: Path, temp: P
     old = temp / "surehand-dddddddddddd"
     old.mkdir()
     os.utime(old, (0, 0))
-    assert sorted(abandoned()) == [str(left), str(old)]
+    assert sorted(find_abandoned()) == [str(left), str(old)]
     used.remove()
     assert not os.path.exists(used.path)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.tools.workbench import Workbench, failure
 
 from surehand.files.splices import fold_rounds
-from surehand.files.text import Splice, spliced
+from surehand.files.text import Splice, apply_splices
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def test_rounds_of_splices_fold_into_one() -> None:
             places = sorted(chance.randrange(len(current) + 1) for _ in range(2 * chance.randrange(1, 4)))
             pairs = zip(places[::2], places[1::2], strict=True)
             rounds.append([Splice(first, second, chance.choice([b"", b"X", b"YZ"])) for first, second in pairs])
-            current = b"".join(spliced(current, rounds[-1]))
+            current = b"".join(apply_splices(current, rounds[-1]))
         folded = fold_rounds(rounds)
-        assert b"".join(spliced(data, folded)) == current
+        assert b"".join(apply_splices(data, folded)) == current
         assert all(a.end <= b.start for a, b in pairwise(folded))
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from surehand.core.call import Image, ToolResult
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.frozen import frozen
 from surehand.core.model import Message, ModelRequest
 from surehand.core.tool import ToolInfo
@@ -116,8 +116,8 @@ def summary_message(summary: str) -> Message:
 
 
 def _format_dropped(results: int, exchanges: int, freed: int) -> str:
-    dropped = [f"the text of {counted(results, 'old tool result')}"] if results else []
-    dropped += [f"the {counted(exchanges, 'oldest exchange')}"] if exchanges else []
+    dropped = [f"the text of {format_count(results, 'old tool result')}"] if results else []
+    dropped += [f"the {format_count(exchanges, 'oldest exchange')}"] if exchanges else []
     return f"made room in the conversation: dropped {' and '.join(dropped)}; about {freed // _TOKEN:,} tokens"
 
 

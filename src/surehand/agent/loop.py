@@ -124,7 +124,7 @@ class Outcome:
         """Whether the model gave an answer."""
         return self.stop == "end"
 
-    def joined(self, later: Outcome) -> Outcome:
+    def join(self, later: Outcome) -> Outcome:
         """Return a later outcome of the same question, with what this one took before it."""
         later.calls, later.results = [*self.calls, *later.calls], [*self.results, *later.results]
         later.usage, later.turns = self.usage + later.usage, self.turns + later.turns

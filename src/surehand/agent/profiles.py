@@ -46,7 +46,7 @@ def load(workspace: str, *, trusted: bool) -> tuple[list[Profile], list[str]]:
     for path in (path for folder in folders for path in _files(folder)):
         try:
             with open(path, encoding="utf-8") as file:
-                profile = parsed(file.read(), path)
+                profile = parse_profile(file.read(), path)
             found[profile.name] = profile
         except (OSError, UnicodeDecodeError, SettingsError) as problem:
             problems.append(f"{path}: {problem}")
@@ -58,7 +58,7 @@ def _files(folder: str) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".md"))
 
 
-def parsed(text: str, source: str) -> Profile:
+def parse_profile(text: str, source: str) -> Profile:
     """Return the profile a file describes; raise SettingsError that says what is missing or unknown."""
     front = read_front_matter(text, _KNOWN, lists=("tools",))
     if front is None:

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from surehand.agent.transcript import Transcript, read
 from surehand.core.call import ToolError, ToolResult, new_id
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.errors import ToolFailure
 from surehand.core.model import Message
 from surehand.core.session import Checkpoint, Kept, Session, name_problem
@@ -189,7 +189,7 @@ class SessionRewinder:
             self._refuse_while_busy(not alone)
             self._refuse_unkept()
             order = {"action": "restore", "of": latest.id, "files": by is not None, "transcript": True}
-            turns = counted(len(latest.checkpoints), "turn")
+            turns = format_count(len(latest.checkpoints), "turn")
             return await self._carry_out(order, by, [f"Took the rewind back: the conversation has {turns} again."])
 
     def _refuse_unkept(self) -> None:
@@ -270,7 +270,7 @@ class SessionRewinder:
 
     async def _stop_tasks(self, turns: Sequence[Checkpoint]) -> list[str]:
         """Stop what the turns left running and drop their to-dos; say so."""
-        board = self.session.kept(self._board)
+        board = self.session.peek(self._board)
         stopped: list[str] = []
         if board is None:
             return stopped

@@ -50,11 +50,11 @@ class OutputShape:
         """Return the value an answer holds; raise ValueError that says what does not fit."""
         value = _json_of(text)
         faults: Any = islice(self._validator.iter_errors(value), FAULTS_TOLD)
-        if told := [f"at {_place(fault)}: {fault.message}" for fault in faults]:
+        if told := [f"at {_format_location(fault)}: {fault.message}" for fault in faults]:
             raise ValueError("\n".join(told))
         return value if self._parse is None else self._parse(value)  # a pydantic error is a ValueError
 
-    def asked(self, prompt: Prompt) -> Message:
+    def extend_prompt(self, prompt: Prompt) -> Message:
         """Return the prompt with what is wanted of its answer."""
         message = user_message(prompt)
         text = f"{message.text}\n\n{_WANTED}{json.dumps(self.schema, ensure_ascii=False)}"
@@ -66,7 +66,7 @@ async def ask_for(loop: Loop, prompt: Prompt, shape: OutputShape) -> Outcome:
 
     Where no answer fits, its `stop` is `invalid_output`; where a limit was met first, that limit.
     """
-    outcome = await loop.ask(shape.asked(prompt))
+    outcome = await loop.ask(shape.extend_prompt(prompt))
     for left in reversed(range(RETRIES + 1)):
         if not outcome.answered:
             return outcome
@@ -78,7 +78,7 @@ async def ask_for(loop: Loop, prompt: Prompt, shape: OutputShape) -> Outcome:
                 outcome.stop, outcome.problem = "invalid_output", str(problem)
                 return outcome
             again = f"That does not fit the schema:\n{problem}\nAnswer again, with the JSON value alone."
-        outcome = outcome.joined(await loop.ask(again))
+        outcome = outcome.join(await loop.ask(again))
     return outcome
 
 
@@ -92,5 +92,5 @@ def _json_of(text: str) -> Any:
     raise ValueError("the answer is no JSON value")
 
 
-def _place(fault: Any) -> str:
+def _format_location(fault: Any) -> str:
     return "/" + "/".join(map(str, fault.instance_path))

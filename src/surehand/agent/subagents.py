@@ -20,7 +20,7 @@ from surehand.commands.own_git import OwnGit
 from surehand.core.agents import AgentOrder, Profile
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event
 from surehand.core.model import Model, ModelError
@@ -77,7 +77,7 @@ class Agent:
         self._untold = 0
         return "\n".join(told)
 
-    def shown(self) -> str:
+    def show_output(self) -> str:
         """Return all that is kept of what the agent said."""
         return "\n".join(self._heard)
 
@@ -205,7 +205,7 @@ class Subagents:
     def _refresh(self, agent: Agent) -> None:
         if agent.state == "in_progress":  # stopped before it began
             agent.state = "cancelled"
-        if (board := self.session.kept(self.board)) is not None:
+        if (board := self.session.peek(self.board)) is not None:
             board.refresh(agent.id)
 
     def _in_background(self, agent: Agent) -> ToolResult:
@@ -380,12 +380,12 @@ def _result(agent: Agent, outcome: Outcome) -> ToolResult:
 def _with_worktree(result: ToolResult, worktree: Worktree, changed: Sequence[str], commits: int) -> ToolResult:
     """Say where an agent's changes are, and what they could not build on."""
     place: dict[str, Any] = {"branch": worktree.branch, "worktree": worktree.path}
-    where = f"branch {worktree.branch}, {counted(commits, 'commit')}, in {worktree.path}"
+    where = f"branch {worktree.branch}, {format_count(commits, 'commit')}, in {worktree.path}"
     if not changed and not commits:
         place, where = dict.fromkeys(place), "no changes; the worktree was removed"
     said = [f"[{where}]", *(f"  {line}" for line in changed[:50])]
     if worktree.uncommitted:
-        without = counted(worktree.uncommitted, "uncommitted change")
+        without = format_count(worktree.uncommitted, "uncommitted change")
         said.append(f"[it began at the last commit, without the {without} here]")
     data = {**result.data, **place, "changes": list(changed), "commits": commits, "uncommitted": worktree.uncommitted}
     return ToolResult(data=data, output="\n".join([result.output, "", *said]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from surehand.batch.work import Setting, Work
 from surehand.batch.workspaces import Workspaces
 from surehand.core.errors import StateError, SurehandError, ToolFailure
-from surehand.core.frozen import changed
+from surehand.core.frozen import replace_values
 from surehand.registry.importable import load_tool, refer_to
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class FleetRunner:
     def __init__(self, app: Surehand, setting: Setting, folder: str, fleet: Any, needs: dict[str, Any]) -> None:
         self._fleet = fleet
         self._needs = needs
-        self._setting = changed(setting, listener=None, make_approver=None, tools=())
+        self._setting = replace_values(setting, listener=None, make_approver=None, tools=())
         self._tools = [refer_to(each) for each in setting.tools]
         self._workspaces = Workspaces(folder, app.session.workspace, app.settings)
 
@@ -67,5 +67,5 @@ async def work(hosted: _Hosted, pieces: Pieces, payload: tuple[Task, Setting, li
     """Do a task's work in the workspace of a remote session; runs on the node."""
     task, setting, tools = payload
     found = tuple(load_tool(each) for each in tools)
-    setting = changed(setting, tools=found, listener=hosted.app.bus.emit)  # from there events are fetched home
+    setting = replace_values(setting, tools=found, listener=hosted.app.bus.emit)  # from there events are fetched home
     return await Work(task, hosted.work, setting).run(hosted.base, pieces)

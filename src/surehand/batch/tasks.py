@@ -145,7 +145,7 @@ def _check_ids(rows: Sequence[tuple[str, Any]], faults: list[str]) -> list[Task]
         except SettingsError as problem:
             faults.append(f"{where}: {problem}")
             continue
-        task = task if task.id else task.changed(id=f"task-{number:04}")
+        task = task if task.id else task.replace_values(id=f"task-{number:04}")
         faults += [f"{where}: {fault}" for fault in task.find_faults()]
         if task.id in taken:
             faults.append(f"{where}: the id {task.id} is taken by {taken[task.id]}")

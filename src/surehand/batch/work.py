@@ -219,13 +219,13 @@ def settings_for(task: Task, folder: str, settings: Settings) -> Settings:
     """
     own, rules = load(folder).settings.permissions, settings.permissions
     mode = task.mode or ("accept-edits" if rules.mode == "default" else rules.mode)
-    narrowed = rules.changed(
+    narrowed = rules.replace_values(
         mode=mode,
         ask=_join_results(rules.ask, own.ask, task.rules_of("ask")),
         deny=_join_results(rules.deny, own.deny, task.rules_of("deny")),
         rules=_join_results(rules.rules, own.rules),
     )
-    return settings.changed(permissions=narrowed)
+    return settings.replace_values(permissions=narrowed)
 
 
 def _join_results(*parts: Sequence[Any]) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from surehand.batch.tasks import Task, WorkspaceSpec
 from surehand.commands.dry_run.tree_copy import Limits, TreeTooLarge, copy_tree
 from surehand.commands.own_git import OwnGit
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import changed, frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.secrets import is_secret
 from surehand.files.trees import remove_tree
 from surehand.git import worktrees
@@ -101,7 +101,7 @@ class Workspaces:
 
     async def _make_whole(self, task: Task, attempt: int) -> OwnWorkspace:
         made = await self._make(task, attempt)
-        return changed(made, base=await asyncio.to_thread(with_statuses, made.base, made.folder))
+        return replace_values(made, base=await asyncio.to_thread(with_statuses, made.base, made.folder))
 
     async def _make(self, task: Task, attempt: int) -> OwnWorkspace:
         folder = tempfile.mkdtemp(prefix=f"{task.id}.{attempt}-", dir=self._tasks)
@@ -183,7 +183,7 @@ class Workspaces:
         async with self._lock(target):
             if is_folder(target):
                 return target
-            settings = self._settings.changed(sandbox=self._settings.sandbox.changed(network=True))
+            settings = self._settings.replace_values(sandbox=self._settings.sandbox.replace_values(network=True))
             app = await self._stack.enter_async_context(_plain_app(clones, settings))
             git = OwnGit(app.session, (clones,), protocols="http:https", timeout_s=_FETCH_S)
             try:

@@ -99,7 +99,7 @@ def _format_list(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "Nothing waits for an answer."
     shown = ((row["id"], _format_time_left(row), row["tool"], row.get("cwd", ""), row["reason"]) for row in rows)
-    cells = ((*cells[:4], render.shortened(cells[4], 60)) for cells in shown)
+    cells = ((*cells[:4], render.shorten_line(cells[4], 60)) for cells in shown)
     return render.table(cells, ("ID", "LEFT", "TOOL", "FOLDER", "WHY"))
 
 

@@ -80,7 +80,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             str(row.get("tool", "")),
             _came_to(row),
             str(row.get("approval", {}).get("answer", row.get("verdict", ""))),
-            render.shortened(json.dumps(row.get("args", {}), ensure_ascii=False), 60),
+            render.shorten_line(json.dumps(row.get("args", {}), ensure_ascii=False), 60),
         )
         for row in rows
     ]

@@ -194,7 +194,7 @@ class _Progress:
         filled = "#" * (width * done // self._total)
         counts = ", ".join(f"{count} {status}" for status, count in self._counts.items())
         text = f"[{filled:<{width}}] {done}/{self._total}  {len(self._started)} running  {counts}{self._estimate(done)}"
-        sys.stderr.write("\r\x1b[K" + render.shortened(text, render.columns() - 1))
+        sys.stderr.write("\r\x1b[K" + render.shorten_line(text, render.columns() - 1))
         sys.stderr.flush()
 
     def _estimate(self, done: int) -> str:
@@ -240,7 +240,7 @@ def _row(result: TaskResult) -> tuple[str, ...]:
         "-" if result.cost is None else f"{result.cost:.4f}",
         str(len(result.files)),
         check,
-        render.shortened(_reason(result).removeprefix(": "), 60),
+        render.shorten_line(_reason(result).removeprefix(": "), 60),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from surehand.cli import render
 from surehand.core.call import ToolCall, ToolResult
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.files.sanitize import visible
 
 DIFF_LINES: Final = 24
@@ -30,14 +30,14 @@ def title(call: ToolCall, columns: int) -> tuple[str, str]:
     rest = {name: value for name, value in args.items() if name not in _IN_THE_DIFF}
     words += [f"{visible(str(name), lines=False)}={_short(value)}" for name, value in rest.items()]
     name = visible(call.name, lines=False)
-    return name, render.shortened(" ".join(words), max(10, columns - render.width(name) - 1))
+    return name, render.shorten_line(" ".join(words), max(10, columns - render.width(name) - 1))
 
 
 def _short(value: Any) -> str:
-    return render.shortened(visible(value if isinstance(value, str) else repr(value), lines=False), 40)
+    return render.shorten_line(visible(value if isinstance(value, str) else repr(value), lines=False), 40)
 
 
-def finished(
+def render_finished(
     call: ToolCall, result: ToolResult, columns: int, *, indent: str = "", diff_seen: bool = False, body: bool = True
 ) -> str:
     """Return the block of a call that has ended. A diff the user has just approved is not shown again."""
@@ -56,29 +56,29 @@ def _body(result: ToolResult, columns: int, diff_seen: bool) -> list[str]:
     if result.error is not None:
         said = visible(result.error.message).split("\n")[:4]
         shown = _tail(lines[:-1], columns) if "exit_code" in data else []
-        return [*shown, *(_paint(render.shortened(line, columns), "red") for line in said)]
+        return [*shown, *(_paint(render.shorten_line(line, columns), "red") for line in said)]
     if isinstance(data.get("diff"), str) and data["diff"]:
         return _diff(data["diff"], str(data.get("change_id") or ""), columns, diff_seen)
     if "exit_code" in data:
         return _tail(lines, columns)
     if len(lines) == 1:
-        return [_paint(render.shortened(lines[0], columns), "dim")]
+        return [_paint(render.shorten_line(lines[0], columns), "dim")]
     return [_paint(f"{len(lines):,} lines", "dim")] if lines else []
 
 
 def _tail(lines: list[str], columns: int) -> list[str]:
     left_out = len(lines) - OUTPUT_LINES
-    shown = [f"… {counted(left_out, 'line')} above", *lines[-OUTPUT_LINES:]] if left_out > 0 else lines
-    return [_paint(render.shortened(line.expandtabs(), columns), "dim") for line in shown]
+    shown = [f"… {format_count(left_out, 'line')} above", *lines[-OUTPUT_LINES:]] if left_out > 0 else lines
+    return [_paint(render.shorten_line(line.expandtabs(), columns), "dim") for line in shown]
 
 
 def _diff(text: str, change_id: str, columns: int, seen: bool) -> list[str]:
     lines = [line for line in visible(text).split("\n")[2:] if line]
     added, taken = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     sums = f"+{added} -{taken}" + (f"  (change {change_id})" if change_id else "")
-    shown = [] if seen else [render.shortened(line.expandtabs(), columns) for line in lines[:DIFF_LINES]]
+    shown = [] if seen else [render.shorten_line(line.expandtabs(), columns) for line in lines[:DIFF_LINES]]
     if not seen and len(lines) > DIFF_LINES:
-        more = f"… {counted(len(lines) - DIFF_LINES, 'more line')}"
+        more = f"… {format_count(len(lines) - DIFF_LINES, 'more line')}"
         shown.append(f"{more}: surehand diff {change_id}" if change_id else more)
     coloured = render.diff("\n".join(shown), stream=sys.stderr).split("\n") if shown else []
     return [*coloured, _paint(sums, "dim")]

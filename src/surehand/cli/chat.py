@@ -136,7 +136,7 @@ class Chat:
 
     async def talk(self) -> None:
         """Say who answers, and go on until the user leaves."""
-        from surehand.cli.chat_commands import COMMANDS, unknown
+        from surehand.cli.chat_commands import COMMANDS, report_unknown
         from surehand.cli.prompt import open_prompt
         from surehand.slash import load_commands
 
@@ -164,7 +164,7 @@ class Chat:
                 continue
             command = COMMANDS.get(name)
             self.questions.at_once = True  # what a command of theirs asks is asked at once
-            await self._interruptible(command.run(self, rest.strip()) if command else unknown(name))
+            await self._interruptible(command.run(self, rest.strip()) if command else report_unknown(name))
             self.questions.at_once = False
 
     async def _interruptible(self, work: Coroutine[Any, Any, Any]) -> bool:

@@ -70,18 +70,18 @@ async def _rewind(chat: Chat, rest: str) -> None:
 
 
 async def _log(chat: Chat, rest: str) -> None:
-    from surehand.cli.log import listed
+    from surehand.cli.log import format_changes
     from surehand.history.history import HISTORY
 
     changes = chat.app.session.keep(HISTORY).changes(limit=20)
-    render.line(listed(chat.app.session.workspace, changes))
+    render.line(format_changes(chat.app.session.workspace, changes))
 
 
 async def _tools(chat: Chat, rest: str) -> None:
     active = chat.app.selection.active_tools()
     wide = max((render.width(info.name) for info in active), default=0)
     room = render.columns() - wide - 3
-    render.line(render.table((info.name, render.shortened(info.description, room)) for info in active))
+    render.line(render.table((info.name, render.shorten_line(info.description, room)) for info in active))
     if hidden := len(chat.app.selection) - len(active):
         render.line(f"and {hidden} more that the model finds with ToolSearch")
 
@@ -123,7 +123,7 @@ async def _help(chat: Chat, rest: str) -> None:
     render.line(_KEYS)
 
 
-async def unknown(name: str) -> None:
+async def report_unknown(name: str) -> None:
     """Say that there is no such command."""
     from difflib import get_close_matches
 

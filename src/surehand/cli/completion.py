@@ -102,9 +102,9 @@ def _words(options: Namespace) -> list[str]:
         folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
         names = os.listdir(folder) if os.path.isdir(folder) else []
         return sorted(name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl"))
-    from surehand.cli.log import opened
+    from surehand.cli.log import open_history
 
-    with opened(options) as history:
+    with open_history(options) as history:
         return [str(change.id) for change in history.changes(limit=_CHANGES_SHOWN)]
 
 

@@ -38,7 +38,7 @@ def _show(options: Namespace) -> int:
     from surehand.policy.trust import is_trusted
 
     loaded = config.load(options.cwd, flags=config.flags(mode=options.mode), trusted=is_trusted(options.cwd))
-    rows = [row for row in config.shown(loaded) if not options.changed or row["from"] != "default"]
+    rows = [row for row in config.list_values(loaded) if not options.changed or row["from"] != "default"]
     for warning in loaded.warnings:
         render.note(f"warning: {warning}")
     cells = [(row["key"], json.dumps(row["value"], ensure_ascii=False), row["from"]) for row in rows]

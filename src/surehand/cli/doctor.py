@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.cli import render
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.errors import SurehandError
 from surehand.core.frozen import field, frozen
 from surehand.core.names import split_full_name
@@ -69,9 +69,9 @@ def _text(section: Section) -> str:
     width = max((len(check.name) for check in section.checks), default=0)
     for check in section.checks:
         mark = render.paint("ok", "green") if check.ok else render.paint("--", "yellow")
-        lines.append(f"  {mark}  {check.name.ljust(width)}  {render.folded(check.found, width + 8)}")
+        lines.append(f"  {mark}  {check.name.ljust(width)}  {render.wrap_from(check.found, width + 8)}")
         if check.hint and not check.ok:
-            lines.append(f"      {render.folded(check.hint, 6)}")
+            lines.append(f"      {render.wrap_from(check.hint, 6)}")
     return "\n".join(lines)
 
 
@@ -91,7 +91,7 @@ def settings(options: Namespace) -> Section:
         Check(
             "files and variables",
             True,
-            f"{counted(len(loaded.origins), 'value')} set; `surehand config show` lists them",
+            f"{format_count(len(loaded.origins), 'value')} set; `surehand config show` lists them",
         ),
         Check("left out", not ignored, ignored or "nothing", "`surehand trust` lets a folder's own settings count."),
         _check_state(),

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
 
 from surehand.cli import render
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 
 _SAYING = ("args", "text", "message", "reason", "path", "title")
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
@@ -101,10 +101,10 @@ def _line(event: dict[str, Any]) -> str:
     what = event.get("tool") or event.get("workspace") or ""
     rest = next((event[key] for key in _SAYING if event.get(key)), "")
     if kind == "gap":
-        rest = f"{counted(event['lost'], 'event')} lost: read faster, or follow less"
+        rest = f"{format_count(event['lost'], 'event')} lost: read faster, or follow less"
     session = str(event.get("session_id", "")).removeprefix("session_")[-12:]
     words = f"{at}  {session}  {_WORDS.get(kind, kind)}  {what}  {rest}"
-    return render.shortened(visible(words, lines=False), render.columns() - 1)
+    return render.shorten_line(visible(words, lines=False), render.columns() - 1)
 
 
 def _sessions_table(sessions: list[dict[str, Any]]) -> str:

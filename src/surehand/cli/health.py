@@ -35,7 +35,7 @@ async def _check_tools(options: Namespace) -> list[HealthReport]:
 
 
 def _table(reports: list[HealthReport]) -> str:
-    rows = [(report.tool, report.status, report.state, render.shortened(report.message, 200)) for report in reports]
+    rows = [(report.tool, report.status, report.state, render.shorten_line(report.message, 200)) for report in reports]
     head, *lines = render.table(rows, ("TOOL", "HEALTH", "STATE", "MESSAGE")).split("\n")
     # Painted whole and last: colours inside a cell would count as its width.
     painted = [render.paint(line, _COLOURS[each.status]) for line, each in zip(lines, reports, strict=True)]

@@ -28,18 +28,20 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     named: str | None = options.path
     path = None if named is None else os.path.realpath(os.path.join(options.cwd, named))
-    with opened(options) as history:
+    with open_history(options) as history:
         limit = options.limit or -1
         changes = history.changes(
             limit=limit + 1 if limit > 0 else -1, session_id=session_id(options.of), path=path, before=_number(options)
         )
-        dropped = history.dropped()
+        dropped = history.describe_pruned()
     changes, more = (changes[:limit], len(changes) > limit) if limit > 0 else (changes, False)
     data = {"changes": [change.to_dict() for change in changes], "dropped": dropped}
     if more:
         data["before"] = changes[-1].id  # what asks for the next page
     asked = " of ".join(["", *(each for each in (named, options.of and f"session {options.of}") if each)])
-    render.facts(options, data, lambda: listed(options.cwd, changes, dropped, nothing=f"No changes{asked} yet."))
+    render.facts(
+        options, data, lambda: format_changes(options.cwd, changes, dropped, nothing=f"No changes{asked} yet.")
+    )
     return 0
 
 
@@ -57,7 +59,7 @@ def session_id(name: str | None) -> str | None:
     return name if name is None or name.startswith("session_") else f"session_{name}"
 
 
-def opened(options: Namespace) -> AbstractContextManager[History]:
+def open_history(options: Namespace) -> AbstractContextManager[History]:
     """Open the history of the workspace to look at it."""
     from surehand.history.history import open_to_look
     from surehand.state import locations
@@ -65,7 +67,7 @@ def opened(options: Namespace) -> AbstractContextManager[History]:
     return open_to_look(locations.workspace_state(options.cwd), render.note)
 
 
-def listed(workspace: str, changes: list[Change], dropped: str = "", nothing: str = "No changes yet.") -> str:
+def format_changes(workspace: str, changes: list[Change], dropped: str = "", nothing: str = "No changes yet.") -> str:
     """Return changes as a table for people."""
     if not changes:
         return f"{nothing}\n{dropped}" if dropped else nothing

@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
         # What a command expects it handles itself; this is a full disk, or a state folder that cannot be written.
         from surehand.cli import render
 
-        render.error(_os_problem(problem), _place_hint(problem))
+        render.error(_os_problem(problem), _state_folder_hint(problem))
         return 1
     except ModuleNotFoundError as problem:
         from surehand.cli import render
@@ -117,7 +117,7 @@ def _os_problem(problem: OSError) -> str:
     return where + (problem.strerror or str(problem))
 
 
-def _place_hint(problem: OSError) -> str:
+def _state_folder_hint(problem: OSError) -> str:
     """Say where to look when what failed is the state folder, or a folder on the way to it."""
     from surehand.core.errors import SettingsError
     from surehand.state import locations

@@ -99,7 +99,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             row["name"],
             row["state"],
             str(len(row["tools"])),
-            render.shortened(visible(row["problem"] or row["where"], lines=False), room),
+            render.shorten_line(visible(row["problem"] or row["where"], lines=False), room),
         )
         for row in rows
     ]
@@ -138,7 +138,7 @@ def _page(facts: dict[str, Any]) -> str:
     known = visible(f"{info.get('name', '?')} {info.get('version', '')}", lines=False)
     head = f"{facts['name']}: {known} answered in {facts['seconds']} s"
     room = max(render.columns() - 40, 30)
-    rows = [(each["name"], render.shortened(visible(each["description"]), room)) for each in facts["tools"]]
+    rows = [(each["name"], render.shorten_line(visible(each["description"]), room)) for each in facts["tools"]]
     return f"{head}\n" + render.table(rows, ("TOOL", "WHAT IT SAYS OF ITSELF"))
 
 
@@ -184,7 +184,7 @@ async def _logout(options: Namespace) -> int:
 def _kept_login(app: Any, name: str) -> Any:
     """Return what is kept of the login of a server; raise SettingsError for one that nobody logs in to."""
     from surehand.core.errors import SettingsError
-    from surehand.mcp.client.config import expanded
+    from surehand.mcp.client.config import expand_variables
     from surehand.mcp.client.login import KeptLogin  # lazy: mcp, 900 ms
 
     settings = app.servers.get(name).server.settings
@@ -192,7 +192,7 @@ def _kept_login(app: Any, name: str) -> Any:
         raise SettingsError(f"{name} is a command on this machine; there is nothing to log in to")
     if "authorization" in map(str.lower, settings.headers):
         raise SettingsError(f"{name} is given a token in a header; remove that first to log in")
-    return KeptLogin(expanded(settings.url, os.environ))
+    return KeptLogin(expand_variables(settings.url, os.environ))
 
 
 async def _open_browser(url: str) -> None:

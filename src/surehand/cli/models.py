@@ -22,7 +22,7 @@ def run(options: Namespace) -> int:
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     choice = choose(settings, options.model)
     served = {name: row for name, row in PROVIDERS.items() if row.server}
-    providers = {name: _key_place(name, row.key) for name, row in served.items()}
+    providers = {name: _find_key_source(name, row.key) for name, row in served.items()}
     clients = {name: _client(name) for name in served}
     rows = [
         (name, where, PROVIDERS[name].default or f"{name}/NAME", clients[name]) for name, where in providers.items()
@@ -35,7 +35,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _key_place(provider: str, wanted: str) -> str:
+def _find_key_source(provider: str, wanted: str) -> str:
     """Say where a provider's key is."""
     from surehand.state import keys
 

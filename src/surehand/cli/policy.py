@@ -221,7 +221,7 @@ def _replay(options: Namespace) -> int:
 def _format_replay(rows: list[dict[str, Any]], count: int, differing: int) -> str:
     lines = [
         f"{row['before']:>6} -> {row['now']:<6} {row['tool']} "
-        f"{render.shortened(json.dumps(row['args'], ensure_ascii=False), 80)}  ({row['reason']})"
+        f"{render.shorten_line(json.dumps(row['args'], ensure_ascii=False), 80)}  ({row['reason']})"
         for row in rows
     ]
     return "\n".join([*lines, f"{count} calls judged, {differing} would be decided otherwise."])

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from surehand.cli import render
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.errors import StateError
 
 _ENDED = ("done", "failed", "cancelled")
@@ -212,5 +212,5 @@ def _rest(row: dict[str, Any], now: float) -> tuple[str, str, str]:
     session = row["session_id"] + (" (gone: `surehand reap` ends it)" if row.get("orphan") else "")
     activity = f"{took_words(max(0, now - row['last_activity']))} ago"
     if row["tool_calls"] is not None:
-        activity = f"{counted(row['tool_calls'], 'call')}, {row['tokens']:,} tokens, {activity}"
-    return session or "-", activity, render.shortened(visible(row["title"], lines=False), 70)
+        activity = f"{format_count(row['tool_calls'], 'call')}, {row['tokens']:,} tokens, {activity}"
+    return session or "-", activity, render.shorten_line(visible(row["title"], lines=False), 70)

@@ -16,11 +16,11 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     from surehand.commands import leftovers
     from surehand.sandbox.records import records
-    from surehand.state.private_folder import abandoned
+    from surehand.state.private_folder import find_abandoned
 
     if options.dry_run:
         found = [each for record in records() if not record.owner_alive for each in leftovers.running(record)]
-        folders = list(abandoned())
+        folders = list(find_abandoned())
     else:
         found, folders = leftovers.reap(), leftovers.clear()
     would = "would be " if options.dry_run else ""

@@ -143,7 +143,7 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: boo
     if fold:
         left = sum(widths[:-1]) + 2 * len(widths[:-1])
         for row in cells:
-            row[-1] = folded(row[-1], left)
+            row[-1] = wrap_from(row[-1], left)
     lines = [_row(row, widths) for row in every]
     if heads:
         lines[0] = paint(lines[0], "bold")
@@ -164,7 +164,7 @@ def _narrow_columns(widths: list[int], *, keep_last: bool) -> list[int]:
 
 
 def _fit_cell(cell: str, room: int) -> str:
-    return cell if width(cell) <= room or "\x1b" in cell or "\n" in cell else shortened(cell, room)
+    return cell if width(cell) <= room or "\x1b" in cell or "\n" in cell else shorten_line(cell, room)
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -173,7 +173,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([*padded, last]).rstrip()
 
 
-def folded(text: str, left: int) -> str:
+def wrap_from(text: str, left: int) -> str:
     """Return a text that begins `left` places from the edge, going on there on the next line where the terminal ends.
 
     Words are not torn apart; where there is hardly any room left, the terminal may do what it likes.
@@ -207,7 +207,7 @@ def columns() -> int:
     return shutil.get_terminal_size().columns
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten_line(text: str, limit: int) -> str:
     """Return the first line of a text, cut to a width."""
     first = text.strip().split("\n", 1)[0]
     if width(first) <= limit:

@@ -89,7 +89,7 @@ def format_turns(session: str, rows: list[dict[str, Any]], how: str = "") -> str
         (
             str(row["number"]),
             strftime("%Y-%m-%d %H:%M", localtime(row["at"])),
-            render.shortened(row["prompt"].strip(), 50),
+            render.shorten_line(row["prompt"].strip(), 50),
             _format_paths(row["paths"]),
         )
         for row in rows

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.cli import blocks, render
 from surehand.cli.markdown import MarkdownStream
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.files.sanitize import visible
 from surehand.policy.echo import set_echo
 
@@ -87,7 +87,7 @@ class Screen:
             self._stop()
             if outcome.stop == "empty":
                 self._write(self._dim("(the model said nothing)"))
-            calls = f" · {counted(len(outcome.calls), 'call')}" if outcome.calls else ""
+            calls = f" · {format_count(len(outcome.calls), 'call')}" if outcome.calls else ""
             took = blocks.took_words(monotonic() - self._since)
             if self._live:
                 spent = outcome.spent.usage.total
@@ -178,7 +178,7 @@ class Screen:
         indent = f"  {agent} " if agent else ""
         # The planner answers with what its call gave: that need not be shown twice.
         body = self.choice.provider != "offline"
-        self._write(blocks.finished(call, result, render.columns(), indent=indent, diff_seen=seen, body=body))
+        self._write(blocks.render_finished(call, result, render.columns(), indent=indent, diff_seen=seen, body=body))
         self._draw()
 
     def _write(self, text: str, *, keep: bool = False) -> None:
@@ -213,8 +213,8 @@ class Screen:
             what = " ".join(blocks.title(calls[0], 60))
         room = render.columns() - 4
         # A line that wrapped could not be wiped: each is shortened to the width there is.
-        news = [f"  {render.shortened(visible(line).expandtabs(), room)}" for line in self._news] if calls else []
-        lines = [f"… {render.shortened(f'{took} · {what}', room)}", *news]
+        news = [f"  {render.shorten_line(visible(line).expandtabs(), room)}" for line in self._news] if calls else []
+        lines = [f"… {render.shorten_line(f'{took} · {what}', room)}", *news]
         sys.stderr.write("\n".join(map(self._dim, lines)))
         sys.stderr.flush()
         self._drawn = len(lines)
@@ -252,5 +252,5 @@ def _format_agent_event(event: Event) -> str:
         return visible(str(data.get("message", "")))
     agent = f"{data['subagent_id']} ({visible(str(data.get('description') or data.get('profile') or ''))})"
     if event.kind == "subagent_start":
-        return f"{agent} begins: {render.shortened(visible(str(data['prompt'])), 60)}"
-    return f"{agent} is {data['state']}: {counted(data['tool_calls'], 'call')}, {data['tokens']:,} tokens"
+        return f"{agent} begins: {render.shorten_line(visible(str(data['prompt'])), 60)}"
+    return f"{agent} is {data['state']}: {format_count(data['tool_calls'], 'call')}, {data['tokens']:,} tokens"

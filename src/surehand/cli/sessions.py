@@ -54,7 +54,7 @@ def _list(options: Namespace) -> int:
 
     rows = [each.to_dict() for each in list_sessions(_folder(options))]
     shown = [
-        (row["name"], _when(row["updated"]), str(row["calls"]), render.shortened(row["first"], 60)) for row in rows
+        (row["name"], _when(row["updated"]), str(row["calls"]), render.shorten_line(row["first"], 60)) for row in rows
     ]
     text = (
         render.table(shown, ("NAME", "UPDATED", "CALLS", "FIRST QUESTION")) if rows else "There are no sessions here."
@@ -115,7 +115,7 @@ def _call(at: float, call: ToolCall, result: ToolResult) -> str:
     head = f"  {when}  {render.paint(name, 'bold')} {about}".rstrip() + f"  {render.paint(took, 'dim')}"
     if result.error is None:
         return head
-    problem = render.shortened(visible(f"{result.error.code}: {result.error.message}"), render.columns() - 12)
+    problem = render.shorten_line(visible(f"{result.error.code}: {result.error.message}"), render.columns() - 12)
     return f"{head}\n            {render.paint(problem, 'red')}"
 
 

@@ -175,7 +175,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     cells = [[row["name"], row["module"] or "-", row["state"]][: len(heads)] for row in rows]
     taken = sum(max(map(len, column), default=0) + 2 for column in zip(heads, *cells, strict=True))
     room = max(render.columns() - taken - 1, 16)
-    shown = [[*cell, render.shortened(row["description"], room)] for cell, row in zip(cells, rows, strict=True)]
+    shown = [[*cell, render.shorten_line(row["description"], room)] for cell, row in zip(cells, rows, strict=True)]
     return render.table(shown, [*heads, "WHAT IT DOES"])
 
 
@@ -363,7 +363,7 @@ class _Progress:
         if event.kind != "call_progress" or self._now() < self._patient_until:
             return
         if lines := event.data["progress"].text.strip().splitlines():
-            text = render.shortened(visible(lines[-1], lines=False), render.columns() - 1)
+            text = render.shorten_line(visible(lines[-1], lines=False), render.columns() - 1)
             self._shown = True
             sys.stderr.write("\r\x1b[K" + render.paint(text, "dim", stream=sys.stderr))
             sys.stderr.flush()

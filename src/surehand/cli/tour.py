@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render
 from surehand.cli.demo import write_demo
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
@@ -111,7 +111,7 @@ class _Guide:
         for each in text[:lines] if left > 1 else text:
             render.line(f"     {each}".rstrip())
         if left > 1:
-            render.line(f"     ... {counted(left, 'more line')}")
+            render.line(f"     ... {format_count(left, 'more line')}")
 
 
 def _bytes(guide: _Guide, name: str) -> bytes:
@@ -234,7 +234,7 @@ async def _show_measures(guide: _Guide) -> None:
     guide.step("Everything was measured and recorded")
     for each in guide.app.metrics.all()[:4]:
         run = each.execution
-        render.line(f"     {each.tool:<10} {counted(run.total_calls, 'call')}, {run.failed_calls} failed")
+        render.line(f"     {each.tool:<10} {format_count(run.total_calls, 'call')}, {run.failed_calls} failed")
     render.line("     in a folder of yours, `surehand audit show`, `surehand log` and `surehand stats` tell the rest")
 
 

@@ -428,7 +428,7 @@ class Fleet:
             described = await actor.describe.remote()
             check_versions(described["node"], described["versions"])
             host = self._adopt(HostHandle(actor, described["node"], shared=True))
-            self._starting[host.node] = _finished(host)
+            self._starting[host.node] = _make_finished(host)
             for id, spec in described["sessions"].items():
                 exported = await actor.export.remote(id)
                 snapshot = Snapshot.from_dict(exported["snapshot"])
@@ -461,7 +461,7 @@ def _is_lost(starting: asyncio.Future[HostHandle]) -> bool:
     return starting.cancelled() or starting.exception() is not None or starting.result().lost
 
 
-def _finished(host: HostHandle) -> asyncio.Future[HostHandle]:
+def _make_finished(host: HostHandle) -> asyncio.Future[HostHandle]:
     done = asyncio.get_running_loop().create_future()
     done.set_result(host)
     return done

@@ -23,7 +23,7 @@ from surehand.cluster.ray_api import own_versions
 from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.errors import StateError
 from surehand.core.events import Event, plain
-from surehand.core.frozen import changed, frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.secrets import is_secret
 from surehand.core.settings import Mode, Settings
 from surehand.core.tool import Tool
@@ -264,9 +264,9 @@ class Host:
     async def ask_home(self, id: str, question: Question) -> Answer:
         """Have a question answered by whoever holds the fleet."""
         call = question.call
-        sent = changed(question, call=ToolCall(call.name, call.args, call.id, call.source), try_first=None)
+        sent = replace_values(question, call=ToolCall(call.name, call.args, call.id, call.source), try_first=None)
         if sent.preview is not None:
-            sent = changed(sent, preview=changed(sent.preview, dry_run=None))
+            sent = replace_values(sent, preview=replace_values(sent.preview, dry_run=None))
         name = f"{id}/{call.id}"
         waiting = self._questions[name] = asyncio.get_running_loop().create_future()
         self._put(("question", id, (name, pickle.dumps(sent))))

@@ -90,7 +90,7 @@ class RemoteSession:
         if self._seat is not None:
             self._seat.gone.set()
 
-    async def _place(self) -> Seat:
+    async def _wait_for_seat(self) -> Seat:
         await self._ready.wait()
         if self._problem is not None:
             raise self._problem
@@ -127,7 +127,7 @@ class RemoteSession:
                 return ToolResult.failed(error).with_meta(tool=name, call_id=call.id)
 
     async def _call_once(self, call: ToolCall, dry_run: bool) -> ToolResult:
-        seat = await self._place()
+        seat = await self._wait_for_seat()
         life = self.checkpoint.life
 
         async def complete() -> ToolResult:
@@ -188,7 +188,7 @@ class RemoteSession:
 
     async def run(self, function: str, payload: Any) -> Any:
         """Run `module:function(session, pieces, payload)` on the node; its packages must have the module."""
-        seat = await self._place()
+        seat = await self._wait_for_seat()
         try:
             return await self._cancellable(seat, f"run {function}", self._reach(seat, "run", function, payload))
         except _Lost:
@@ -216,7 +216,7 @@ class RemoteSession:
         result = await app.apply_patch(patch, description=description or f"Pull the session {self.id}")
         if result.ok:
             self.checkpoint.base = snapshot
-            await self._reach(await self._place(), "set_base", snapshot.to_dict())
+            await self._reach(await self._wait_for_seat(), "set_base", snapshot.to_dict())
         return result
 
     async def fork(self, count: int = 1) -> list[RemoteSession]:
@@ -231,11 +231,11 @@ class RemoteSession:
 
     async def save(self) -> None:
         """Bring home what changed since the last call: what background commands did, too."""
-        seat, life = await self._place(), self.checkpoint.life
+        seat, life = await self._wait_for_seat(), self.checkpoint.life
         try:
             delta = await self._reach(seat, "checkpoint")
         except _Lost:
-            await self._place()  # it goes on from its last checkpoint, which is at home
+            await self._wait_for_seat()  # it goes on from its last checkpoint, which is at home
             return
         await self.checkpoint.take(delta, self._fleet.pieces, life)
 

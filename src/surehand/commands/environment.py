@@ -114,7 +114,7 @@ def private_caches(folder: str, writable: Iterable[str]) -> dict[str, str]:
     return {} if inside(chosen, writable) else {"GOCACHE": os.path.join(folder, "go-build")}
 
 
-def cleaned(environment: Mapping[str, str], extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def clean_environment(environment: Mapping[str, str], extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return what a command may see of `environment`, with `extra` on top."""
     kept = {
         name: value

@@ -25,7 +25,7 @@ _PROMPT: Final = re.compile(r"\S[?:>] \Z|#\? \n?\Z")
 _READERS: Final = frozenset({"read", "select"})
 
 
-def told(name: str) -> str:
+def describe_wait(name: str) -> str:
     """Return what is told of a program that waits for somebody to type."""
     return f"{name} waits for input, and nobody can type"
 

@@ -14,7 +14,7 @@ from typing import Any
 from surehand.core.frozen import frozen
 from surehand.files.trees import remove_tree
 from surehand.sandbox.records import Record, records, started_at
-from surehand.state.private_folder import abandoned
+from surehand.state.private_folder import find_abandoned
 
 _KILL = 9
 
@@ -99,7 +99,7 @@ def reap(among: Iterable[Record] | None = None) -> list[Process]:
 
 def clear() -> list[str]:
     """Remove every private temp no process uses any more, also of sessions nothing was written down about."""
-    removed = list(abandoned())
+    removed = list(find_abandoned())
     for path in removed:
         remove_tree(path)
     return removed

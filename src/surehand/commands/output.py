@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from surehand.commands.output_text import binary_kind, decoded, stray_note
+from surehand.commands.output_text import binary_kind, decode_output, stray_note
 from surehand.commands.progress import Watcher
 from surehand.core.frozen import frozen
 
@@ -140,10 +140,10 @@ class Stream:
             return Shown(f"[{kind}, {self.total:,} bytes: not shown]", self.total, self.total, kind, file)
         head, tail = bytes(self._head), b"".join(self._tail)[-self._tail_limit :] if self._tail_limit else b""
         if self.total <= len(head) + len(tail):
-            text, stray = decoded(head + tail)
-            return Shown(fitted(_add_stray_note(text, stray), self._limit), self.total, 0, "", file, stray)
+            text, stray = decode_output(head + tail)
+            return Shown(truncate_middle(_add_stray_note(text, stray), self._limit), self.total, 0, "", file, stray)
         text, cut, stray = self._without_middle(head, tail, f"; all of it is in {file}" if file else "")
-        return Shown(fitted(text, self._limit), self.total, cut, "", file, stray)
+        return Shown(truncate_middle(text, self._limit), self.total, cut, "", file, stray)
 
     def _without_middle(self, head: bytes, tail: bytes, where: str) -> tuple[str, int, int]:
         """Return beginning and end with a mark between them, all of it within the limit, and what that leaves out."""
@@ -151,7 +151,7 @@ class Stream:
         for _ in range(3):  # the mark takes room, and so do signs for bytes that are no text
             cut = self.total - len(head) - len(tail)
             middle = f"\n\n[{cut:,} bytes left out here{where}]\n\n"
-            (before, early), (after, late) = decoded(head, ends=not tail), decoded(tail, begins=False)
+            (before, early), (after, late) = decode_output(head, ends=not tail), decode_output(tail, begins=False)
             text, stray = _add_stray_note(before + middle + after, early + late), early + late
             over = len(text.encode(errors="surrogatepass")) - self._limit
             if over <= 0:
@@ -165,7 +165,7 @@ class Stream:
         return text, cut, stray
 
 
-def fitted(text: str, limit_bytes: int) -> str:
+def truncate_middle(text: str, limit_bytes: int) -> str:
     """Return a text that keeps within a limit, marks included; what lies in the middle is left out."""
     data = text.encode(errors="surrogatepass")
     if len(data) <= limit_bytes:
@@ -194,6 +194,6 @@ def width(text: str) -> int:
     return columns if columns >= 0 else len(text)
 
 
-def marked(text: str) -> str:
+def mark_stderr(text: str) -> str:
     """Return stderr as it stands in the output a model reads: each line marked."""
     return "\n".join(f"[stderr] {line}" for line in text.rstrip("\n").split("\n")) if text else ""

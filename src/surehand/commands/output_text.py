@@ -29,7 +29,7 @@ def binary_kind(head: bytes, *, whole: bool = True) -> str:
     return ""
 
 
-def decoded(data: bytes, *, begins: bool = True, ends: bool = True) -> tuple[str, int]:
+def decode_output(data: bytes, *, begins: bool = True, ends: bool = True) -> tuple[str, int]:
     r"""Return bytes as text, and how many of them stand in it as `\xNN` because they are no text.
 
     Where what was printed does not begin or end here, a character cut in two goes instead.

@@ -168,7 +168,7 @@ class ShellWithMemory:
         code, _, cwd = self._reports.rstrip(b"\0").partition(b"\t")
         self._cwd = os.fsdecode(cwd)
         if remembers:
-            self.memory = Memory.told(self._read_report(self._length), self._at_first or frozenset())
+            self.memory = Memory.parse_report(self._read_report(self._length), self._at_first or frozenset())
         return Step(Ended(exit_code=int(code), cpu_s=max(cpu_s, 0.0), wall_s=wall_s, journal=facts), self._cwd)
 
     def _read_report(self, begin: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.commands.environment import DEFAULT_PATH, cleaned, private_caches
+from surehand.commands.environment import DEFAULT_PATH, clean_environment, private_caches
 from surehand.core.errors import ToolFailure
 from surehand.core.secrets import is_secret
 from surehand.core.session import Kept
@@ -111,7 +111,7 @@ class Shells:
         own |= number_settings(self.git_settings) if self.git_settings else {}
         if self._launcher is not None and self._launcher.plan.contained:
             own |= private_caches(self.private_dir, self._launcher.plan.writable)
-        return cleaned(os.environ, {**own, **self.session.environment})
+        return clean_environment(os.environ, {**own, **self.session.environment})
 
     def output_file(self, name: str) -> str | None:
         """Return where the whole of a long output goes."""
@@ -163,7 +163,7 @@ class Shells:
             if plan is not None and any(inside(each, plan.closed) and not inside(each, plan.shown) for each in new):
                 self._outdated = True
 
-    def uncovered(self) -> tuple[str, ...]:
+    def list_uncovered(self) -> tuple[str, ...]:
         """Return the secrets in the workspace that commands could read: none where mounts cover them."""
         abilities = protocol.abilities()
         if self.session.settings.sandbox.mode == "off" or abilities.namespaces or not abilities.enough:

@@ -82,7 +82,7 @@ class Memory:
     unknown: bool = False
 
     @classmethod
-    def told(cls, text: str, at_first: frozenset[str]) -> Memory:
+    def parse_report(cls, text: str, at_first: frozenset[str]) -> Memory:
         """Read what the shell told; the lines it told `at_first` are those of every new shell."""
         found: dict[str, dict[str, str]] = {}
         evaluated: set[str] = set()

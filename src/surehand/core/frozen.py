@@ -38,7 +38,7 @@ def field(
     return _Field(default, default_factory, init, repr)
 
 
-def changed(record: C, **values: Any) -> C:
+def replace_values(record: C, **values: Any) -> C:
     """Return a copy with some values replaced, as `dataclasses.replace` does, without making a dataclass first."""
     made: Any = record
     kept = {name: getattr(made, name) for name, each in made._fields.items() if each.init}

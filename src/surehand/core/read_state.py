@@ -19,7 +19,7 @@ import os
 import time
 from typing import Any, Final
 
-from surehand.core.frozen import changed, frozen
+from surehand.core.frozen import frozen, replace_values
 
 SETTLED_NS: Final = 50_000_000
 """File times tick in steps of up to ten milliseconds: a status younger than this proves nothing."""
@@ -59,7 +59,7 @@ class Seen:
 
     def without_proof(self) -> Seen:
         """Return it as seen elsewhere than on disk: no status of the file proves that it is still so."""
-        return changed(self, ctime_ns=0)
+        return replace_values(self, ctime_ns=0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data; `Seen(**data)` is the way back."""

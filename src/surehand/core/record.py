@@ -175,7 +175,7 @@ class Record:
         """Return the declared fields by name."""
         return cls._specs
 
-    def changed(self, **values: Any) -> Self:
+    def replace_values(self, **values: Any) -> Self:
         """Return a copy with some values replaced."""
         return self._of({**self.__dict__, **values})
 

@@ -213,7 +213,7 @@ class Session:
                     found = self._kept[key.name] = (key, key.make(self))
         return cast("T", found[1])
 
-    def kept(self, key: Kept[T]) -> T | None:
+    def peek(self, key: Kept[T]) -> T | None:
         """Return what is kept under `key`, or None when nobody has made it yet."""
         found = self._kept.get(key.name)
         return None if found is None else cast("T", found[1])

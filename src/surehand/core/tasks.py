@@ -54,7 +54,7 @@ class Running(Protocol):
         """Return what it has said since the last time this was asked."""
         ...
 
-    def shown(self) -> str:
+    def show_output(self) -> str:
         """Return all it has said that is still held, for whoever looks on; `output` is not changed by it."""
         ...
 

@@ -20,7 +20,7 @@ from surehand.core.context import ToolContext
 from surehand.core.effects import DeletePath, Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.events import EventKind
-from surehand.core.frozen import changed, frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.tool import DryRun, Flag, Permission, Preview, Tool
 from surehand.engine.questions import OpenQuestions
 from surehand.engine.workers import Workers
@@ -75,7 +75,7 @@ def _waiting(call: ToolCall, session: Session) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-class Asking:
+class Permissions:
     """Judges calls and asks about those that need it."""
 
     def __init__(self, policy: Policy, approver: Approver, remember: Callable[[str], None] | None = None) -> None:
@@ -185,7 +185,7 @@ class Asking:
         """Say whether a call needs a dry run and a question even where a rule allows it."""
         return _flag(tool.must_try, args, ctx)
 
-    async def settle(
+    async def ask(
         self,
         tool: Tool,
         args: Any,
@@ -195,7 +195,7 @@ class Asking:
         *,
         shown_first: bool = False,
         approver: Approver | None = None,
-    ) -> Settled:
+    ) -> AskOutcome:
         """Ask about a call, `approver` or else the application's; raise when the answer is no.
 
         With `shown_first` somebody wants to see a dry run before it changes anything, whatever the rules say; where
@@ -205,7 +205,7 @@ class Asking:
         must, nobody = self.must_try(tool, args, ctx), self.questions.has_nobody(approver)
         unasked = shown_first and decision.verdict == "allow" and nobody and not must
         if decision.verdict == "allow" and not unasked:
-            decision = changed(decision, verdict="ask", reason=_MUST_TRY if must else _SHOWN_FIRST)
+            decision = replace_values(decision, verdict="ask", reason=_MUST_TRY if must else _SHOWN_FIRST)
         dry_runs = DryRuns(tool, ctx, partial(self.preview, tool, args, ctx, workers))
         try:
             shown = None
@@ -213,15 +213,15 @@ class Asking:
                 shown = await self._preview_for_question(tool, args, ctx, dry_runs, must=must or shown_first)
                 shown = with_own_word(ctx, shown) if tool.check_permission is not None else shown
             if unasked:
-                return Settled(dry_run=dry_runs.take(None, shown))
+                return AskOutcome(dry_run=dry_runs.take(None, shown))
             answer = await self._ask_approver(approver, tool, ctx, decision, shown, dry_runs)
             if answer.kind == "no":
                 raise self._refusal_by_answer(tool, decision, answer)
             if answer.kind in ("session", "always"):
                 self._keep(answer, (answer.rule or decision.suggestion or "").splitlines(), ctx.session)
             if answer.args is not None and dict(answer.args) != dict(ctx.call.args):
-                return Settled(args=answer.args)
-            return Settled(dry_run=dry_runs.take(answer.dry_run, shown))
+                return AskOutcome(args=answer.args)
+            return AskOutcome(dry_run=dry_runs.take(answer.dry_run, shown))
         finally:
             await dry_runs.close()
 
@@ -231,7 +231,7 @@ class Asking:
         """Return the question about a call without asking it; a dry run made for it is discarded again."""
         must = self.must_try(tool, args, ctx)
         if decision.verdict == "allow":
-            decision = changed(decision, verdict="ask", reason=_MUST_TRY)
+            decision = replace_values(decision, verdict="ask", reason=_MUST_TRY)
         dry_runs = DryRuns(tool, ctx, partial(self.preview, tool, args, ctx, workers))
         try:
             shown = await self._preview_for_question(tool, args, ctx, dry_runs, must=must)
@@ -364,7 +364,7 @@ def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:
 
 
 @frozen
-class Settled:
+class AskOutcome:
     """What came of a question: changed arguments, to be judged anew, or the dry run to make real instead of a run."""
 
     args: Mapping[str, Any] | None = None
@@ -459,7 +459,7 @@ def apply_own_word(
         return decision, wanted
     reason = said.reason or f"{tool.name} itself says so"
     # No rule answers this for good: the tool would say it again.
-    return changed(decision, verdict=said.verdict, reason=reason, suggestion=None), wanted
+    return replace_values(decision, verdict=said.verdict, reason=reason, suggestion=None), wanted
 
 
 def with_own_word(ctx: ToolContext, shown: Preview | None) -> Preview | None:
@@ -469,4 +469,4 @@ def with_own_word(ctx: ToolContext, shown: Preview | None) -> Preview | None:
         return shown
     if shown is None:
         return Preview(said.show)
-    return changed(shown, text=f"{said.show}\n{shown.text}".rstrip())
+    return replace_values(shown, text=f"{said.show}\n{shown.text}".rstrip())

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
-from surehand.core.frozen import changed, frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.read_state import SETTLED_NS
 from surehand.core.session import Kept, Session
 from surehand.core.tool import Tool
@@ -116,7 +116,7 @@ class ResultCache:
                 if 0 <= self._clock() - at <= self._limits[2]:
                     key = _tuples(row["key"])
                     self.put(key, _tuples(row["dependency"]), result, str(row["code"]))
-                    self._entries[key] = changed(self._entries[key], at=at)
+                    self._entries[key] = replace_values(self._entries[key], at=at)
             except (KeyError, TypeError, ValueError):
                 continue
 

@@ -14,12 +14,12 @@ from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
 from surehand.core.effects import RemoteCall, RunCommand
 from surehand.core.errors import SurehandError, ToolFailure
-from surehand.core.frozen import changed
+from surehand.core.frozen import replace_values
 from surehand.core.names import split_full_name
 from surehand.core.schema import InvalidArguments
 from surehand.core.tool import Tool
 from surehand.engine.arguments import repair_arguments
-from surehand.engine.ask import Asking, apply_own_word
+from surehand.engine.ask import Permissions, apply_own_word
 from surehand.engine.errors import unknown_tool
 from surehand.policy.approvals import Nobody
 from surehand.policy.policy import Decision, JudgedEffect, Policy, Request
@@ -56,7 +56,7 @@ class Checker:
         self.policy = policy
         self.session = session
         self.tools = tools
-        self._asking = Asking(policy, Nobody())
+        self._asking = Permissions(policy, Nobody())
 
     def check(self, name: str, args: Any, mode: str | None = None) -> dict[str, Any]:
         """Return the verdict on one call as plain data: decision, reason, rules, effects, commands."""
@@ -83,9 +83,9 @@ class Checker:
         call = ToolCall(name, cast("Mapping[str, Any]", args))
         tool = self.tools.get(name)
         if tool is None:
-            return self.policy.judge(changed(self._remote(name), mode=chosen))
+            return self.policy.judge(replace_values(self._remote(name), mode=chosen))
         ctx, parsed = self._parse_call(tool, call)
-        decision = self.policy.judge(changed(self._asking.request(tool, parsed, ctx), mode=chosen))
+        decision = self.policy.judge(replace_values(self._asking.request(tool, parsed, ctx), mode=chosen))
         if tool.check_permission is None or inspect.iscoroutinefunction(tool.check_permission):
             return decision
         return apply_own_word(tool, ctx, decision, tool.check_permission(parsed, ctx))[0]

@@ -21,7 +21,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, Progress
 from surehand.core.schema import InvalidArguments
 from surehand.core.tool import Tool
-from surehand.engine.ask import Asking, discard_dry_run, narrow
+from surehand.engine.ask import Permissions, discard_dry_run, narrow
 from surehand.engine.bus import Bus
 from surehand.engine.children import make_child_call, refuse_wider
 from surehand.engine.deadlines import Deadlines
@@ -65,7 +65,7 @@ class Executor:
         self,
         *,
         policy: Policy,
-        asking: Asking,
+        asking: Permissions,
         lifecycle: Lifecycle,
         bus: Bus,
         meter: Meter,
@@ -74,7 +74,7 @@ class Executor:
         extensions: Extensions | None = None,
     ) -> None:
         self.policy = policy
-        self.asking = asking
+        self.permissions = asking
         self.lifecycle = lifecycle
         self.bus = bus
         self.meter = meter
@@ -198,14 +198,14 @@ class Executor:
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
             ctx, args, repairs = await self._check_arguments_off_loop(call, tool, session)
-            decision = await self.asking.decide(tool, args, ctx, self.workers)
+            decision = await self.permissions.decide(tool, args, ctx, self.workers)
             if tool.check_permission is not None:
                 decision, _ = await narrow(tool, args, ctx, decision, self.workers)
             if decision.verdict == "deny":
-                raise self.asking.refusal(tool, decision)
-            self.asking.refuse_look_outside(tool, decision, session)
+                raise self.permissions.refusal(tool, decision)
+            self.permissions.refuse_look_outside(tool, decision, session)
             await self._check(tool, args, ctx)
-            shown = await self.asking.preview(tool, args, ctx, self.workers)
+            shown = await self.permissions.preview(tool, args, ctx, self.workers)
             if shown is not None and shown.dry_run is not None:
                 await discard_dry_run(tool, ctx, shown.dry_run)
         except ToolFailure as failure:
@@ -238,10 +238,10 @@ class Executor:
                 tool = self.extensions.extend_tool(tool)
                 call = await self.extensions.begin(tool, call)
             _, ctx, args, decision, *_ = await self._judge(call, tool, session)
-            must_try = tool.must_try is not False and self.asking.must_try(tool, args, ctx)
+            must_try = tool.must_try is not False and self.permissions.must_try(tool, args, ctx)
             if decision.verdict != "ask" and not must_try:
                 return None
-            return await self.asking.find_question(tool, args, ctx, decision, self.workers)
+            return await self.permissions.find_question(tool, args, ctx, decision, self.workers)
         except ToolFailure:
             return None  # the call itself says why it cannot run
         except asyncio.CancelledError:
@@ -258,7 +258,7 @@ class Executor:
         try:
             tool = self._resolve(call, view)
             ctx, args, _ = self._check_arguments(call, tool, session)
-            decision = self.policy.judge(self.asking.request(tool, args, ctx))
+            decision = self.policy.judge(self.permissions.request(tool, args, ctx))
         except ToolFailure as failure:
             return "error", failure.message
         return decision.verdict, decision.reason
@@ -322,7 +322,7 @@ class Executor:
                 session.forward(Event("call_progress", session.id, call.id, tool.name, {"progress": progress}))
 
         def permits(effect: Any) -> bool:
-            return self.asking.permits(tool, effect, session)
+            return self.permissions.permits(tool, effect, session)
 
         ctx = ToolContext(call, session, report, settings.custom if settings else _NO_OPTIONS, permits)
         given: Any = call.args
@@ -359,7 +359,7 @@ class Executor:
             ctx.go_on_from(facts)
         if call.parent is not None:
             refuse_wider(call.parent, tool, args, ctx)
-        decision = await self.asking.decide(tool, args, ctx, self.workers)
+        decision = await self.permissions.decide(tool, args, ctx, self.workers)
         if tool.check_permission is not None:
             decision, other = await narrow(tool, args, ctx, decision, self.workers)
             if other is not None and decision.verdict != "deny":  # another call: judged from the start
@@ -368,7 +368,7 @@ class Executor:
                 told = (*told, f"{tool.name} itself changed the arguments to {other}")
                 return await self._judge(replace(call, args=other), tool, session, told=told)
         if decision.verdict == "deny":
-            raise self.asking.refusal(tool, decision)
+            raise self.permissions.refusal(tool, decision)
         if tool.check is not None and (decision.verdict == "ask" or not checks_itself(tool)):
             await self._check(tool, args, ctx)
         return call, ctx, args, decision, told, repairs
@@ -385,9 +385,9 @@ class Executor:
     ) -> Prepared:
         call, ctx, args, decision, told, repairs = await self._judge(call, tool, session, facts, told)
         dry_run = None
-        shown_first = shown_first or (tool.must_try is not False and self.asking.must_try(tool, args, ctx))
+        shown_first = shown_first or (tool.must_try is not False and self.permissions.must_try(tool, args, ctx))
         if decision.verdict == "ask" or shown_first:
-            said = await self.asking.settle(
+            said = await self.permissions.ask(
                 tool, args, ctx, decision, self.workers, shown_first=shown_first, approver=approver
             )
             if said.args is not None:  # other arguments are another call: judged from the start
@@ -513,7 +513,7 @@ class Executor:
         prepared: Prepared | None,
         bug: bool,
     ) -> ToolResult:
-        waited = self.asking.waits.take(call.id)
+        waited = self.permissions.waits.take(call.id)
         duration = perf_counter() - clock - waited
         meta: dict[str, Any] = {
             "tool": name,

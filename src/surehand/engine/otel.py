@@ -1,7 +1,8 @@
 """OpenTelemetry (`otel`): a span and a duration for every call, by the GenAI conventions (`execute_tool NAME`).
 
 Only the API is a dependency; who collects the spans is the business of the program around us, or of the `otel` extra
-and the usual `OTEL_*` variables (`export_as_told`). The application asks for `tracing` only where one of them is there.
+and the usual `OTEL_*` variables (`export_as_configured`). The application asks for `tracing`
+only where one of them is there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def tracing(settings: Settings) -> Tracing | None:
         return None
     from opentelemetry import metrics, trace
 
-    export_as_told()
+    export_as_configured()
     tracer = trace.get_tracer(SCOPE)
     durations = metrics.get_meter(SCOPE).create_histogram(
         DURATION, "s", "Time of a tool call.", explicit_bucket_boundaries_advisory=BOUNDS
@@ -89,7 +90,7 @@ def _kind(problem: BaseException) -> str:
 # A program that sets OpenTelemetry up itself keeps what it has set up.
 
 
-def export_as_told() -> None:
+def export_as_configured() -> None:
     """Send spans and durations where the variables say, where they say so and the extra `otel` is installed."""
     if _is_wanted("TRACES"):
         _export_spans()

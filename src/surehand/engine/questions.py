@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.call import new_id
 from surehand.core.errors import RuleError, ToolFailure
-from surehand.core.frozen import changed
+from surehand.core.frozen import replace_values
 from surehand.files.sanitize import visible
 from surehand.policy.approvals import Answer, Approver, Nobody, Question, ask_approver
 from surehand.policy.approvals.question import effect_line
@@ -53,7 +53,7 @@ class OpenQuestion:
         self._trying = asyncio.Lock()
         self._tries: set[asyncio.Task[Any]] = set()
         if question.try_first is not None:
-            self.question = changed(question, try_first=self.try_first)
+            self.question = replace_values(question, try_first=self.try_first)
         self._make_dry_run = question.try_first
 
     async def try_first(self) -> Preview | None:
@@ -196,7 +196,9 @@ class OpenQuestions:
         """Answer with no what waited only for those who have left."""
         for waiting in list(self._open.values()):
             if waiting.otherwise is not None:
-                waiting.give(changed(waiting.otherwise, reason=f"{waiting.otherwise.reason}; the console was closed"))
+                waiting.give(
+                    replace_values(waiting.otherwise, reason=f"{waiting.otherwise.reason}; the console was closed")
+                )
 
     # -- requests of other processes -----------------------------------------------------------------------------------
 
@@ -233,7 +235,7 @@ class OpenQuestions:
         if problem := _answer_problem(waiting, answer, cast("dict[str, Any]", given)):
             return {"error": problem, "hint": ""}
         by = str(request.get("by") or "another process")[:200]
-        waiting.give(changed(answer, by=by))
+        waiting.give(replace_values(answer, by=by))
         return {"ok": True, "id": waiting.id, "answer": answer.kind, "by": by}
 
     async def _try(self, request: Mapping[str, Any]) -> Reply:

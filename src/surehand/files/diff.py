@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import AnyStr, Final
 
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.frozen import frozen
 from surehand.files.text import Encoding, Splice, line_at, with_feeds
 
@@ -82,7 +82,7 @@ def text_diff(before: str, after: str, path: str, *, limit_lines: int | None = N
 
 def _within(limit_lines: int | None, lines: list[str]) -> str:
     if limit_lines is not None and len(lines) > limit_lines:
-        lines = [*lines[:limit_lines], f"... {counted(len(lines) - limit_lines, 'more line')} of diff"]
+        lines = [*lines[:limit_lines], f"... {format_count(len(lines) - limit_lines, 'more line')} of diff"]
     return "\n".join(lines) + "\n"
 
 

@@ -54,7 +54,7 @@ def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = L
         at = end
     pieces.append((_text(text[at:]), False))
     low, high = _window(pieces, limit)
-    shown = "".join(_cut_pieces(pieces, low, high))
+    shown = "".join(_slice_pieces(pieces, low, high))
     total = sum(len(piece) for piece, _ in pieces)
     before = f"[{low} characters] ..." if low else ""
     after = f"... [{total - high} characters]" if high < total else ""
@@ -90,7 +90,7 @@ def _window(pieces: list[tuple[str, bool]], limit: int) -> tuple[int, int]:
     return (low, low + limit) if len(pieces) > 1 else (0, limit)
 
 
-def _cut_pieces(pieces: list[tuple[str, bool]], low: int, high: int) -> list[str]:
+def _slice_pieces(pieces: list[tuple[str, bool]], low: int, high: int) -> list[str]:
     """Return the parts of the pieces between two places; a match cut off at an edge still has its marks."""
     parts: list[str] = []
     at = 0

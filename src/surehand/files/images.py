@@ -78,7 +78,7 @@ class Picture:
         )
 
 
-def prepared(content: bytes, path: str) -> Picture:
+def prepare_picture(content: bytes, path: str) -> Picture:
     """Return the picture in `content`; raise ToolFailure for one that is broken, too large or a bomb."""
     from PIL import Image, UnidentifiedImageError
 

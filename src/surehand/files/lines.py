@@ -226,11 +226,11 @@ class Page:
         self.long_lines, self.raw = True, None
         for piece in pieces:
             line = piece.removesuffix(b"\n")
-            kept = self.shortened(line)
+            kept = self.shorten(line)
             self.held -= len(line) - len(kept)
             self.lines.append(kept + piece[len(line) :])
 
-    def shortened(self, rest: bytes) -> bytes:
+    def shorten(self, rest: bytes) -> bytes:
         """Return what is kept of the line that is still being read."""
         if len(rest) <= LINE_BYTES:
             return rest
@@ -295,7 +295,7 @@ def with_line_feeds(parts: Iterable[bytes]) -> Iterator[bytes]:
         yield whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def skipped(parts: Iterator[bytes], lines: int) -> Iterator[bytes]:
+def skip_lines(parts: Iterator[bytes], lines: int) -> Iterator[bytes]:
     """Yield what follows the first `lines` lines."""
     for part in parts:
         feeds = part.count(b"\n")
@@ -332,14 +332,14 @@ def page(parts: Iterator[bytes], limit: int, budget: int) -> Page:
         if found.held >= budget:
             found.more = True
             return found.within(budget)
-        rest = found.shortened(rest)
+        rest = found.shorten(rest)
     if rest:
         found.endless = found.more
         found.add([rest], rest, len(rest))
     return found.within(budget)
 
 
-def numbered(lines: list[bytes], first: int) -> bytes:
+def number_lines(lines: list[bytes], first: int) -> bytes:
     """Return lines in the form of `cat -n`; `first` is the number of the first, from 1."""
     parts = _prefixes(first, len(lines)).copy()
     parts[1::2] = lines

@@ -58,7 +58,7 @@ class Notebook:
     cells: tuple[Cell, ...] = field(default_factory=tuple[Cell, ...])
 
 
-def parsed(content: bytes, path: str) -> Notebook:
+def parse_notebook(content: bytes, path: str) -> Notebook:
     """Return the notebook in `content`; raise ToolFailure for one that is broken or too large to parse."""
     refuse_oversized(content, path)
     try:
@@ -193,7 +193,7 @@ def _plain(text: str) -> str:
     return f"{shown[:OUTPUT_CHARACTERS]}\n... [output cut: {len(shown) - OUTPUT_CHARACTERS:,} more characters]"
 
 
-def rendered(book: Notebook, first: int, limit: int, budget: int) -> tuple[str, list[bytes], int]:
+def render_cells(book: Notebook, first: int, limit: int, budget: int) -> tuple[str, list[bytes], int]:
     """Return cells from `first` (0-based) as text, the pictures in it in order, and how many cells are shown."""
     parts: list[str] = []
     pictures: list[bytes] = []

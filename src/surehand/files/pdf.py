@@ -83,7 +83,7 @@ def _ask_child(fd: int, path: str, first: int, last: int, budget: int) -> dict[s
             capture_output=True,
             stdin=subprocess.DEVNULL,
             timeout=WALL_S,
-            env=interpreter.needed(),
+            env=interpreter.find_library_paths(),
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -179,7 +179,7 @@ def replacements(data: bytes, spans: Sequence[Span], old: str, new: str, encodin
     return splices
 
 
-def spliced(data: bytes, splices: Sequence[Splice]) -> list[bytes | memoryview]:
+def apply_splices(data: bytes, splices: Sequence[Splice]) -> list[bytes | memoryview]:
     """Return the parts of `data` with `splices` (in order, apart) applied; untouched parts are views, not copies."""
     view, parts, position = memoryview(data), list[bytes | memoryview](), 0
     for splice in splices:

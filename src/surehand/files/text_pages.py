@@ -59,20 +59,20 @@ class TextFile:
             if found.lines == [b""]:
                 return None
             encoding = encoding if self.wide else Encoding("utf-8", _UTF8_MARK)
-        cut = found.long_lines and _cut_long_lines(found)
-        numbered = lines.numbered(found.lines, offset + 1)
+        cut = found.long_lines and _truncate_long_lines(found)
+        numbered = lines.number_lines(found.lines, offset + 1)
         if b"\r" in numbered:
             found.lines, found.raw = [_without_return(line) for line in found.lines], None
-            numbered = lines.numbered(found.lines, offset + 1)
+            numbered = lines.number_lines(found.lines, offset + 1)
         content = found.content
         invalid, weak = 0, False
         try:
             shown, text = numbered.decode("ascii" if self.named else "utf-8"), content.decode()
         except UnicodeDecodeError:
             sample = self._sample(content)
-            text, encoding, invalid = decoded(content, sample, self.named)
+            text, encoding, invalid = decode_text(content, sample, self.named)
             weak = self.named is None and encoding.codec != "utf-8" and is_weak_guess(sample, encoding.codec)
-            shown = lines.numbered([f"{line}\n".encode() for line in text.split("\n")], offset + 1).decode()
+            shown = lines.number_lines([f"{line}\n".encode() for line in text.split("\n")], offset + 1).decode()
         whole = offset == 0 and not found.more and not cut
         count = len(found.lines)
         return TextPage(shown, text, offset, count, encoding, found.more, whole, found.cut_by_budget, invalid, weak)
@@ -109,14 +109,16 @@ class TextFile:
         parts = lines.chunks(self.file, len(self.wide.bom) if self.wide else 0)
         if self.wide is not None:
             parts = lines.decoded_chunks(parts, self.wide.codec)
-        return lines.skipped(lines.with_line_feeds(parts) if self.only_returns else parts, offset)
+        return lines.skip_lines(lines.with_line_feeds(parts) if self.only_returns else parts, offset)
 
     def _sample(self, content: bytes) -> bytes:
         """Return what the encoding is judged by: the whole of a small file, otherwise what is shown."""
         return self.file.read(0, CHEAP_BYTES) if self.file.size <= CHEAP_BYTES else content
 
 
-def decoded(content: bytes, sample: bytes | None = None, named: Encoding | None = None) -> tuple[str, Encoding, int]:
+def decode_text(
+    content: bytes, sample: bytes | None = None, named: Encoding | None = None
+) -> tuple[str, Encoding, int]:
     """Return the text of `content`, how it was read, and how many characters stand for invalid bytes.
 
     A UTF-8 text with a few stray bytes is still UTF-8: only where most of what is not ASCII is invalid is another
@@ -138,7 +140,7 @@ def _without_return(line: bytes) -> bytes:
     return line[:-2] + b"\n" if line.endswith(b"\r\n") else line.removesuffix(b"\r")
 
 
-def _cut_long_lines(page: lines.Page) -> bool:
+def _truncate_long_lines(page: lines.Page) -> bool:
     """Cut what is over LINE_CHARACTERS, each with a word on how long the line really is; say whether any was."""
     cut = False
     for number, ended in enumerate(page.lines):

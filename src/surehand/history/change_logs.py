@@ -185,7 +185,7 @@ class ChangeLog:
         return os.path.join(self.folder, str(entry.kept or ""))
 
 
-def abandoned(base: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def find_abandoned_logs(base: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the journals whose program and keeper are gone, each held while it is looked at, with what it is about."""
     try:
         names = os.listdir(base)

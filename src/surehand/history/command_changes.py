@@ -118,7 +118,7 @@ def record(history: History, log: ChangeLog, who: Author, lost: str = "") -> Rec
         nonlocal lost
         changes.extend(kept.compare_all())
         changes.sort(key=lambda each: each.path)
-        lost = "; ".join(filter(None, (lost, kept.told())))
+        lost = "; ".join(filter(None, (lost, kept.describe_gaps())))
         note = "; ".join(filter(None, (who.note, f"not covered: {lost}" if lost else "")))
         return replace(who, note=note), changes
 
@@ -169,7 +169,7 @@ def _changed_at(path: str) -> int:
 def recover_commands(history: History, base: str) -> list[str]:
     """Bring in what commands had changed whose program was killed; return the ids of those changes."""
     found: list[str] = []
-    for folder, about in change_logs.abandoned(base):
+    for folder, about in change_logs.find_abandoned_logs(base):
         log = ChangeLog(folder)
         change_logs.free_reserve(folder)
         who = Author(*about["who"], note=INTERRUPTED)
@@ -200,7 +200,7 @@ class _Keeping:
         self._waiting = 0
         self._folders: dict[str, bool] = {}
 
-    def told(self) -> str:
+    def describe_gaps(self) -> str:
         """Say what is not covered: files that would have taken too much room, and those that could not be read."""
         large = f"{_some(self._uncovered)}: more than one change may take in the history (history.limit_mb)"
         unread = f"{_some(self._unread)}: what they hold now could not be read, so their undo needs force"

@@ -26,7 +26,7 @@ from typing import Final
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import digest_of
 from surehand.files.atomic import write_all
-from surehand.files.text import Splice, spliced
+from surehand.files.text import Splice, apply_splices
 
 SMALL_BYTES: Final = 64 * 1024
 LINK_BYTES: Final = 128 * 1024
@@ -342,7 +342,7 @@ class Contents:
             current = base
         data = self._plain(current, form, body)
         for splices in reversed(chain):
-            data = None if data is None else b"".join(spliced(data, splices))
+            data = None if data is None else b"".join(apply_splices(data, splices))
         return data
 
     def _plain(self, digest: str, form: str, body: bytes | None) -> bytes | None:

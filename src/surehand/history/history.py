@@ -291,7 +291,7 @@ class History(Store):
         with self._hold_database():
             return self.log.partial_undos()
 
-    def dropped(self) -> str:
+    def describe_pruned(self) -> str:
         """Say what the size limit has taken from the history, or return an empty text."""
         with self._hold_database():
             return self.log.fact("dropped")
@@ -343,7 +343,7 @@ class History(Store):
 
     def _keep_to_limit(self) -> None:
         if self.prune(self._limit_bytes):
-            self._note(self.dropped())
+            self._note(self.describe_pruned())
 
     def prune(self, limit_bytes: int) -> int:
         """Drop the oldest changes until the contents fit into so many bytes; return how many were dropped."""

@@ -224,7 +224,7 @@ def _plan_redo(history: History, undo: Change) -> Plan:
             code="precondition_failed",
             hint="Make the calls again one by one, or bring back single changes by hand from `surehand log --diff`.",
         )
-    steps = tuple(each.reversed() for entry in standing for each in entry.files if each.path not in again)
+    steps = tuple(each.reverse() for entry in standing for each in entry.files if each.path not in again)
     to_make = {id for each in standing for id, parts in each.parts.items() if CALL_MADE in parts}
     calls = tuple(_original_call(each) for each in originals if each.id in to_make)
     if not steps and not calls:
@@ -348,6 +348,6 @@ def _nothing(history: History, wish: Wish) -> ToolFailure:
 def _get_known(history: History, id: str) -> Change:
     change = history.change(id)
     if change is None or change.state == "intent":
-        hint = history.dropped() or _LISTED
+        hint = history.describe_pruned() or _LISTED
         raise ToolFailure(f"there is no change {id}", code="precondition_failed", hint=hint)
     return change

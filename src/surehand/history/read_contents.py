@@ -44,7 +44,7 @@ class SeenContents:
             return found
         from surehand.history.history import HISTORY
 
-        return self._session.keep(HISTORY).seen(digest)
+        return self._session.keep(HISTORY).read_seen(digest)
 
     def close(self) -> None:
         """Write the contents down for the processes that continue this session."""

@@ -186,10 +186,10 @@ class Steps:
             self._do_each(steps, folders, temporary, self.content, done, check_wanted)
         except BaseException as problem:
 
-            def kept(state: FileState) -> Data | None:
+            def find_content(state: FileState) -> Data | None:
                 return others[state.digest] if state.digest in others else self.history.source(state)
 
-            stuck = self._take_back(steps, len(done), folders, temporary, kept)
+            stuck = self._take_back(steps, len(done), folders, temporary, find_content)
             if stuck:
                 raise _half_done(problem, stuck, len(steps)) from problem
             self._strike(pending)
@@ -200,7 +200,7 @@ class Steps:
     ) -> list[str]:
         """Take back the first steps, the one that failed included; return the paths that stay changed."""
         # The step that failed may have been made all the same: an error can follow the replacing.
-        back = [step.reversed() for step in reversed(steps[: done + 1])]
+        back = [step.reverse() for step in reversed(steps[: done + 1])]
         left = (step for step in steps[done:] if step.before.kind == "directory")
         shut = [FileChange(step.path, _enterable(step.before), step.before) for step in left]
         stuck: list[str] = []

@@ -220,7 +220,7 @@ class Store:
         finally:
             os.close(file)
 
-    def seen(self, digest: str) -> bytes | None:
+    def read_seen(self, digest: str) -> bytes | None:
         """Return a content that a session has read or written here, also in an earlier process."""
         with self._hold_database():
             row = self._database.execute("SELECT body FROM seen WHERE digest=?", (digest,)).fetchone()

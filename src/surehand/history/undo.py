@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import changed
+from surehand.core.frozen import replace_values
 from surehand.core.read_state import digest_of
 from surehand.files.diff import one_line
 from surehand.files.merge import merge_lines
@@ -46,7 +46,7 @@ def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> No
         raise ToolFailure(
             f"the content to put back is no longer in the history: {', '.join(map(one_line, missing))}",
             code="precondition_failed",
-            hint=history.dropped() or "The store was damaged or changed by hand; the files stay as they are.",
+            hint=history.describe_pruned() or "The store was damaged or changed by hand; the files stay as they are.",
             details={"paths": missing},
         )
 
@@ -65,7 +65,7 @@ def merge(history: History, plan: Plan, roots_of: RootsOf) -> Plan:
         after = FileState("file", digest_of(data), mode, len(data))
         merged[after.digest] = data
         steps.append(FileChange(each.step.path, each.now, after))
-    return changed(plan, steps=tuple(steps), merges=True, merged=merged)
+    return replace_values(plan, steps=tuple(steps), merges=True, merged=merged)
 
 
 def _merge_one(history: History, standing: Standing) -> bytes | None:

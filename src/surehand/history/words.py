@@ -42,7 +42,7 @@ class FileChange:
     before: FileState
     after: FileState | None
 
-    def reversed(self) -> FileChange:
+    def reverse(self) -> FileChange:
         """Return the change that takes this one back."""
         return FileChange(self.path, self.after or ABSENT, self.before)
 

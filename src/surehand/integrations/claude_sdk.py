@@ -31,7 +31,7 @@ from surehand.engine.bus import Bus
 from surehand.engine.checking import Checker
 from surehand.engine.executor import Executor
 from surehand.integrations.toolbox import CHANGED, Toolbox, bind_approval, wrap_tool
-from surehand.mcp.client.config import Configured, expanded
+from surehand.mcp.client.config import Configured, expand_variables
 from surehand.mcp.client.servers import Servers
 from surehand.mcp.modules import AppWithRegistry, ModuleServer, create_mcp_servers, create_tools_server
 from surehand.policy.approvals import Answer, Approver, Question, ask_approver, digest
@@ -118,7 +118,10 @@ class Application:
         self._callback: Callback | None = None
         self._approved: set[str] = set()
         self._modules = dict(modules or {})
-        self._external: dict[str, McpServerSettings | Configured] = {**app.servers.configured(), **(external or {})}
+        self._external: dict[str, McpServerSettings | Configured] = {
+            **app.servers.list_configured(),
+            **(external or {}),
+        }
         self._checker = Checker(app.policy, app.session, app.registry)
 
     def initialize(self) -> Application:
@@ -265,7 +268,7 @@ class Application:
         cwd = app.session.cwd
         question = Question(call, name, decision, None, digest(name, "", args, cwd), cwd=cwd)
         limit_s = app.session.settings.permissions.approval_timeout
-        answer = await ask_approver(app.executor.asking.approver, question, limit_s)
+        answer = await ask_approver(app.executor.permissions.approver, question, limit_s)
         if answer.kind == "no":
             return "deny", answer.reason or "the user said no"
         if answer.kind in ("session", "always"):
@@ -355,11 +358,11 @@ def _settings(server: McpServerSettings | Configured) -> McpServerSettings:
 def _config(server: McpServerSettings | Configured) -> dict[str, Any]:
     own = _settings(server)
     if own.url:
-        headers = {name: expanded(value, os.environ) for name, value in own.headers.items()}
-        return {"type": "http", "url": expanded(own.url, os.environ), "headers": headers}
+        headers = {name: expand_variables(value, os.environ) for name, value in own.headers.items()}
+        return {"type": "http", "url": expand_variables(own.url, os.environ), "headers": headers}
     return {
         "type": "stdio",
-        "command": expanded(own.command or "", os.environ),
-        "args": [expanded(word, os.environ) for word in own.args],
-        "env": {name: expanded(value, os.environ) for name, value in own.env.items()},
+        "command": expand_variables(own.command or "", os.environ),
+        "args": [expand_variables(word, os.environ) for word in own.args],
+        "env": {name: expand_variables(value, os.environ) for name, value in own.env.items()},
     }

@@ -89,7 +89,7 @@ def result_shape(result: ToolResult, output_schema: Mapping[str, Any] | None) ->
         shape["structuredContent"] = data
         if data is result.data:
             shape["_meta"]["surehand"].pop("data", None)  # it is the structured content
-    return cleaned(shape)
+    return clean_json(shape)
 
 
 _VALIDATORS: Final[dict[int, tuple[Mapping[str, Any], Any]]] = {}
@@ -105,23 +105,23 @@ def _fits(data: Any, promised: Mapping[str, Any], schema: Mapping[str, Any]) -> 
     try:
         return known[1].is_valid(data)
     except ValueError:  # half characters, or values that JSON has no word for
-        return known[1].is_valid(cleaned(data))
+        return known[1].is_valid(clean_json(data))
 
 
 def _broken_promise(shape: dict[str, Any]) -> dict[str, Any]:
     """Return an answer that clients take, where a tool returned something else than its hint says."""
     said = "(The tool answered with something else than its output schema promises; what it said stands above.)"
-    return cleaned({**shape, "isError": True, "content": [*shape["content"], {"type": "text", "text": said}]})
+    return clean_json({**shape, "isError": True, "content": [*shape["content"], {"type": "text", "text": said}]})
 
 
-def cleaned(value: Any) -> Any:
+def clean_json(value: Any) -> Any:
     """Return plain data that every JSON reader takes: no half characters, no numbers that are none."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, Mapping):
-        return {cleaned(str(key)): cleaned(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+        return {clean_json(str(key)): clean_json(each) for key, each in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [cleaned(each) for each in cast("list[Any]", value)]
+        return [clean_json(each) for each in cast("list[Any]", value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 
-from surehand.core.frozen import changed
+from surehand.core.frozen import replace_values
 from surehand.policy.decision import Request
 from surehand.policy.paths import (
     PathPattern,
@@ -93,7 +93,9 @@ def last_name(spec: str) -> str:
 def default_rules() -> tuple[Rule, ...]:
     """Return the built-in rules. Their examples are checked by the tests, not at every start."""
     rules = read_rules(DEFAULT_RULES, "built-in", check=False)
-    return tuple(changed(rule, origin=Origin("built-in", "default_rules.toml", rule.origin.line)) for rule in rules)
+    return tuple(
+        replace_values(rule, origin=Origin("built-in", "default_rules.toml", rule.origin.line)) for rule in rules
+    )
 
 
 class Matching:

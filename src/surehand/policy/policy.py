@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from surehand.core.effects import DeletePath, Effect, RunCommand, WritePath
-from surehand.core.frozen import changed, frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.secrets import is_secret
 from surehand.policy.book import RuleBook
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
@@ -199,7 +199,7 @@ class Both(Policy):
     def judge(self, request: Request) -> Decision:
         """Return the stricter of two verdicts."""
         if _FREEDOM.index(request.mode) > _FREEDOM.index(self.ceiling):
-            request = changed(request, mode=self.ceiling)
+            request = replace_values(request, mode=self.ceiling)
         above = self.parent.judge(request)
         if above.verdict == "deny":
             return above

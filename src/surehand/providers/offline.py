@@ -11,7 +11,7 @@ from typing import Final
 
 from surehand.core.call import ToolCall
 from surehand.core.model import Message, ModelEvent, ModelRequest, TextDelta, Turn
-from surehand.providers.phrases import planned
+from surehand.providers.phrases import plan_call
 
 LABEL: Final = "offline planner (no language model)"
 _EXAMPLES: Final = """\
@@ -45,7 +45,7 @@ class OfflineModel:
             said = "\n\n".join(result.output for result in last.results)
         elif not request.tools:
             said = NO_TOOLS
-        elif plan := planned(asked := _without_notices(last.text)):
+        elif plan := plan_call(asked := _without_notices(last.text)):
             yield Turn(Message("assistant", "", (ToolCall(*plan, source="model"),)), "tool_use")
             return
         else:

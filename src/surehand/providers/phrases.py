@@ -171,7 +171,7 @@ PATTERNS: Final[tuple[tuple[str, Callable[[re.Match[str]], Plan | None]], ...]] 
 )
 
 
-def planned(text: str) -> Plan | None:
+def plan_call(text: str) -> Plan | None:
     """Return the call a request stands for, or None when no pattern fits it whole."""
     if len(text) > _LONGEST:
         return None

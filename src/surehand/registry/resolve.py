@@ -82,11 +82,11 @@ def order(
     placed: dict[str, None] = {}
     for name in group:
         if name not in faults:
-            _place(name, group, placed)
+            _order_requirements(name, group, placed)
     return list(placed), faults
 
 
-def _place(name: str, group: Mapping[str, Described], placed: dict[str, None]) -> None:
+def _order_requirements(name: str, group: Mapping[str, Described], placed: dict[str, None]) -> None:
     pending = [name]
     while pending:
         current = pending[-1]

@@ -100,7 +100,7 @@ def _find_read_only(path: str, plan: Plan) -> str:
     return next((kept for kept in plan.read_only if inside(full, [kept]) or (name and kept.endswith("/" + name))), "")
 
 
-def _in_place(found: re.Match[str], plan: Plan) -> str:
+def _explain_pinned(found: re.Match[str], plan: Plan) -> str:
     if "/.git/" in f"/{_path(found)}":
         return _GIT
     held = [each for each in plan.pinned if not each.endswith("/.git")] + list(plan.read_only)
@@ -188,7 +188,7 @@ def _too_large(found: re.Match[str] | None, plan: Plan) -> str:
 
 _TABLE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Plan], str]], ...]] = (
     (_READ_ONLY, _read_only),
-    (_IN_PLACE, _in_place),
+    (_IN_PLACE, _explain_pinned),
     (_DENIED, _explain_denied),
     (_MISSING, _explain_unseen),
     (_NETWORK, _no_network),

@@ -223,7 +223,7 @@ def messages(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
             dropped = True
 
 
-def printed(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+def parse_printed(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the same messages, but without places, from what `rg` prints with `PRINTING`."""
     path, rest = b"", b""
     for chunk in chain(chunks, (b"\n",)):

@@ -339,11 +339,11 @@ class Search:
                 if not self.pattern.multiline:
                     raise
                 run = self._run_on(others, held, self.line_options(need, ripgrep.PRINTING))
-                by_file = _by_file(held, ripgrep.printed(run), need)
+                by_file = _by_file(held, ripgrep.parse_printed(run), need)
                 unsure = list(by_file)
             if long:
                 run = self._run_on(long, held, self.line_options(need, ripgrep.SHORTENED))
-                shortened = _by_file(held, ripgrep.printed(run), need)
+                shortened = _by_file(held, ripgrep.parse_printed(run), need)
                 by_file, unsure = by_file | shortened, [*unsure, *shortened]
             for path in filter(held.is_binary, unsure):
                 del by_file[path]
@@ -453,11 +453,11 @@ def _lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterable[Line]:
     begin, number = 0, data["line_number"]
     for text in ripgrep.text_bytes(data["lines"]).removesuffix(b"\n").split(b"\n"):
         shown = text.removesuffix(b"\r")
-        yield Line(path, number, shown, _places_in(places, begin, len(text), len(shown)), kind == "match")
+        yield Line(path, number, shown, _spans_in(places, begin, len(text), len(shown)), kind == "match")
         begin, number = begin + len(text) + 1, number + 1
 
 
-def _places_in(places: Sequence[tuple[int, int]], begin: int, length: int, shown: int) -> tuple[tuple[int, int], ...]:
+def _spans_in(places: Sequence[tuple[int, int]], begin: int, length: int, shown: int) -> tuple[tuple[int, int], ...]:
     """Return where matches lie in the shown part of a line; of a matched line end nothing is seen but its place."""
     end = begin + length
     here = ((low, high) for low, high in places if low <= end and (high > begin or low == begin))
@@ -471,7 +471,7 @@ def search_open_file(fd: int, pattern: ripgrep.Pattern, need: int, stop: ripgrep
     search = Search(Walk(b"/"), pattern, stop=stop)
     if has_monstrous_line(fd, os.fstat(fd).st_size) and _count_matches(search, fd) > MATCHES_LISTED:
         run = search.run([*search.line_options(need, ripgrep.SHORTENED), "--", "-"], stdin=fd)
-        shortened = _lines_read(ripgrep.printed(run), need)
+        shortened = _lines_read(ripgrep.parse_printed(run), need)
         return None if is_binary(fd) or shortened is None else shortened[:need]
     try:
         lines = _lines_read(ripgrep.messages(search.run([*search.line_options(need), "--", "-"], stdin=fd)), need)
@@ -481,7 +481,7 @@ def search_open_file(fd: int, pattern: ripgrep.Pattern, need: int, stop: ripgrep
             raise
         os.lseek(fd, 0, os.SEEK_SET)
         lines = _lines_read(
-            ripgrep.printed(search.run([*search.line_options(need, ripgrep.PRINTING), "--", "-"], stdin=fd)), need
+            ripgrep.parse_printed(search.run([*search.line_options(need, ripgrep.PRINTING), "--", "-"], stdin=fd)), need
         )
         unsure = True
     return None if lines is None or (unsure and is_binary(fd)) else lines[:need]

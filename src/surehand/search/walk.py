@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from dataclasses import field as kept
 from typing import Final
 
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.frozen import field, frozen
 from surehand.core.secrets import is_secret, may_be_secret
 from surehand.files.openat2 import PATH_ONLY
@@ -61,8 +61,8 @@ class Tally:
 
     def notes(self, done: str) -> list[str]:
         """Return what a caller should know of what was not searched or listed (`done`)."""
-        secret = counted(self.secret, "secret file is", "secret files or folders are")
-        unreadable = counted(self.unreadable, "folder that cannot be read is", "folders that cannot be read are")
+        secret = format_count(self.secret, "secret file is", "secret files or folders are")
+        unreadable = format_count(self.unreadable, "folder that cannot be read is", "folders that cannot be read are")
         found = ((self.secret, secret), (self.unreadable, unreadable))
         return [f"({text} not {done})" for number, text in found if number]
 

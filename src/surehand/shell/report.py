@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from surehand.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
-from surehand.core.frozen import changed, frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.shell import classes, effects, globs, read_only, variables
 from surehand.shell.classes import Class
 from surehand.shell.effects import STREAMS
@@ -113,7 +113,7 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
         kind = None if each.wraps or each.function else classes.class_of(each.name, run.read_only, writes)
         if kind:
             kinds.append(kind)
-            run = changed(run, kind=kind)
+            run = replace_values(run, kind=kind)
         found.append(run)
         if not run.read_only:
             reasons.append(run.reason)

@@ -367,7 +367,7 @@ def run_in(
     """Have a session's own loop work out an answer, and send it from the serving thread."""
     serving = asyncio.get_running_loop()
 
-    async def bounded() -> Mapping[str, Any]:
+    async def work_in_time() -> Mapping[str, Any]:
         async with asyncio.timeout(wait_s):
             return await work()
 
@@ -378,6 +378,6 @@ def run_in(
             serving.call_soon_threadsafe(peer.answer, said)
 
     try:
-        asyncio.run_coroutine_threadsafe(bounded(), loop).add_done_callback(send)
+        asyncio.run_coroutine_threadsafe(work_in_time(), loop).add_done_callback(send)
     except RuntimeError:
         peer.answer({"error": "the session is ending", "hint": ""})

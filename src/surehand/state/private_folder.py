@@ -76,7 +76,7 @@ def _make_locked(path: str) -> int:
     return lock
 
 
-def abandoned() -> Iterator[str]:
+def find_abandoned() -> Iterator[str]:
     """Yield the private folders of ours that no process uses any more."""
     base, user = _base(), os.geteuid()
     try:
@@ -106,7 +106,7 @@ def _is_free(path: str, status: os.stat_result) -> bool:
 
 def clear_abandoned() -> None:
     """Remove a few abandoned folders, beside whatever goes on: they may hold much."""
-    found = [path for path, _ in zip(abandoned(), range(_AT_ONCE), strict=False)]
+    found = [path for path, _ in zip(find_abandoned(), range(_AT_ONCE), strict=False)]
     if found:
         import threading
 

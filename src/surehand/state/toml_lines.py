@@ -14,7 +14,7 @@ _HEADER: Final = rf"\s*\[(\[?)\s*({_DOTTED})\s*\]\]?\s*(?:#.*)?"
 _KEY: Final = rf"\s*({_DOTTED})\s*="
 
 
-class Places:
+class KeyLines:
     """The lines of the keys and tables of one file. Tables of a list are numbered: `hooks`, `0`, `command`."""
 
     def __init__(self, text: str) -> None:

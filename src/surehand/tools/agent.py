@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from surehand.core.agents import AgentMode, AgentOrder
-from surehand.core.args import Args, Field, unsaid
+from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import ToolResult
 from surehand.core.effects import StartAgent, Unreadable
 from surehand.core.errors import ToolFailure
@@ -24,13 +24,17 @@ class AgentArgs(Args):
     """A piece of work for a sub-agent."""
 
     prompt: str = Field(min_length=1, description="The task prompt for the sub-agent")
-    description: str = Field(default="", description="Task description for tracking", json_schema_extra=unsaid)
-    model: str = Field(default="", description="Model to use (inherits parent if empty)", json_schema_extra=unsaid)
+    description: str = Field(default="", description="Task description for tracking", json_schema_extra=hide_default)
+    model: str = Field(
+        default="", description="Model to use (inherits parent if empty)", json_schema_extra=hide_default
+    )
     mode: AgentMode = Field(
-        default="sync", description="Run mode: sync (default) / background / worktree", json_schema_extra=unsaid
+        default="sync", description="Run mode: sync (default) / background / worktree", json_schema_extra=hide_default
     )
     branch_name: str = Field(
-        default="", description="Branch name for worktree mode (auto-generated if empty)", json_schema_extra=unsaid
+        default="",
+        description="Branch name for worktree mode (auto-generated if empty)",
+        json_schema_extra=hide_default,
     )
     subagent_type: str = Field(default="", description="Which kind of sub-agent, by its profile's name")
 

@@ -12,7 +12,7 @@ from typing import Final
 from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult, Undo
 from surehand.core.context import ToolContext
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.effects import DeletePath, Effect, WritePath
 from surehand.core.errors import StateError, ToolFailure
 from surehand.core.frozen import frozen
@@ -149,7 +149,7 @@ def check(args: ApplyPatchArgs, ctx: ToolContext) -> None:
 def preview(args: ApplyPatchArgs, ctx: ToolContext) -> Preview:
     """Return what would change, as a diff."""
     paths = [each.path for each in _plan(args, ctx).changes]
-    return Preview(f"would change {counted(len(paths), 'path')}", args.patch, {"paths": paths})
+    return Preview(f"would change {format_count(len(paths), 'path')}", args.patch, {"paths": paths})
 
 
 def run(args: ApplyPatchArgs, ctx: ToolContext) -> ToolResult:
@@ -170,7 +170,9 @@ def run(args: ApplyPatchArgs, ctx: ToolContext) -> ToolResult:
                 hint="Nothing was changed. Try again.",
             )
 
-    who = Author.of(ctx, "ApplyPatch", args.description or f"Apply a patch of {counted(len(plan.changes), 'path')}")
+    who = Author.of(
+        ctx, "ApplyPatch", args.description or f"Apply a patch of {format_count(len(plan.changes), 'path')}"
+    )
     done = steps.carry_out(who, check_again)
     files = [each for each in done.steps if "directory" not in (each.before.kind, (each.after or ABSENT).kind)]
     for each in files:
@@ -180,7 +182,7 @@ def run(args: ApplyPatchArgs, ctx: ToolContext) -> ToolResult:
     trouble = f"\nNote: {done.trouble}" if done.trouble else ""
     data = {"change_id": done.change_id, "paths": [each.path for each in files]}
     undo = Undo(done.change_id, "take the patch back") if done.change_id else None
-    return ToolResult(data=data, output=f"Applied to {counted(len(files), 'file')}: {shown}{trouble}", undo=undo)
+    return ToolResult(data=data, output=f"Applied to {format_count(len(files), 'file')}: {shown}{trouble}", undo=undo)
 
 
 def _tell(ctx: ToolContext, change_id: str, step: FileChange) -> None:

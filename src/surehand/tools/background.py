@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, marked
-from surehand.commands.output_text import binary_kind, decoded, stray_note, whole_characters
+from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, mark_stderr
+from surehand.commands.output_text import binary_kind, decode_output, stray_note, whole_characters
 from surehand.commands.session import SHELLS
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
@@ -76,7 +76,7 @@ class BackgroundTask:
         """Where it stands, in the words of the session's board of tasks."""
         return _ON_THE_BOARD[self.status]
 
-    def fed(self, stream: Stream) -> Callable[[bytes], None]:
+    def make_feed(self, stream: Stream) -> Callable[[bytes], None]:
         """Return what feeds one of its streams and notes when."""
 
         def feed(data: bytes) -> None:
@@ -88,12 +88,12 @@ class BackgroundTask:
     def output(self) -> str:
         """Return what was printed since the last look, as one text."""
         stdout, stderr = self.news()
-        return "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part)
+        return "\n".join(part for part in (stdout.rstrip("\n"), mark_stderr(stderr)) if part)
 
-    def shown(self) -> str:
+    def show_output(self) -> str:
         """Return what was printed and is still held, as one text."""
         stdout, stderr = (_text(*stream.since(0)) for stream in (self.stdout, self.stderr))
-        return "\n".join(part for part in (stdout.rstrip("\n"), marked(stderr)) if part)
+        return "\n".join(part for part in (stdout.rstrip("\n"), mark_stderr(stderr)) if part)
 
     async def stop(self) -> None:
         """End it and all it started; return when that is done."""
@@ -177,7 +177,7 @@ class BackgroundTasks:
         journal = journal_of(args, ctx, shells, launcher)
         task.unrecorded = why_unrecorded(args, ctx, launcher)
         command = command_of(args.command, ctx, shells)
-        task.run = launcher.run(command, task.fed(task.stdout), task.fed(task.stderr), journal=journal)
+        task.run = launcher.run(command, task.make_feed(task.stdout), task.make_feed(task.stderr), journal=journal)
         task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, launcher.plan, journal))
         self._tasks[task.id] = task
         self._session.keep(BOARD).join(task.id, args.description or args.command, "command", task)
@@ -194,7 +194,7 @@ class BackgroundTasks:
             task.stdout.close()
             task.stderr.close()
             task.recorded = await settling.settle(ctx, task.run.ended)
-            if (board := self._session.kept(BOARD)) is not None:
+            if (board := self._session.peek(BOARD)) is not None:
                 board.refresh(task.id)
 
     def _forget_old(self) -> None:
@@ -226,7 +226,7 @@ def _text(data: bytes, lost: int) -> str:
     kind = binary_kind(data[:512], whole=False)
     if kind:
         return f"{note}[{kind}, {len(data):,} bytes: not shown]"
-    text, stray = decoded(data, begins=not lost)
+    text, stray = decode_output(data, begins=not lost)
     return note + text + (f"\n{stray_note(stray)}" if stray else "")
 
 

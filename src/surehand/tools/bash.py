@@ -106,7 +106,7 @@ def _prints_secrets(args: BashArgs, ctx: ToolContext) -> str:
 
     A read of the very file is the policy's to deny.
     """
-    secrets = ctx.session.keep(SHELLS).uncovered()
+    secrets = ctx.session.keep(SHELLS).list_uncovered()
     if not secrets:
         return ""
     if is_read_only(args, ctx):
@@ -208,7 +208,7 @@ async def _once(
     variables = _read_variables(args, ctx) if is_read_only(args, ctx) else {}
     command = command_of(args.command, ctx, shells, variables)
     run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
-    run.told_waiting = lambda name: ctx.progress(input_prompts.told(name))
+    run.told_waiting = lambda name: ctx.progress(input_prompts.describe_wait(name))
     try:
         await run.finish(time_s(args, ctx))
     finally:

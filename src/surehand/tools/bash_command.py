@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from surehand.commands.session import SHELLS, Shells
-from surehand.core.args import Args, Field, unsaid
+from surehand.core.args import Args, Field, hide_default
 from surehand.sandbox.command import LONG_ARGUMENT, SCRIPT, Command, bash
 from surehand.sandbox.protocol import Runner
 
@@ -33,15 +33,15 @@ class BashArgs(Args):
     timeout: int = Field(
         default=DEFAULT_MS,
         description="Timeout in milliseconds (default 120000, max 600000)",
-        json_schema_extra=unsaid,
+        json_schema_extra=hide_default,
     )
     run_in_background: bool = Field(
         default=False,
         description="Run the command in the background and return a task_id immediately",
-        json_schema_extra=unsaid,
+        json_schema_extra=hide_default,
     )
     description: str = Field(
-        default="", description="A description of what this command does", json_schema_extra=unsaid
+        default="", description="A description of what this command does", json_schema_extra=hide_default
     )
 
     def faults(self) -> Iterator[tuple[str, str]]:
@@ -83,7 +83,7 @@ def is_read_only(args: BashArgs, ctx: ToolContext) -> bool:
 
 def find_alteration(args: BashArgs, ctx: ToolContext) -> str:
     """Say why the session's shell with memory may take the command for another one than its words say."""
-    shells = ctx.session.kept(SHELLS) if ctx.options.get("persistent") and not args.run_in_background else None
+    shells = ctx.session.peek(SHELLS) if ctx.options.get("persistent") and not args.run_in_background else None
     if shells is None:
         return ""
     return ctx.once("memory of the shell", lambda: shells.alters(command_names(args, ctx), ctx.cwd, args.command))

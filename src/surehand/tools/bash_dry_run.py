@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from surehand.commands.dry_run import apply
 from surehand.commands.dry_run.differences import Difference, render
 from surehand.commands.dry_run.dry_run import Scratch, never_ran, prepare_scratch
-from surehand.commands.output import marked
+from surehand.commands.output import mark_stderr
 from surehand.commands.session import SHELLS, Shells
 from surehand.core.call import ToolResult, new_id
 from surehand.core.errors import ToolFailure
@@ -95,7 +95,7 @@ class BashDryRun:
         ended, notes = self._ended, self._notes(stderr.text)
         code = f"it ended early: {ended.stopped}" if ended.stopped else f"exit code {ended.exit_code}"
         head = f"Dry run on a copy of the workspace, without network: {code}; {_count_changes(self._changes)}."
-        body = (stdout.text.rstrip("\n"), marked(stderr.text), *(f"[{note}]" for note in notes))
+        body = (stdout.text.rstrip("\n"), mark_stderr(stderr.text), *(f"[{note}]" for note in notes))
         text = "\n".join(part for part in (head, *body) if part)
         data: dict[str, Any] = {
             "exit_code": ended.exit_code,

@@ -200,7 +200,7 @@ def _read_file(args: ReadFileArgs, ctx: ToolContext) -> ToolResult:
 def _text(content: bytes, path: str) -> str:
     """Return the text of a file in whatever encoding; raise ToolFailure for one that is no text."""
     from surehand.files.sniff import HEAD_BYTES, sniff, wide_encoding
-    from surehand.files.text_pages import decoded
+    from surehand.files.text_pages import decode_text
 
     found = sniff(content[:HEAD_BYTES])
     if found.kind != "text":
@@ -210,7 +210,7 @@ def _text(content: bytes, path: str) -> str:
             details={"path": path, "reason": "binary", "format": found.format, "size": len(content)},
         )
     wide = wide_encoding(content[:HEAD_BYTES])
-    return wide.decode(content, "replace") if wide else decoded(content)[0]
+    return wide.decode(content, "replace") if wide else decode_text(content)[0]
 
 
 def _nothing(args: Args, ctx: ToolContext) -> list[Effect]:

@@ -47,7 +47,7 @@ def calculate(expression: str) -> Number:
         raise CalculationError(str(problem)) from None
 
 
-def formatted(value: Number, precision: int) -> str:
+def format_number(value: Number, precision: int) -> str:
     """Return a number with exactly `precision` decimals; integers keep every digit."""
     if isinstance(value, int):
         return f"{value}.{'0' * precision}" if precision else str(value)
@@ -152,7 +152,7 @@ class _Parser:
             raise CalculationError("the expression is empty")
         value = self.sum()
         if self.token:
-            self.unexpected()
+            self.fail()
         return value
 
     def advance(self) -> None:
@@ -164,7 +164,7 @@ class _Parser:
         self.kind = match.lastgroup or ""
         self.token = match[self.kind] if self.kind else ""
 
-    def unexpected(self) -> NoReturn:
+    def fail(self) -> NoReturn:
         if not self.token:
             raise CalculationError("the expression ends where a value or a bracket should follow")
         raise CalculationError(f"unexpected {self.token!r} at position {self.position - len(self.token) + 1}")
@@ -177,13 +177,13 @@ class _Parser:
 
     def expect(self, sign: str) -> None:
         if not self.take(sign):
-            self.unexpected()
+            self.fail()
 
     def sum(self) -> Number:
         return self.chain(_SUMS, self.product)
 
     def product(self) -> Number:
-        return self.chain(_PRODUCTS, self.signed)
+        return self.chain(_PRODUCTS, self.signed_power)
 
     def chain(self, operators: dict[str, Callable[[Any, Any], Any]], part: Callable[[], Number]) -> Number:
         value = part()
@@ -192,7 +192,7 @@ class _Parser:
             value = _check_bounds(apply(value, part()))
         return value
 
-    def signed(self) -> Number:
+    def signed_power(self) -> Number:
         negative = False
         while self.token in ("+", "-"):
             negative ^= self.token == "-"
@@ -206,7 +206,7 @@ class _Parser:
             raise CalculationError(f"the expression is nested too deeply; at most {DEPTH_LIMIT} levels")
         value = self.atom()
         if self.take("**"):
-            value = _check_bounds(_power(value, self.signed()))
+            value = _check_bounds(_power(value, self.signed_power()))
         self.depth -= 1
         return value
 
@@ -217,13 +217,13 @@ class _Parser:
             return _number(token)
         if kind == "name":
             self.advance()
-            return self.named(token)
+            return self.call_or_constant(token)
         self.expect("(")
         value = self.sum()
         self.expect(")")
         return value
 
-    def named(self, name: str) -> Number:
+    def call_or_constant(self, name: str) -> Number:
         if self.take("("):
             function, fewest, most = FUNCTIONS.get(name) or _raise_unknown(name, "function", FUNCTIONS)
             values = [self.sum()]
@@ -261,7 +261,7 @@ def _run(args: CalculateArgs, ctx: ToolContext) -> ToolResult:
             f"Calculation error: {problem}",
             hint="Write numbers, + - * / // % **, brackets, and functions such as sqrt(2) or max(1, 2).",
         ) from None
-    result = formatted(value, args.precision)
+    result = format_number(value, args.precision)
     data = {"expression": args.expression, "result": result, "value": value, "precision": args.precision}
     return ToolResult(data=data, output=f"{args.expression} = {result}")
 

@@ -43,7 +43,7 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 
 def check(args: EditArgs, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
-    _open(args, ctx).check_before_asking(EDIT_CHECKS)
+    _open(args, ctx).check_before_question(EDIT_CHECKS)
 
 
 def preview(args: EditArgs, ctx: ToolContext) -> Preview:

@@ -31,13 +31,13 @@ from surehand.files.text import (
     Encoding,
     Span,
     Splice,
+    apply_splices,
     detect,
     find,
     line_at,
     newline_style,
     possible,
     replacements,
-    spliced,
     stays_readable,
     with_feeds,
 )
@@ -191,7 +191,7 @@ def unchanged_since_read(write: FileWrite) -> Problem | None:
 
 def _explain_modified(write: FileWrite, seen: Seen) -> Problem:
     diff = _what_changed(write, seen)
-    write.ctx.session.saw(write.real, write.seen())
+    write.ctx.session.saw(write.real, write.make_seen())
     write.ctx.session.keep(SEEN).remember(write.digest, write.data)
     hint = "The file counts as read now, as it is: check your change against it and try again."
     return Problem(7, f"{MODIFIED} {_explain_read_state(write, diff)}", hint, {"diff": diff or ""}, asks=True, layer=8)
@@ -223,11 +223,11 @@ def found_once(write: FileWrite) -> Problem | None:
     if write.base is not None:
         return _merge_edit(write, write.base)
     if write.found():
-        write.parts = spliced(write.data, write.splices)
+        write.parts = apply_splices(write.data, write.splices)
         return None
     problem = _found_in(write, write.data)
     if problem is None:
-        write.parts = spliced(write.data, write.splices)
+        write.parts = apply_splices(write.data, write.splices)
         problem = _unreadable(write) if write.exists else None
     return problem
 
@@ -248,12 +248,12 @@ def _merge_edit(write: FileWrite, base: bytes) -> Problem | None:
     assert seen is not None
     merged = None
     if _found_in(write, base) is None:
-        merged = merge_lines(base, b"".join(spliced(base, write.splices)), write.data)
+        merged = merge_lines(base, b"".join(apply_splices(base, write.splices)), write.data)
     if merged is None or merged == write.data:
         return _explain_modified(write, seen)
     write.others_diff = _what_changed(write, seen) or ""
     write.splices = compare_bytes(write.data, merged)
-    write.parts = spliced(write.data, write.splices)
+    write.parts = apply_splices(write.data, write.splices)
     return _unreadable(write)
 
 
@@ -264,7 +264,7 @@ def _several(write: FileWrite, data: bytes) -> Problem | None:
         if problem is not None:
             return replace(problem, message=f"Edit {index + 1} of {len(write.edits)}: {problem.message}")
         rounds.append(splices)
-        current = b"".join(spliced(current, splices))
+        current = b"".join(apply_splices(current, splices))
     write.splices = fold_rounds(rounds)
     if not write.splices or current == data:
         message = "the edits cancel each other; the file would stay as it is."

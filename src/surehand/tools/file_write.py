@@ -4,9 +4,9 @@
         write.check(EDIT_CHECKS)
         return write.commit("Edit")  # asks "still wanted?" just before the replace
 
-The same checks run twice: before anyone is asked (`check_before_asking`), and again under the folder's lock just before
-the write. The first run finds the file by its name; the second works in the folder the first one found, through its
-descriptor. A change is written down before it is made, and confirmed after.
+The same checks run twice: before anyone is asked (`check_before_question`), and again under the folder's lock just
+before the write. The first run finds the file by its name; the second works in the folder the first one found, by
+its descriptor. A change is written down before it is made, and confirmed after.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class FileWrite:
             self.close()
         return self
 
-    def check_before_asking(self, checks: tuple[Check, ...]) -> None:
+    def check_before_question(self, checks: tuple[Check, ...]) -> None:
         """Run the layers that may be told before anyone is asked: of a path outside the roots the arguments alone."""
         self.look(checks if not self.outside else tuple(each for each in checks if each.layer < 2))
 
@@ -357,7 +357,7 @@ class FileWrite:
         self.on_disk = None
         self.digest = seen.digest if seen is not None and known else digest_of(self.data)
 
-    def seen(self) -> Seen:
+    def make_seen(self) -> Seen:
         """Return what is known of the file as it was read."""
         assert self.status is not None
         seen = Seen.of(self.digest, self.status, exact=exact_times(self.fd), encoding=self.named)
@@ -384,7 +384,7 @@ class FileWrite:
 
     def keep(self) -> None:
         """Keep what was found for the run that follows, if the file's status can prove that it is still so."""
-        if self.status is not None and (seen := self.seen()).ctime_ns:
+        if self.status is not None and (seen := self.make_seen()).ctime_ns:
             kept = self.ctx.session.keep(EXAMINED)
             kept.clear()  # one at a time: it may be large
             kept[self.real] = Examined(seen, self.data, self.digest, self.edits, self.encoding, self.splices)

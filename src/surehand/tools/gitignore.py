@@ -13,7 +13,7 @@ from surehand.core.effects import Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
 from surehand.files.paths import real_path
-from surehand.files.text import Splice, spliced
+from surehand.files.text import Splice, apply_splices
 from surehand.search.gitignore import parse_line
 from surehand.tools.edit_checks import Check, Problem, is_plain_file, path_permitted
 from surehand.tools.file_write import FileWrite
@@ -144,7 +144,7 @@ def _appending(patterns: Sequence[str]) -> Any:
         opening = [newline] if lines and data and not data.endswith(b"\n") else []
         new = b"".join([*opening, *lines])
         write.splices = [Splice(len(data), len(data), new)] if new else []
-        write.parts = spliced(data, write.splices) if write.exists else [new]
+        write.parts = apply_splices(data, write.splices) if write.exists else [new]
         return None
 
     return append

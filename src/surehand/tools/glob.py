@@ -36,7 +36,7 @@ class GlobArgs(Args):
     )
 
 
-def _place(args: GlobArgs, ctx: ToolContext) -> tuple[str, str]:
+def _find_root(args: GlobArgs, ctx: ToolContext) -> tuple[str, str]:
     """Return the folder to look in and the pattern below it; an absolute pattern brings its own folder."""
     from surehand.search.globs import split_pattern
 
@@ -46,7 +46,7 @@ def _place(args: GlobArgs, ctx: ToolContext) -> tuple[str, str]:
 
 
 def _effects(args: GlobArgs, ctx: ToolContext) -> list[Effect]:
-    return [ReadPath(_place(args, ctx)[0], recursive=True)]
+    return [ReadPath(_find_root(args, ctx)[0], recursive=True)]
 
 
 def _check(args: GlobArgs, ctx: ToolContext) -> None:
@@ -54,7 +54,7 @@ def _check(args: GlobArgs, ctx: ToolContext) -> None:
 
     if "\0" in args.pattern:
         raise ToolFailure("the pattern contains a NUL character", code="invalid_args")
-    compile_glob(_place(args, ctx)[1])
+    compile_glob(_find_root(args, ctx)[1])
 
 
 async def _run(args: GlobArgs, ctx: ToolContext) -> ToolResult:
@@ -71,7 +71,7 @@ def _find(args: GlobArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
     from surehand.search.listing import Listing
     from surehand.search.walk import Walk
 
-    path, pattern = _place(args, ctx)
+    path, pattern = _find_root(args, ctx)
     with open_folder(path, ctx) as folder:
         walk = Walk(
             os.fsencode(folder.real),
@@ -116,18 +116,15 @@ def _result(args: GlobArgs, base: str, hits: list[Hit], total: int, listing: Lis
 
 
 def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]:
-    from surehand.core.counted import counted
+    from surehand.core.counts import format_count
     from surehand.search.globs import explain_extended
 
     notes: list[str] = []
     tally = listing.walk.tally
     if not total:
-        looked = f"{counted(tally.files, 'file')} in {counted(tally.folders, 'folder')}"
-        left_out = (
-            f"; {counted(tally.ignored, 'ignored entry', 'ignored entries')} left out, include_ignored=true shows them"
-            if tally.ignored
-            else ""
-        )
+        looked = f"{format_count(tally.files, 'file')} in {format_count(tally.folders, 'folder')}"
+        ignored = format_count(tally.ignored, "ignored entry", "ignored entries")
+        left_out = f"; {ignored} left out, include_ignored=true shows them" if tally.ignored else ""
         plain = explain_extended(args.pattern)
         notes.append(f"No files match {args.pattern} in {base or './'} (looked at {looked}{left_out}{plain})")
     if total > LIMIT:

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from surehand.core.args import Args, Field, unsaid
+from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
@@ -36,15 +36,17 @@ class GrepArgs(Args):
     glob: str | None = Field(default=None, description="File filter pattern (e.g. *.go, *.{ts,tsx})")
     type: str | None = Field(default=None, description="File type (e.g. py, js, rust)")
     output_mode: Literal["content", "files_with_matches", "count"] = Field(
-        default="content", description="Output mode: content / files_with_matches / count", json_schema_extra=unsaid
+        default="content",
+        description="Output mode: content / files_with_matches / count",
+        json_schema_extra=hide_default,
     )
     context: int = Field(
-        default=0, ge=0, le=1000, description="Number of surrounding lines to show", json_schema_extra=unsaid
+        default=0, ge=0, le=1000, description="Number of surrounding lines to show", json_schema_extra=hide_default
     )
-    case_insensitive: bool = Field(default=False, description="Case insensitive search", json_schema_extra=unsaid)
+    case_insensitive: bool = Field(default=False, description="Case insensitive search", json_schema_extra=hide_default)
     multiline: bool = Field(default=False, description="Match across lines")
     head_limit: int = Field(
-        default=HEAD_LIMIT, ge=1, description="Maximum output lines (default 250)", json_schema_extra=unsaid
+        default=HEAD_LIMIT, ge=1, description="Maximum output lines (default 250)", json_schema_extra=hide_default
     )
     offset: int = Field(default=0, ge=0, description="Output lines to skip, to go on")
 
@@ -74,7 +76,7 @@ async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
     _check(args, ctx)
     stop, asked = Stop(), args.head_limit
     if asked > HEAD_MAXIMUM:
-        args = args.changed(head_limit=HEAD_MAXIMUM)
+        args = args.replace_values(head_limit=HEAD_MAXIMUM)
     result = await in_thread(lambda: _search(args, ctx, stop), stop)
     if asked <= HEAD_MAXIMUM:
         return result
@@ -95,7 +97,7 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
     from surehand.search.search import SMALL, Search, refuse_bad
     from surehand.search.walk import Walk
 
-    place = _Place(ctx.cwd, os.path.normpath(path))
+    place = _SearchRoot(ctx.cwd, os.path.normpath(path))
     with open_folder(path, ctx) as folder:
         workspace = os.fsencode(os.path.realpath(ctx.session.workspace))
         real, keeps_out = os.fsencode(folder.real), ctx.session.keeps_out
@@ -113,26 +115,26 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
     if not page.total:
         if not search.asked:
             refuse_bad(search.pattern, stop)
-        notes.insert(0, _nothing(args, place.shown(b""), _say_searched(search, SMALL)))
+        notes.insert(0, _nothing(args, place.format_path(b""), _say_searched(search, SMALL)))
     return _result(args, page, place, notes, folder.origin)
 
 
 def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
     from surehand.files.opening import open_file
 
-    place = _Place(ctx.cwd, os.path.normpath(path))
+    place = _SearchRoot(ctx.cwd, os.path.normpath(path))
     with open_file(path, ctx) as file:
         found = _found_in(args, file.fd, stop)
     if found is None:
         raise ToolFailure(
-            f"{place.shown(b'')} is a binary file and was not searched",
+            f"{place.format_path(b'')} is a binary file and was not searched",
             hint="Use Bash (for example `strings` or `xxd`) on it.",
             details={"path": path},
         )
     page = _page(found, args)
     notes = _notes(args, page)
     if not page.total:
-        notes.insert(0, _nothing(args, place.shown(b""), "1 file"))
+        notes.insert(0, _nothing(args, place.format_path(b""), "1 file"))
     return _result(args, page, place, notes, file.origin)
 
 
@@ -154,7 +156,7 @@ def _pattern(args: GrepArgs) -> Pattern:
 
 
 @frozen
-class _Place:
+class _SearchRoot:
     """Where a search runs, and how its paths are shown: from the session's directory when they lie below it."""
 
     cwd: str
@@ -170,7 +172,7 @@ class _Place:
         """What comes before a path of the search to make it one from the session's directory."""
         return b"" if self.base == "." or os.path.isabs(self.base) else os.fsencode(self.base) + b"/"
 
-    def shown(self, path: bytes) -> str:
+    def format_path(self, path: bytes) -> str:
         from surehand.files.display import shown_name
 
         base = os.fsencode(self.base)
@@ -197,7 +199,7 @@ def _page(found: list[Any], args: GrepArgs) -> _Page:
     return _Page(shown if content else [], [] if content else shown, len(found), len(found) > end)
 
 
-def _result(args: GrepArgs, page: _Page, place: _Place, notes: list[str], origin: str) -> ToolResult:
+def _result(args: GrepArgs, page: _Page, place: _SearchRoot, notes: list[str], origin: str) -> ToolResult:
     text, data = _content(page, place) if args.output_mode == "content" else _files(page, place, args.output_mode)
     data |= {"output_mode": args.output_mode, "truncated": page.cut}
     if page.cut:
@@ -206,7 +208,7 @@ def _result(args: GrepArgs, page: _Page, place: _Place, notes: list[str], origin
     return ToolResult(data=data, output=body, meta={"origin": origin} | ({"truncated": True} if page.cut else {}))
 
 
-def _content(page: _Page, place: _Place) -> tuple[list[str], dict[str, Any]]:
+def _content(page: _Page, place: _SearchRoot) -> tuple[list[str], dict[str, Any]]:
     from surehand.files.display import marked_line
 
     text: list[str] = []
@@ -215,7 +217,7 @@ def _content(page: _Page, place: _Place) -> tuple[list[str], dict[str, Any]]:
     has_context = any(not line.is_match for line in page.lines)
     previous: Line | None = None
     for line in page.lines:
-        name = names.get(line.path) or names.setdefault(line.path, place.shown(line.path))
+        name = names.get(line.path) or names.setdefault(line.path, place.format_path(line.path))
         if has_context and previous and (previous.path != line.path or line.number > previous.number + 1):
             text.append("--")
         mark = ":" if line.is_match else "-"
@@ -226,8 +228,8 @@ def _content(page: _Page, place: _Place) -> tuple[list[str], dict[str, Any]]:
     return text, {"lines": matches, "files": len(names)}
 
 
-def _files(page: _Page, place: _Place, mode: str) -> tuple[list[str], dict[str, Any]]:
-    named = [(place.shown(path), number) for path, number in page.files]
+def _files(page: _Page, place: _SearchRoot, mode: str) -> tuple[list[str], dict[str, Any]]:
+    named = [(place.format_path(path), number) for path, number in page.files]
     data: dict[str, Any] = {
         "files": [{"path": name, "count": number} for name, number in named],
     }
@@ -255,13 +257,13 @@ def _nothing(args: GrepArgs, where: str, looked: str) -> str:
 
 def _say_searched(search: Search, known: int) -> str:
     """Say how many files were searched; the number is exact up to `known`. Of none it is said why."""
-    from surehand.core.counted import counted
+    from surehand.core.counts import format_count
 
     if search.wanted > known:
         return f"{known:,}+ files"
     ignored = search.walk.tally.ignored
     reason = f" to search, {ignored:,} ignored" if ignored and not search.wanted else ""
-    return counted(search.wanted, "file") + reason
+    return format_count(search.wanted, "file") + reason
 
 
 TOOLS: Final = (

@@ -14,10 +14,10 @@ from typing import Any, Final
 from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult, Undo
 from surehand.core.context import ToolContext
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.effects import DeletePath, Effect, WritePath
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import changed
+from surehand.core.frozen import replace_values
 from surehand.core.read_state import Seen
 from surehand.core.tool import Preview, Tool
 from surehand.files.diff import one_line
@@ -97,7 +97,7 @@ def list_changes(args: ChangesArgs, ctx: ToolContext) -> ToolResult:
         turn=args.turn,
     )
     lines = [_line(each, ctx) for each in changes] or ["There are no such changes."]
-    dropped = history.dropped()
+    dropped = history.describe_pruned()
     data = {"changes": [each.to_dict() for each in changes], "dropped": dropped}
     return ToolResult(data=data, output="\n".join([*lines, *filter(None, (dropped, problem))]))
 
@@ -250,7 +250,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
     if plan.kind == "undo" and plan.calls:
         made = _take_back_by_calls(history, plan, who, ctx)
         left = [id for id in plan.about if (change := history.change(id)) is not None and change.state == "done"]
-        plan = changed(plan, about=tuple(left))
+        plan = replace_values(plan, about=tuple(left))
     if plan.steps:
         diff = undo.preview(history, plan, _roots(ctx))
         done = _apply(history, plan, who, ctx, made, force=args.force)
@@ -258,7 +258,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
             _tell(ctx, tool, done.change_id, step)
     if plan.kind == "redo" and plan.calls:
         redo_id, made = _make_again(history, plan, who, ctx, done)
-        done = changed(done, change_id=redo_id)
+        done = replace_values(done, change_id=redo_id)
     word = "Undid" if plan.kind == "undo" else "Brought back"
     summary = f" {_summary(plan, done)}" if plan.steps else ""
     lines = [f"{word} {_name_changes(plan, ctx)}:{summary}", *made, *_list_files(plan, done)]
@@ -360,7 +360,7 @@ def _name_changes(plan: Plan, ctx: ToolContext) -> str:
 
 
 def _left_alone(plan: Plan) -> str:
-    return f" (and {counted(plan.left_alone, 'cache or ignored file')} left alone)" if plan.left_alone else ""
+    return f" (and {format_count(plan.left_alone, 'cache or ignored file')} left alone)" if plan.left_alone else ""
 
 
 def _summary(plan: Plan, done: CarriedOut) -> str:
@@ -371,7 +371,7 @@ def _summary(plan: Plan, done: CarriedOut) -> str:
     parts: list[str] = []
     for word in ("restored", "removed", "left"):
         if did[word]:
-            parts.append(f"{word} {f'{did[word]:,}' if parts else counted(did[word], one)}")
+            parts.append(f"{word} {f'{did[word]:,}' if parts else format_count(did[word], one)}")
     if done.already:
         parts.append(f"{len(done.already):,} already as wanted")
     return (", ".join(parts) or "nothing was left to do") + _left_alone(plan)

@@ -37,7 +37,7 @@ def _open(args: MultiEditArgs, ctx: ToolContext) -> FileWrite:
 
 def check(args: MultiEditArgs, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
-    _open(args, ctx).check_before_asking(EDIT_CHECKS)
+    _open(args, ctx).check_before_question(EDIT_CHECKS)
 
 
 def preview(args: MultiEditArgs, ctx: ToolContext) -> Preview:

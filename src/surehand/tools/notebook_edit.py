@@ -8,14 +8,14 @@ from typing import Any, Final, Literal
 from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.effects import Effect, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
 from surehand.files.notebook import refuse_oversized
 from surehand.files.notebook_cells import BrokenNotebookError, CellEdit, NotebookText, edit_cell
 from surehand.files.paths import real_path
-from surehand.files.text import spliced
+from surehand.files.text import apply_splices
 from surehand.tools.edit_checks import (
     Check,
     Problem,
@@ -126,7 +126,7 @@ def cell_found(write: FileWrite) -> Problem | None:
     if not write.splices:
         message = "the cell has exactly this source already; there is nothing to change."
         return Problem(1, message, "Send the source as it shall be.", layer=1)
-    write.parts = spliced(write.data, write.splices)
+    write.parts = apply_splices(write.data, write.splices)
     write.summary = _describe(book, cell, at)
     return None
 
@@ -134,7 +134,7 @@ def cell_found(write: FileWrite) -> Problem | None:
 def _no_such_cell(book: NotebookText, named: str) -> Problem:
     ids = [str(cell.value["id"]) for cell in book.cells if "id" in cell.value]
     hint = f"Its ids are {', '.join(ids[:50])}." if ids else "Its cells have no ids; name one by cell_number."
-    message = f"the notebook has no cell with the {named}; it has {counted(len(book.cells), 'cell')}."
+    message = f"the notebook has no cell with the {named}; it has {format_count(len(book.cells), 'cell')}."
     return Problem(8, message, hint, {"cells": len(book.cells), "ids": ids[:50]})
 
 
@@ -145,7 +145,7 @@ def _describe(book: NotebookText, cell: CellEdit, at: int) -> str:
     cleared = ""
     if cell.mode == "replace" and book.cells[at].value.get("outputs"):
         cleared = " Its outputs were kept." if cell.keep_outputs else " Its outputs were cleared."
-    return f"{done} cell {number}.{cleared} The notebook has {counted(count, 'cell')}."
+    return f"{done} cell {number}.{cleared} The notebook has {format_count(count, 'cell')}."
 
 
 NOTEBOOK_CHECKS: Final[tuple[Check, ...]] = (
@@ -171,7 +171,7 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 
 def check(args: NotebookEditArgs, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
-    CellWrite(ctx, args).check_before_asking(NOTEBOOK_CHECKS)
+    CellWrite(ctx, args).check_before_question(NOTEBOOK_CHECKS)
 
 
 def preview(args: NotebookEditArgs, ctx: ToolContext) -> Preview:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.args import Args, Field, unsaid
+from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import Image, Text, ToolResult
-from surehand.core.counted import counted
+from surehand.core.counts import format_count
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import Seen, digest_of
@@ -50,10 +50,10 @@ class ReadArgs(Args):
 
     file_path: str = Field(description="The absolute path to the file to read")
     offset: int = Field(
-        default=0, ge=0, description="The line number to start reading from (0-based)", json_schema_extra=unsaid
+        default=0, ge=0, description="The line number to start reading from (0-based)", json_schema_extra=hide_default
     )
     limit: int = Field(
-        default=LINES, ge=1, description="The number of lines to read (default 2000)", json_schema_extra=unsaid
+        default=LINES, ge=1, description="The number of lines to read (default 2000)", json_schema_extra=hide_default
     )
     encoding: str | None = Field(default=None, description="Its encoding (e.g. gbk), where guessed wrong; edits follow")
     pages: str | None = Field(default=None, description='Pages of a PDF: "3", "1-5", "10-"')
@@ -178,7 +178,7 @@ def _lines(
     }
     unsaved = () if saved else ("(as it is in the editor; not saved yet)",)
     output = "\n\n".join((page.numbered, *unsaved, *_notes(source, page, total)))
-    return ToolResult(data=data, output=output, meta=_cut(page.more))
+    return ToolResult(data=data, output=output, meta=_note_truncated(page.more))
 
 
 def _find_unsaved(source: Source, ctx: ToolContext) -> bytes | None:
@@ -200,7 +200,7 @@ def _notes(source: Source, page: TextPage, total: int | None) -> Iterator[str]:
         left = (
             f"more lines follow, {source.size:,} bytes in all"
             if total is None
-            else counted(total - following, "more line")
+            else format_count(total - following, "more line")
         )
         why = " (cut at the output limit)" if page.at_budget else ""
         yield f"... {left}{why}; read on with offset={following}"
@@ -268,7 +268,7 @@ def _budget(ctx: ToolContext) -> int:
     return max(ctx.session.settings.engine.output_limit - NOTE_CHARACTERS, 1_000)
 
 
-def _cut(more: bool) -> dict[str, Any]:
+def _note_truncated(more: bool) -> dict[str, Any]:
     return {"truncated": True} if more else {}
 
 
@@ -276,7 +276,7 @@ def _image(source: Source, ctx: ToolContext) -> ToolResult:
     from surehand.files import images
 
     content = _whole(source, images.FILE_BYTES, "an image")
-    picture = images.prepared(content, source.path)
+    picture = images.prepare_picture(content, source.path)
     _remember(source, ctx, content)
     size = f"{picture.original_width} x {picture.original_height} pixels, {source.size:,} bytes"
     shown = f"; shown as {picture.mime_type}, {picture.width} x {picture.height}" if picture.converted else ""
@@ -313,7 +313,7 @@ def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
         parts.append("(These pages hold no text; they may be scans. Bash `pdftoppm` makes images of them.)")
     pages = [{"page": page.number, "text": page.text} for page in found.pages]
     data = _facts(source, "pdf") | {"pages": found.count, "title": found.title, "text": pages, "truncated": more}
-    return ToolResult(data=data, output="\n\n".join(parts), meta=_cut(more))
+    return ToolResult(data=data, output="\n\n".join(parts), meta=_note_truncated(more))
 
 
 def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> ToolResult:
@@ -321,18 +321,20 @@ def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> 
 
     try:
         content = _whole(source, notebook.FILE_BYTES, "a notebook")
-        book = notebook.parsed(content, source.path)
+        book = notebook.parse_notebook(content, source.path)
     except ToolFailure as problem:  # with a merge conflict in it, say: to be mended it must be seen
         plain = _text(source, head, args, ctx)
         return replace(plain, output=f"{plain.output}\n\n(shown as text: {problem.message})")
     if args.offset and args.offset >= len(book.cells):
         raise _past_the_end(source, args.offset, len(book.cells), "cells")
-    text, pictures, count = notebook.rendered(book, args.offset, args.limit, _budget(ctx))
+    text, pictures, count = notebook.render_cells(book, args.offset, args.limit, _budget(ctx))
     following = args.offset + count
     more = following < len(book.cells)
     _remember(source, ctx, content, whole=args.offset == 0 and not more)
     notes = (
-        [f"... {counted(len(book.cells) - following, 'more cell')}; read on with offset={following}"] if more else []
+        [f"... {format_count(len(book.cells) - following, 'more cell')}; read on with offset={following}"]
+        if more
+        else []
     )
     output = "\n\n".join([f"Notebook {source.path}: {len(book.cells)} cells, {book.language}", text, *notes])
     data = _facts(source, "notebook") | {
@@ -343,14 +345,14 @@ def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> 
     }
     blocks = [block for each in pictures if (block := _picture_block(each, source.path))]
     content = (Text(output), *blocks) if blocks else ()
-    return ToolResult(data=data, output=output, content=content, meta=_cut(more))
+    return ToolResult(data=data, output=output, content=content, meta=_note_truncated(more))
 
 
 def _picture_block(content: bytes, path: str) -> Image | Text:
     from surehand.files import images
 
     try:
-        picture = images.prepared(content, path)
+        picture = images.prepare_picture(content, path)
     except ToolFailure as problem:
         return Text(f"[{problem.message}]")
     return _block(picture)

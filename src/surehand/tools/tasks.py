@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from surehand.core.args import Args, Field, unsaid
+from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
@@ -31,12 +31,12 @@ def _board(session: Session) -> TaskBoard:
     kept = session.settings.toolset.keep_tasks and session.state_dir is not None
     path = os.path.join(session.state_dir or "", "tasks.json")
 
-    def changed(task: Task) -> None:
+    def note_change(task: Task) -> None:
         session.emit("task_changed", task_id=task.id, status=task.status, task=task.to_dict())
         if kept:
             _save(board, path)
 
-    board = TaskBoard(changed)
+    board = TaskBoard(note_change)
     for before in session.tasks_before.values():
         with suppress(ValueError, TypeError):
             board.restore(task_from_dict(before))
@@ -63,7 +63,7 @@ def _serve_boards(root: Session) -> dict[Session, TaskBoard]:
             running = board.running(str(request.get("id")))
             if request["want"] == "stop":
                 await running.stop()
-            return {"task": board.get(str(request["id"])).to_dict(), "output": running.shown()}
+            return {"task": board.get(str(request["id"])).to_dict(), "output": running.show_output()}
         except StopIteration:
             return {"error": f"there are no tasks of {request.get('session_id')}", "hint": ""}
         except ToolFailure as failure:
@@ -116,7 +116,7 @@ class CreateArgs(Args):
 
     synonyms: ClassVar[Mapping[str, str]] = {"subject": "title", "content": "title"}
     title: str = Field(min_length=1, description="Task title")
-    description: str = Field(default="", description="Task description", json_schema_extra=unsaid)
+    description: str = Field(default="", description="Task description", json_schema_extra=hide_default)
 
 
 class NoArgs(Args):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.args import Args, Field, unsaid
+from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import Image, Text, ToolResult
 from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
@@ -52,7 +52,7 @@ class WebFetchArgs(Args):
 
     url: str = Field(min_length=1, description="The URL to fetch content from")
     timeout: int = Field(
-        default=TIMEOUT_S, ge=1, description="Timeout in seconds (default 30, max 120)", json_schema_extra=unsaid
+        default=TIMEOUT_S, ge=1, description="Timeout in seconds (default 30, max 120)", json_schema_extra=hide_default
     )
     offset: int = Field(default=0, ge=0, description="Characters to skip, to read on")
 

@@ -26,7 +26,7 @@ def _open(args: WriteArgs, ctx: ToolContext) -> FileWrite:
 
 def check(args: WriteArgs, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
-    _open(args, ctx).check_before_asking(WRITE_CHECKS)
+    _open(args, ctx).check_before_question(WRITE_CHECKS)
 
 
 def preview(args: WriteArgs, ctx: ToolContext) -> Preview:

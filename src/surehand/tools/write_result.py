@@ -9,7 +9,7 @@ from surehand.core.call import ToolResult, Undo
 from surehand.core.frozen import frozen
 from surehand.core.tool import Preview
 from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
-from surehand.files.text import Splice, line_at, spliced
+from surehand.files.text import Splice, apply_splices, line_at
 from surehand.history.disk import HELD_BYTES
 from surehand.history.steps import large_diff
 from surehand.history.words import FileState
@@ -22,17 +22,17 @@ _RESULT_DIFF_LINES: Final = 200
 
 
 @frozen
-class Told:
+class ChangeReport:
     """What is told of a change: its diff for programs, a sentence with the changed lines for a model."""
 
     diff: str
     said: str
 
 
-def describe_change(write: FileWrite) -> Told:
+def describe_change(write: FileWrite) -> ChangeReport:
     """Say what a write changes."""
     line = _first_line(write)
-    return Told(_diff(write, _RESULT_DIFF_LINES, line), _describe(write, not write.exists, line))
+    return ChangeReport(_diff(write, _RESULT_DIFF_LINES, line), _describe(write, not write.exists, line))
 
 
 def describe_preview(write: FileWrite) -> Preview:
@@ -51,7 +51,7 @@ def make_unchanged_result(write: FileWrite) -> ToolResult:
     return ToolResult(data=data, output=f"{write.path} already has exactly this content; nothing was written.")
 
 
-def make_result(write: FileWrite, change_id: str, size: int, told: Told) -> ToolResult:
+def make_result(write: FileWrite, change_id: str, size: int, told: ChangeReport) -> ToolResult:
     """Return the result of a write that was made."""
     created = not write.exists
     data: dict[str, Any] = {
@@ -98,7 +98,7 @@ def _changed_lines(write: FileWrite, line: int) -> str:
         start = data.find(feed, start, first.start) + 1 or start
     near = list(takewhile(lambda each: each.start < end, write.splices))
     moved = [Splice(each.start - start, each.end - start, each.new) for each in near]
-    window = b"".join(spliced(data[start : max(end, near[-1].end)], moved))
+    window = b"".join(apply_splices(data[start : max(end, near[-1].end)], moved))
     place = first.start - start
     return snippet(window, place, place + len(first.new), write.encoding, first_line=line)
 

@@ -86,11 +86,11 @@ class Converter:
             self._loop = loop
             self._child = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-I", "-S", "-c", _BEGIN, *_import_places()),
+                *("-I", "-S", "-c", _BEGIN, *_import_paths()),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                env=interpreter.needed(),
+                env=interpreter.find_library_paths(),
                 limit=PIPE_BYTES,
             )
         return self._child
@@ -107,7 +107,7 @@ async def _ask_child(child: asyncio.subprocess.Process, head: dict[str, Any], da
     return Page(answer["title"], text.decode(), answer["rough"]), answer["last"]
 
 
-def _import_places() -> list[str]:
+def _import_paths() -> list[str]:
     """Return where a child that knows no site packages finds this package and the converter."""
     import importlib.util
 

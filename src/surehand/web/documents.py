@@ -165,7 +165,7 @@ def _show_document(made: Document, reply: Reply) -> Document:
     if made.kind == "image":
         from surehand.files import images
 
-        picture = images.prepared(reply.body, made.url)
+        picture = images.prepare_picture(reply.body, made.url)
         size = f"{picture.original_width} x {picture.original_height} pixels, {len(reply.body):,} bytes"
         return replace(made, text=f"{picture.format} image {made.url}: {size}", picture=picture)
     return _pdf(made, reply.body)

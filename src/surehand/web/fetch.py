@@ -195,7 +195,7 @@ def _next(address: WebAddress, target: str, reach: Reach, wish: Wish) -> WebAddr
 async def _one(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
     import httpx2
 
-    places = await _places(address, reach)
+    places = await _find_addresses(address, reach)
     tls = await asyncio.to_thread(_tls) if address.scheme == "https" else _no_tls()
     headers = {**_HEADERS, **wish.headers, "Host": httpx2.URL(address.url).netloc.decode("ascii")}
     async with httpx2.AsyncClient(trust_env=False, proxy=reach.proxy, verify=tls, timeout=wish.timeout_s) as client:
@@ -227,7 +227,7 @@ async def _open_response(
     return await sent_to(last, CONNECT_S)
 
 
-async def _places(address: WebAddress, reach: Reach) -> list[str]:
+async def _find_addresses(address: WebAddress, reach: Reach) -> list[str]:
     """Return where to connect: the addresses behind the host, each judged. A proxy looks names up itself."""
     _judge_text(address, reach)
     if address.ip is not None:

@@ -82,7 +82,7 @@ class Pieces:
             raise StateError(f"a piece of the workspace is damaged: {self.path(digest)}")
         return data
 
-    def place(self, digest: str, folder: int, name: str, mode: int) -> None:
+    def write_file(self, digest: str, folder: int, name: str, mode: int) -> None:
         """Write a piece as a new file of an open folder; its bytes are shared where the file system can."""
         source = os.open(self.path(digest), _READ)
         try:

@@ -183,7 +183,7 @@ def restore(snapshot: Snapshot, root: str, pieces: Pieces) -> None:
             if entry.kind == "symlink":
                 os.symlink(os.fsdecode(pieces.read(entry.digest)), name, dir_fd=folders[parent])
             else:
-                pieces.place(entry.digest, folders[parent], name, stat.S_IMODE(entry.mode) & 0o777)
+                pieces.write_file(entry.digest, folders[parent], name, stat.S_IMODE(entry.mode) & 0o777)
     finally:
         for fd in folders.values():
             os.close(fd)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.commands.environment import cleaned, is_secret_name
+from surehand.commands.environment import clean_environment, is_secret_name
 from surehand.core.settings import SandboxSettings
 from surehand.sandbox.command import Command, Ended, SandboxFailure
 from surehand.sandbox.linux import probe
@@ -49,7 +49,7 @@ class Outcome:
 
 async def sh(launcher: Launcher, text: str, timeout_s: float = 20, **environment: str) -> Outcome:
     outcome = Outcome()
-    command = Command(("/bin/bash", "-c", text), launcher.plan.workspace, cleaned(os.environ, environment))
+    command = Command(("/bin/bash", "-c", text), launcher.plan.workspace, clean_environment(os.environ, environment))
     run = launcher.run(command, outcome.stdout.extend, outcome.stderr.extend)
     outcome.ended = await run.finish(timeout_s)
     return outcome
@@ -285,7 +285,7 @@ def test_ordinary_variables_pass(name: str) -> None:
     ],
 )
 def test_a_secret_value_is_kept_from_commands_under_any_name(name: str, value: str) -> None:
-    assert name not in cleaned({name: value, "PATH": "/bin"})
+    assert name not in clean_environment({name: value, "PATH": "/bin"})
 
 
 @pytest.mark.parametrize(
@@ -299,12 +299,12 @@ def test_a_secret_value_is_kept_from_commands_under_any_name(name: str, value: s
     ],
 )
 def test_a_value_that_only_looks_like_one_passes(name: str, value: str) -> None:
-    assert cleaned({name: value})[name] == value
+    assert clean_environment({name: value})[name] == value
 
 
 def test_variables_that_change_what_a_shell_does_are_dropped() -> None:
     given = {"BASH_ENV": "x", "BASH_FUNC_ls%%": "() { evil; }", "SHELLOPTS": "xtrace", "PATH": "/bin", "LESSOPEN": "|x"}
-    assert cleaned(given).keys() & given.keys() == {"PATH"}
+    assert clean_environment(given).keys() & given.keys() == {"PATH"}
 
 
 async def test_without_namespaces_landlock_and_seccomp_confine_writes_and_the_network(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ async def list_changes(console: Console, given: Given) -> Any:
         path = os.path.realpath(os.path.join(workspace.path, file)) if file else None
         found = history.changes(limit=limit, session_id=session, path=path, turn=given.query.get("turn") or None)
         changes = [_shorten(each.to_dict()) for each in found]
-        return {"changes": changes, "dropped": history.dropped(), "size_bytes": history.size_bytes()}
+        return {"changes": changes, "dropped": history.describe_pruned(), "size_bytes": history.size_bytes()}
 
     return await _look(given, read)
 
@@ -56,7 +56,7 @@ async def show_change(console: Console, given: Given) -> Any:
         del workspace
         change = history.change(given.path["id"])
         if change is None:
-            raise ApiError(404, f"there is no change {given.path['id']}", history.dropped())
+            raise ApiError(404, f"there is no change {given.path['id']}", history.describe_pruned())
         return _shorten(change.to_dict()) | {"diff": change_diff(history, change)}
 
     return await _look(given, read)
@@ -118,7 +118,7 @@ async def prune(console: Console, given: Given) -> Any:
     def drop(workspace: Workspace, history: History) -> dict[str, Any]:
         del workspace
         dropped = history.prune(keep_bytes)
-        return {"dropped": dropped, "size_bytes": history.size_bytes(), "message": history.dropped()}
+        return {"dropped": dropped, "size_bytes": history.size_bytes(), "message": history.describe_pruned()}
 
     return await _look(given, drop)
 

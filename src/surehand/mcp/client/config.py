@@ -108,7 +108,7 @@ def read_file(path: str, warn: list[str]) -> dict[str, McpServerSettings]:
                 warn.append(f"{path}: the server {name} speaks {kind!r}; only stdio and streamable HTTP are known")
                 continue
             table["enabled"] = not table.pop("disabled", False) and table.get("enabled", True)
-            found[name] = McpServerSettings.parse({key: table[key] for key in table if key in _TAKEN}).changed(
+            found[name] = McpServerSettings.parse({key: table[key] for key in table if key in _TAKEN}).replace_values(
                 project=True
             )
         except (TypeError, ValueError) as problem:
@@ -116,7 +116,7 @@ def read_file(path: str, warn: list[str]) -> dict[str, McpServerSettings]:
     return found
 
 
-def expanded(text: str, variables: Mapping[str, str]) -> str:
+def expand_variables(text: str, variables: Mapping[str, str]) -> str:
     """Return a text with `${NAME}` and `${NAME:-otherwise}` filled in; raise SettingsError for one that is not set."""
 
     def value(found: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ from surehand.core.extras import explain_missing_module
 from surehand.core.session import Session
 from surehand.files.sanitize import visible
 from surehand.mcp import convert
-from surehand.mcp.client.config import OAUTH, Configured, expanded
+from surehand.mcp.client.config import OAUTH, Configured, expand_variables
 
 State = Literal["idle", "connecting", "ready", "lost", "closed"]
 PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -294,7 +294,7 @@ class Connection:
 
         from mcp import Client
         from surehand import __version__
-        from surehand.mcp.client.incoming import Incoming  # lazy: mcp, 900 ms
+        from surehand.mcp.client.corrected_transport import CorrectedTransport  # lazy: mcp, 900 ms
 
         elicit = self._elicit()
 
@@ -306,7 +306,7 @@ class Connection:
             return types.ElicitResult.model_validate(said)
 
         return Client(
-            Incoming(transport),
+            CorrectedTransport(transport),
             client_info=types.Implementation(name=self._introduced_as(), version=__version__),
             message_handler=self._hear,
             elicitation_callback=answer if elicit is not None else None,
@@ -320,7 +320,7 @@ class Connection:
 
 
 def _filler() -> Callable[[str], str]:
-    return lambda text: expanded(text, os.environ)
+    return lambda text: expand_variables(text, os.environ)
 
 
 def _words(problem: BaseException) -> str:

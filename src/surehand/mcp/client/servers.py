@@ -93,7 +93,7 @@ class Servers:
         """Return the names of all servers."""
         return list(self._connections)
 
-    def configured(self) -> dict[str, Configured]:
+    def list_configured(self) -> dict[str, Configured]:
         """Return how each server is set up, by name."""
         return {name: connection.server for name, connection in self._connections.items()}
 
@@ -251,7 +251,7 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
         shape = await connection.call(own_name, cast("Mapping[str, Any]", args), ctx.progress)
         if promised is not None and not shape.get("isError"):
             await asyncio.to_thread(_check_promise, shape.get("structuredContent"), promised, own_name, server)
-        return received(shape, server, ctx.session.settings.engine.output_limit)
+        return parse_result(shape, server, ctx.session.settings.engine.output_limit)
 
     async def health() -> Health:
         return Health(connection.state == "ready", connection.problem or connection.state)
@@ -292,7 +292,7 @@ def _hidden(text: str) -> str:
     return "" if visible(text) == text else "WARNING: the description holds hidden characters, written out below.\n"
 
 
-def received(shape: Mapping[str, Any], server: str, limit: int) -> ToolResult:
+def parse_result(shape: Mapping[str, Any], server: str, limit: int) -> ToolResult:
     """Return the result in a server's answer. Its own claims about origin, undo and the like are not believed."""
     meta: dict[str, Any] = dict(shape.get("_meta") or {})
     ours = meta.pop("surehand", None)
@@ -304,11 +304,11 @@ def received(shape: Mapping[str, Any], server: str, limit: int) -> ToolResult:
         content = ()  # the output says it all, and is cut where it is too long
     elif sum(len(block.text) for block in content if isinstance(block, Text)) > limit:
         content = (Text(result.output), *(block for block in content if not isinstance(block, Text)))
-        content = tuple(Text(_cut(block.text, limit)) if isinstance(block, Text) else block for block in content)
+        content = tuple(Text(_truncate(block.text, limit)) if isinstance(block, Text) else block for block in content)
     return replace(result, content=content, meta={**result.meta, "origin": f"mcp:{server}"})
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit] + f"\n... ({len(text) - limit} characters more)"
 
 

@@ -96,7 +96,7 @@ async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: 
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=environment.cleaned(os.environ, env),
+            env=environment.clean_environment(os.environ, env),
             cwd=cwd,
             start_new_session=True,
             limit=LINE_LIMIT,
@@ -269,7 +269,7 @@ async def _run(
     reading, writing = os.pipe()
     fed = _Fed()
     words = (bash(), "-c", _TAKE_INPUT, "bash", command, *args)
-    order = Command(words, cwd, environment.cleaned(os.environ, env), descriptors=(reading,))
+    order = Command(words, cwd, environment.clean_environment(os.environ, env), descriptors=(reading,))
     try:
         run = launcher.run(order, fed.feed, fed.feed_stderr)
     except BaseException:

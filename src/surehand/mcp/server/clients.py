@@ -75,7 +75,7 @@ class Waiting:
 
 
 @dataclass(eq=False)
-class Guest:
+class Client:
     """One client and all that is kept for it."""
 
     app: App
@@ -167,33 +167,33 @@ class Guest:
         await self.app.close()
 
 
-class Guests:
+class Clients:
     """All clients of one server, by key; with `shared` they have one session between them."""
 
     def __init__(self, open_app: Open, *, shared: bool = False) -> None:
         self._open = open_app
         self._shared = shared
-        self._guests: dict[str, Guest] = {}
-        self._opening: dict[str, asyncio.Future[Guest]] = {}
+        self._guests: dict[str, Client] = {}
+        self._opening: dict[str, asyncio.Future[Client]] = {}
 
-    def known(self, key: str) -> Guest | None:
+    def find(self, key: str) -> Client | None:
         """Return the client of a connection; None where there is none."""
-        guest = self._guests.get(self._place(key))
+        guest = self._guests.get(self._key_of(key))
         if guest is not None:
             guest.heard = time.monotonic()
         return guest
 
-    async def get(self, key: str, name: str, roots: Callable[[], Awaitable[Sequence[str]]]) -> Guest:
+    async def get(self, key: str, name: str, roots: Callable[[], Awaitable[Sequence[str]]]) -> Client:
         """Return the client behind a key; its application is opened with its first request that needs one.
 
         `name` is what the client calls itself.
         """
-        if (guest := self.known(key)) is not None:
+        if (guest := self.find(key)) is not None:
             return guest
-        key = self._place(key)
+        key = self._key_of(key)
         if (opening := self._opening.get(key)) is not None:
             return await asyncio.shield(opening)
-        mine: asyncio.Future[Guest] = asyncio.get_running_loop().create_future()
+        mine: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._opening[key] = mine
         try:
             await self._make_room()
@@ -207,26 +207,26 @@ class Guests:
             del self._opening[key]
         return guest
 
-    async def _open_client(self, name: str, roots: Sequence[str]) -> Guest:
+    async def _open_client(self, name: str, roots: Sequence[str]) -> Client:
         folders = [root for root in roots if _is_folder(root)]
         app = self._open(AsksClient(), folders[0] if folders else None)
         app.session.roots = tuple(dict.fromkeys((app.session.workspace, *folders)))
         await app.__aenter__()
         if app.session.name is not None:  # it has a journal of its own
-            return Guest(app)
+            return Client(app)
         reads = RecentReads(app.session, name)
         reads.take_up()
-        return Guest(app, reads)
+        return Client(app, reads)
 
     async def drop(self, key: str) -> None:
         """Forget a client that has left; a session that all share goes on."""
-        if (guest := self._guests.get(self._place(key))) is not None:
+        if (guest := self._guests.get(self._key_of(key))) is not None:
             guest.sessions.pop(key, None)
         if not self._shared and guest is not None:
             del self._guests[key]
             await guest.close()
 
-    def _place(self, key: str) -> str:
+    def _key_of(self, key: str) -> str:
         return "all" if self._shared else key
 
     async def _make_room(self) -> None:

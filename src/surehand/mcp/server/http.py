@@ -27,7 +27,7 @@ from mcp_types import JSONRPCMessage
 
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
-from surehand.mcp.server.cut_calls import CutCalls
+from surehand.mcp.server.abandoned_calls import AbandonedCalls
 from surehand.mcp.server.serving import Serving
 from surehand.state import locations
 from surehand.web.local_server import ServedAddress, is_loopback, serve_app
@@ -191,7 +191,7 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
         host=door.host,
     )
 
-    room, address, cuts = Room(), door.address, CutCalls(serving.guests)
+    room, address, cuts = Room(), door.address, AbandonedCalls(serving.guests)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":

@@ -18,12 +18,12 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.mcp import convert
 from surehand.mcp.convert import WORKSPACE
-from surehand.mcp.server.clients import Guest
+from surehand.mcp.server.clients import Client
 
 if TYPE_CHECKING:
     from surehand.mcp.server.serving import Serving
 
-Read = Callable[[str, Guest], "str | bytes | Awaitable[str | bytes]"]
+Read = Callable[[str, Client], "str | bytes | Awaitable[str | bytes]"]
 """Returns the content at a URI, for one client; raises ToolFailure when there is none."""
 Message = tuple[str, "str | Block"]
 """Who speaks (`user` or `assistant`), and what."""
@@ -147,7 +147,7 @@ class _Offered:
         return self._list_page("prompts", self._extras.prompts, params)
 
     def _list_page(self, key: str, entries: Sequence[Resource | Prompt], params: Any) -> dict[str, Any]:
-        shown, more = self._serving.paged(entries, params)
+        shown, more = self._serving.take_page(entries, params)
         return {**more, key: [each.to_dict() for each in shown]}
 
     def _resource(self, uri: str) -> Resource:
@@ -231,14 +231,14 @@ def own_extras() -> Extras:
     )
 
 
-async def _file(uri: str, guest: Guest) -> str:
+async def _file(uri: str, guest: Client) -> str:
     result = await guest.app.call("fs.read_file", {"path": unquote(uri[len(WORKSPACE) :])}, source="mcp")
     if result.error is not None:
         raise ToolFailure(result.error.message, code=result.error.code)
     return result.output
 
 
-def _log(uri: str, guest: Guest) -> str:
+def _log(uri: str, guest: Client) -> str:
     del uri
     return "".join(json.dumps(event.to_dict(), ensure_ascii=False, default=str) + "\n" for event in guest.log)
 

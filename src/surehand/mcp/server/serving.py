@@ -26,11 +26,11 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourceUpdated, ToolsL
 from surehand.core.call import new_id
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.events import Progress
-from surehand.core.frozen import changed
+from surehand.core.frozen import replace_values
 from surehand.core.schema import Schema
 from surehand.mcp import convert
 from surehand.mcp.server.calls import ClientCall, Log
-from surehand.mcp.server.clients import Guest, Guests, Open, Waiting
+from surehand.mcp.server.clients import Client, Clients, Open, Waiting
 from surehand.mcp.server.gateway import GATHER_S, Gather, is_gateway
 from surehand.mcp.server.listing import Listing
 from surehand.mcp.server.resources import Extras
@@ -73,7 +73,7 @@ class Serving:
         shared: bool = False,
         page_size: int = convert.PAGE,
     ) -> None:
-        self.guests = Guests(open_app, shared=shared)
+        self.guests = Clients(open_app, shared=shared)
         self.extras = extras or Extras()
         self._follow_roots = follow_roots
         self._gather = gather
@@ -117,14 +117,14 @@ class Serving:
 
     # -- clients -------------------------------------------------------------------------------------------------
 
-    async def guest(self, ctx: Any) -> Guest:
+    async def guest(self, ctx: Any) -> Client:
         """Return the client that a request came from."""
 
         async def roots() -> Sequence[str]:
             return await self._roots(ctx)
 
         key = client_key(ctx)
-        known = self.guests.known(key)
+        known = self.guests.find(key)
         if known is not None:
             known.serve(key, ctx.session)
             return known
@@ -139,7 +139,7 @@ class Serving:
             guest.gathering = asyncio.get_running_loop().create_task(self._gather(guest.app))
         return guest
 
-    async def _complete(self, ctx: Any) -> Guest:
+    async def _complete(self, ctx: Any) -> Client:
         """Return the client that a request came from, once the tools of other servers are there too."""
         guest = await self.guest(ctx)
         if guest.gathering is not None and not guest.gathering.done():
@@ -154,7 +154,7 @@ class Serving:
         try:
             with anyio.fail_after(5):
                 listed = await ctx.session.send_request(
-                    types.ListRootsRequest(), types.ListRootsResult, metadata=related(ctx)
+                    types.ListRootsRequest(), types.ListRootsResult, metadata=relate_to_request(ctx)
                 )
         except (MCPError, TimeoutError, ValueError):
             return []  # a client that does not answer gets the usual workspace
@@ -162,12 +162,12 @@ class Serving:
 
     async def _roots_changed(self, ctx: Any, params: Any) -> None:
         del params
-        guest = self.guests.known(client_key(ctx))
+        guest = self.guests.find(client_key(ctx))
         if guest is not None:
             session = guest.app.session
             session.roots = tuple(dict.fromkeys((session.workspace, *await self._roots(ctx))))
 
-    def _tell_of_tools(self, guest: Guest) -> None:
+    def _tell_of_tools(self, guest: Client) -> None:
         """Tell a client, once for many changes, that its list of tools is another."""
 
         async def tell() -> None:
@@ -182,7 +182,7 @@ class Serving:
             guest.telling = True
             self._in_background(tell())
 
-    def _tell_of_file(self, guest: Guest, path: str) -> None:
+    def _tell_of_file(self, guest: Client, path: str) -> None:
         """Tell those who want to hear of it that a file of the workspace has changed."""
         uri = convert.file_uri(guest.app.session.workspace, path)
 
@@ -212,14 +212,15 @@ class Serving:
     async def _list_tools(self, ctx: Any, params: Any) -> dict[str, Any]:
         guest = await self._complete(ctx)
         selection = guest.app.selection
-        infos, more = self.paged(self._listing.infos(selection), params)
+        infos, more = self.take_page(self._listing.infos(selection), params)
         listed = [
-            changed(info, output_schema=_promised_schema(info.name, info.output_schema, ctx, guest)) for info in infos
+            replace_values(info, output_schema=_promised_schema(info.name, info.output_schema, ctx, guest))
+            for info in infos
         ]
         names = selection.plain_names().shown
         return {**more, "tools": [self._listing.shape(info, names[info.name]) for info in listed]}
 
-    def paged(self, entries: Sequence[Any], params: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    def take_page(self, entries: Sequence[Any], params: Any) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return one page of a list and what its answer says of the next."""
         try:
             entries, following = convert.page(entries, getattr(params, "cursor", None), self._page_size)
@@ -249,7 +250,7 @@ class Serving:
         self,
         ctx: Any,
         params: Any,
-        guest: Guest,
+        guest: Client,
         identity: str,
         work: Callable[[], Coroutine[Any, Any, dict[str, Any]]],
         name: str,
@@ -257,7 +258,7 @@ class Serving:
     ) -> dict[str, Any]:
         """Answer a request whose work may ask the client something: start the work, or go on with the answers."""
         if getattr(params, "request_state", None) is not None:
-            call = resumed(guest, params, name, args)
+            call = resume_call(guest, params, name, args)
         else:
             call = ClientCall(name, args, capabilities(ctx), close_stream=ctx.close_sse_stream)
             call.request_id = ctx.request_id
@@ -272,7 +273,7 @@ TEXT_READERS: Final = frozenset({"claude-code"})
 """Clients that show their model the structure of an answer in place of its text."""
 
 
-def _promised_schema(name: str, schema: Schema | None, ctx: Any, guest: Guest) -> Schema | None:
+def _promised_schema(name: str, schema: Schema | None, ctx: Any, guest: Client) -> Schema | None:
     """Return what a client is promised of a tool; of a built-in one nothing, where its text is to be read."""
     known = getattr(ctx.session, "client_params", None)
     if schema is None or known is None or known.client_info.name not in TEXT_READERS:
@@ -281,7 +282,7 @@ def _promised_schema(name: str, schema: Schema | None, ctx: Any, guest: Guest) -
     return None if own else schema
 
 
-async def carry(guest: Guest, call: ClientCall, ctx: Any) -> dict[str, Any]:
+async def carry(guest: Client, call: ClientCall, ctx: Any) -> dict[str, Any]:
     """Carry what a call reports and asks to the client, until there is a result or the client must call again."""
     assert call.task is not None
     modern = convert.is_modern(ctx.protocol_version)
@@ -331,12 +332,12 @@ def capabilities(ctx: Any) -> Mapping[str, Any]:
     return declared.model_dump(by_alias=True, exclude_none=True) if declared is not None else {}
 
 
-def related(ctx: Any) -> ServerMessageMetadata:
+def relate_to_request(ctx: Any) -> ServerMessageMetadata:
     """Return what ties a message to the request it belongs to."""
     return ServerMessageMetadata(related_request_id=ctx.request_id)
 
 
-async def _send(report: Progress | Log, count: int, guest: Guest, ctx: Any) -> None:
+async def _send(report: Progress | Log, count: int, guest: Client, ctx: Any) -> None:
     if isinstance(report, Progress):
         done = float(count) if report.done is None else report.done
         await ctx.session.report_progress(done, report.total, report.text or None)
@@ -358,7 +359,7 @@ async def _ask(call: ClientCall, ctx: Any) -> None:
     asked = call.questions.pop(0)
     request, result = _REQUESTS[asked.method]
     message = request.model_validate({"method": asked.method, "params": dict(asked.params)}, by_name=False)
-    sending = asyncio.ensure_future(ctx.session.send_request(message, result, metadata=related(ctx)))
+    sending = asyncio.ensure_future(ctx.session.send_request(message, result, metadata=relate_to_request(ctx)))
     ended = call.task or sending
     try:
         # The call may end without the answer: its time to ask is limited.
@@ -375,7 +376,7 @@ async def _ask(call: ClientCall, ctx: Any) -> None:
         asked.answer.set_result(convert.plain(sending.result()))
 
 
-def _asked_back(guest: Guest, call: ClientCall) -> dict[str, Any]:
+def _asked_back(guest: Client, call: ClientCall) -> dict[str, Any]:
     """Have a client of the newer era call again with the answers; the call stands still meanwhile."""
     asked = {each.key or f"question{number}": each for number, each in enumerate(call.questions, 1)}
     call.questions.clear()
@@ -391,7 +392,7 @@ def _asked_back(guest: Guest, call: ClientCall) -> dict[str, Any]:
     return convert.input_required(requests, state)
 
 
-def resumed(guest: Guest, params: Any, name: str, args: Mapping[str, Any]) -> ClientCall:
+def resume_call(guest: Client, params: Any, name: str, args: Mapping[str, Any]) -> ClientCall:
     """Take up the call that a client was asked about, with its answers."""
     waiting = guest.waiting.get(params.request_state)
     if waiting is None:

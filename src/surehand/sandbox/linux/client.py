@@ -284,7 +284,7 @@ class Seat:
                     run.close(report)
             case ("answer", answer), _:
                 if run is not None:
-                    run.answered(answer)
+                    run.take_answer(answer)
             case ("waiting", str(name)), _:
                 if run is not None:
                     run.waits(name)
@@ -317,7 +317,7 @@ def _spawn(control: int) -> int:
         for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY))
     ]
     argv = [sys.executable, "-I", "-S", _MAIN, str(control)]
-    environment = {"PATH": "/usr/bin:/bin", **interpreter.needed()}
+    environment = {"PATH": "/usr/bin:/bin", **interpreter.find_library_paths()}
     return os.posix_spawn(sys.executable, argv, environment, file_actions=actions, setsid=True)
 
 

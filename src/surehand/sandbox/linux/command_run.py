@@ -89,7 +89,7 @@ class Run(CommandRun):
         self.seat.tell(message, descriptors)
         return await answer
 
-    def answered(self, answer: Any) -> None:
+    def take_answer(self, answer: Any) -> None:
         """Take the answer of the launcher."""
         if self._answers:
             self._answers.popleft().set_result(answer)

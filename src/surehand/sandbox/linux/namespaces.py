@@ -135,7 +135,7 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
         bind(path, path)  # so that a home below a private temp is read-only like any other
     _make_devices(scratch, size)
     for path, descriptor in sorted(shown.items(), key=_depth):
-        _make_place(path, descriptor)
+        _make_mount_point(path, descriptor)
         bind(f"/proc/self/fd/{descriptor}", path)
         os.close(descriptor)
     covers = make_covers(plan["masked"], scratch)
@@ -185,7 +185,7 @@ def _make_private(path: str, scratch: str, problems: list[str]) -> None:
         bind(upper, path)
 
 
-def _make_place(path: str, descriptor: int) -> None:
+def _make_mount_point(path: str, descriptor: int) -> None:
     """Make something to mount a file or folder on, where its surroundings are hidden."""
     if os.path.exists(path):
         return

@@ -168,7 +168,7 @@ class _Program:
         self._add(0x06, verdict)
         self._add(0x06, _ALLOW)
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Return the finished filter as the kernel reads it."""
         self._add(0x06, _ALLOW)
         return b"".join(
@@ -205,7 +205,7 @@ def containing(*, network: bool, alone: bool) -> bytes:
     if alone:
         families += [_AF_UNIX] if network else [_AF_UNIX, _AF_INET, _AF_INET6]
     program.refuse_argument("socket", 0, families, _ERRNO | _EAFNOSUPPORT)
-    return program.packed()
+    return program.pack()
 
 
 def reporting() -> bytes:
@@ -214,7 +214,7 @@ def reporting() -> bytes:
     program.refuse(_CHANGES, _NOTIFY)
     program.refuse_argument("open", 1, [_WRITING_FLAGS], _NOTIFY, bits=True)
     program.refuse_argument("openat", 2, [_WRITING_FLAGS], _NOTIFY, bits=True)
-    return program.packed()
+    return program.pack()
 
 
 def contain(packed: bytes) -> None:

@@ -56,7 +56,7 @@ def spawn(payload: int, outlets: list[int]) -> int:
     command = marshal.loads(os.pread(payload, os.fstat(payload).st_size, 0))
     os.chdir(command["cwd"])
     actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
-    places = _places(outlets)
+    places = _assign_descriptors(outlets)
     actions += [(os.POSIX_SPAWN_DUP2, source, target) for source, target in places]
     argv, environment = command["argv"], command["env"]
     try:
@@ -67,7 +67,7 @@ def spawn(payload: int, outlets: list[int]) -> int:
                 os.close(source)
 
 
-def _places(outlets: list[int] | tuple[int, ...]) -> list[tuple[int, int]]:
+def _assign_descriptors(outlets: list[int] | tuple[int, ...]) -> list[tuple[int, int]]:
     """Return where each descriptor goes; one that stands where another will go is moved out of the way first."""
     beyond = _EXTRA + len(outlets)
     sources = [
@@ -109,7 +109,7 @@ def _exec(
         _report_changes(order, keeper, reporting)
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
-    for source, target in _places(outlets):
+    for source, target in _assign_descriptors(outlets):
         os.dup2(source, target)
         os.set_inheritable(target, True)  # a copy onto itself copies nothing, and would close with the exec
     os.execve(command["argv"][0], command["argv"], command["env"])

@@ -208,7 +208,7 @@ class Journal:
         found: list[bytes] = []
         for folder, position, follow in places:
             at = _AT_CWD if folder is None else arguments[folder] & 0xFFFFFFFF
-            path, status = self._place(pid, at, _text(pid, arguments[position]), follow)
+            path, status = self._resolve(pid, at, _text(pid, arguments[position]), follow)
             if not path or (status is not None and not stat.S_ISREG(status.st_mode)):
                 relinks = relinks or renames or unlinks
             if not path:
@@ -229,7 +229,7 @@ class Journal:
         """Tell whether a repository's folder would be moved with what stays as it is in it; mounts refuse that too."""
         return any(each.startswith(path + b"/") and each != path + b"/" for each in self._forbidden)
 
-    def _place(self, pid: int, at: int, path: bytes, follow: bool) -> tuple[bytes, os.stat_result | None]:
+    def _resolve(self, pid: int, at: int, path: bytes, follow: bool) -> tuple[bytes, os.stat_result | None]:
         """Return the real path that a call names, below one of the roots, and what is there; no text for any other."""
         if not path:
             return b"", None

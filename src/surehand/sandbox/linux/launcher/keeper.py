@@ -13,7 +13,7 @@ import select
 import time
 
 from surehand.sandbox.linux import cgroup, landlock, limits, namespaces, system
-from surehand.sandbox.linux.launcher import asking, command, tree, wire
+from surehand.sandbox.linux.launcher import command, input_waits, tree, wire
 from surehand.sandbox.linux.launcher.journal import Journal
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
@@ -286,7 +286,7 @@ class Keeper:
 
     def _look_for_input(self, pids: list[int]) -> None:
         """Tell the program who waits for somebody to type: whoever has not moved since the last look."""
-        before, self.asking = self.asking, asking.who_waits(pids)
+        before, self.asking = self.asking, input_waits.who_waits(pids)
         names = [name for pid, (name, used) in self.asking.items() if before.get(pid) == (name, used)]
         said = names[-1] if names else ""
         if said != self.told:

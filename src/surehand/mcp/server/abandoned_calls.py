@@ -1,4 +1,4 @@
-"""Cut calls: calls of the older protocol over HTTP whose connection was cut.
+"""Abandoned calls: calls of the older protocol over HTTP whose connection was cut.
 
 They are ended, and their commands with them, unless the client comes back in time for the answers it missed. The newer
 protocol knows no coming back; there the SDK ends a call with its connection.
@@ -10,16 +10,16 @@ import asyncio
 from typing import Any, Final
 
 from surehand.mcp.lines import id_of_request
-from surehand.mcp.server.clients import Guests
+from surehand.mcp.server.clients import Clients
 
 RESUME_S: Final = 1.5
 """How long a client whose connection was cut has to come back."""
 
 
-class CutCalls:
+class AbandonedCalls:
     """Watches the connections of calls, and ends those that nobody waits for any more."""
 
-    def __init__(self, guests: Guests) -> None:
+    def __init__(self, guests: Clients) -> None:
         self._guests = guests
         self._timers: dict[tuple[str, str | int], asyncio.TimerHandle] = {}
         self._resumed: dict[str, set[str | int]] = {}
@@ -32,12 +32,12 @@ class CutCalls:
         answer = _Answer(send)
         await inner(scope, receive, answer.send)
         if not answer.complete and (resumes or scope["method"] == "POST"):
-            self._cut(session, body)
+            self._end_later(session, body)
         if scope["method"] == "DELETE":
             self._resumed.pop(session, None)
             await self._guests.drop(f"session {session}")
 
-    def _cut(self, session: str, body: bytes) -> None:
+    def _end_later(self, session: str, body: bytes) -> None:
         number = id_of_request(body)
         for each in [number] if number is not None else self._resumed.pop(session, ()):
             later = asyncio.get_running_loop().call_later(RESUME_S, self._end, session, each)
@@ -50,7 +50,7 @@ class CutCalls:
 
     def _end(self, session: str, number: str | int) -> None:
         self._timers.pop((session, number), None)
-        if (guest := self._guests.known(f"session {session}")) is not None:
+        if (guest := self._guests.find(f"session {session}")) is not None:
             guest.end_call(number)
 
 

@@ -1,4 +1,4 @@
-"""Which processes wait for somebody to type, told by the kernel: what they are blocked in, and what their input is."""
+"""Input waits: which processes wait for somebody to type, by what they are blocked in and what their input is."""
 
 from __future__ import annotations
 

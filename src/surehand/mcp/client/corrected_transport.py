@@ -1,4 +1,4 @@
-"""Incoming messages of a server, put right where the SDK would take them wrongly.
+"""A corrected transport: messages of a server, put right where the SDK would take them wrongly.
 
 An answer of 2026-07-28 that does not say whether it is complete is; the SDK refuses it. And a server of that era which
 answers the probe for it too late is of that era all the same: the SDK takes it for an old one when ten seconds are
@@ -21,7 +21,7 @@ PROGRESS_S: Final = 0.05
 """Notices of one call's progress that come faster than this are left out, all but the latest."""
 
 
-class Incoming:
+class CorrectedTransport:
     """A transport whose messages are put right on their way in."""
 
     def __init__(self, transport: Any) -> None:
@@ -46,7 +46,7 @@ class LateProbe:
         self._probe: Any = None
         self._handshake: Any = None
 
-    def sent(self, message: Any) -> None:
+    def note_sent(self, message: Any) -> None:
         """Note a message to the server."""
         if isinstance(message, types.JSONRPCRequest):
             if message.method == PROBE:
@@ -54,7 +54,7 @@ class LateProbe:
             elif message.method == "initialize" and self._probe is not None:
                 self._handshake = message.id
 
-    def corrected(self, message: Any) -> Any:
+    def correct(self, message: Any) -> Any:
         """Return a server's message; for a late answer to the probe, the refusal of the handshake that it amounts to.
 
         The SDK then probes again, as it does when a server itself refuses the older handshake.
@@ -189,11 +189,11 @@ class _Reading(_Stream):
             # In a session of an older version the SDK drops what only newer ones know.
             message.result.setdefault("resultType", "complete")
         if message is not None:
-            item.message = self._probe.corrected(message)
+            item.message = self._probe.correct(message)
         return item
 
 
 class _Writing(_Stream):
     async def send(self, item: Any) -> None:
-        self._probe.sent(item.message)
+        self._probe.note_sent(item.message)
         await self._inner.send(item)
