@@ -103,8 +103,8 @@ def _small(harness: Harness) -> None:
 
         peer = Peer("deepagents", ["deepagents"], DEEPAGENTS, str(folder), str(folder / "peer.txt"), str(SMALL))
         with contestants(peer) as others:
-            harness.compare(
-                f"{SMALL} small edits",
+            found = harness.compare(
+                f"small edits, {SMALL} a round",
                 [
                     ("replace and rename", lambda: bare("bare", flush=False)),
                     ("the same, flushed", lambda: bare("flushed", flush=True)),
@@ -115,6 +115,8 @@ def _small(harness: Harness) -> None:
                 rounds=10,
                 warm=1,
             )
+            against_flushed = found["surehand"] / found["the same, flushed"]
+            harness.fact("small edits, to flushed ones", "surehand", against_flushed, "<= 2.1")
 
 
 def _reads(harness: Harness) -> None:

@@ -88,10 +88,39 @@ def rows(harness: Harness) -> None:
         for name, args in (("Grep", {"pattern": RARE}), ("Grep", {"pattern": COMMON}), ("Glob", {"pattern": "**/*"})):
             gap = app.stall(lambda name=name, args=args: app.app.call(name, args))
             harness.fact("loop held", f"{name} {args['pattern'][:12]}", gap * 1000, "<= 50", "ms")
+    _hundred_thousand(harness, program())
     with door(small) as app:
         bare = _rg(program(), small, "--files")
+        for pattern in (RARE, r"def \w+_\w+\("):
+            spawned, ours = _rg(program(), small, "-n", pattern), app.calling("Grep", pattern=pattern)
+            harness.compare(f"Grep, 100 files, {pattern[:12]}", [("rg", spawned), ("surehand", ours)], goal="<= 1.3")
         harness.compare(
             "Glob, 100 files", [("rg --files", bare), ("surehand", app.calling("Glob", pattern="**/*"))], goal="<= 0.4"
+        )
+
+
+def _hundred_thousand(harness: Harness, program: str) -> None:
+    """Glob in a tree of 100,000 small files in 1,000 folders, made once."""
+    folder, count = SCRATCH / "door-hundred-thousand", 10_000 if harness.quick else 100_000
+    if not (ready := SCRATCH / f"door-{count}.ready").exists():
+        for number in range(count):
+            place = folder / f"part{number // 1000}" / str(number // 100)
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{number}.py").write_bytes(b"")
+        (folder / ".gitignore").write_text("*.log\n")
+        ready.touch()
+    listed, by_hand = _rg(program, folder, "--files"), lambda: _stat_and_sort(folder, program)
+    with door(folder) as app:
+        harness.compare(
+            f"Glob, newest first, {count:,} files",
+            [
+                ("rg --files", listed),
+                ("rg --files, stat, sort", by_hand),
+                ("surehand", app.calling("Glob", pattern="**/*")),
+            ],
+            goal="<= 2.5",
+            rounds=5,
+            warm=1,
         )
 
 

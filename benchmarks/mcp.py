@@ -1,6 +1,7 @@
 """The MCP server over stdio: round trip against a bare server on the SDK, start against fastmcp, memory when idle.
 
-The bare server has one tool that returns its text; ours has all its tools, its policy, metrics and audit.
+The bare server has three tools that do nothing else (return a text, read a file, replace a text in one by way of a
+rename); ours has all its tools, its policy, metrics, history and audit.
 """
 
 from __future__ import annotations
@@ -16,17 +17,35 @@ from typing import Any
 from benchmarks.harness import Harness, peers
 
 CALLS = 200
+FILE_CALLS = 50
 
 BARE = """
 import anyio
 import mcp_types as types
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
-schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+import os
+def echo(text):
+    return text
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+def edit(path, old, new):
+    text = read(path)
+    assert text.count(old) == 1
+    with open(path + ".tmp", "w", encoding="utf-8") as file:
+        file.write(text.replace(old, new))
+    os.replace(path + ".tmp", path)
+    return "edited"
+offered = {"echo": (echo, ["text"]), "read": (read, ["path"]), "edit": (edit, ["path", "old", "new"])}
+def described(name, words):
+    schema = {"type": "object", "properties": {word: {"type": "string"} for word in words}, "required": words}
+    return types.Tool(name=name, description=name, input_schema=schema)
 async def tools(ctx, params):
-    return types.ListToolsResult(tools=[types.Tool(name="echo", description="Echo.", input_schema=schema)])
+    return types.ListToolsResult(tools=[described(name, words) for name, (_, words) in offered.items()])
 async def call(ctx, params):
-    return types.CallToolResult(content=[types.TextContent(type="text", text=params.arguments["text"])])
+    text = offered[params.name][0](**params.arguments)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 server = Server("bare", on_list_tools=tools, on_call_tool=call)
 async def main():
     async with stdio_server() as (reading, writing):
@@ -73,6 +92,11 @@ class Client:
     def call(self, name: str) -> None:
         assert "hello" in json.dumps(self.ask("tools/call", {"name": name, "arguments": {"text": "hello"}}))
 
+    def use(self, name: str, **arguments: str) -> None:
+        """Make a call that must succeed."""
+        answer = self.ask("tools/call", {"name": name, "arguments": arguments})
+        assert not answer.get("isError"), answer
+
     def many(self, name: str) -> None:
         for _ in range(CALLS):
             self.call(name)
@@ -113,6 +137,7 @@ def rows(harness: Harness) -> None:
         folder = os.path.join(workspace, "project")
         os.mkdir(folder)
         surehand = [os.path.join(os.path.dirname(sys.executable), "surehand"), "serve", "--stdio", "--cwd", folder]
+        surehand += ["--allow", "Edit"]
         bare_words = [sys.executable, "-c", BARE]
         bare, ours = Client(bare_words), Client(surehand)
         bare.call("echo")
@@ -131,6 +156,7 @@ def rows(harness: Harness) -> None:
         )
         trips = [("bare mcp server", lambda: bare.many("echo")), ("surehand", lambda: ours.many("tools.echo"))]
         harness.compare(f"mcp stdio, {CALLS} calls", trips, goal="<= 1.2")
+        _files(harness, bare, ours, Path(folder))
         bare.close()
         ours.close()
         starts = [
@@ -142,6 +168,42 @@ def rows(harness: Harness) -> None:
             starts.insert(0, ("fastmcp", lambda: once([str(peer), "-c", FASTMCP], "echo")))
             goal = "<= 0.8"
         harness.compare("mcp start to first answer", starts, goal=goal, rounds=7, warm=1)
+
+
+def _files(harness: Harness, bare: Client, ours: Client, folder: Path) -> None:
+    """Read and Edit over MCP."""
+    body = "".join(f"    line {number} of a small source file\n" for number in range(80))
+    for name in ("bare", "ours"):
+        (folder / f"{name}.txt").write_text("value 0 end\n" + body)
+    turns = {"bare": 0, "ours": 0}
+
+    def read(client: Client, name: str, **arguments: str) -> None:
+        for _ in range(FILE_CALLS):
+            client.use(name, **arguments)
+
+    def edit(client: Client, tool: str, name: str, words: tuple[str, str, str]) -> None:
+        for _ in range(FILE_CALLS):
+            turn = turns[name]
+            values = (str(folder / f"{name}.txt"), f"value {turn} end", f"value {turn + 1} end")
+            client.use(tool, **dict(zip(words, values, strict=True)))
+            turns[name] += 1
+
+    harness.compare(
+        f"mcp stdio, {FILE_CALLS} Reads",
+        [
+            ("bare mcp server", lambda: read(bare, "read", path=str(folder / "bare.txt"))),
+            ("surehand", lambda: read(ours, "Read", file_path=str(folder / "ours.txt"))),
+        ],
+        goal="<= 0.86",
+    )
+    harness.compare(
+        f"mcp stdio, {FILE_CALLS} Edits",
+        [
+            ("bare mcp server", lambda: edit(bare, "edit", "bare", ("path", "old", "new"))),
+            ("surehand", lambda: edit(ours, "Edit", "ours", ("file_path", "old_string", "new_string"))),
+        ],
+        goal="<= 1.3",
+    )
 
 
 if __name__ == "__main__":
