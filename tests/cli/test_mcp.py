@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,23 @@ for line in sys.stdin:
         answer = {"result": result} if result else {"error": {"code": -32601, "message": "unknown"}}
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
 """
+
+
+@pytest.mark.parametrize("words", [("mcp", "test", "rough"), ("mcp", "list"), ("tools", "list")])
+def test_names_that_servers_give_cannot_steer_a_terminal(tmp_path: Path, words: tuple[str, ...]) -> None:
+    nasty = "evil\x1b]0;title\x07\u202ename"
+    told = [
+        {"name": name, "description": nasty, "inputSchema": {"type": "object"}} for name in (nasty, "two\nlines", "a")
+    ]
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps({"tools": told}))
+    where = ("--cwd", str(tmp_path))
+    assert main(["mcp", "add", "rough", *where, "--", sys.executable, "-S", ROUGH, str(state)]) == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "surehand", *words, *where, "--text"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout + done.stderr
+    assert [letter for letter in shown if letter != "\n" and not letter.isprintable()] == []
+    assert words[0] == "tools" or "name 'evil" in shown  # what was left out is named, in letters that can be seen
+    assert words[1] != "test" or "mcp__rough__a" in shown
