@@ -203,6 +203,28 @@ def test_tables_fit_eighty_columns(tmp_path: Path, words: tuple[str, ...]) -> No
     assert wide == []
 
 
+def test_tables_of_a_session_with_long_names_fit_eighty_columns(tmp_path: Path) -> None:
+    name = f"{'a_long_name_' * 6}.txt"
+    for tool, args in (("Write", {"file_path": name, "content": "x\n"}), ("Bash", {"command": f"cat {name} " * 20})):
+        words = ("tools", "invoke", tool, "--args", json.dumps(args), "--mode", "accept-edits", "--session", "s" * 60)
+        assert surehand(*words, cwd=tmp_path).returncode in (0, 1, 4)
+    for words in (("stats",), ("log",), ("sessions", "list"), ("audit",), ("health",)):
+        with Terminal(*words, cwd=tmp_path, columns=80) as terminal:
+            terminal.ended(60)
+            lines = [line for line in terminal.plain.splitlines() if not line.startswith(("---", "+++"))]
+        assert [line for line in lines if len(line) > 80] == [], words
+    heads: list[str] = []
+    for columns in (80, 120):
+        with Terminal("stats", cwd=tmp_path, columns=columns) as terminal:
+            assert terminal.ended(60) == 0
+            heads += [line for line in terminal.plain.splitlines() if line.startswith("TOOL")]
+    narrow, broad = (line.split() for line in heads)
+    assert (narrow[:5], broad[:5]) == (
+        ["TOOL", "CALLS", "FAILED", "AVERAGE", "P95"],  # with all its columns, times in milliseconds do not fit
+        ["TOOL", "CALLS", "FAILED", "AVERAGE", "P50"],
+    )
+
+
 def completed(*words: str, cwd: Path) -> set[str]:
     """Return what bash offers for the last word."""
     script = surehand("completion", "bash", cwd=cwd).stdout

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BINS = 16
+_ALL_COLUMNS = 110
+_SPARED = ("P50", "WAITED", "OUTPUT")
+"""What a narrower table leaves out; `surehand stats TOOL` has it all."""
 _NOTHING = "Nothing has been measured here yet. Calls made with `--session NAME` are."
 
 
@@ -128,9 +131,9 @@ def _table(found: list[ToolMetrics], records: dict[str, Record]) -> str:
         )
         for each in found
     ]
-    return render.table(
-        rows, ("TOOL", "CALLS", "FAILED", "AVERAGE", "P50", "P95", "MAX", "WAITED", "OUTPUT", "FAST TO SLOW")
-    )
+    heads = ("TOOL", "CALLS", "FAILED", "AVERAGE", "P50", "P95", "MAX", "WAITED", "OUTPUT", "FAST TO SLOW")
+    shown = [place for place, head in enumerate(heads) if head not in _SPARED or render.columns() >= _ALL_COLUMNS]
+    return render.table([[row[place] for place in shown] for row in rows], [heads[place] for place in shown])
 
 
 def _page(each: ToolMetrics, record: Record) -> str:
