@@ -324,9 +324,27 @@ async def test_memory_counts_wherever_it_is_held(how: str, backend: str, tmp_pat
         "perl -e 'die qq(npm error code ENOTFOUND)' | cat",
         "echo 'WARNING: Retrying ... Failed to resolve pypi.example' >&2; sleep 60",
         "curl() { sleep 60; }; curl https://example.org",
+        "curl() { return 6; }; curl -s https://example.org | head -1",
+        "curl() { return 6; }; curl -s https://example.org",
     ],
 )
 async def test_a_want_of_network_is_said_behind_a_pipe_and_when_a_command_hangs(command: str, tmp_path: Path) -> None:
     async with scratch_app(str(tmp_path)) as app:
         done = await app.call("Bash", {"command": command, "timeout": 5000})
     assert "[sandbox] network = true" in done.output + str(done.error)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "curl() { :; }; curl -s http://127.0.0.1:8000/",
+        "curl() { echo a page; }; curl -s https://example.org",
+        "rsync() { :; }; rsync -a a/ b/",
+    ],
+)
+async def test_no_want_of_network_is_said_where_there_was_none(command: str, tmp_path: Path) -> None:
+    async with scratch_app(str(tmp_path)) as app:
+        done = await app.call("Bash", {"command": command})
+    assert done.ok
+    assert "network" not in done.output

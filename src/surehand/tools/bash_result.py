@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SLOW_S: Final = 5.0
 _MORE_TIME: Final = "Give it more time (timeout, at most 600000 ms) or run it in the background."
+_HERE: Final = ("://localhost", "://127.", "://[::1]", "://0.0.0.0", "file://")
+"""How an address that needs no network is written."""
 
 
 @dataclass(slots=True)
@@ -186,9 +188,17 @@ def _wants_network(call: Call) -> str:
     from surehand.sandbox import denials
 
     plan = call.launcher.plan
-    if plan.network or not any(program_of(each.name).needs_network for each in call.report.commands):
+    needing = [each.words for each in call.report.commands if program_of(each.name).needs_network]
+    if plan.network or not needing:
         return ""
     return denials.explain("Network is unreachable", plan, 1)
+
+
+def _asked_in_vain(call: Call) -> str:
+    """Say that there is no network when a command line that printed nothing names a page elsewhere: `curl -s URL`."""
+    words = [word for each in call.report.commands if program_of(each.name).needs_network for word in each.words]
+    asked = any("://" in word and not any(here in word for here in _HERE) for word in words)
+    return _wants_network(call) if asked else ""
 
 
 def _signal_name(number: int) -> str:
@@ -209,6 +219,7 @@ def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
     from surehand.sandbox import denials
 
     explained = denials.explain(stderr + stdout[-4000:], call.launcher.plan, ended.exit_code)
+    explained = explained or ("" if stdout or stderr else _asked_in_vain(call))
     last = _last(call.report)
     asked = input_prompts.HINT if input_prompts.wanted_input(stdout, stderr, last.name if last else "") else ""
     return " ".join(each for each in (asked, explained) if each)
@@ -226,6 +237,7 @@ def _met_the_sandbox(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> 
     from surehand.sandbox import denials
 
     explained = denials.explain(stderr.text[-4000:] + stdout.text[-4000:], call.launcher.plan, ended.exit_code)
+    explained = explained or ("" if stdout.text or stderr.text else _asked_in_vain(call))
     return [explained] if explained else []
 
 
