@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from contextlib import AsyncExitStack
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self
 
 from surehand import config, remote, wiring
 from surehand.catalog import builtin_tool
@@ -85,6 +85,7 @@ class Surehand:
         mcp_servers: Mapping[str, McpServerSettings] | None = None,
         audit_dir: str | None = None,
     ) -> None:
+        wiring.check_lists(tools=tools, allow=allow, tool_allow=tool_allow)
         root = wiring.check_workspace(workspace, session)
         self.allow = tuple(allow)
         """The allow rules this application was given beside its settings."""
@@ -111,6 +112,7 @@ class Surehand:
         if plugins:
             self._load_plugins()
         self.warnings += wiring.warn_of_misnamed_rules(self.policy, self.registry)
+        self.warnings += wiring.warn_of_misnamed_tools(self.settings, tool_allow, self.registry)
 
     @classmethod  # pyright: ignore[reportArgumentType]  # the class as the function it is has its arguments' types
     def sync(cls: Callable[P, Surehand], *args: P.args, **options: P.kwargs) -> SyncSurehand:
@@ -300,6 +302,13 @@ class Surehand:
         self.policy = self.executor.policy = self.executor.permissions.policy = policy
         policy.bind(self.session)
 
+    if not TYPE_CHECKING:  # a type checker says it by itself
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("Surehand is opened by `async with`; plain code says `with Surehand.sync(...) as app`")
+
+        __exit__ = __enter__
+
     async def __aenter__(self) -> Self:
         if self.session.state_dir is not None:
             remote.open_channel(self, self._stack)
@@ -354,11 +363,13 @@ class Surehand:
         With `shown_first` a dry run is made and the approver asked with what that showed, also where a rule
         allows it; a yes makes exactly that real. Without an approver the rules decide.
         """
+        wiring.check_arguments(name, args)
         call = ToolCall(name, args or {}, source=source) if id is None else ToolCall(name, args or {}, id, source)
         return await self.executor.run(call, self.session, self.selection, shown_first=shown_first)
 
     async def dry_run(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
         """Return what a call would do, with its diff and the verdict; nothing is changed."""
+        wiring.check_arguments(name, args)
         return await self.executor.dry_run(ToolCall(name, args or {}), self.session, self.selection)
 
     async def undo(

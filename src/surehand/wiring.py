@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from surehand import config
 from surehand.catalog import register_builtin
 from surehand.core.errors import SettingsError, StateError, ToolFailure
+from surehand.core.names import did_you_mean
 from surehand.core.session import name_problem
 from surehand.core.settings import ToolSettings
 from surehand.core.tool import Tool
@@ -48,6 +49,19 @@ def check_workspace(workspace: str | os.PathLike[str], session: str | None) -> s
     if session is not None and (problem := name_problem(session)):
         raise SettingsError(problem)
     return root
+
+
+def check_lists(**given: object) -> None:
+    """Raise TypeError where one thing stands in the place of a list of them: the letters of a rule are no rules."""
+    for name, value in given.items():
+        if isinstance(value, str | Tool):
+            raise TypeError(f"{name} is a list; write {name}=[{value.name if isinstance(value, Tool) else repr(value)}]")
+
+
+def check_arguments(tool: str, args: object) -> None:
+    """Raise TypeError where the arguments of a call are no dictionary."""
+    if args is not None and not isinstance(args, Mapping):
+        raise TypeError(f"the arguments of {tool} are a dictionary, such as {{'name': 'value'}}, not {args!r}")
 
 
 def load_settings(
@@ -230,6 +244,25 @@ def warn_of_misnamed_rules(policy: Policy, registry: Registry) -> list[str]:
     for warning in found:
         _log.warning("%s", warning)
     return found
+
+
+def warn_of_misnamed_tools(settings: Settings, tool_allow: Sequence[str], registry: Registry) -> list[str]:
+    """Warn of `[tools.NAME]` and allow-lists that nearly name a tool: what they say would count for nothing."""
+    named = {f"[tools.{name}]": name for name in settings.tools}
+    named |= {f"tool_allow {name!r}": name for name in tool_allow or settings.toolset.tool_allow}
+    unknown = {where: name for where, name in named.items() if name not in registry and not _is_pattern(name)}
+    if not unknown:
+        return []
+    known = [name for tool in registry.infos() for name in (tool.name, *tool.aliases)]
+    near = {where: did_you_mean(name, known) for where, name in unknown.items()}
+    found = [f"{where} matches nothing: there is no tool {unknown[where]!r}{hint}" for where, hint in near.items() if hint]
+    for warning in found:
+        _log.warning("%s", warning)
+    return found
+
+
+def _is_pattern(name: str) -> bool:
+    return name.startswith("mcp__") or not {"*", "?", "[", ":"}.isdisjoint(name)
 
 
 def make_subagents(app: Surehand, model: Model, limits: Limits | None, system: str) -> Subagents:

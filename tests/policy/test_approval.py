@@ -141,6 +141,33 @@ async def test_an_application_takes_a_function_for_its_approver(tmp_path: Path) 
     assert "not today" in refused.error.message
 
 
+@pytest.mark.parametrize("word", ["deny", "yes", "", None])
+async def test_an_answer_of_another_word_never_lets_a_call_run(tmp_path: Path, word: Any) -> None:
+    from surehand.testing import scratch_app
+
+    def decide(question: Question) -> Answer:
+        return Answer(word)
+
+    class Whoever:
+        async def ask(self, question: Question) -> Any:
+            return word
+
+    for approver in (decide, Whoever()):
+        async with scratch_app(tmp_path, approver=approver) as app:
+            refused = await app.call("Write", {"file_path": "new.txt", "content": "x"})
+        assert refused.error is not None
+        assert refused.error.code == "permission_denied"
+        assert repr(word) in refused.error.message
+    assert not (tmp_path / "new.txt").exists()
+
+
+def test_what_cannot_answer_is_no_approver() -> None:
+    from surehand import Surehand
+
+    with pytest.raises(TypeError, match="an approver is a function of the question"):
+        Surehand(approver="yes")  # pyright: ignore
+
+
 async def test_the_first_answer_of_several_counts(tmp_path: Path) -> None:
     async def never(asked: Question) -> Answer:
         await asyncio.Event().wait()

@@ -109,6 +109,47 @@ def test_every_fault_of_a_definition_is_listed() -> None:
     assert len(caught.value.problems) >= 6
 
 
+@pytest.mark.parametrize(
+    ("slip", "told"),
+    [
+        ({"read_only": "no"}, "read_only must be True, False or a function of the arguments, not 'no'"),
+        ({"concurrency_safe": 1}, "concurrency_safe must be True, False"),
+        ({"where": "proces"}, "where must be 'loop', 'thread' or 'process', not 'proces'"),
+        ({"timeout_s": "5"}, "timeout_s must be a positive number of seconds, not '5'"),
+        ({"effects": []}, "effects must be callable, not list"),
+        ({"undo": "unsend"}, "undo must be callable, not str"),
+        ({"at_once": True}, "at_once must be callable, not bool"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_a_fault_that_is_named(slip: dict[str, Any], told: str) -> None:
+    with pytest.raises(RegistrationError) as caught:
+        Registry().register(make("A", **slip))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("slip", "told"),
+    [
+        ({"requires": "Grep>=1"}, "requires=['Grep>=1']"),
+        ({"aliases": "b"}, "aliases=['b']"),
+        ({"examples": {"text": "x"}}, "examples=[{'text': 'x'}]"),
+    ],
+)
+def test_one_thing_in_the_place_of_a_list_is_told_how_to_be_written(slip: dict[str, Any], told: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        make("A", **slip)
+    assert told in str(caught.value)
+
+
+def test_a_plain_function_is_told_to_be_put_under_the_decorator() -> None:
+    def plain(text: str) -> str:
+        "Says it."
+        return text
+
+    with pytest.raises(RegistrationError, match=r"tool 'plain' cannot be registered: .*put @tool above it"):
+        Registry().register(plain)  # pyright: ignore
+
+
 def test_a_valid_definition_has_no_faults() -> None:
     @tool
     def fine(text: str) -> str:

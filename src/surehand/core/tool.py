@@ -219,6 +219,8 @@ class Tool:
         object.__setattr__(self, "arguments", _arguments(self.args))
         for name in ("aliases", "requires", "examples"):
             if not isinstance(value := getattr(self, name), tuple):
+                if isinstance(value, str | Mapping):  # a tuple of its letters, or of its keys, is never meant
+                    raise TypeError(f"{name} of tool {self.name!r} must be a list; write {name}=[{value!r}]")
                 object.__setattr__(self, name, tuple(cast("list[Any]", value)))
 
     @property

@@ -24,10 +24,12 @@ from surehand.registry.resolve import problems as unmet
 
 _FUNCTIONS: Final = (
     "effects", "check", "preview", "undo", "check_permission", "resources", "depends_on", "initialize", "health_check",
-    "close",
+    "close", "at_once",
 )  # fmt: skip
 _functions_of: Final = attrgetter(*_FUNCTIONS)
 _NO_FUNCTIONS: Final = (None,) * len(_FUNCTIONS)
+_FLAGS: Final = ("read_only", "concurrency_safe", "preview_when_asked", "must_try")
+_flags_of: Final = attrgetter(*_FLAGS)
 
 
 class _Entry:
@@ -69,7 +71,7 @@ class Registry:
             found += self._clashes(tool.name, names)
             found += unmet(tool, self.card) if tool.requires else ()
         if found:
-            raise RegistrationError(getattr(tool, "name", repr(tool)), found)
+            raise RegistrationError(getattr(tool, "name", getattr(tool, "__name__", repr(tool))), found)
         self._add(tool.name, names, _Entry(tool, None, None, deferrable))
         return tool
 
@@ -338,7 +340,8 @@ def _module(entry: _Entry) -> str:
 def problems(tool: object) -> list[str]:
     """Return every fault of a tool's definition, or an empty list; registering asks for the same."""
     if not isinstance(tool, Tool):
-        return [f"expected a Tool (or a function under @tool), got {type(tool).__name__}"]
+        below = " itself: put @tool above it" if callable(tool) else ""
+        return [f"expected a Tool (or a function under @tool), got {type(tool).__name__}{below}"]
     found = name_problems(tool.name)
     for alias in tool.aliases:
         found += [f"alias: {problem}" for problem in name_problems(alias)]
@@ -353,8 +356,14 @@ def problems(tool: object) -> list[str]:
         for name, value in zip(_FUNCTIONS, functions, strict=True):
             if value is not None and not callable(value):
                 found.append(f"{name} must be callable, not {type(value).__name__}")
-    if isinstance(tool.timeout_s, int | float) and not 0 < tool.timeout_s < 1e7:
-        found.append(f"timeout_s must be a positive number of seconds, not {tool.timeout_s!r}")
+    for name, value in zip(_FLAGS, _flags_of(tool), strict=True):
+        if not isinstance(value, bool) and not callable(value):  # "no" would count as yes
+            found.append(f"{name} must be True, False or a function of the arguments, not {value!r}")
+    timeout = tool.timeout_s
+    if not (timeout is None or callable(timeout) or (isinstance(timeout, int | float) and 0 < timeout < 1e7)):
+        found.append(f"timeout_s must be a positive number of seconds, not {timeout!r}")
+    if tool.where not in (None, "loop", "thread", "process"):
+        found.append(f"where must be 'loop', 'thread' or 'process', not {tool.where!r}")
     if tool.pure and tool.read_only is not True:
         found.append("a pure tool only reads: say read_only=True as well")
     found += tool.arguments.problems()

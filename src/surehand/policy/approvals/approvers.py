@@ -31,7 +31,11 @@ AnswerFunction: TypeAlias = Callable[[Question], Answer | str | bool | Awaitable
 
 def approver_of(answers: Approver | AnswerFunction) -> Approver:
     """Wrap a plain function as an Approver; an approver stays as it is."""
-    return cast("Approver", answers) if hasattr(answers, "ask") else Callback(cast("AnswerFunction", answers))
+    if hasattr(answers, "ask"):
+        return cast("Approver", answers)
+    if not callable(answers):
+        raise TypeError(f"an approver is a function of the question, or has `async def ask(question)`; not {answers!r}")
+    return Callback(answers)
 
 
 class Callback:
@@ -80,8 +84,9 @@ async def ask_approver(approver: Approver, question: Question, timeout_s: float 
     """Return the approver's answer; one that hangs or fails has said no."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await approver.ask(question)
+            answer: object = await approver.ask(question)
     except TimeoutError:
         return Answer("no", f"nobody answered within {timeout_s:g} s" if timeout_s else "nobody answered in time")
     except Exception as problem:  # an approver may be anybody's code, and its failure is no permission
         return Answer("no", f"the approver failed: {type(problem).__name__}: {problem}")
+    return answer if isinstance(answer, Answer) else Answer("no", f"the approver gave {answer!r}, which is no Answer")

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
 from surehand.core.call import ToolCall
 from surehand.core.effects import (
@@ -26,6 +26,7 @@ from surehand.files.sanitize import mark_lookalikes, visible
 from surehand.policy.decision import Decision
 
 AnswerKind = Literal["once", "session", "always", "no"]
+KINDS: Final = get_args(AnswerKind)
 SHOWN_CHARACTERS = 20_000
 
 
@@ -98,6 +99,10 @@ class Answer:
     unasked: bool = False
     """Whether nobody could be asked at all: a no, unless somebody who reaches the session from elsewhere answers."""
 
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:  # whatever is not a no would let the call run: Answer("deny") must not
+            raise ValueError(f"an answer is once, session, always or no, not {self.kind!r}")
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         shown: dict[str, Any] = {"kind": self.kind, "reason": self.reason, "rule": self.rule, "dry_run": self.dry_run}
@@ -107,7 +112,7 @@ class Answer:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
         """Return what plain data stands for."""
-        if data.get("kind") not in ("once", "session", "always", "no"):
+        if data.get("kind") not in KINDS:
             return cls("no", f"the answer {data.get('kind')!r} is none of once, session, always, no")
         given = (data.get(name) for name in ("args", "rule", "dry_run"))
         return cls(data["kind"], str(data.get("reason") or ""), *given, by=str(data.get("by") or ""))
