@@ -19,7 +19,7 @@ def shout(text: str) -> str:
 
 
 SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
-    "a flag": (lambda: tool(readonly=True), "read_only"),  # pyright: ignore
+    "a flag": (lambda: tool(readonly=True)(str.upper), "read_only"),  # pyright: ignore
     "a rule": (lambda: Surehand(allow="Bash(ls:*)"), "write allow=['Bash(ls:*)']"),
     "a tool": (lambda: Surehand(tools=shout), "write tools=[shout]"),  # pyright: ignore
     "a name": (lambda: Surehand(tool_allow="Read"), "write tool_allow=['Read']"),
@@ -30,8 +30,7 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
 def test_a_slip_is_told_with_what_to_write_instead(slip: str) -> None:
     make, told = SLIPS[slip]
     with pytest.raises(TypeError) as caught:
-        made = make()
-        made(lambda text: text)  # pyright: ignore
+        make()
     assert told in str(caught.value)
 
 

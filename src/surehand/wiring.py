@@ -22,6 +22,7 @@ from surehand.engine.journal import Journal
 from surehand.engine.log import at_levels, is_logged
 from surehand.engine.metrics import Metrics
 from surehand.policy.trust import changed_since_trusted
+from surehand.registry.loading import FOLDER
 from surehand.registry.registry import Registry
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def check_lists(**given: object) -> None:
     """Raise TypeError where one thing stands in the place of a list of them: the letters of a rule are no rules."""
     for name, value in given.items():
         if isinstance(value, str | Tool):
-            raise TypeError(f"{name} is a list; write {name}=[{value.name if isinstance(value, Tool) else repr(value)}]")
+            one = value.name if isinstance(value, Tool) else repr(value)
+            raise TypeError(f"{name} is a list; write {name}=[{one}]")
 
 
 def check_arguments(tool: str, args: object) -> None:
@@ -76,6 +78,8 @@ def load_settings(
         settings = config.with_flags(given, flags)
     if not trusted and (waiting := changed_since_trusted(root)):
         warnings.append(format_awaiting_trust(waiting))
+    elif not trusted and os.path.isdir(os.path.join(root, FOLDER)):
+        warnings.append(f"{FOLDER} was ignored: this folder is not trusted (see `surehand trust`)")
     return settings, warnings
 
 
@@ -254,8 +258,11 @@ def warn_of_misnamed_tools(settings: Settings, tool_allow: Sequence[str], regist
     if not unknown:
         return []
     known = [name for tool in registry.infos() for name in (tool.name, *tool.aliases)]
-    near = {where: did_you_mean(name, known) for where, name in unknown.items()}
-    found = [f"{where} matches nothing: there is no tool {unknown[where]!r}{hint}" for where, hint in near.items() if hint]
+    found = [
+        f"{where} matches nothing: there is no tool {name!r}{hint}"
+        for where, name in unknown.items()
+        if (hint := did_you_mean(name, known))
+    ]
     for warning in found:
         _log.warning("%s", warning)
     return found

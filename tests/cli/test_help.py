@@ -24,6 +24,7 @@ def test_help_lists_the_commands_and_the_pages(tmp_path: Path) -> None:
     assert shown.returncode == 0
     assert "undo" in shown.stdout
     assert re.search(r"policy\s+Policy: what may happen", shown.stdout)
+    assert re.search(r"files-and-a-shell +Give your agent", shown.stdout)
 
 
 def test_a_page_is_shown_as_text_also_into_a_pipe_and_as_json_when_asked(tmp_path: Path) -> None:

@@ -97,6 +97,15 @@ def test_a_batch_answers_line_by_line_in_order_whatever_a_line_holds(
     assert all(answer["reason"] for answer in answers)
 
 
+@pytest.mark.parametrize("words", [["ls && git push"], ["--", "git", "push", "--force"]])
+def test_a_command_is_checked_as_it_is_typed(
+    words: list[str], workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, answer = said(capsys, "policy", "check", *words)
+    assert (code, answer["decision"], answer["suggestion"]) == (0, "ask", "Bash(git push:*)")
+    assert main(["policy", "check", "--tool", "Bash", "ls"]) == 2
+
+
 def test_check_of_nothing_or_of_no_json_is_bad_usage(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check"]) == 2
     assert main(["policy", "check", "--tool", "Bash", "--args", "{"]) == 2

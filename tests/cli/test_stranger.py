@@ -78,10 +78,14 @@ def test_the_help_of_a_sub_command_says_what_it_does_and_what_works_everywhere(
     ("words", "who", "said"),
     [
         (("tools", "invoke", "Read", "--dryrun"), "tools invoke", "--dryrun; did you mean --dry-run?"),
-        (("policy", "check", "extra"), "policy check", "extra"),
+        (("tools", "invoke", "Read", "file_path=a.py"), "tools invoke", "too many words: file_path=a.py"),
+        (("undo", "--yes"), "undo", "there is no option --yes"),
+        (("tools", "lst"), "tools", "surehand tools has no command 'lst'; did you mean list? (it has list, info,"),
         (("doctor", "web", "extra"), "doctor", "extra"),
         (("tools",), "tools", "missing: list | info | invoke | new"),
         (("--nope", "tools"), None, "there is no option --nope before a command"),
+        (("--alow", "Bash", "tools"), None, "there is no option --alow before a command; did you mean '--allow'?"),
+        (("version",), None, "there is no command 'version'; did you mean '--version'?"),
     ],
 )
 def test_a_word_that_makes_no_sense_is_told_by_the_command_it_was_said_to(

@@ -303,6 +303,12 @@ def test_a_file_that_does_not_load_is_told_once(tmp_path: Path) -> None:
         assert surehand(*words, cwd=tmp_path).stderr.count("was never closed") == 1
 
 
+def test_tools_of_a_folder_that_was_never_trusted_are_said_to_be_left_out(tmp_path: Path) -> None:
+    own_tool(tmp_path, GREET)
+    for words in (["tools", "info", "greet"], ["tools", "invoke", "greet"]):
+        assert ".surehand/tools was ignored: this folder is not trusted" in surehand(*words, cwd=tmp_path).stderr
+
+
 def test_a_file_that_changed_and_awaits_trust_is_mentioned(tmp_path: Path) -> None:
     own_tool(tmp_path, GREET)
     surehand("trust", "--yes", cwd=tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surehand.core.names import full_name, name_problems, provider_map, provider_safe, split_full_name
+from surehand.core.names import full_name, name_problems, nearest, provider_map, provider_safe, split_full_name
 
 SAFE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -50,3 +50,10 @@ def test_names_that_cannot_be_shown_are_refused(name: object) -> None:
 @pytest.mark.parametrize("name", ["Read", "time.now", "查询", "my tool", "🔧", "a/b"])
 def test_names_of_foreign_servers_are_taken(name: str) -> None:
     assert name_problems(name) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("Raed", "Read"), ("raed", "Read"), ("Redoo", "Redo"), ("desc", "description"), ("xyz", None)]
+)
+def test_the_nearest_name_is_the_one_that_was_probably_meant(word: str, meant: str | None) -> None:
+    assert nearest(word, ["Redo", "Read", "Write", "description"]) == meant

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.cli import render
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.names import nearest
 from surehand.slash import BUILT_IN, grant_undo
 
 if TYPE_CHECKING:
@@ -125,10 +126,8 @@ async def _help(chat: Chat, rest: str) -> None:
 
 async def report_unknown(name: str) -> None:
     """Say that there is no such command."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, COMMANDS, n=1)
-    render.error(f"there is no command /{name}" + (f"; did you mean /{near[0]}?" if near else ""), "/help lists them")
+    near = nearest(name, COMMANDS)
+    render.error(f"there is no command /{name}" + (f"; did you mean /{near}?" if near else ""), "/help lists them")
 
 
 _KEYS: Final = """\

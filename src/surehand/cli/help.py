@@ -68,7 +68,7 @@ def _list_pages() -> dict[str, str]:
 def _table(pages: dict[str, str]) -> str:
     from surehand.cli.layout import two_columns
 
-    return two_columns(list(pages.items()), 15)
+    return two_columns(list(pages.items()), max(map(len, pages)) + 4)
 
 
 def _style(text: str) -> str:
@@ -79,7 +79,7 @@ def _style(text: str) -> str:
 
 
 def _suggest(name: str) -> str:
-    from difflib import get_close_matches
+    from surehand.core.names import nearest
 
-    near = get_close_matches(name, [*_list_pages()], n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, _list_pages())
+    return f"; did you mean {near!r}?" if near else ""

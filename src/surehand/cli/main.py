@@ -142,7 +142,7 @@ def _run(shared: SimpleNamespace, rest: list[str]) -> int:
         return 0
     command = rest[0]
     if command.startswith("-"):
-        raise Usage(f"there is no option {command} before a command")
+        raise Usage(f"there is no option {command} before a command{_nearest(command)}")
     if command not in COMMANDS:
         raise Usage(f"there is no command {command!r}{_nearest(command)}")
     return _command(command, rest[1:], shared)
@@ -223,10 +223,10 @@ def _set(shared: SimpleNamespace, key: str, value: str) -> None:
 
 
 def _nearest(word: str) -> str:
-    from difflib import get_close_matches
+    from surehand.core.names import nearest
 
-    near = get_close_matches(word, COMMANDS, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(word, (*COMMANDS, *_WITH_VALUE, "--json", "--text", "--version", "--help"))
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def help_text() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from surehand.cli.layout import columns, two_columns
@@ -45,15 +46,20 @@ class Parser(argparse.ArgumentParser):
         """Parse; whoever meets a word that nobody knows says so, not the parser above."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"this makes no sense here: {' '.join(unknown)}{self._nearest(unknown)}")
+            self.error(self._explain_unknown(unknown))
         return options, unknown
 
-    def _nearest(self, unknown: list[str]) -> str:
-        from difflib import get_close_matches
+    def _explain_unknown(self, words: list[str]) -> str:
+        """Say which words nobody knows; what follows an option that does not exist may well be its value."""
+        if (option := next((word for word in words if word.startswith("-")), None)) is None:
+            return f"too many words: {' '.join(words)}"
+        return f"there is no option {option}{_suggest(option, self._option_string_actions)}"
 
-        near = [get_close_matches(word, self._option_string_actions, n=1) for word in unknown if word.startswith("-")]
-        found = [each[0] for each in near if each]
-        return f"; did you mean {', '.join(found)}?" if found else ""
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        known: list[str] = [str(each) for each in action.choices or ()]
+        if isinstance(action, _Commands) and value not in known:
+            self.error(f"{self.prog} has no command {value!r}{_suggest(value, known)} (it has {', '.join(known)})")
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the words, and end with code 2."""
@@ -63,6 +69,12 @@ class Parser(argparse.ArgumentParser):
         message = message.replace("the following arguments are required:", "missing:")
         render.error(message, f"`{self.prog} --help` says more.")
         self.exit(2)
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    from surehand.core.names import nearest
+
+    return f"; did you mean {near}?" if (near := nearest(word, known)) else ""
 
 
 class _Commands(argparse._SubParsersAction):  # pyright: ignore

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
@@ -21,7 +23,8 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="check | list | replay")
     check = commands.add_parser("check", help="what would be decided about a call, and why", allow_abbrev=False)
-    check.add_argument("--tool", metavar="NAME", help="the tool of the call to judge")
+    check.add_argument("command", nargs="*", metavar="COMMAND", help="a shell command to judge: 'ls && git push'")
+    check.add_argument("--tool", metavar="NAME", help="the tool of the call to judge, when it is not Bash")
     check.add_argument("--args", default="{}", metavar="JSON", help="the arguments; - reads standard input")
     _rules(check)
     check.add_argument(
@@ -87,9 +90,12 @@ def _checker(cwd: str, lines: tuple[str, ...]) -> Checker:
 
 
 def _check(options: Namespace) -> int:
-    if not options.tool:
-        render.error("say which call to judge: --tool NAME --args '{...}', or --batch FILE")
+    if bool(options.command) == bool(options.tool):
+        render.error("say which call to judge: 'COMMAND', or --tool NAME --args '{...}', or --batch FILE")
         return 2
+    if options.command:  # one word is a line as a shell reads it; several were split by one already
+        line = options.command[0] if len(options.command) == 1 else shlex.join(options.command)
+        options.tool, options.args = "Bash", json.dumps({"command": line})
     text = sys.stdin.read() if options.args == "-" else options.args
     try:
         args = json.loads(text)
@@ -171,7 +177,7 @@ def _list(options: Namespace) -> int:
 def _format_rules(rules: list[Rule], *, built_in: bool) -> str:
     """Return the user's own rules as a table, and those that are built in by what they are for."""
     own = [rule for rule in rules if rule.origin.source != "built-in"]
-    rows = [(rule.verdict, rule.text, str(rule.origin), rule.reason) for rule in own]
+    rows = [(rule.verdict, rule.text, _format_origin(rule), rule.reason) for rule in own]
     parts = [
         render.table(rows, ("VERDICT", "RULE", "FROM", "REASON"), fold=True)
         if rows
@@ -188,6 +194,15 @@ def _format_rules(rules: list[Rule], *, built_in: bool) -> str:
     if not built_in:
         parts.append("`surehand policy list` shows those that are built in as well.")
     return "\n\n".join(parts)
+
+
+def _format_origin(rule: Rule) -> str:
+    """Return where a rule stands, short enough that its line is still seen in a narrow terminal."""
+    origin, home = rule.origin, os.path.expanduser("~")
+    if not origin.line:
+        return str(origin)
+    near = origin.file.startswith(home + os.sep)
+    return f"{'~' + origin.file[len(home) :] if near else origin.file}:{origin.line}"
 
 
 def _fold_words(words: list[str]) -> str:

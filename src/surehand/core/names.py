@@ -87,9 +87,23 @@ def provider_map(names: Iterable[str]) -> Mapping[str, str]:
     return {provider_safe(name): name for name in names}
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` for a near name, or nothing."""
+def find_near(word: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """Return up to three of `known` that were probably meant: letters swapped (`Raed`), mistyped, or left out."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    wanted, folded = word.lower(), {each.lower(): each for each in known}
+    near = get_close_matches(wanted, folded, n=3, cutoff=cutoff)
+    near.sort(key=lambda each: sorted(each) != sorted(wanted))
+    near += [each for each in folded if len(wanted) > 2 and each.startswith(wanted) and each not in near]
+    return [folded[each] for each in near[:3]]
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the one of `known` that was probably meant, or None."""
+    return next(iter(find_near(word, known, cutoff)), None)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for a near name, or nothing."""
+    near = nearest(word, known)
+    return f" (did you mean {near!r}?)" if near else ""

@@ -9,7 +9,7 @@ from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.context import NOTHING_CHANGED
 from surehand.core.errors import ToolFailure
 from surehand.core.extras import explain_missing_module
-from surehand.core.names import provider_safe
+from surehand.core.names import find_near, provider_safe
 from surehand.engine.prepared import Prepared, View
 from surehand.engine.running import Overrun, aftermath
 
@@ -27,10 +27,7 @@ def missing(name: str, view: View, *, by_model: bool = False) -> ToolFailure:
 
 def unknown_tool(name: str, names: Iterable[str], *, by_model: bool = False) -> ToolFailure:
     """Say that there is no tool of this name, and which names are near; to a model, as it has to write them."""
-    from difflib import get_close_matches
-
-    folded = {each.lower(): each for each in names}
-    near = [folded[each] for each in get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
+    near = find_near(name, names)
     near = [provider_safe(each) for each in near] if by_model else near
     hint = (
         f"Did you mean {', '.join(near)}?" if near else "`surehand tools list` lists all; a model can use ToolSearch."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from surehand.core.names import nearest
 from surehand.files.sanitize import visible
 from surehand.policy.policy import Warned
 from surehand.policy.rules import Rule
@@ -60,9 +61,7 @@ def warnings(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[Warned]:
 
 def find_misnamed(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[Warned]:
     """Return the rules that name no tool but nearly do; one that is near to none may be meant for a tool to come."""
-    from difflib import get_close_matches
-
-    near = [rule for rule in rules if get_close_matches(rule.name, known_tools, n=1, cutoff=0.75)]
+    near = [rule for rule in rules if nearest(rule.name, known_tools, cutoff=0.75)]
     found = [_idle(rule, known_tools) for rule in near]
     return [each for each in found if each is not None]
 
@@ -70,10 +69,8 @@ def find_misnamed(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[War
 def _idle(rule: Rule, known_tools: Sequence[str]) -> Warned | None:
     if rule.kind != "name" or rule.name.startswith("mcp__") or rule.names_caller(known_tools):
         return None
-    from difflib import get_close_matches
-
-    near = get_close_matches(rule.name, known_tools, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    near = nearest(rule.name, known_tools)
+    hint = f"; did you mean {near}?" if near else ""
     return Warned(_where(rule), f"{rule.verdict} {rule.text} matches nothing: there is no tool {rule.name!r}{hint}")
 
 
