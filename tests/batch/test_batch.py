@@ -15,6 +15,7 @@ import pytest
 from surehand import Surehand
 from surehand.batch.results import ResultsFile, TaskResult, read_results
 from surehand.core.errors import SettingsError, StateError
+from surehand.core.events import Event
 from surehand.providers.scripted import ScriptedModel
 
 pytestmark = pytest.mark.spec("BATCH-1")
@@ -312,3 +313,147 @@ async def test_wrong_tasks_are_named_before_anything_runs(work: Path) -> None:
     assert "task 1: give either" in text
     assert "task 2: id" in text
     assert "prompt" in text
+
+
+# -- what a person asks of it -----------------------------------------------------------------------------------------
+
+
+def pass_time_when_a_command_begins(app: Surehand, seconds: float) -> None:
+    """Have the loop's clock jump, so that a time-out comes in the middle of a command on any machine."""
+    loop, late = asyncio.get_running_loop(), [0.0]
+    clock = loop.time
+    loop.time = lambda: clock() + late[0]  # type: ignore[method-assign]
+
+    def hear(event: Event) -> None:
+        if event.kind == "call_started" and event.tool == "Bash":
+            late[0] += seconds
+
+    app.bus.subscribe(hear)
+
+
+async def test_a_task_that_took_too_long_says_what_it_did_and_its_workspace_is_kept_when_asked(work: Path) -> None:
+    tasks = [
+        {"id": "work", "calls": [*FIX, bash("sleep 600")], "rules": ["allow Bash"]},
+        {"id": "check", "calls": FIX, "check": "sleep 600"},
+    ]
+    async with Surehand(work) as app:
+        pass_time_when_a_command_begins(app, 90)
+        found = await run(app, tasks, parallel=1, timeout=90, keep_workspaces=True)
+    for result in found.values():
+        assert result.status == "timeout"
+        assert result.error is not None
+        assert "longer than 90 s" in result.error["message"]
+        assert [call["tool"] for call in result.calls] == ["Read", "Edit"]
+        assert "+    return a + b" in result.diff
+        assert "a + b" in Path(result.workspace, "sum.py").read_text()
+
+
+async def test_workspaces_are_kept_when_asked_for_and_results_say_where(work: Path, tmp_path: Path) -> None:
+    tasks = [{"id": "good", "calls": FIX}, {"id": "bad", "calls": FIX, "check": "false"}]
+    out = tmp_path / "r.jsonl"
+    async with Surehand(work) as app:
+        found = await run(app, tasks, keep_workspaces=True, out=out, retries=1)
+        kept = {name: Path(result.workspace) for name, result in found.items()}
+        assert [found[name].status for name in kept] == ["passed", "failed"]
+        assert all("a + b" in (folder / "sum.py").read_text() for folder in kept.values())
+        assert await run(app, tasks, out=out, resume=True) == {}
+    assert all(folder.is_dir() for folder in kept.values())
+    assert "a - b" in (work / "sum.py").read_text()
+
+
+async def test_without_that_nothing_is_left_not_even_of_a_workspace_that_could_not_be_made(
+    work: Path, tmp_path: Path
+) -> None:
+    from surehand.state.locations import batch_folder
+
+    commit_all(work)
+    tasks = [
+        {"id": "good", "calls": FIX},
+        {"id": "gone", "calls": FIX, "workspace": "nowhere"},
+        {"id": "old", "calls": FIX, "workspace": {"git": str(work), "revision": "no-such-branch"}},
+    ]
+    out = tmp_path / "r.jsonl"
+    async with Surehand(work) as app:
+        found = await run(app, tasks, out=out)
+    assert [found[name].status for name in ("good", "gone", "old")] == ["passed", "error", "error"]
+    assert not os.path.exists(batch_folder(str(out)))
+    assert git(work, "worktree", "list").count("\n") == 1
+
+
+async def test_a_profile_gives_its_tools_and_its_words(work: Path) -> None:
+    heard: list[ScriptedModel] = []
+
+    def model(task: Any) -> ScriptedModel:
+        heard.append(ScriptedModel([("Read", {"file_path": "sum.py"})], [("Edit", FIX[1]["args"])], "done"))
+        return heard[-1]
+
+    async with Surehand(work) as app:
+        found = await run(app, [{"id": "a", "prompt": "fix", "profile": "explorer"}], model=model)
+        assert [call["ok"] for call in found["a"].calls] == [True, False]
+        assert found["a"].diff == ""
+        assert "You explore and report." in heard[0].requests[0].system
+        with pytest.raises(SettingsError, match=r"task 2: there is no profile 'explorers'; .*explorer"):
+            await run(app, [{"prompt": "x"}, {"prompt": "x", "profile": "explorers"}], model=model)
+    assert len(heard) == 1
+
+
+async def test_limits_of_a_task_stop_its_conversation(work: Path) -> None:
+    def model(task: Any) -> ScriptedModel:
+        return ScriptedModel(*([("Read", {"file_path": "sum.py"})] for _ in range(9)), "done")
+
+    tasks = [
+        {"id": "turns", "prompt": "x", "limits": {"turns": 3}},
+        {"id": "tokens", "prompt": "x", "limits": {"tokens": 1}},
+        {"id": "free", "prompt": "x"},
+        {"id": "cost", "prompt": "x", "limits": {"cost": 0.5}},
+    ]
+    async with Surehand(work) as app:
+        found = await run(app, tasks, model=model)
+    assert [found[name].status for name in ("turns", "tokens", "free", "cost")] == [
+        "failed",
+        "failed",
+        "passed",
+        "error",
+    ]
+    assert found["turns"].turns == 3
+    assert found["turns"].stop
+    assert found["tokens"].turns < 10
+    assert found["cost"].error is not None
+    assert "prices" in found["cost"].error["message"]
+
+
+async def test_a_limit_of_cost_counts_the_price_of_the_model_that_speaks(work: Path) -> None:
+    class Priced(ScriptedModel):
+        provider = "anthropic"
+
+    async with Surehand(work) as app:
+        model = Priced("done", name="claude-haiku-4-5")
+        found = await run(app, [{"id": "a", "prompt": "x", "limits": {"cost": 5.0}}], model=model)
+    assert found["a"].status == "passed", found["a"].error
+    assert found["a"].cost
+
+
+async def test_tokens_of_all_attempts_are_in_the_result(work: Path) -> None:
+    def model(task: Any) -> ScriptedModel:
+        return ScriptedModel("done")
+
+    task = {"id": "a", "prompt": "x", "check": "false"}
+    async with Surehand(work) as app:
+        once = (await run(app, [task], model=model))["a"]
+        thrice = (await run(app, [task], model=model, retries=2))["a"]
+    assert (once.attempts, thrice.attempts) == (1, 3)
+    assert thrice.usage["output_tokens"] == 3 * once.usage["output_tokens"] > 0
+
+
+async def test_calls_of_tasks_count_in_the_metrics_of_the_application(work: Path) -> None:
+    async with Surehand(work) as app:
+        await run(app, [{"id": f"t{n}", "calls": [*FIX, bash("exit 3")]} for n in range(3)], parallel=2)
+        figures = {each.tool: each for each in app.metrics.all()}
+    assert [figures[name].execution.total_calls for name in ("Read", "Edit", "Bash")] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("rule", ["allow Bash(", "grant Bash", "allow", "deny WebFetch(domain:)"])
+async def test_a_rule_that_says_nothing_is_named_before_anything_runs(work: Path, rule: str) -> None:
+    async with Surehand(work) as app:
+        with pytest.raises(SettingsError, match="task 1: "):
+            await run(app, [{"calls": FIX, "rules": [rule]}])

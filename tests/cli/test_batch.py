@@ -119,6 +119,37 @@ def test_a_terminal_sees_how_far_it_is(work: Path) -> None:
         assert terminal.ended() == 0
 
 
+def test_a_batch_that_goes_on_counts_what_was_done_before(work: Path) -> None:
+    tasks = write_tasks(work, *({"id": f"t{n}", "calls": [READ]} for n in range(3)))
+    out = work.parent / "results.jsonl"
+    assert surehand("batch", tasks, "--out", str(out), cwd=work).returncode == 0
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[:2]))
+    with Terminal("batch", tasks, "--out", str(out), "--resume", cwd=work) as terminal:
+        terminal.wait_for("2/3")
+        terminal.wait_for("3/3")
+        assert terminal.ended() == 0
+
+
+def test_questions_of_tasks_wait_for_whoever_answers_them(work: Path) -> None:
+    tasks = write_tasks(work, {"id": "a", "calls": [{"tool": "Bash", "args": {"command": "rm sum.py"}}]})
+    out = str(work.parent / "results.jsonl")
+    words = [sys.executable, "-m", "surehand", "batch", tasks, "--out", out, "--approvals", "console", "--text"]
+    with subprocess.Popen(words, cwd=work, stderr=subprocess.PIPE, text=True) as batch:
+        assert batch.stderr is not None
+        assert "Bash waits for an answer" in batch.stderr.readline()
+        (question,) = json.loads(surehand("approvals", "list", "--json", cwd=work).stdout)
+        assert surehand("approvals", "allow", question["id"], cwd=work).returncode == 0
+        assert batch.wait(100) == 0
+    assert json.loads(Path(out).read_text())["files"] == [{"path": "sum.py", "action": "deleted"}]
+
+
+def test_calls_of_tasks_are_in_the_statistics_of_the_folder(work: Path) -> None:
+    tasks = write_tasks(work, *({"id": f"t{n}", "calls": [READ]} for n in range(3)))
+    words = ("batch", tasks, "--out", str(work.parent / "r.jsonl"), "--session", "night")
+    assert surehand(*words, cwd=work).returncode == 0
+    assert "Read" in surehand("stats", "--text", cwd=work).stdout
+
+
 def test_without_ray_a_cluster_says_which_extra_to_install(work: Path) -> None:
     if importlib.util.find_spec("ray") is not None:
         pytest.skip("Ray is installed here")

@@ -84,6 +84,8 @@ async def test_a_node_killed_among_fifty_sessions_loses_nothing_but_what_is_repo
         told = [error for errors in reported.values() for error in errors]
         assert all(error.details["may_have_run"] for error in told)
         assert all(len(errors) <= 1 for errors in reported.values())
+        assert fleet.metrics.records["Bash"].errors == {"execution_error": len(slow)}
+        await until(lambda: all(record.running == 0 for record in fleet.metrics.records.values()))
         for session in sessions:
             assert (await session.call("Read", {"file_path": "mine"})).output.strip().endswith(session.id)
             patch = await session.diff()
@@ -164,6 +166,7 @@ async def test_a_batch_runs_on_the_cluster_with_the_same_results(nodes: Nodes, w
         runner = FleetRunner(app, make_setting(app, scripted, None), str(tmp_path / "batch"), fleet, {})
         results = app.batch(tasks, parallel=4, out=tmp_path / "r.jsonl", runner=runner)
         found = {result.id: result async for result in results}
+        await until(lambda: "Edit" in fleet.metrics.records and fleet.metrics.records["Edit"].calls == 8)
     assert {result.status for result in found.values()} == {"passed"}, found
     assert all(f"+t{n}" in found[f"t{n}"].diff for n in range(8))
     assert len({result.node for result in found.values()}) == 2

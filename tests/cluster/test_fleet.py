@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.conftest import Nodes
+from tests.cluster.conftest import CPUS, Nodes
 
 from surehand import Surehand, ToolCall
 from surehand.cluster import Fleet
@@ -163,7 +163,7 @@ async def test_cancel_reaches_the_remote_process_at_once(nodes: Nodes, work: Pat
         assert not [each for each in _processes() if "sleep\0300" in each]
 
 
-async def test_events_and_questions_come_home(nodes: Nodes, work: Path) -> None:
+async def test_events_questions_and_metrics_come_home(nodes: Nodes, work: Path) -> None:
     seen: list[Any] = []
     asked: list[Any] = []
 
@@ -177,6 +177,7 @@ async def test_events_and_questions_come_home(nodes: Nodes, work: Path) -> None:
         bad = await session.call("Bash", {"command": "touch bad"})
         while sum(event.kind == "call_finished" for event in seen) < 2:
             await asyncio.sleep(0.02)
+        figures = fleet.metrics.of("Bash")
     assert good.ok
     assert bad.error is not None
     assert bad.error.code == "permission_denied"
@@ -184,6 +185,26 @@ async def test_events_and_questions_come_home(nodes: Nodes, work: Path) -> None:
     assert "touch good" in asked[0].text()
     finished = [event for event in seen if event.kind == "call_finished"]
     assert [event.data["result"].ok for event in finished] == [True, False]
+    assert figures is not None
+    assert (figures.execution.total_calls, figures.execution.failed_calls) == (2, 1)
+    assert figures.errors.by_code == {"permission_denied": 1}
+    assert fleet.metrics.records["Bash"].running == 0
+
+
+async def test_who_waits_no_longer_gives_back_what_was_reserved(nodes: Nodes, work: Path) -> None:
+    import ray
+
+    wanted: dict[str, Any] = {"labels": {"zone": "b"}, "needs": {"cpu": 3}}
+    async with Fleet(nodes.address, sessions_per_node=1) as fleet:
+        first = await fleet.session(work, labels={"zone": "b"})
+        waiting = asyncio.ensure_future(fleet.session(work, **wanted))
+        while ray.available_resources()["CPU"] > 2 * CPUS - 3:
+            await asyncio.sleep(0.05)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await first.close()
+        async with asyncio.timeout(60), await fleet.session(work, **wanted) as session:
+            assert (await session.call("Read", {"file_path": "a.txt"})).ok
 
 
 async def test_each_node_has_one_audit_chain_that_verifies(nodes: Nodes, work: Path) -> None:

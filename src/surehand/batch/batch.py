@@ -11,7 +11,8 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,18 +23,24 @@ from surehand.batch.workspaces import Workspaces
 from surehand.core.errors import SettingsError, StateError, ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.tool import Tool
+from surehand.engine.heard_calls import HeardCalls
 from surehand.files.trees import remove_tree
 from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
+    from surehand.core.events import Event, Listener
     from surehand.core.model import Model
 
 
 class Runner(Protocol):
     """Where attempts at tasks run: here, or on a cluster."""
 
-    async def run(self, task: Task, attempt: int) -> dict[str, Any]:
+    async def prepare(self, tasks: Sequence[Task]) -> None:
+        """Take away what a batch that was killed left behind; raise SettingsError for tasks that cannot run here."""
+        ...
+
+    async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
         """Run one attempt and return what a result holds of it; cancelled, it leaves nothing behind."""
         ...
 
@@ -61,11 +68,12 @@ class LocalRunner:
         self._keep = keep_workspaces
         self._workspaces = Workspaces(folder, app.session.workspace, app.settings)
 
-    async def prepare(self) -> None:
-        """Take away what a batch that was killed left behind."""
+    async def prepare(self, tasks: Sequence[Task]) -> None:
+        """Take away what a batch that was killed left behind; raise SettingsError for profiles that are not there."""
+        self._setting.check_profiles(tasks)
         await self._workspaces.clear_leftovers()
 
-    async def run(self, task: Task, attempt: int) -> dict[str, Any]:
+    async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
         """Run one attempt and return what a result holds of it."""
         try:
             workspace = await self._workspaces.make(task, attempt)
@@ -74,7 +82,8 @@ class LocalRunner:
             error = {"code": "precondition_failed", "message": str(problem), "hint": hint}
             return {"status": "error", "error": error}
         try:
-            found = await Work(task, workspace.folder, self._setting).run(workspace.base, self._workspaces.pieces)
+            work = Work(task, workspace.folder, self._setting)
+            found = await work.run(workspace.base, self._workspaces.pieces, timeout_s)
         except BaseException:
             await self._workspaces.remove(workspace)
             raise
@@ -134,28 +143,28 @@ class Batch:
         """Run a task until an attempt passes, or none is left."""
         began = time.monotonic()
         found: dict[str, Any] = {}
+        spent: list[dict[str, Any]] = []
         attempt = 0
         while attempt <= self.options.retries and found.get("status") != "passed":
             attempt += 1
             if self.options.on_start is not None:
                 self.options.on_start(task, attempt)
-            found = await self._attempt(task, attempt)
+            found = await self._runner.run(task, attempt, task.timeout or self.options.timeout_s)
+            spent.append(found)
+        found |= _add_up(spent)
         seconds = round(time.monotonic() - began, 3)
         return TaskResult.from_dict(
             {"id": task.id, "task": task.digest, "seconds": seconds, "attempts": attempt} | found
         )
 
-    async def _attempt(self, task: Task, attempt: int) -> dict[str, Any]:
-        limit = task.timeout or self.options.timeout_s
-        timer = asyncio.timeout(limit)
-        try:
-            async with timer:
-                return await self._runner.run(task, attempt)
-        except TimeoutError:
-            if not timer.expired():
-                raise
-            message = f"the task took longer than {limit:g} s, and was stopped"
-            return {"status": "timeout", "error": {"code": "timeout", "message": message, "hint": "Raise its timeout."}}
+
+def _add_up(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what all attempts at a task used: each was paid for."""
+    usage: Counter[str] = Counter()
+    for each in attempts:
+        usage.update({name: count for name, count in each.get("usage", {}).items() if isinstance(count, int)})
+    costs = [each["cost"] for each in attempts if each.get("cost") is not None]
+    return {"usage": dict(usage), "cost": sum(costs) if costs else None}
 
 
 async def run_batch(
@@ -186,7 +195,7 @@ async def run_batch(
             folder = scratch if results is None else locations.batch_folder(results.path)
             setting = make_setting(app, model, make_approver)
             runner = LocalRunner(app, setting, folder, keep_workspaces=keep_workspaces)
-            await runner.prepare()
+        await runner.prepare(made)
         options = Options(parallel=parallel, retries=retries, timeout_s=timeout, on_start=on_start)
         running = Batch(made, runner, options, results).run()
         try:
@@ -215,8 +224,19 @@ def make_setting(app: Surehand, model: str | Model | ModelOf | None, make_approv
         tools=tuple(card for name in app.registry if isinstance(card := app.registry.card(name), Tool)),
         allow=app.allow,
         make_approver=make_approver,
-        listener=app.bus.emit,
+        listener=hear_tasks(app),
     )
+
+
+def hear_tasks(app: Surehand) -> Listener:
+    """Return what passes the events of tasks to an application's bus, and counts their calls in its metrics."""
+    count = HeardCalls(app.metrics)
+
+    def hear(event: Event) -> None:
+        count(event)
+        app.bus.emit(event)
+
+    return hear
 
 
 def _model_of(model: Model | ModelOf) -> ModelOf:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from surehand.batch.work import Setting, Work
 from surehand.batch.workspaces import Workspaces
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from surehand.app import Surehand
     from surehand.batch.tasks import Task
     from surehand.workspaces.pieces import Pieces
+
+
+_Payload: TypeAlias = "tuple[Task, Setting, list[Any], float | None]"
 
 
 class _Hosted(Protocol):
@@ -32,15 +36,16 @@ class FleetRunner:
     def __init__(self, app: Surehand, setting: Setting, folder: str, fleet: Any, needs: dict[str, Any]) -> None:
         self._fleet = fleet
         self._needs = needs
-        self._setting = replace_values(setting, listener=None, make_approver=None, tools=())
+        self._setting = replace_values(setting, listener=None, make_approver=None, tools=())  # what can travel
         self._tools = [refer_to(each) for each in setting.tools]
         self._workspaces = Workspaces(folder, app.session.workspace, app.settings)
 
-    async def prepare(self) -> None:
-        """Take away what a batch that was killed left behind."""
+    async def prepare(self, tasks: Sequence[Task]) -> None:
+        """Take away what a batch that was killed left behind; raise SettingsError for profiles that are not there."""
+        self._setting.check_profiles(tasks)
         await self._workspaces.clear_leftovers()
 
-    async def run(self, task: Task, attempt: int) -> dict[str, Any]:
+    async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
         """Run one attempt on some node; one whose node dies is an error, and may be tried again."""
         try:
             snapshot = await self._workspaces.snapshot_of(task)
@@ -49,7 +54,8 @@ class FleetRunner:
             hint = problem.hint if isinstance(problem, ToolFailure) else ""
             return {"status": "error", "error": {"code": "precondition_failed", "message": str(problem), "hint": hint}}
         try:
-            found: dict[str, Any] = await session.run("surehand.batch.remote:work", (task, self._setting, self._tools))
+            payload = (task, self._setting, self._tools, timeout_s)
+            found: dict[str, Any] = await session.run("surehand.batch.remote:work", payload)
             return found | {"node": session.node}
         except SurehandError as problem:
             error = {"code": "execution_error", "message": str(problem), "hint": "It may have run in part."}
@@ -63,9 +69,13 @@ class FleetRunner:
         await self._workspaces.close(remove=finished)
 
 
-async def work(hosted: _Hosted, pieces: Pieces, payload: tuple[Task, Setting, list[Any]]) -> dict[str, Any]:
+async def work(hosted: _Hosted, pieces: Pieces, payload: _Payload) -> dict[str, Any]:
     """Do a task's work in the workspace of a remote session; runs on the node."""
-    task, setting, tools = payload
-    found = tuple(load_tool(each) for each in tools)
-    setting = replace_values(setting, tools=found, listener=hosted.app.bus.emit)  # from there events are fetched home
-    return await Work(task, hosted.work, setting).run(hosted.base, pieces)
+    task, setting, tools, timeout_s = payload
+    setting = replace_values(
+        setting,
+        tools=tuple(load_tool(each) for each in tools),
+        listener=hosted.app.bus.emit,  # from there events are fetched home
+        make_approver=lambda app: hosted.app.approver,  # and questions asked
+    )
+    return await Work(task, hosted.work, setting).run(hosted.base, pieces, timeout_s)

@@ -12,11 +12,11 @@ from typing import Any, Final, Literal, cast
 from surehand.core.errors import SettingsError
 from surehand.core.record import Field
 from surehand.core.settings import Mode, Table
+from surehand.policy.rules import VERDICTS, RuleError, parse_rule
 
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _REMOTE: Final = re.compile(r"https?://")
 _ARCHIVES: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
-_RULE_WORDS: Final = ("allow", "ask", "deny")
 
 
 class CallSpec(Table):
@@ -95,8 +95,14 @@ class Task(Table):
         if self.check is not None and not self.check.strip():
             yield "check is empty"
         for rule in self.rules:
-            if rule.partition(" ")[0] not in _RULE_WORDS or not rule.partition(" ")[2].strip():
+            verdict, _, text = rule.partition(" ")
+            if verdict not in VERDICTS or not text.strip():
                 yield f"rule {rule!r} must begin with allow, ask or deny"
+                continue
+            try:
+                parse_rule(verdict, text)
+            except RuleError as problem:
+                yield str(problem)
         source = self.source
         if sum(each is not None for each in (source.path, source.archive, source.git)) != 1:
             yield "workspace: give exactly one of path, archive and git"

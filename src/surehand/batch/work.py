@@ -18,7 +18,7 @@ from surehand.core.events import Listener
 from surehand.core.frozen import frozen
 from surehand.core.model import ModelError
 from surehand.files.sanitize import mask_data
-from surehand.models import choose, make_limits, open_model
+from surehand.models import Choice, choose, make_limits, open_model
 from surehand.policy.approvals import Answer, Nobody
 from surehand.workspaces.patch import format_patch
 from surehand.workspaces.snapshot import compare, take_snapshot
@@ -59,6 +59,23 @@ class Setting:
     listener: Listener | None = None
     """Hears every event of every task."""
 
+    def find_profile(self, name: str) -> Profile:
+        """Return a profile by its name; raise SettingsError that names those there are."""
+        for profile in self.profiles:
+            if profile.name == name:
+                return profile
+        known = ", ".join(profile.name for profile in self.profiles)
+        raise SettingsError(f"there is no profile {name!r}; there are {known}")
+
+    def check_profiles(self, tasks: Iterable[Task]) -> None:
+        """Raise SettingsError for the first task whose profile is not there."""
+        for number, task in enumerate(tasks, 1):
+            if task.profile is not None:
+                try:
+                    self.find_profile(task.profile)
+                except SettingsError as problem:
+                    raise SettingsError(f"task {number}: {problem}") from None
+
 
 class Work:
     """One attempt at a task; `outcome` is what is known of it so far, also where it was stopped."""
@@ -69,8 +86,30 @@ class Work:
         self.setting = setting
         self.outcome: dict[str, Any] = {}
 
-    async def run(self, base: Snapshot, pieces: Pieces) -> dict[str, Any]:
+    async def run(self, base: Snapshot, pieces: Pieces, timeout_s: float | None = None) -> dict[str, Any]:
         """Do the work; return what a result holds of it. Problems of the task are part of that, not raised."""
+        timer = asyncio.timeout(timeout_s)
+        try:
+            async with timer:
+                await self._run(base, pieces)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            await asyncio.to_thread(self._note_timeout, base, pieces, f"{timeout_s:g} s")
+        return self.outcome
+
+    def _note_timeout(self, base: Snapshot, pieces: Pieces, limit: str) -> None:
+        """Say that the work was stopped, and what it had done until then."""
+        message = f"the task took longer than {limit}, and was stopped"
+        if "diff" not in self.outcome:
+            try:
+                self.take_diff(base, pieces)
+            except (OSError, SurehandError) as problem:
+                message += f"; what it changed is not known: {problem}"
+        error = {"code": "timeout", "message": message, "hint": "Raise its timeout."}
+        self.outcome |= {"status": "timeout", "error": error}
+
+    async def _run(self, base: Snapshot, pieces: Pieces) -> None:
         try:
             await self._work()
             await asyncio.to_thread(self.take_diff, base, pieces)
@@ -82,7 +121,6 @@ class Work:
             self._fail(problem.code, problem.message, problem.hint)
         except SurehandError as problem:
             self._fail("invalid_args" if isinstance(problem, SettingsError) else "execution_error", str(problem))
-        return self.outcome
 
     def take_diff(self, base: Snapshot, pieces: Pieces) -> None:
         """Note what was changed, as a patch and by file."""
@@ -100,7 +138,7 @@ class Work:
     # -- the work -------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        profile = self._find_profile()
+        profile = self.setting.find_profile(self.task.profile) if self.task.profile is not None else None
         async with self._open(tool_allow=profile.tools if profile else ()) as app:
             if self.task.prompt is None:
                 await self._call_all(app)
@@ -142,8 +180,8 @@ class Work:
 
         model = self._open_model(app, profile)
         system = system_prompt(app.session) + (f"\n{profile.prompt}\n" if profile and profile.prompt else "")
-        limits = limits_for(self.task, app.settings)
         try:
+            limits = limits_for(self.task, app.settings, model)
             if app.settings.mcp_servers:
                 await app.connect_servers(patience_s=5.0)
             loop = app.conversation(model, system=system, limits=limits)
@@ -171,15 +209,6 @@ class Work:
             return self.setting.model_of(self.task)
         named = self.task.model or (profile.model if profile else None) or self.setting.model
         return open_model(app.settings, choose(app.settings, named))
-
-    def _find_profile(self) -> Profile | None:
-        if self.task.profile is None:
-            return None
-        for profile in self.setting.profiles:
-            if profile.name == self.task.profile:
-                return profile
-        known = ", ".join(profile.name for profile in self.setting.profiles)
-        raise SettingsError(f"there is no profile {self.task.profile!r}; there are {known}")
 
     # -- the check ------------------------------------------------------------------------------------------------
 
@@ -235,12 +264,12 @@ def _join_results(*parts: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def limits_for(task: Task, settings: Settings) -> Limits:
+def limits_for(task: Task, settings: Settings, model: Model) -> Limits:
     """Return where a task's conversation stops; raise SettingsError for a limit of cost without prices."""
     wanted = task.limits
-    choice = None if settings.model.max_cost is None and wanted.cost is None else choose(settings, task.model)
+    speaks = Choice(model.provider, model.name, "the task speaks with it")
     return make_limits(
-        settings, choice, turns=wanted.turns, tokens=wanted.tokens, seconds=wanted.seconds, cost=wanted.cost
+        settings, speaks, turns=wanted.turns, tokens=wanted.tokens, seconds=wanted.seconds, cost=wanted.cost
     )
 
 

@@ -113,7 +113,10 @@ class Workspaces:
             if repository is not None:
                 return await self._from_repository(repository, work, source.revision or "HEAD")
             return await self._from_folder(self._locate(source.path or source.git or "."), work)
-        except OSError as problem:
+        except BaseException as problem:
+            await self._remove(folder, _repository_of(work))
+            if not isinstance(problem, OSError):
+                raise
             where = problem.filename or work
             raise ToolFailure(f"the workspace cannot be made: {where}: {problem.strerror}") from problem
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from surehand.batch.results import TaskResult
     from surehand.batch.work import Setting
     from surehand.core.call import ToolResult
-    from surehand.policy.approvals import Approver
 
 _ABOUT = """\
   surehand batch TASKS.jsonl --out RESULTS.jsonl   run tasks; one result line each
@@ -46,7 +45,11 @@ def configure(parser: ArgumentParser) -> None:
         metavar="nobody|console",
         help="who answers questions: nobody (default), or the console and `surehand approvals`",
     )
-    parser.add_argument("--cluster", metavar="ADDRESS", help="run on a Ray cluster: HOST:PORT, auto, or local")
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="run on a Ray cluster: HOST:PORT, auto, or local; tasks end with this command, and --resume goes on",
+    )
     parser.add_argument("--cpu", type=_seconds, metavar="X", help="with --cluster: cores each task needs")
     parser.add_argument("--memory", metavar="SIZE", help="with --cluster: memory each task needs, such as 1GiB")
     parser.add_argument("--dry-run", action="store_true", help="of apply: show what would change; change nothing")
@@ -104,11 +107,11 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
 
     async with AsyncExitStack() as stack:
         app = await stack.enter_async_context(session.open_app(options, shows=("call_finished", "note")))
-        make_approver = None if options.approvals == "nobody" else _mailbox
+        make_approver = None if options.approvals == "nobody" else session.mailbox
         runner = None
         if options.cluster is not None:
             runner = await _on_cluster(stack, options, app, make_setting(app, options.model, None))
-        progress = _Progress(len(tasks), quiet=render.as_json(options))
+        progress = _Progress(len(tasks), _count_done(options, tasks), quiet=render.as_json(options))
         results = run_batch(
             app,
             tasks,
@@ -137,34 +140,42 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
 
 async def _on_cluster(stack: AsyncExitStack, options: Namespace, app: Surehand, setting: Setting) -> FleetRunner:
     """Return what runs tasks on the nodes of a cluster, which is joined or started."""
+    from surehand.batch.batch import hear_tasks
     from surehand.batch.remote import FleetRunner
+    from surehand.cli.session import mailbox
     from surehand.cluster.fleet import Fleet
     from surehand.state.locations import batch_folder
 
-    if options.approvals != "nobody" or options.keep_workspaces:
-        raise SettingsError("on a cluster nobody answers questions, and workspaces are not kept")
+    if options.keep_workspaces:
+        raise SettingsError("on a cluster workspaces are not kept; results hold what tasks changed")
     wanted = {"cpu": options.cpu, "memory": options.memory}
     needs = {name: value for name, value in wanted.items() if value}
-    fleet = Fleet(options.cluster, settings=app.settings, listener=app.bus.emit, queue=options.parallel)
+    approver = None if options.approvals == "nobody" else mailbox(app)
+    fleet = Fleet(
+        options.cluster, settings=app.settings, approver=approver, listener=hear_tasks(app), queue=options.parallel
+    )
     await stack.enter_async_context(fleet)
-    runner = FleetRunner(app, setting, batch_folder(options.out), fleet, needs)
-    await runner.prepare()
-    return runner
+    return FleetRunner(app, setting, batch_folder(options.out), fleet, needs)
 
 
-def _mailbox(app: Surehand) -> Approver:
-    """Return the approver whose questions the console and `surehand approvals` show."""
-    from surehand.cli.session import mailbox
+def _count_done(options: Namespace, tasks: list[Any]) -> int:
+    """Return how many tasks have a result from before."""
+    import os
 
-    return mailbox(app)
+    from surehand.batch.results import read_results
+
+    if not (options.resume and os.path.exists(options.out)):
+        return 0
+    return len({result.id for result in read_results(options.out)} & {task.id for task in tasks})
 
 
 class _Progress:
     """A line on the terminal with how far the batch is, and how long it may still take."""
 
-    def __init__(self, total: int, *, quiet: bool) -> None:
+    def __init__(self, total: int, before: int, *, quiet: bool) -> None:
         self._total = total
-        self._left = total
+        self._before = before
+        """How many were done when it began; how long they took says nothing of the others."""
         self._began = time.monotonic()
         self._counts: dict[str, int] = {}
         self._quiet = quiet
@@ -182,14 +193,14 @@ class _Progress:
         self._counts[result.status] = self._counts.get(result.status, 0) + 1
         self._started.discard(result.id)
         if not self._bar and not self._quiet:
-            done = sum(self._counts.values())
+            done = self._before + sum(self._counts.values())
             render.note(f"{done}  {result.id}  {result.status}  {result.seconds:.1f} s{_reason(result)}")
         self._draw()
 
     def _draw(self) -> None:
         if not self._bar:
             return
-        done = sum(self._counts.values())
+        done = self._before + sum(self._counts.values())
         width = 24
         filled = "#" * (width * done // self._total)
         counts = ", ".join(f"{count} {status}" for status, count in self._counts.items())
@@ -198,9 +209,10 @@ class _Progress:
         sys.stderr.flush()
 
     def _estimate(self, done: int) -> str:
-        if not done or done == self._total:
+        new = done - self._before
+        if not new or done == self._total:
             return ""
-        left = (time.monotonic() - self._began) / done * (self._total - done)
+        left = (time.monotonic() - self._began) / new * (self._total - done)
         return f"  about {left / 60:.0f} min left" if left >= 90 else f"  about {left:.0f} s left"
 
     def end(self) -> None:
@@ -263,7 +275,8 @@ def _reason(result: TaskResult) -> str:
 def format_summary(summary: dict[str, Any]) -> str:
     """Return a summary in words."""
     counts = ", ".join(f"{summary[name]} {name}" for name in ("passed", "failed", "error", "timeout") if summary[name])
-    lines = [f"{summary['tasks']} tasks: {counts or 'none'}"]
+    tasks = summary["tasks"]
+    lines = [f"{tasks} task{'s' if tasks != 1 else ''}: {counts or 'none'}"]
     for name, unit in (("seconds", " s"), ("tokens", ""), ("cost", "")):
         if (found := summary[name]) and found["total"]:
             values = ", ".join(f"{key} {found[key]:g}{unit}" for key in ("median", "p95", "max", "total"))

@@ -32,10 +32,12 @@ def configure(parser: ArgumentParser) -> None:
     pull = commands.add_parser("pull", help="bring a session's changes home; `surehand undo` takes them back")
     pull.add_argument("remote", metavar="SESSION", help="its id, as `attach` lists it")
     stop = commands.add_parser("stop", help="end the sessions of a name", allow_abbrev=False)
+    opening.add_argument(
+        "--name", "--detach", required=True, metavar="NAME", help="what they are kept under when this command has ended"
+    )
+    for command in (attach, call, pull, stop):
+        command.add_argument("--name", required=True, metavar="NAME", help="what the sessions are kept under")
     for command in (opening, attach, call, pull, stop):
-        command.add_argument(
-            "--name", required=True, metavar="NAME", help="what the sessions are kept under (--detach)"
-        )
         command.add_argument("--address", default="auto", metavar="HOST:PORT", help="of the cluster (default: auto)")
 
 

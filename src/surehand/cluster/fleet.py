@@ -17,10 +17,12 @@ from surehand.cluster.host import Host, SessionSpec, keep_secrets
 from surehand.cluster.ray_api import Cluster, Needs, Node, check_versions, is_lost
 from surehand.cluster.session import RemoteSession, as_failure
 from surehand.config import load
-from surehand.core.call import new_id
+from surehand.core.call import ToolCall, ToolResult, new_id
 from surehand.core.errors import StateError, SurehandError, ToolFailure
 from surehand.core.events import Event, Listener
 from surehand.engine.bus import Bus
+from surehand.engine.heard_calls import HeardCalls
+from surehand.engine.metrics import Metrics
 from surehand.files.trees import remove_tree
 from surehand.policy.approvals import AnswerFunction, Approver, approver_of, ask_approver
 from surehand.policy.trust import is_trusted
@@ -39,10 +41,11 @@ _PAUSE_S: Final = 0.2
 class HostHandle:
     """A host process, as the fleet knows it."""
 
-    def __init__(self, actor: Any, node: str, *, shared: bool) -> None:
+    def __init__(self, actor: Any, node: str, metrics: Metrics, *, shared: bool) -> None:
         self.actor = actor
         self.node = node
         self.shared = shared
+        self.heard = HeardCalls(metrics)
         self.lost = False
         self.fetching: asyncio.Task[None] | None = None
 
@@ -104,6 +107,9 @@ class Fleet:
         self._detach = detach
         self.bus = Bus()
         """Every event of every session."""
+        self.metrics = Metrics()
+        """What the calls of all sessions cost, as far as their events have come home."""
+        self._reported = HeardCalls(self.metrics)
         if listener is not None:
             self.bus.subscribe(listener)
         self.sessions: dict[str, RemoteSession] = {}
@@ -264,8 +270,7 @@ class Fleet:
                 if needs.bundle:
                     await self._check_feasible(needs)
                     group, node = await self._cluster.reserve(needs, name=session.id if self._detach else "")
-                    while self._occupied[node] >= self._per_node:
-                        await self._wait_for_room(self._freed)
+                    await self._wait_at(node, group)
                 else:
                     node = await self._find_room(needs)
                 self._occupied[node] += 1
@@ -297,6 +302,15 @@ class Fleet:
             if free:
                 return min(free, key=lambda id: (id in lost, self._occupied[id]))
             await self._wait_for_room(freed)
+
+    async def _wait_at(self, node: str, group: Any) -> None:
+        """Wait until the node of a reservation has room; who waits no longer gives the reservation back."""
+        try:
+            while self._occupied[node] >= self._per_node:
+                await self._wait_for_room(self._freed)
+        except BaseException:
+            self._cluster.release(group)
+            raise
 
     async def _wait_for_room(self, freed: int) -> None:
         """Wait until more places were given back than `freed`, or a while: a node may have joined."""
@@ -331,7 +345,7 @@ class Fleet:
         except StateError:
             self._cluster.kill(actor)
             raise
-        return self._adopt(HostHandle(actor, node, shared=shared))
+        return self._adopt(HostHandle(actor, node, self.metrics, shared=shared))
 
     def _adopt(self, host: HostHandle) -> HostHandle:
         self._hosts.append(host)
@@ -367,6 +381,7 @@ class Fleet:
         self._start(self._move_all(host))
 
     async def _move_all(self, host: HostHandle) -> None:
+        host.heard.forget_running()
         self._cluster.kill(host.actor)  # one that only could not be reached must not go on beside its successor
         gone = [session for session in self.sessions.values() if session.seat and session.seat.host is host]
         for session in gone:
@@ -406,7 +421,9 @@ class Fleet:
                 continue
             for kind, _, item in found:
                 if kind == "event":
-                    self.bus.emit(pickle.loads(item))  # from a process of ours: a cluster is one trust domain
+                    event = pickle.loads(item)  # from a process of ours: a cluster is one trust domain
+                    host.heard(event)
+                    self.bus.emit(event)
                 elif kind == "question":
                     self._start(self._answer(host, *item))
                 else:
@@ -416,6 +433,13 @@ class Fleet:
         if self._approver is not None:
             answer = await ask_approver(self._approver, pickle.loads(encoded))
             await host.actor.answer.remote(name, answer)
+
+    def report_call(self, session: RemoteSession, call: ToolCall, result: ToolResult) -> None:
+        """Tell of the end of a call that no node can tell of any more."""
+        data = {"call": call, "result": result, "decision": None, "bug": False}
+        event = Event("call_finished", f"session_{session.id}", call.id, call.name, data)
+        self._reported(event)
+        self.bus.emit(event)
 
     def _tell(self, message: str) -> None:
         self.bus.emit(Event("note", data={"message": message}))
@@ -427,7 +451,7 @@ class Fleet:
         for actor in await asyncio.to_thread(self._cluster.find_actors):
             described = await actor.describe.remote()
             check_versions(described["node"], described["versions"])
-            host = self._adopt(HostHandle(actor, described["node"], shared=True))
+            host = self._adopt(HostHandle(actor, described["node"], self.metrics, shared=True))
             self._starting[host.node] = _make_finished(host)
             for id, spec in described["sessions"].items():
                 exported = await actor.export.remote(id)

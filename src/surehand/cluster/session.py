@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -115,13 +116,17 @@ class RemoteSession:
         reported as one that may have run.
         """
         call = ToolCall(name, args or {}, id or new_id("call"), source)
+        began = time.perf_counter()
         while True:
             try:
                 return await self._call_once(call, dry_run)
             except _Lost:
                 if not dry_run and name not in self._again:
                     error = ToolError("execution_error", _LOST.format(name), _LOOK, {"may_have_run": True})
-                    return ToolResult.failed(error).with_meta(tool=name, call_id=call.id)
+                    took_ms = round((time.perf_counter() - began) * 1000, 3)
+                    result = ToolResult.failed(error).with_meta(tool=name, call_id=call.id, duration_ms=took_ms)
+                    self._fleet.report_call(self, call, result)
+                    return result
             except SurehandError as problem:
                 error = ToolError("tool_unavailable", str(problem), "Open another session.")
                 return ToolResult.failed(error).with_meta(tool=name, call_id=call.id)

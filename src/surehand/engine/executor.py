@@ -528,6 +528,9 @@ class Executor:
             meta["parent"] = call.parent.id
         if waited:
             meta["asked_ms"] = round(waited * 1000, 3)
+        queue_s = prepared.queue_s if prepared is not None else 0.0
+        if queue_s:
+            meta["queued_ms"] = round(queue_s * 1000, 3)
         if prepared is not None and prepared.repairs:
             meta["repaired"] = list(prepared.repairs)
         output, limit = result.output, session.settings.engine.output_limit
@@ -539,7 +542,6 @@ class Executor:
                 session.origins.add(origin)
         result = ToolResult(result.ok, result.data, output, result.content, result.error, result.undo, meta)
         error = result.error.code if result.error else None
-        queue_s = prepared.queue_s if prepared is not None else 0.0
         ran = prepared is not None
         self.meter.count_end(name, duration, error, queue_s=queue_s, bytes_out=len(output), ran=ran)
         if (use := meta.get("resources")) is not None:
