@@ -20,7 +20,7 @@ def rows(harness: Harness) -> None:
         harness.compare(
             f"a batch of {count} repairs",
             [("one by one", lambda: repair_all(work, count, 1)), ("by four", lambda: repair_all(work, count, 4))],
-            rounds=2,
+            rounds=1,
             warm=0,
         )
 

@@ -22,7 +22,7 @@ async def wait(seconds: float = 0.05) -> str:
 
 
 @tool(read_only=True)
-def compute(seconds: float = 0.02) -> str:
+def compute(seconds: float = 0.005) -> str:
     "Use a core for so long, by its own clock of work done."
     began = time.thread_time()
     while time.thread_time() - began < seconds:

@@ -162,6 +162,7 @@ def scripted(task: Any) -> ScriptedModel:
 async def test_a_batch_runs_on_the_cluster_with_the_same_results(nodes: Nodes, work: Path, tmp_path: Path) -> None:
     tasks = [{"id": f"t{n}", "prompt": "go", "check": f"grep -q t{n} a.txt"} for n in range(8)]
     tasks.append({"id": "calls", "calls": [{"tool": "Write", "args": {"file_path": "n", "content": "x"}}]})
+    tasks.append({"id": "look", "calls": [{"tool": "Bash", "args": {"command": "ls -A"}}]})
     async with Surehand(work) as app, Fleet(nodes.address) as fleet:
         runner = FleetRunner(app, make_setting(app, scripted, None), str(tmp_path / "batch"), fleet, {})
         results = app.batch(tasks, parallel=4, out=tmp_path / "r.jsonl", runner=runner)
@@ -170,3 +171,4 @@ async def test_a_batch_runs_on_the_cluster_with_the_same_results(nodes: Nodes, w
     assert {result.status for result in found.values()} == {"passed"}, found
     assert all(f"+t{n}" in found[f"t{n}"].diff for n in range(8))
     assert len({result.node for result in found.values()}) == 2
+    assert found["look"].answer.split() == [".gitignore", "a.txt", "sub"]  # neither what is secret nor what is ignored
