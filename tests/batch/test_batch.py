@@ -14,6 +14,7 @@ import pytest
 
 from surehand import Surehand
 from surehand.batch.results import ResultsFile, TaskResult, read_results
+from surehand.batch.tasks import read_tasks
 from surehand.core.errors import SettingsError, StateError
 from surehand.core.events import Event
 from surehand.providers.scripted import ScriptedModel
@@ -433,6 +434,18 @@ async def test_a_limit_of_cost_counts_the_price_of_the_model_that_speaks(work: P
     assert found["a"].cost
 
 
+async def test_a_prompt_without_a_model_is_an_error_and_not_passed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL"))]:
+        monkeypatch.delenv(name)
+    async with Surehand(work) as app:
+        found = await run(app, [{"id": "a", "prompt": "what time is it"}])
+        planned = await run(app, [{"id": "a", "prompt": "what time is it"}], model="offline")
+    assert found["a"].status == "error"
+    assert found["a"].error is not None
+    assert "no model is set up" in found["a"].error["message"]
+    assert planned["a"].status == "passed"
+
+
 async def test_tokens_of_all_attempts_are_in_the_result(work: Path) -> None:
     def model(task: Any) -> ScriptedModel:
         return ScriptedModel("done")
@@ -457,3 +470,9 @@ async def test_a_rule_that_says_nothing_is_named_before_anything_runs(work: Path
     async with Surehand(work) as app:
         with pytest.raises(SettingsError, match="task 1: "):
             await run(app, [{"calls": FIX, "rules": [rule]}])
+
+
+def test_tasks_are_read_as_any_editor_writes_them(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n\r\n{"prompt": "b"}')
+    assert [task.prompt for task in read_tasks(str(path))] == ["a", "b"]

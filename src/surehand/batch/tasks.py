@@ -117,7 +117,7 @@ class Task(Table):
 def read_tasks(path: str) -> list[Task]:
     """Return the tasks of a JSON-lines file; raise SettingsError that names every wrong line (the first ten)."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # some editors begin every file with a mark
             lines = file.read().split("\n")
     except OSError as problem:
         raise SettingsError(f"{path} cannot be read: {problem.strerror}") from None

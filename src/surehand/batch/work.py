@@ -208,7 +208,11 @@ class Work:
         if self.setting.model_of is not None:
             return self.setting.model_of(self.task)
         named = self.task.model or (profile.model if profile else None) or self.setting.model
-        return open_model(app.settings, choose(app.settings, named))
+        choice = choose(app.settings, named)
+        if choice.provider == "offline" and not named and app.settings.model.provider is None:
+            # The planner that stands in for a model in a chat has an answer to everything: nothing would fail.
+            raise ModelError("the task has a prompt, and no model is set up", f"Name one; {choice.why}")
+        return open_model(app.settings, choice)
 
     # -- the check ------------------------------------------------------------------------------------------------
 
