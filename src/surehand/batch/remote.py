@@ -16,6 +16,7 @@ from surehand.registry.importable import load_tool, refer_to
 if TYPE_CHECKING:
     from surehand.app import Surehand
     from surehand.batch.tasks import Task
+    from surehand.policy.approvals import Approver
     from surehand.workspaces.pieces import Pieces
 
 
@@ -72,10 +73,14 @@ class FleetRunner:
 async def work(hosted: _Hosted, pieces: Pieces, payload: _Payload) -> dict[str, Any]:
     """Do a task's work in the workspace of a remote session; runs on the node."""
     task, setting, tools, timeout_s = payload
+
+    def ask_home(app: Surehand) -> Approver:
+        return hosted.app.approver
+
     setting = replace_values(
         setting,
         tools=tuple(load_tool(each) for each in tools),
         listener=hosted.app.bus.emit,  # from there events are fetched home
-        make_approver=lambda app: hosted.app.approver,  # and questions asked
+        make_approver=ask_home,
     )
     return await Work(task, hosted.work, setting).run(hosted.base, pieces, timeout_s)
