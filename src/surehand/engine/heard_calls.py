@@ -6,12 +6,17 @@ applications that are no more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from surehand.core.call import ToolResult
 
 if TYPE_CHECKING:
-    from surehand.core.call import ToolResult
     from surehand.core.events import Event
     from surehand.engine.metrics import Metrics
+
+_UNKNOWN: Final = ToolResult(ok=True)
+"""For the end of a call of which nothing else is known."""
 
 
 class HeardCalls:
@@ -31,8 +36,11 @@ class HeardCalls:
             if event.call_id not in running:  # one whose node died may have been made again
                 running[event.call_id] = event.tool
                 self.metrics.count_start(event.tool)
-        elif event.kind == "call_finished" and (result := event.data.get("result")) is not None:
-            self._count_end(event, result)
+        elif event.kind == "call_finished":
+            result = event.data.get("result")
+            if isinstance(result, Mapping):  # what could not travel as the object it is came as plain data
+                result = ToolResult.from_dict(cast("Mapping[str, Any]", result))
+            self._count_end(event, result or _UNKNOWN)
         elif event.kind == "session_closed":
             self._forget(event.session_id)
 
