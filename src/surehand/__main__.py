@@ -1,4 +1,4 @@
-"""`python -m surehand` is `surehand`."""
+"""`python -m surehand` runs this `__main__`, which is `surehand`."""
 
 from surehand.cli.main import main
 

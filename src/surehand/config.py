@@ -1,4 +1,4 @@
-"""Settings from everywhere, laid over each other: defaults < user file < project file < environment < flags.
+"""Configuration: settings laid over each other, defaults < user file < project file < environment < flags.
 
 Every value knows where it came from (`surehand config show`). A wrong key or value names its source, its line and
 the nearest right one. A project's own file counts once the folder is trusted, and then narrows only: it cannot

@@ -1,4 +1,4 @@
-"""Setting one value in the user's settings file: that line alone changes, and what would not load is not written."""
+"""Edit one value of the user's configuration: that line alone changes, and what would not load is not written."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The Agent Client Protocol: our agent inside an editor that starts it."""
+"""ACP, the Agent Client Protocol: our agent inside an editor that starts it."""

@@ -1,4 +1,4 @@
-"""Between our words and those of the Agent Client Protocol: the one file that knows the shape of its messages."""
+"""Convert between our words and those of the Agent Client Protocol, whose messages only this file knows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Floor 4, who calls tools: a model, in a loop. It knows no vendor."""
+"""Floor 4, the agent: a model that calls tools in a loop. It knows no vendor."""

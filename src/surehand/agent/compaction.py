@@ -1,4 +1,4 @@
-"""Making room: when a conversation nears the model's limit, the oldest tool results go first, and that is said.
+"""Compaction: when a conversation nears the model's limit, the oldest tool results go first, and that is said.
 
 A good piece is freed at once. Taking away a little before every turn would change the beginning of each request, and a
 provider's prompt cache would never serve.

@@ -1,4 +1,4 @@
-"""Sub-agents as Markdown files with front matter: `.surehand/agents/*.md` in a trusted workspace, and the user's own.
+"""Profiles of sub-agents, Markdown with front matter: `.surehand/agents/*.md` in a trusted workspace, and the user's.
 
 ---
 name: reviewer

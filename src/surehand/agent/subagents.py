@@ -1,4 +1,4 @@
-"""Running sub-agents: a child session, a narrowed selection, the parent's rights, and a place in the registry.
+"""Subagents: a child session, a narrowed selection, the parent's rights, and a place in the registry.
 
 A child never has more than its parent by construction: its selection lies within the parent's, the same executor
 judges its calls with the same policy, mode and grants, and its roots are the parent's or a worktree.

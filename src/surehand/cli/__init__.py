@@ -1,1 +1,1 @@
-"""Floor 7, people at a terminal: one file per command group, and `render` is the only one that prints."""
+"""Floor 7, the CLI: one file per command group, and `render` is the only one that prints."""

@@ -1,4 +1,4 @@
-"""Names and what they mean in two columns, folded to the width of the terminal; for help pages."""
+"""Layout of help pages: names and what they mean in two columns, folded to the width of the terminal."""
 
 from __future__ import annotations
 

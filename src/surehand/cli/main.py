@@ -1,4 +1,4 @@
-"""`surehand`: find the command, hand it its words, return its exit code.
+"""The main function of `surehand`: find the command, hand it its words, return its exit code.
 
 Cold start matters, so a command's module is imported only when it is the one that was asked for.
 """

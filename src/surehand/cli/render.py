@@ -1,4 +1,4 @@
-"""The only place that prints: facts as JSON for programs, as text for people, errors on stderr."""
+"""Render what is printed, here alone: facts as JSON for programs, as text for people, errors on stderr."""
 
 from __future__ import annotations
 

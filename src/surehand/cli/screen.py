@@ -1,4 +1,4 @@
-"""A conversation on a terminal: the answer as it streams, calls as they end, and what goes on now.
+"""The screen of a conversation: the answer as it streams, calls as they end, and what goes on now.
 
 The answer goes to standard output, everything about it to standard error. What goes on now, with the last lines of a
 running command, is drawn only where standard error is a terminal, and is gone before anything else is written.

@@ -1,4 +1,4 @@
-"""Recognising a command that wanted somebody to type: nobody is there, so it is told and ends instead of waiting."""
+"""Input prompts of commands, recognised: nobody is there, so it is told and ends instead of waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of all sessions run now, and ending and removing what sessions left behind that are no more.
+"""Leftovers: what the commands of all sessions run now, and ending and removing what dead sessions left behind.
 
 A process counts as ours when it descends from a launcher that is written down, or when its environment names a
 session that is. Its id is held by a descriptor while it is judged and signalled: ids are given out again.

@@ -1,4 +1,4 @@
-"""Lines of output on their way to whoever watches: the first at once, then a few bundles a second, never a flood."""
+"""Progress: lines of output for whoever watches, the first at once, then a few bundles a second, never a flood."""
 
 from __future__ import annotations
 

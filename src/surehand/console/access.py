@@ -1,4 +1,4 @@
-"""Who may come in: a one-time code becomes a cookie, and what changes something needs the page's token beside it.
+"""Access to the console: a one-time code becomes a cookie, and what changes something needs the page's token beside it.
 
 A browser sends the cookie to every port of this machine; the token lies where only pages of this very address can read
 it. So neither a page of somebody else nor another server on this machine can act here.

@@ -1,4 +1,4 @@
-"""The door to workspaces: one application for each that a page acts in, opened on first use.
+"""The console's apps: one application for each that a page acts in, opened on first use.
 
 What a person does in the page is a call like any other: judged, recorded, undoable. That they clicked is its approval,
 for the tools that the page names and for nothing else.

@@ -1,4 +1,4 @@
-"""What happens in every session, gathered once for all pages: who runs, the latest calls, and a stream for each reader.
+"""The feed of what happens in every session, gathered once for all pages: who runs, the latest calls, a stream each.
 
 A reader that does not keep up loses events and is told how many; nobody else waits for it.
 """

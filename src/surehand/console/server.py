@@ -1,4 +1,4 @@
-"""The console's ASGI application: the pages, the API, and the wall before both."""
+"""The console's server, an ASGI application: the pages, the API, and the wall before both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Would a provider take this tool? What each one refuses in a tool list, and what a definition costs in tokens.
+"""Lint of a tool's schema: what each one refuses in a tool list, and what a definition costs in tokens.
 
 One tool that a provider refuses makes it refuse the whole list, and the message rarely says which tool it was.
 """

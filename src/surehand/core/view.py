@@ -1,4 +1,4 @@
-"""`Selection`: which tools a session sees. Filter, allow-list, deferred tools, sub-agents: nothing else hides a tool.
+"""The view of tools a session has (`Selection`): filter, allow-list, deferred, sub-agents. Nothing else hides a tool.
 
 Hidden and deferred are two things. What a selection does not allow cannot be called at all. A deferred tool is only
 left out of what a model is shown, until `ToolSearch` (or anyone) activates it.

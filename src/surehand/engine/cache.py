@@ -1,5 +1,5 @@
-"""Results of read-only calls, used again within a session, and by its next process, while nothing they depend on has
-changed.
+"""The cache: results of read-only calls, used again within a session, and by its next process, while
+nothing they depend on has changed.
 
 What a call depends on is said by the tool (`depends_on`), or follows from its effects when it reads nothing but
 plain files: then the status of those files stands for their content. A tool that is `pure` depends on its arguments

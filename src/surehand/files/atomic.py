@@ -1,4 +1,4 @@
-"""Replace a file in one step: a crash at any moment leaves the old bytes or the new ones, never a mixture.
+"""Atomic writes: replace a file in one step; a crash leaves the old bytes or the new ones, never a mixture.
 
 The new bytes go to a temporary file in the same folder, are flushed to the disk, and take the name by `rename`. Mode,
 owner, extended attributes and access lists of the old file are kept; where the owner cannot be kept, nothing is

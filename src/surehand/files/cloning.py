@@ -1,4 +1,4 @@
-"""Copying between open files: shared until one is written where the file system can (a reflink), bytes otherwise."""
+"""Cloning of open files: shared until one is written where the file system can (a reflink), bytes otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File names and lines of files as text that is safe to show and stays on its line."""
+"""Display of file names and lines as text that is safe to show and stays on its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures as a model can take them: upright, JPEG, PNG, GIF or WebP, bounded in pixels and bytes.
+"""Images as a model can take them: upright, JPEG, PNG, GIF or WebP, bounded in pixels and bytes.
 
 What is fine as it is goes through byte for byte (after it has been decoded once, so that a broken file is found
 here). Anything else is turned upright, scaled down and encoded again. Only the first picture of an animation or of

@@ -1,4 +1,4 @@
-"""What lies on the disk that a plan hides or keeps as it is: secrets, files under a deny rule, sockets."""
+"""Protected paths: what a plan hides or keeps as it is: secrets, files under a deny rule, sockets."""
 
 from __future__ import annotations
 

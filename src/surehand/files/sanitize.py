@@ -1,4 +1,4 @@
-"""Text made safe to show: control and invisible characters made visible, secrets masked.
+"""Sanitize text to show it: control and invisible characters made visible, secrets masked.
 
 `visible` is for whatever a person judges by reading (approvals, logs, descriptions of foreign tools): what they see is
 what is there. `mask` is for whatever is kept (logs, audit, events): what must not be there is not.

@@ -1,4 +1,4 @@
-"""What some bytes are: text, a picture, a PDF, a program. Judged by their beginning, never by a file's name alone.
+"""Sniff what some bytes are: text, a picture, a PDF, a program. Judged by their beginning, never by a name alone.
 
     found = sniff(head)              # head: the first HEAD_BYTES of a file or of a command's output
     found.kind                       # "text", "image", "pdf" or "binary"

@@ -1,4 +1,4 @@
-"""Folders removed whole, or of what is old in them. Not by `shutil`, which imports four compressors."""
+"""Trees of folders removed whole, or of what is old in them. Not by `shutil`, which imports four compressors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an undo or redo is about, worked out from the log alone: per path, what must stand there and what shall.
+"""The plan of an undo or redo, worked out from the log alone: per path, what must stand there and what shall.
 
 `Wish` says what is asked for: a unit (a change, the last few, a turn, everything since a moment or after a change, a
 whole session) and a scope (whose changes, which files of them). Changes are folded, newest first, into one step per

@@ -1,4 +1,4 @@
-"""What a killed process left behind: changes begun and not confirmed, and their temporary files.
+"""Recovery of what a killed process left behind: changes begun and not confirmed, and their temporary files.
 
 A live process holds the lock of the folder it writes in; a dead one holds nothing. So a change whose folder can be
 locked has nobody left who would finish it. Old content at its path: it did not happen, and is struck from the log.

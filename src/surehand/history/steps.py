@@ -1,4 +1,4 @@
-"""A change of many paths made whole or not at all: per path, what stands there and what shall.
+"""Steps of a change of many paths, made whole or not at all: per path, what stands there and what shall.
 
 Undo, redo and an applied dry run are all such changes. They are written down first, made under the locks of
 their folders, taken back when one step fails, and confirmed at the end.

@@ -1,4 +1,4 @@
-"""Taking changes back, and bringing them back again.
+"""Undo changes, and redo them.
 
 The disk is held against the plan: a path that holds neither what must stand there nor what shall was changed by
 somebody since, and the whole plan is refused with a diff unless it is forced. The undo is a change like any other:

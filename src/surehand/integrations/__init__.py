@@ -1,4 +1,4 @@
-"""Surehand's tools in other frameworks: a file and an extra each, imported only by whoever uses them.
+"""Integrations of Surehand's tools in other frameworks: a file and an extra each, imported only by whoever uses them.
 
 from surehand.integrations.pydantic_ai import surehand_toolset
 """

@@ -1,4 +1,4 @@
-"""Where the protocol's shapes are made and read: tools, pages, results, requests, versions. Nowhere else.
+"""Convert from and to the protocol's shapes: tools, pages, results, requests, versions. Nowhere else.
 
 Everything here is plain data; the SDK checks it against the protocol version of the connection.
 """

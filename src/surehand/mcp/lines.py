@@ -1,4 +1,4 @@
-"""Messages, one a line, over a pair of byte streams: what both ends of a pipe speak.
+"""Lines that hold a message each, over a pair of byte streams: what both ends of a pipe speak.
 
 Lines are read and written by the event loop itself; going through threads, as the SDK does, takes several times as
 long. A line has a largest size, so that the other end cannot fill the memory: a longer one is skipped to its end, and

@@ -1,1 +1,1 @@
-"""Floor 2, plug-ins: language models, one file a vendor. Imported when chosen."""
+"""Floor 2, providers of language models, one file a vendor. Imported when chosen."""

@@ -1,4 +1,4 @@
-"""A small planner for a machine with no model: it knows a dozen kinds of request, and says so.
+"""The offline model, a small planner for a machine with no model: it knows a dozen kinds of request, and says so.
 
 It is no language model. It reads a request by patterns (`phrases`), makes the call it stands for, and shows what came
 back.

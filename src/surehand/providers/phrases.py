@@ -1,4 +1,4 @@
-"""What the offline planner understands: a pattern for each kind of request, and the call it stands for."""
+"""Phrases that the offline planner understands: a pattern for each kind of request, and the call it stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that says what it was told to say: for tests and recordings."""
+"""A scripted model, which says what a test gives it: for tests and recordings."""
 
 from __future__ import annotations
 

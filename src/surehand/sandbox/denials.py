@@ -1,4 +1,4 @@
-"""Recognising in what a failed command printed that the sandbox said no, and saying what would allow it."""
+"""Denials of the sandbox, recognised in what a failed command printed, and saying what would allow it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No sandbox: commands as plain processes, for systems that have nothing to contain them with.
+"""None, the sandbox that is not there: commands as plain processes, for systems that have nothing to contain them with.
 
 Each has a session and a process group of its own. It gets its time, its output is taken as it comes, and its group ends
 with it, however it ends. What cannot be had here: nothing keeps it from files or the network, what it changes is not

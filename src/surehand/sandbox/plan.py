@@ -1,4 +1,4 @@
-"""What is to be enforced on a session's commands: plain data, decided here, carried out by the launcher."""
+"""The plan of what is enforced on a session's commands: plain data, decided here, carried out by the launcher."""
 
 from __future__ import annotations
 

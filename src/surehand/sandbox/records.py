@@ -1,4 +1,4 @@
-"""Which processes belong to which session, written down so that another process can list and end them.
+"""Records of which processes belong to which session, kept so that another process can list and end them.
 
 A process is known by its id and the moment it started: an id alone may belong to somebody else by now.
 """

@@ -1,4 +1,4 @@
-"""What of the disk commands can read: the system, toolchains, the workspace, and what the user adds; nothing else.
+"""The view of the disk that commands have: the system, toolchains, the workspace, and what the user adds; nothing else.
 
 A list of what may be seen, not of what may not: another project's `.env`, a backup of a key, a history of some shell
 need not be known to be out of reach. A folder of the system or a toolchain that does hold secrets has these covered.

@@ -1,4 +1,4 @@
-"""git's ignore rules: what a line of an ignore file means, and which line decides about a path.
+"""The rules of `.gitignore`: what a line of an ignore file means, and which line decides about a path.
 
     rules = Rules(b"*.log\\n!keep.log\\n", ".gitignore")
     rules.decide(b"keep.log", b"keep.log", is_dir=False)     # Rule(line=2, pattern=b"!keep.log", negated=True, ...)

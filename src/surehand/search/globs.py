@@ -1,4 +1,4 @@
-"""Patterns a caller gives: git's `:(glob)` pathspecs, and braces beside them.
+"""Globs a caller gives: git's `:(glob)` pathspecs, and braces beside them.
 
 `*`, `?` and classes stop at `/`; `**/` is any number of folders; a pattern that names a folder stands for all that is
 in it; `{a,b}` stands for each of its parts, nested ones too, and `\\{` is a brace. A leading `./` means nothing.

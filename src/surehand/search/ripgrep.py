@@ -1,4 +1,4 @@
-"""The `rg` program: where it is, how it is called, and how what it says is read.
+"""Ripgrep, the `rg` program: where it is, how it is called, and how what it says is read.
 
 It is started without configuration, preprocessors or environment, in the folder to be searched; patterns and names are
 values of options or come after `--`, so that no text becomes an option. A `Stop` ends it from another thread.

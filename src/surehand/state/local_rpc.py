@@ -1,4 +1,4 @@
-"""Private sockets by which processes of one user reach each other's sessions: requests, answers and streams of lines.
+"""Local RPC: private sockets by which a user's processes reach each other's sessions, with requests and streams.
 
 Every session that keeps state listens on a socket in a folder that only its user can open; commands in the sandbox do
 not see that folder. A thread serves the sockets of all sessions of a process, so that neither a slow peer nor a busy

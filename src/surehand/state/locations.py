@@ -1,4 +1,4 @@
-"""Where Surehand keeps things: never inside the workspace. `SUREHAND_HOME` moves state, settings and trust alike.
+"""Locations of what Surehand keeps: never inside the workspace. `SUREHAND_HOME` moves state, settings and trust alike.
 
 Only absolute places count. Rules and trust lie there: a relative place would be another one in every folder, and
 whoever filled that folder could bring rules of their own.

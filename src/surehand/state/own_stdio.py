@@ -1,4 +1,4 @@
-"""Standard input and output as the way to another program: taken for a protocol alone.
+"""Own stdio, standard input and output as the way to another program: taken for a protocol alone.
 
 What handlers and their children print goes to stderr instead, and they read nothing.
 """

@@ -1,4 +1,4 @@
-"""The five small tools every session has: the time, an echo, the directory, a listing, a plain file."""
+"""The basics: five small tools every session has: the time, an echo, the directory, a listing, a plain file."""
 
 from __future__ import annotations
 

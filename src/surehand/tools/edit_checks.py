@@ -1,4 +1,4 @@
-"""The nine layers every write passes, as a table: each has its number, and says why it refuses.
+"""The checks of an edit: nine layers every write passes, as a table: each has its number, and says why it refuses.
 
 | layer | check | number |
 |---|---|---|

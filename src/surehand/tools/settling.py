@@ -1,4 +1,4 @@
-"""What follows a program that may have changed files: what none may change is put back, the rest is in the history."""
+"""Settling what follows a program that may have changed files: what none may change is put back, the rest recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of the web into text: by mark, header, declaration in the page, and only then by guessing."""
+"""The charset of bytes of the web: by mark, header, declaration in the page, and only then by guessing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where texts of the web are made readable: small ones here, all others in a child process with hard limits.
+"""Convert texts of the web: small ones here, all others in a child process with hard limits.
 
 Converting HTML holds the interpreter's lock, a tenth of a second on a large page, and markup made to hurt takes
 hundreds of megabytes. So a child does it: the loop stays free, the child is stopped when it takes too long, and then a

@@ -1,4 +1,4 @@
-"""What a server's answer is, and what of it can be read: a page, data, a feed, text, a PDF, a picture, or nothing."""
+"""Documents: what a server's answer is, and what of it can be read: a page, data, a feed, text, a PDF or a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET over HTTP with everything bounded: where it connects, how long it takes, how much it reads.
+"""Fetch by GET over HTTP with everything bounded: where it connects, how long it takes, how much it reads.
 
 A name is resolved once, every address is judged, and the connection goes to a judged address: there is no second
 look-up between the check and the use. Each redirect is a new address and is judged again. Nothing of the user goes

@@ -1,4 +1,4 @@
-"""What a command did on a copy, made real: exactly that, whole or not at all, and undone like any edit."""
+"""Apply what a command did on a copy: exactly that, whole or not at all, and undone like any edit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command changed on a copy of the workspace: per path, what stands there and what would."""
+"""Differences that a command made on a copy of the workspace: per path, what stands there and what would."""
 
 from __future__ import annotations
 

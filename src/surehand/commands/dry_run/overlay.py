@@ -1,4 +1,4 @@
-"""Copy-on-write layers over the workspace and every other folder a command may write, for the dry run of one command.
+"""Overlays: copy-on-write layers over the workspace and all else a command may write, for the dry run of one command.
 
     layers = Layers.make(folder, workspace)         # where the layers live, what they lie over
     ... run the command with `overlay=layers.wire` ...

@@ -1,4 +1,4 @@
-"""Signing in and out, and codes for further devices."""
+"""Login and logout, and codes for further devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logging in to an MCP server with OAuth: the SDK's own support, with a person's browser and tokens kept like keys.
+"""Login to an MCP server with OAuth: the SDK's own support, with a person's browser and tokens kept like keys.
 
 The SDK discovers who gives out tokens, registers this program there, proves with PKCE that it began the login, and
 refreshes what has expired. Here stands what it leaves to the program: the page the browser is sent back to, where

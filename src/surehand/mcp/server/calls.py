@@ -1,4 +1,4 @@
-"""One call of an MCP client on its way: what it reports while it runs, and what it asks the client.
+"""Calls of MCP clients, each on its way: what it reports while it runs, and what it asks the client.
 
 The two eras of the protocol ask differently. Up to 2025-11-25 the server sends a request of its own and waits; from
 2026-07-28 on, the answer to the call is "input required", and the client calls again with what it was asked for. Here

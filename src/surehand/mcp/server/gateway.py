@@ -1,4 +1,4 @@
-"""One door before many servers: the tools of other MCP servers, served beside Surehand's own.
+"""The gateway, one door before many servers: the tools of other MCP servers, served beside Surehand's own.
 
 A call to one of them is a call like any other: judged, asked about, limited, recorded. Two gateways that name each
 other would call each other for ever, so a gateway introduces itself as one, and is given a gateway's own tools only.

@@ -1,4 +1,4 @@
-"""Surehand as an MCP server: its tools, with the same policy, audit and limits as everywhere else.
+"""Serving Surehand over MCP: its tools, with the same policy, audit and limits as everywhere else.
 
     serving = Serving(open_app)          # `open_app(approver, workspace)` opens an application for a client
     await serve_stdio(serving.server)    # or `http_app(serving)`

@@ -1,4 +1,4 @@
-"""Running commands: the program's end of the talk with the launcher.
+"""The client of the launcher: the program's end of the talk with the launcher.
 
     launcher = await Launcher.start(plan)
     run = launcher.run(Command(("/bin/bash", "-c", text), cwd, environment), stdout.feed, stderr.feed)

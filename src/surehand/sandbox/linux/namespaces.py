@@ -1,4 +1,4 @@
-"""The view of the machine a command gets: users, mounts, network and IPC of its own, made once for a session.
+"""Namespaces, the view of the machine a command gets: users, mounts, network and IPC of its own, made once a session.
 
 The system and toolchains are there, read-only; the workspace and a private temp are writable on top; what holds secrets
 is covered, and the rest of the disk is not there. Runs in the launcher.

@@ -1,4 +1,4 @@
-"""What this system can enforce, found out without starting anything; the launcher finds out the rest by doing it."""
+"""Probe what this system can enforce, without starting anything; the launcher finds out the rest by doing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Linux calls Python has no name for, by ctypes. Imported by the launcher: no heavy import here."""
+"""System calls of Linux that Python has no name for, by ctypes. Imported by the launcher: no heavy import here."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""DuckDuckGo's page for browsers without scripts: no key, no promise of its form, and soon tired of questions."""
+"""Keyless search by DuckDuckGo's page without scripts: no promise of its form, and soon tired of questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All processes below one process, found and ended; for systems where a PID namespace cannot do it at once."""
+"""The tree of processes below one, found and ended; for systems where a PID namespace cannot do it at once."""
 
 from __future__ import annotations
 

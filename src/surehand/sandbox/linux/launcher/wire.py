@@ -1,4 +1,4 @@
-"""Messages between the program, the launcher and its seats: marshalled records with descriptors beside them."""
+"""The wire between the program, the launcher and its seats: marshalled records with descriptors beside them."""
 
 from __future__ import annotations
 
