@@ -447,3 +447,33 @@ async def eventually(condition: Any) -> None:
     async with asyncio.timeout(40):
         while not condition():
             await asyncio.sleep(0.05)
+
+
+async def test_a_client_that_lost_its_stream_gets_the_rest_of_it_and_nothing_of_others(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (url, _), httpx2.AsyncClient(timeout=60) as http:
+        sessions: list[dict[str, str]] = []
+        for name in ("one", "two"):
+            (tmp_path / f"{name}.txt").write_text(f"text of {name}\n")
+            answer = await http.post(url, json=body("initialize", HELLO), headers=HEADERS)
+            known = {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+            sessions.append(HEADERS | known)
+            await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=sessions[-1])
+        first: list[str] = []
+        for headers, name in zip(sessions, ("one", "two"), strict=True):  # both call it number 2
+            read = body("tools/call", {"name": "Read", "arguments": {"file_path": f"{name}.txt"}}, 2)
+            lines = (await http.post(url, json=read, headers=headers)).text.splitlines()
+            first.append(next(line for line in lines if line.startswith("id:")).removeprefix("id:").strip())
+
+        async def come_back(headers: dict[str, str], last: str) -> str:
+            text = ""
+            async with http.stream("GET", url, headers=headers | {"Last-Event-ID": last}) as stream:
+                async for line in stream.aiter_lines():
+                    text += line
+                    if "text of" in text:
+                        break
+            return text
+
+        async with asyncio.timeout(60):
+            assert "text of one" in await come_back(sessions[0], first[0])
+            assert "text of two" in await come_back(sessions[1], first[1])
+            assert "text of" not in await come_back(sessions[0], first[1])

@@ -18,8 +18,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from time import monotonic
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
 from mcp.server.transport_security import TransportSecuritySettings
@@ -98,11 +100,44 @@ def _only_ours(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
+class _HttpSession:
+    """Stands for a session of the older protocol; alive as long as the tasks that serve it."""
+
+
+_http_session: ContextVar[_HttpSession | None] = ContextVar("surehand_http_session", default=None)
+
+
+class HttpSessions:
+    """Tells which session a request belongs to, and the tasks it starts: the SDK's event store is not told.
+
+    Its streams are called by the number of a request, which every client begins at 1: without their session, one
+    client would be sent the answers of another.
+    """
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[str, _HttpSession] = WeakValueDictionary()
+
+    def enter(self, session_id: str | None, send: Any) -> Any:
+        """Enter the session of a request, a new one where it names none; return `send`, which learns the new name."""
+        session = _HttpSession() if session_id is None else self._known.get(session_id)
+        _http_session.set(session)
+        if session_id is not None or session is None:
+            return send
+
+        async def learn(message: Any) -> None:
+            for name, value in message.get("headers", ()):
+                if name.lower() == b"mcp-session-id":
+                    self._known[value.decode("latin-1")] = session
+            await send(message)
+
+        return learn
+
+
 class Remembered(EventStore):
     """The latest messages of all streams, so that a client that lost one gets the rest."""
 
     def __init__(self) -> None:
-        self._events: OrderedDict[EventId, tuple[StreamId, JSONRPCMessage | None, int]] = OrderedDict()
+        self._events: OrderedDict[EventId, tuple[tuple[Any, StreamId], JSONRPCMessage | None, int]] = OrderedDict()
         self._count = 0
         self._characters = 0
         self._mark = secrets.token_hex(4)
@@ -112,7 +147,7 @@ class Remembered(EventStore):
         self._count += 1
         event_id = f"{self._mark}-{self._count}"
         weight = _weight(message)
-        self._events[event_id] = (stream_id, message, weight)
+        self._events[event_id] = ((_http_session.get(), stream_id), message, weight)
         self._characters += weight
         while len(self._events) > 1 and (len(self._events) > EVENTS_KEPT or self._characters > KEPT_CHARACTERS):
             _, (_, _, weight) = self._events.popitem(last=False)
@@ -120,16 +155,16 @@ class Remembered(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
-        """Send the messages that came after one to its stream again."""
-        known = self._events.get(last_event_id)
-        if known is None:
+        """Send the messages that came after one to its stream again; nothing, where the stream is of another session."""
+        stream = self._events[last_event_id][0] if last_event_id in self._events else None
+        if stream is None or stream[0] is not _http_session.get():
             return None
         later = False
-        for event_id, (stream_id, message, _) in list(self._events.items()):
-            if later and stream_id == known[0] and message is not None:
+        for event_id, (found, message, _) in list(self._events.items()):
+            if later and found == stream and message is not None:
                 await send_callback(EventMessage(message, event_id))
             later = later or event_id == last_event_id
-        return known[0]
+        return stream[1]
 
 
 def _weight(message: JSONRPCMessage | None) -> int:
@@ -191,7 +226,7 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
         host=door.host,
     )
 
-    room, address, cuts = Room(), door.address, AbandonedCalls(serving.guests)
+    room, address, cuts, sessions = Room(), door.address, AbandonedCalls(serving.guests), HttpSessions()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -215,6 +250,7 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
         if (body := await _read_body(receive, headers.get("content-length", ""))) is None:
             await _refuse(send, 413, f"a request has at most {BODY_LIMIT:,} bytes")
             return
+        send = sessions.enter(headers.get("mcp-session-id"), send)
         if "mcp-session-id" not in headers:
             await inner(scope, _replay(body, receive), send)
             return
