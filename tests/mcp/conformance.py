@@ -95,7 +95,7 @@ def run(leg: str, revision: str, *options: str) -> list[Outcome]:
     """Run the scenarios of a revision for one side, and return what the suite says of each."""
     words = [node(), "--no-deprecation", str(PROGRAM), leg, "--requirements", revision, *options]
     words += ["--output-dir", str(PLACE / "results" / f"{leg}-{revision}")]
-    said = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
+    said = subprocess.run(words, capture_output=True, text=True, check=False, timeout=1800)
     summary = said.stdout[said.stdout.find("SUMMARY ===") :]
     unscored = dict(_UNSCORED.findall(summary))
     found = [
@@ -146,7 +146,7 @@ def main() -> int:
         for revision in REVISIONS:
             outcomes += run("server", revision, "--url", url)
     for revision in REVISIONS:
-        outcomes += run("client", revision, "--command", command, "--timeout", "120000")
+        outcomes += run("client", revision, "--command", command, "--timeout", "600000")  # all at once
     print(f"{PACKAGE} {VERSION}, scenarios\n\n{table(outcomes)}")
     return 1 if any(each.is_failure for each in outcomes) else 0
 

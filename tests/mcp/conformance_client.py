@@ -64,7 +64,7 @@ def schema_of(app: Surehand, name: str) -> Mapping[str, Any]:
 
 async def log_in(url: str) -> None:
     """Do what a browser does: the suite's server sends it straight back to us."""
-    async with httpx2.AsyncClient(follow_redirects=True) as browser:
+    async with httpx2.AsyncClient(follow_redirects=True, timeout=300) as browser:  # all scenarios run at once
         await browser.get(url)
 
 
