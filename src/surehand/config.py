@@ -38,6 +38,7 @@ _NOT_FOR_PROJECTS: Final[Mapping[Path, str]] = {
     ("model", "provider"): "which model is used is the user's choice",
     ("model", "path"): "which model is used is the user's choice",
     ("history",): "the history is the user's",
+    ("serve",): "who may use a server of the user's is the user's choice",
 }
 
 

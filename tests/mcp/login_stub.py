@@ -29,6 +29,8 @@ class LoginStub:
         self.refuses = False
         self.expires_in = 3600
         self.page = "/authorize"
+        self.pages: dict[str, Any] = {}
+        """What else is to be had, by path."""
         self._challenges: dict[str, str] = {}
         outer = self
 
@@ -108,6 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts.path == "/authorize":
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
             self.answer(302, Location=stub.authorize(query))
+        elif parts.path in stub.pages:
+            self.answer(200, stub.pages[parts.path])
         else:
             self.answer(405 if parts.path == "/mcp" else 404)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render
 from surehand.cli.parser import approvals_option, port_number
+
+if TYPE_CHECKING:
+    from surehand.core.settings import ServeSettings
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -30,7 +33,16 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
     parser.add_argument("--token-file", metavar="FILE", help="the bearer token; otherwise one is made and kept")
-    parser.add_argument("--no-token", action="store_true", help="ask for no token (this machine only)")
+    parser.add_argument(
+        "--no-token", action="store_true", help="have no token of its own (on this machine, or with --issuer)"
+    )
+    parser.add_argument(
+        "--issuer", action="append", default=[], metavar="URL", help="also take access tokens of this server (OAuth)"
+    )
+    parser.add_argument("--resource", metavar="URL", help="with --issuer: the address by which clients reach this one")
+    parser.add_argument(
+        "--scope", action="append", default=[], metavar="NAME", help="with --issuer: a scope that tokens must have"
+    )
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="a name this server is reached by"
     )
@@ -46,6 +58,8 @@ def run(options: Namespace) -> int:
     from surehand.cli import session
     from surehand.core.errors import SettingsError
 
+    if options.http is None and (options.issuer or options.resource or options.scope):
+        raise SettingsError("--issuer, --resource and --scope are for clients over HTTP: give --http PORT")
     if options.console and options.http is None:
         raise SettingsError("--console is served over HTTP: give --http PORT, or run `surehand console` by itself")
 
@@ -130,18 +144,19 @@ async def _stdio(options: Namespace) -> int:
 async def _http(options: Namespace) -> int:
     from surehand.mcp.server.http import Door, serve_http
 
+    own = _oauth(options)
+    guard = Door.of(options.host, options.allow_host, options.token_file, no_token=options.no_token, serve=own)
     serving = _serving(options)
-    guard = Door.of(options.host, options.allow_host, options.token_file, no_token=options.no_token)
     try:
         if not options.console:
-            await serve_http(serving, guard, options.http, lambda url: _announce(url, guard.token_place))
+            await serve_http(serving, guard, options.http, lambda url: _announce(url, guard.token_place, own))
             return 0
         from surehand.console.server import Console
 
         console = Console(guard.address)
 
         def announce(url: str) -> None:
-            _announce(url, guard.token_place)
+            _announce(url, guard.token_place, own)
             render.note(f"the console is at {console.make_sign_in_url(url)}")
 
         async with console.run():
@@ -151,5 +166,20 @@ async def _http(options: Namespace) -> int:
     return 0
 
 
-def _announce(url: str, token_place: str) -> None:
-    render.note(f"serving MCP at {url}" + (f"\nthe bearer token is in {token_place}" if token_place else ""))
+def _oauth(options: Namespace) -> ServeSettings:
+    """Return whose access tokens are taken: what the settings say, under what the options say."""
+    from surehand import config
+    from surehand.policy.trust import is_trusted
+
+    given = {"issuers": tuple(options.issuer), "resource": options.resource, "scopes": tuple(options.scope)}
+    flags = {("serve", name): value for name, value in given.items() if value}
+    return config.load(options.cwd, flags=flags, trusted=is_trusted(options.cwd)).settings.serve
+
+
+def _announce(url: str, token_place: str, own: ServeSettings) -> None:
+    lines = [f"serving MCP at {url}"]
+    if token_place:
+        lines.append(f"the bearer token is in {token_place}")
+    if own.issuers:
+        lines.append(f"access tokens of {', '.join(own.issuers)} are taken, if they are for {own.resource or url}")
+    render.note("\n".join(lines))

@@ -281,6 +281,19 @@ class McpServerSettings(Table):
     project: bool = Field(default=False, description="Whether a project's own file sets it; said by Surehand.")
 
 
+class ServeSettings(Table):
+    """Who may use `serve --http` with tokens of their own (OAuth); nobody, when no issuer is set."""
+
+    issuers: tuple[str, ...] = Field(default=(), description="Authorization servers whose access tokens are taken.")
+    resource: str | None = Field(
+        default=None, description="The address by which clients reach this server; tokens must be for it."
+    )
+    audience: tuple[str, ...] = Field(
+        default=(), description="Whom tokens must be for instead, where an issuer has its own names for servers."
+    )
+    scopes: tuple[str, ...] = Field(default=(), description="Scopes a token must have, all of them.")
+
+
 class HookSettings(Table):
     """A command that sees calls before or after they run; one table `[[hooks]]` each."""
 
@@ -311,3 +324,4 @@ class Settings(Table):
         default_factory=dict, description="What each extension reads, by its name."
     )
     mcp_servers: dict[str, McpServerSettings] = Field(default_factory=dict)
+    serve: ServeSettings = Field(default_factory=ServeSettings)

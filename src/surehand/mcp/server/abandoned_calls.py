@@ -31,6 +31,8 @@ class AbandonedCalls:
             self._resume(session)
         answer = _Answer(send)
         await inner(scope, receive, answer.send)
+        if answer.refused:  # the session is not there, or not this client's
+            return
         if not answer.complete and (resumes or scope["method"] == "POST"):
             self._end_later(session, body)
         if scope["method"] == "DELETE":
@@ -60,7 +62,9 @@ class _Answer:
     def __init__(self, send: Any) -> None:
         self._send = send
         self.complete = False
+        self.refused = False
 
     async def send(self, message: Any) -> None:
+        self.refused = self.refused or message.get("status", 0) >= 400
         await self._send(message)
         self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)

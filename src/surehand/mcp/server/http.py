@@ -16,20 +16,23 @@ import resource
 import secrets
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from time import monotonic
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import JSONRPCMessage
 
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
+from surehand.core.settings import ServeSettings
 from surehand.mcp.server.abandoned_calls import AbandonedCalls
+from surehand.mcp.server.oauth import Refusal, ResourceServer
 from surehand.mcp.server.serving import Serving
 from surehand.state import locations
 from surehand.web.local_server import ServedAddress, is_loopback, serve_app
@@ -44,41 +47,60 @@ BODY_LIMIT: Final = 4 * 1024 * 1024
 DRAIN_BYTES: Final = 256 * 1024 * 1024
 RESERVED_DESCRIPTORS: Final = 64
 """Kept free for the clients that are there: their commands, files and connections."""
-RETRY_AFTER_S: Final = 10
+_RETRY_AFTER: Final = b"10"
+"""Seconds after which a client that was turned away may come again."""
 DRAIN_S: Final = 10.0
 """What of a body that is too large is read and thrown away: a client that still sends does not see the answer."""
 
 
 @frozen
 class Door:
-    """Who may come in: the names this server is reached by, and the token."""
+    """Who may come in: the names this server is reached by, its own token, and who else gives out tokens for it."""
 
     host: str
     names: tuple[str, ...]
     token: str | None
     token_place: str = ""
+    oauth: ResourceServer | None = None
 
     @classmethod
-    def of(cls, host: str, names: Sequence[str], token_file: str | None, *, no_token: bool) -> Door:
+    def of(
+        cls,
+        host: str,
+        names: Sequence[str],
+        token_file: str | None,
+        *,
+        no_token: bool,
+        serve: ServeSettings | None = None,
+    ) -> Door:
         """Return the door for an address; raise SettingsError for one that would stand open."""
+        oauth = ResourceServer(serve) if serve is not None and serve.issuers else None
+        names = (*names, *oauth.hosts) if oauth is not None else tuple(names)
+        if oauth is not None and not oauth.hosts and not is_loopback(host):
+            raise SettingsError("serve.issuers needs serve.resource: the address by which clients reach this server")
         if no_token:
-            if not is_loopback(host):
+            if oauth is None and not is_loopback(host):
                 raise SettingsError(f"a server on {host} needs a token; leave out --no-token")
-            return cls(host, tuple(names), None)
+            return cls(host, names, None, oauth=oauth)
         place = token_file or os.path.join(locations.private_dir(locations.home()), "mcp-token")
-        return cls(host, tuple(names), _token(place, make=token_file is None), place)
+        return cls(host, names, _token(place, make=token_file is None), place, oauth)
 
     @property
     def address(self) -> ServedAddress:
         """The names by which requests may call this server."""
         return ServedAddress(self.host, self.names)
 
-    def opens_to(self, authorization: str) -> bool:
-        """Say whether a request's `Authorization` is the right one, in the same time for every wrong one."""
-        if self.token is None:
-            return True
+    async def admit(self, authorization: str, here: str) -> AuthenticatedUser | Refusal | None:
+        """Return who a request's `Authorization` stands for, None for the holder of our own token, or a refusal."""
         scheme, _, token = authorization.partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token.encode())
+        token = token.strip() if scheme.lower() == "bearer" else ""
+        if self.token is not None and hmac.compare_digest(token.encode(), self.token.encode()):
+            return None
+        if self.oauth is not None:
+            return await self.oauth.authenticate(token, here)
+        if self.token is None:
+            return None
+        return Refusal(401, "", "this server wants its bearer token in the Authorization header")
 
 
 def _token(place: str, *, make: bool) -> str:
@@ -155,7 +177,7 @@ class Remembered(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
-        """Send the messages that came after one to its stream again; nothing, where the stream is of another session."""
+        """Send the messages that came after one to its stream again; nothing of another session."""
         stream = self._events[last_event_id][0] if last_event_id in self._events else None
         if stream is None or stream[0] is not _http_session.get():
             return None
@@ -232,20 +254,28 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
         if scope["type"] != "http":
             await inner(scope, receive, send)
             return
-        if beside is not None and scope["path"] != PATH:
+        here = f"http://{address.shown}:{scope['server'][1]}{PATH}"
+        described = door.oauth is not None and door.oauth.describes(scope["path"], here)
+        if beside is not None and scope["path"] != PATH and not described:
             await beside(scope, receive, send)
             return
         if (refused := address.refusal(scope["headers"], scope["server"][1])) is not None:
             await _refuse(send, *refused)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if not door.opens_to(headers.get("authorization", "")):
-            words = "this server wants its bearer token in the Authorization header"
-            await _refuse(send, 401, words, (b"www-authenticate", b"Bearer"))
+        if door.oauth is not None and described:
+            await _answer(send, 200, door.oauth.describe(here))
             return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        user = await door.admit(headers.get("authorization", ""), here)
+        if isinstance(user, Refusal):
+            challenge = b"Bearer" if door.oauth is None else door.oauth.challenge(user, here)
+            told = (b"retry-after", _RETRY_AFTER) if user.status == 503 else (b"www-authenticate", challenge)
+            await _refuse(send, user.status, user.words, told)
+            return
+        scope["user"] = user  # the SDK lets nobody use a session that somebody else began
         if "mcp-session-id" not in headers and room.is_short():
             words = "this server has no descriptors left for another client; come back when others have left"
-            await _refuse(send, 503, words, (b"retry-after", str(RETRY_AFTER_S).encode()))
+            await _refuse(send, 503, words, (b"retry-after", _RETRY_AFTER))
             return
         if (body := await _read_body(receive, headers.get("content-length", ""))) is None:
             await _refuse(send, 413, f"a request has at most {BODY_LIMIT:,} bytes")
@@ -262,9 +292,12 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
 
 async def _refuse(send: Any, status: int, words: str, *more: tuple[bytes, bytes]) -> None:
     """Answer a request that is not let in, and close its connection."""
-    body = json.dumps({"error": words}).encode()
-    length = str(len(body)).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close"), *more]
+    await _answer(send, status, {"error": words}, (b"connection", b"close"), *more)
+
+
+async def _answer(send: Any, status: int, content: Mapping[str, Any], *more: tuple[bytes, bytes]) -> None:
+    body = json.dumps(content).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -9,6 +9,7 @@ Built on the SDK's low-level server, which speaks both eras of the protocol.
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
+from mcp.server.auth.provider import principal_components
 from mcp.server.caching import CACHEABLE_METHODS, CacheHint
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
@@ -317,13 +319,20 @@ def client_key(ctx: Any) -> str:
     if not convert.is_modern(ctx.protocol_version):
         return f"session {ctx.request.headers.get('mcp-session-id', '')}"
     known = ctx.session.client_params
-    return f"client {known.client_info.name} {known.client_info.version}" if known else "client"
+    name = f"client {known.client_info.name} {known.client_info.version}" if known else "client"
+    return f"{name}{_principal(ctx)}"
 
 
 def client_name(ctx: Any) -> str:
-    """Return what a client calls itself."""
+    """Return what a client calls itself, and whose it is where it was let in by a token of somebody's own."""
     known = ctx.session.client_params
-    return known.client_info.name if known else ""
+    return f"{known.client_info.name if known else ''}{_principal(ctx)}"
+
+
+def _principal(ctx: Any) -> str:
+    """Return whose access token a request brought; empty where it was the server's own, or none."""
+    user = ctx.request.scope.get("user") if ctx.request is not None else None
+    return f" of {json.dumps(principal_components(user.access_token))}" if user is not None else ""
 
 
 def capabilities(ctx: Any) -> Mapping[str, Any]:
