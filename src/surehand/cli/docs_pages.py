@@ -153,7 +153,7 @@ def _signature(value: Any) -> str:
     if isinstance(value, type) and re.search(r"\*\*(values|kwargs)", signature):
         fields = [f"{name}: {hint}" for name, hint in vars(value).get("__annotations__", {}).items() if name[0] != "_"]
         return f"({', '.join(fields)})" if fields else ""
-    signature = re.sub(r"<object object at 0x[0-9a-f]+>", "...", signature)  # a default that stands for none
+    signature = re.sub(r"<[^>]*(?:<lambda>)?[^>]* at 0x[0-9a-f]+>", "...", signature)  # no address of memory
     return re.sub(r"'([^']*)'", r"\1", signature)
 
 
