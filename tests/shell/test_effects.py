@@ -180,7 +180,7 @@ def test_streams_and_descriptors_are_no_files(command: str) -> None:
         "f() { rm $1; }; f x",
         "X=a; X+=b; rm $X",
         "find . | xargs rm",
-        "find a b -exec rm {} +",
+        "find a b c d e f g h i -exec rm {} +",
     ],
 )
 def test_a_path_that_cannot_be_known_is_unreadable(command: str) -> None:

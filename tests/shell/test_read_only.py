@@ -382,7 +382,7 @@ getopts ab x
 coproc ls
 coproc c { ls; }
 select x in a b; do echo $x; done
-for ((i=0; i<3; i++)); do echo $i; done
+for ((i=0; i<x; i++)); do echo $i; done
 f() { ls; }; f
 ls() { rm x; }; ls
 function cat { rm x; }; cat a

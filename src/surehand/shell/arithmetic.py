@@ -79,6 +79,34 @@ def is_number(node: Node | None) -> bool:
     return kind == "BinaryArithm" and node["Op"] in _BINARY and is_number(node["X"]) and is_number(node["Y"])
 
 
+def count_rounds(loop: Node, most: int) -> tuple[str, list[int]] | None:
+    """Return the name that `for ((i = 0; i < 3; i++))` counts with and its values; `None` for every other loop.
+
+    The body must leave the name alone: its value is an expression.
+    """
+    first, test, step = (child(loop, part) for part in ("Init", "Cond", "Post"))
+    name = _literal(first.get("X"))
+    value = value_of(first.get("Y"), {}) if first.get("Op") == "=" and first.get("Y") else None
+    steps = {"++": 1, "--": -1}
+    by = steps.get(step.get("Op", "")) if step.get("Type") == "UnaryArithm" else None
+    if step.get("Op") in ("+=", "-=") and step.get("Y") and (given := value_of(step["Y"], {})) is not None:
+        by = given if step["Op"] == "+=" else -given
+    if not name.isidentifier() or value is None or not by or _literal(step.get("X")) != name or not test:
+        return None
+    values: list[int] = []
+    while (goes_on := value_of(test, {name: Word(str(value))})) and len(values) <= most:
+        values.append(value)
+        value += by
+        if value < 0:
+            return None  # a sign is an operator, and not of the number
+    return None if goes_on is None or len(values) > most else (name, values)
+
+
+def _literal(node: Node | None) -> str:
+    parts = children(node, "Parts") if node else []
+    return str(parts[0].get("Value", "")) if len(parts) == 1 and parts[0].get("Type") == "Lit" else ""
+
+
 def _is_count(parts: list[Node]) -> bool:
     if len(parts) != 1:
         return False

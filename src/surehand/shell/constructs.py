@@ -157,6 +157,10 @@ def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     loop = child(node, "Loop")
     walk.substitutions(loop, scope, context)
     if loop["Type"] != "WordIter":
+        counted = arithmetic.count_rounds(loop, _MAX_ROUNDS)
+        if counted is not None and counted[0] not in _list_assigned(node):
+            values = [Word(str(value)) for value in counted[1]]
+            return _rounds(walk, node, counted[0], values, scope, context, counted=True)
         walk.fault("an arithmetic loop evaluates names as code")
         return _any_rounds(walk, node, "", scope, context)
     items = [word for item in children(loop, "Items") for word in walk.argument(item, scope, context)]
@@ -168,8 +172,13 @@ def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     return _rounds(walk, node, text(loop, "Name"), items, scope, context)
 
 
-def _rounds(walk: Walk, node: Node, name: str, values: list[Word], scope: Scope, context: Context) -> Flow:
-    """Walk the body once for each value of the loop's variable; a pattern stands for any number of rounds."""
+def _rounds(
+    walk: Walk, node: Node, name: str, values: list[Word], scope: Scope, context: Context, *, counted: bool = False
+) -> Flow:
+    """Walk the body once for each value of the loop's variable; a pattern stands for any number of rounds.
+
+    Where the values are `counted`, the body must leave the variable as it is.
+    """
 
     def once(branch: Scope) -> Directories:
         return walk.statements(children(node, "Do"), branch, context.inside()).either
@@ -180,6 +189,9 @@ def _rounds(walk: Walk, node: Node, name: str, values: list[Word], scope: Scope,
         walk.assigned.append((name, value))
         start = branch.directories
         branch.directories = union(start, once(branch) if value.literal else _until_nothing_new(once, branch).either)
+        if counted and branch.variables.get(name) != value:
+            walk.fault("an arithmetic loop evaluates names as code")
+            break
     scope.forget_differences(branch)
     return staying(branch.directories)
 
@@ -220,11 +232,16 @@ def _until_nothing_new(once: Callable[[Scope], Directories], scope: Scope) -> Fl
     return staying(scope.directories)
 
 
+def _list_assigned(node: Node) -> list[str]:
+    """Return the variables that something below `node` assigns, for a command alone too."""
+    names = (text(each, "Name") for each in below(node) if isinstance(each.get("Name"), dict))
+    return [name for name in names if name]
+
+
 def _forget_assigned(node: Node, scope: Scope) -> None:
     """Forget every variable that something below `node` assigns: a second round sees other values."""
-    for each in below(node):
-        if isinstance(each.get("Name"), dict) and (name := text(each, "Name")):
-            scope.variables[name] = None
+    for name in _list_assigned(node):
+        scope.variables[name] = None
 
 
 # -- what bash evaluates by itself: arithmetic, `[[ ]]`, `let`, `declare` ----------------------------------------------

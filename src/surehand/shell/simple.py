@@ -26,6 +26,7 @@ _ENDS = re.compile(r"exit(?: (?:\d+|\$\?|\"\$\?\"))?", re.ASCII)
 _MOVES = names("cd pushd popd chdir")
 _STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
+_MAX_PLACES = 8
 _READ_OTHERWISE = re.compile(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
 
 
@@ -179,7 +180,9 @@ def _start(walk: Walk, name: str, started: Started, scope: Scope, context: Conte
     if started.script is not None:
         _run_text(walk, started.script, scope, there, name)
     elif started.words and (not started.if_known or _is_run_by_others(started.words[0])):
-        run(walk, tuple(_put_below(word, started.below) for word in started.words), scope.copy(), there)
+        many = 1 < len(started.below) <= _MAX_PLACES  # what runs on paths below several is judged below each
+        for below in [(each,) for each in started.below] if many else [started.below]:
+            run(walk, tuple(_put_below(word, below) for word in started.words), scope.copy(), there)
 
 
 def _is_run_by_others(word: Word) -> bool:

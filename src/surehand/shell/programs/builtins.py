@@ -59,7 +59,7 @@ def _judge_printf(words: Sequence[Word]) -> Verdict:
 
 def _judge_read(words: Sequence[Word]) -> Verdict:
     parsed = options.parse(words, options.flags("-res -a: -d: -i: -n: -N: -p: -t: -u:"))
-    given = [*parsed.operands, *parsed.values("-a")]
+    given = [word for word in (*parsed.operands, *parsed.values("-a")) if not (word.literal and word.text == "_")]
     if parsed.unknown or any(not word.literal or not SHELL_VARIABLE.fullmatch(word.text) for word in given):
         return Verdict("`read` into a name that is not a plain one", unreadable=True)
     return Verdict()

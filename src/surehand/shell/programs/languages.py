@@ -92,7 +92,7 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("node -e 'console.log(1)'",)),
     Program("npx", version="--version --help", obeys_folder=True, starts=runner(), builds=True,
             runs=("npx --version",), asks=("npx create-react-app x",)),
-    Program("tsc", version="--version --help", obeys_folder=True, builds=True, runs=("tsc --version",),
+    Program("tsc", version="--version --help -v", obeys_folder=True, builds=True, runs=("tsc --version",),
             asks=("tsc -p .",)),
     Program("go",
             forms=(

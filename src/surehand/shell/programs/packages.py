@@ -127,7 +127,8 @@ PROGRAMS: tuple[Program, ...] = (
     *_tell_version("ant bazel gradle gradlew jest mix mocha msbuild mvn mvnw nox pytest rake sbt terraform tox "
         "vitest xcodebuild", "", builds=True),
     *_tell_version("deno ghc mysql nano psql tmux", "--version --help -V"),
-    *_tell_version("gmake make meson ninja", builds=True),
+    *_tell_version("gmake make", "--version --help -v", builds=True),
+    *_tell_version("meson ninja", builds=True),
     *_tell_version("ffmpeg screen sqlite3", "--version --help -version"),
     *_tell_version("cmake", "--version --help -version", builds=True),
     *_tell_version("emacs", "--version --help -V -version"),
