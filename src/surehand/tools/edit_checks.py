@@ -287,7 +287,7 @@ def _one(write: FileWrite, data: bytes, edit: Replace, index: int) -> tuple[Prob
         if spans and (refused is None or encoding.codec in _WESTERN):
             problem, splices = _encode_edits(data, spans, edit, encoding, index)
             if problem is None and not place:
-                problem = _doubtful(write, edit.new, edit.old, {"edit": index})
+                problem = _doubtful(write, edit.new, lambda: edit.old, {"edit": index})
             if problem is None and place:
                 problem = _refuse_undecided(data, edit, splices, encodings[place:], index)
             if problem is None:
@@ -341,12 +341,12 @@ def _refuse_undecided(
     return None
 
 
-def _doubtful(write: FileWrite, new: str, known: str, details: dict[str, Any]) -> Problem | None:
+def _doubtful(write: FileWrite, new: str, known: Callable[[], str], details: dict[str, Any]) -> Problem | None:
     """Refuse new characters beyond ASCII where the encoding to write them in is a weak guess."""
     encoding = write.encoding
     if write.named or encoding.unit > 1 or encoding.codec == "utf-8" or new.isascii():
         return None
-    added = sorted({character for character in new if character > "\x7f"} - set(known))
+    added = sorted({character for character in new if character > "\x7f"} - set(known()))
     if not added or not is_weak_guess(write.data, encoding.codec):
         return None
     message = (
@@ -419,8 +419,8 @@ def content_encoded(write: FileWrite) -> Problem | None:
     """Work out the bytes of a whole new content: encoding, BOM and line ends of an existing file are kept."""
     text = write.content or ""
     encoding = write.encoding if write.data else UTF8
-    if "\r" not in text and write.data:
-        text = text.replace("\n", newline_style(write.data, encoding))
+    if "\r" not in text and write.data and (style := newline_style(write.data, encoding)) != "\n":
+        text = text.replace("\n", style)
     try:
         body = encoding.encode(text)
     except UnicodeEncodeError as problem:
@@ -429,7 +429,7 @@ def content_encoded(write: FileWrite) -> Problem | None:
     write.parts = [part for part in (bom, body) if part]
     if not write.data:
         return None
-    return _unreadable(write) or _doubtful(write, text, encoding.decode(write.data, "replace"), {})
+    return _unreadable(write) or _doubtful(write, text, lambda: encoding.decode(write.data, "replace"), {})
 
 
 EDIT_CHECKS: Final[tuple[Check, ...]] = (

@@ -212,7 +212,7 @@ class FileWrite:
     @property
     def is_unchanged(self) -> bool:
         """Whether the new content is the old one."""
-        return self.content is not None and len(self.data) == self.new_size and b"".join(self.parts) == self.data
+        return self.content is not None and len(self.data) == self.new_size and _holds_parts(self.data, self.parts)
 
     @property
     def new_size(self) -> int:
@@ -398,6 +398,16 @@ class FileWrite:
             return None  # the status of a file says nothing of a buffer
         kept = self.ctx.session.keep(EXAMINED).get(self.real)
         return kept if kept is not None and self.status is not None and kept.seen.untouched(self.status) else None
+
+
+def _holds_parts(data: bytes, parts: Sequence[bytes | memoryview]) -> bool:
+    """Say whether a content is these parts in a row, without putting them together."""
+    at = 0
+    for part in parts:
+        if not data.startswith(bytes(part), at):
+            return False
+        at += len(part)
+    return at == len(data)
 
 
 def _where(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
