@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -315,6 +316,45 @@ async def test_nothing_is_left_running(tmp_path: Path) -> None:
         assert (await app.call("rough:children", {"seconds": seconds})).ok
         assert processes_with(seconds)
     assert not processes_with(seconds)
+
+
+HIDES = """
+import os, subprocess, sys
+mark = sys.argv.pop(2)
+if os.fork() == 0:  # a daemon, as the books have it: twice forked, a session and an environment of its own
+    os.setsid()
+    if os.fork() == 0:
+        os.execve("/bin/sh", ["sh", "-c", "while :; do sleep 1000; done", mark], {})
+    os._exit(0)
+import runpy
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who adopts whom can be said on Linux alone")
+@pytest.mark.parametrize("fault", ["", "die"])
+async def test_what_a_server_hides_in_another_session_ends_with_it(tmp_path: Path, fault: str) -> None:
+    mark = f"hidden{6000 + os.getpid()}{fault}"
+    (tmp_path / "hides.py").write_text(HIDES)
+    own = McpServerSettings(command=sys.executable, args=("-S", str(tmp_path / "hides.py"), ROUGH, mark))
+    async with opened(tmp_path, rough=own) as app:
+        assert (await app.call("rough:echo", {"text": "here"})).output == "here"
+        await until(lambda: bool(hidden(mark)), 60)
+        first = hidden(mark)
+        if fault:
+            assert not (await app.call(f"rough:{fault}")).ok
+            await until(lambda: not first & hidden(mark), 60)  # the server comes back, and hides another
+    assert not processes_with(mark)
+
+
+def hidden(mark: str) -> set[str]:
+    """The processes that a server with this mark has hidden."""
+    found: set[str] = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            found |= {path.parent.name} if words[0] == b"sh" and mark.encode() in words else set()
+    return found
 
 
 async def test_a_server_does_not_outlive_us_when_we_are_killed(tmp_path: Path) -> None:

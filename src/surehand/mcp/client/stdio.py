@@ -1,22 +1,27 @@
 """The stdio transport of a client: a server's process with a clean environment, bounded lines, and a sure end.
 
 A server that the user put into a sandbox is in that of the session's commands, without network unless allowed. One that
-a project names has a sandbox with network and a cache of its own, so that `npx` and `uvx` can fetch what they run. Its
-end is sure: when its keeper ends it, nothing it started is left, whatever session or group it put itself into.
+a project names has a sandbox with network and a cache of its own, so that `npx` and `uvx` can fetch what they run. The
+end is sure: when its keeper ends it (without a sandbox, its reaper), nothing it started is left, whatever session or
+group it put itself into.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
+from surehand import sandbox
 from surehand.commands import environment
 from surehand.commands.session import SHELLS
+from surehand.core import interpreter
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Session
 from surehand.files.protected_paths import homes, inside
@@ -31,6 +36,7 @@ NOISE_LIMIT: Final = 10_000
 """Lines on stdout that are no messages; a server that prints more is broken."""
 CLOSE_S: Final = 2.0
 """How long a server may take to end when its input closes, and again after SIGTERM."""
+_REAPER: Final = os.path.join(os.path.dirname(sandbox.__file__), "linux", "reaper.py")
 _TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
 """The launcher gives a command no input; what is handed over beside it becomes its input here."""
 
@@ -88,58 +94,111 @@ class Pipe:
 
 @asynccontextmanager
 async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: str) -> AsyncGenerator[Pipe]:
-    """Run a server for as long as the block lasts."""
+    """Run a server for as long as the block lasts; what it started ends with it."""
+    own = environment.clean_environment(os.environ, env)
+    reading, control = os.pipe()
     try:
+        words, reaper = _with_reaper(reading, [_find_program(command, own, cwd), *args], own)
         process = await asyncio.create_subprocess_exec(
-            command,
-            *args,
+            *words,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=environment.clean_environment(os.environ, env),
+            env=reaper,
             cwd=cwd,
             start_new_session=True,
             limit=LINE_LIMIT,
-            preexec_fn=_dies_with_us(),
+            pass_fds=[reading],
         )
     except (OSError, ValueError) as problem:
+        os.close(control)
         raise ToolFailure(
             f"{command!r} cannot be started: {problem}", code="tool_unavailable", hint="Is it installed, and on PATH?"
         ) from problem
+    except BaseException:
+        os.close(control)
+        raise
+    finally:
+        os.close(reading)
     assert process.stdout is not None
     assert process.stdin is not None
-    pipe = Pipe(process.stdout, process.stdin, process.kill, lambda: process.returncode)
-    reading = asyncio.ensure_future(_read_stderr(process, pipe))
+    end = _Ending(process, control)
+    pipe = Pipe(process.stdout, process.stdin, end.kill, lambda: process.returncode)
+    reading_stderr = asyncio.ensure_future(_read_stderr(process, pipe))
     try:
         yield pipe
     finally:
-        closing = asyncio.ensure_future(_close(process))
+        closing = asyncio.ensure_future(end.close())
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
             await asyncio.wait({closing})
             raise
         finally:
-            reading.cancel()
+            reading_stderr.cancel()
             transport: Any = getattr(process, "_transport", None)
             if transport is not None:
                 transport.close()
 
 
-def _dies_with_us() -> Callable[[], None] | None:
-    """Return what a new process does so that it ends when we do, whatever ends us; None where that cannot be."""
+def _find_program(command: str, env: Mapping[str, str], cwd: str) -> str:
+    """Return where a server's program is; raise OSError where there is none."""
+    named = os.path.join(cwd, command) if os.path.dirname(command) else command
+    if (found := shutil.which(named, path=env.get("PATH", os.defpath))) is not None:
+        return found
+    number = errno.EACCES if os.path.exists(named) else errno.ENOENT
+    raise OSError(number, os.strerror(number), command)
+
+
+def _with_reaper(control: int, words: list[str], env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return the command line and environment that run a server so that nothing of it is left; Linux can."""
     if sys.platform != "linux":
-        return None
-    from surehand.sandbox.linux.system import PR_SET_PDEATHSIG, prctl
+        return words, env
+    needed = interpreter.needed()
+    unset = ",".join(needed.keys() - env.keys())
+    return [sys.executable, "-I", "-S", _REAPER, str(control), unset, *words], {**needed, **env}
 
-    parent = os.getpid()
 
-    def ask_for_it() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # we have gone meanwhile
-            os._exit(1)
+class _Ending:
+    """The end of a server's process: first asked for, then made, with everything it started."""
 
-    return ask_for_it
+    def __init__(self, process: asyncio.subprocess.Process, control: int) -> None:
+        self._process = process
+        self._control = control
+
+    def kill(self) -> None:
+        """End it now."""
+        if self._control >= 0:
+            os.close(self._control)  # its reaper ends all, as it does when we are killed
+            self._control = -1
+        if sys.platform != "linux":
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def close(self) -> None:
+        """Let it end by itself when its input closes, then by SIGTERM, then at once."""
+        process = self._process
+        assert process.stdin is not None
+        process.stdin.close()
+        for step in (None, self._terminate, self.kill):
+            if step is not None:
+                step()
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await process.wait()
+                break
+            except TimeoutError:
+                continue
+        self.kill()
+        await process.wait()  # its reaper is patient for a few seconds, and no longer
+        with suppress(ProcessLookupError, PermissionError):
+            for _ in range(50):  # what it left behind, until nothing of it is there
+                os.killpg(process.pid, signal.SIGKILL)
+                await asyncio.sleep(0.01)
+
+    def _terminate(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGTERM)
 
 
 async def _read_stderr(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
@@ -147,26 +206,6 @@ async def _read_stderr(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
     assert process.stderr is not None
     while chunk := await process.stderr.read(1 << 16):
         pipe.hear_stderr(chunk)
-
-
-async def _close(process: asyncio.subprocess.Process) -> None:
-    """End a process and everything in its group."""
-    assert process.stdin is not None
-    process.stdin.close()
-    for number in (None, signal.SIGTERM, signal.SIGKILL):
-        if number is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await process.wait()
-            break
-        except TimeoutError:
-            continue
-    with suppress(ProcessLookupError, PermissionError):
-        for _ in range(50):  # what it left behind, until nothing of it is there
-            os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.sleep(0.01)
 
 
 class OverPipe:
