@@ -66,7 +66,7 @@ class LocalRunner:
     def __init__(self, app: Surehand, setting: Setting, folder: str, *, keep_workspaces: bool = False) -> None:
         self._setting = setting
         self._keep = keep_workspaces
-        self._workspaces = Workspaces(folder, app.session.workspace, app.settings)
+        self._workspaces = Workspaces(folder, app.session.workspace, app.settings, type(app))
 
     async def prepare(self, tasks: Sequence[Task]) -> None:
         """Take away what a batch that was killed left behind; raise SettingsError for profiles that are not there."""
@@ -218,6 +218,7 @@ def make_setting(app: Surehand, model: str | Model | ModelOf | None, make_approv
     known, _ = profiles.load(app.session.workspace, trusted=app.trusted)
     return Setting(
         app.settings,
+        type(app),
         model_of=None if model is None or isinstance(model, str) else _model_of(model),
         model=model if isinstance(model, str) else None,
         profiles=tuple(known),

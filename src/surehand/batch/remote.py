@@ -39,7 +39,7 @@ class FleetRunner:
         self._needs = needs
         self._setting = replace_values(setting, listener=None, make_approver=None, tools=())  # what can travel
         self._tools = [refer_to(each) for each in setting.tools]
-        self._workspaces = Workspaces(folder, app.session.workspace, app.settings)
+        self._workspaces = Workspaces(folder, app.session.workspace, app.settings, type(app))
 
     async def prepare(self, tasks: Sequence[Task]) -> None:
         """Take away what a batch that was killed left behind; raise SettingsError for profiles that are not there."""

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from surehand.app import Surehand
 from surehand.config import load
 from surehand.core.call import ToolCall, ToolResult, new_id
 from surehand.core.errors import SettingsError, StateError, SurehandError, ToolFailure
@@ -25,6 +24,7 @@ from surehand.workspaces.snapshot import compare, take_snapshot
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Outcome
+    from surehand.app import Surehand
     from surehand.batch.tasks import Task
     from surehand.core.agents import Profile
     from surehand.core.model import Model
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from surehand.workspaces.snapshot import Snapshot
 
 ModelOf: TypeAlias = Callable[["Task"], "Model"]
-MakeApprover: TypeAlias = Callable[[Surehand], "Approver"]
+MakeApprover: TypeAlias = "Callable[[Surehand], Approver]"
 TEXT_LIMIT: Final = 4000
 """Characters of one argument, output or message that a result holds."""
 DIFF_BYTES: Final = 64 << 20
@@ -48,6 +48,8 @@ class Setting:
     """What every task of a batch shares."""
 
     settings: Settings
+    app_class: type[Surehand]
+    """What opens a task's application. Given, not imported: an application starts batches itself."""
     model_of: ModelOf | None = None
     """Gives each task its model; without it the task's, the batch's or the settings' is opened."""
     model: str | None = None
@@ -147,7 +149,7 @@ class Work:
 
     def _open(self, **more: Any) -> Surehand:
         setting, task = self.setting, self.task
-        app = Surehand(
+        app = self.setting.app_class(
             self.folder,
             settings=settings_for(task, self.folder, setting.settings),
             allow=(*setting.allow, *task.rules_of("allow")),

@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
-from surehand.app import Surehand
 from surehand.batch.tasks import Task, WorkspaceSpec
 from surehand.commands.dry_run.tree_copy import Limits, TreeTooLarge, copy_tree
 from surehand.commands.own_git import OwnGit
@@ -36,6 +35,7 @@ from surehand.workspaces.pieces import Pieces
 from surehand.workspaces.snapshot import Snapshot, restore, take_snapshot, with_statuses
 
 if TYPE_CHECKING:
+    from surehand.app import Surehand
     from surehand.core.settings import Settings
 
 
@@ -56,12 +56,13 @@ class OwnWorkspace:
 class Workspaces:
     """Makes and removes the workspaces of a batch, all in one folder."""
 
-    def __init__(self, folder: str, home: str, settings: Settings) -> None:
+    def __init__(self, folder: str, home: str, settings: Settings, app_class: type[Surehand]) -> None:
         self.folder = os.path.realpath(locations.private_dir(folder))
         self.home = home
         """What relative paths of tasks are relative to."""
         self.pieces = Pieces(os.path.join(self.folder, "pieces"))
         self._settings = settings
+        self._app_class = app_class
         self._tasks = locations.private_dir(os.path.join(self.folder, "tasks"))
         self._sources = locations.private_dir(os.path.join(self.folder, "sources"))
         self._bases: dict[str, asyncio.Task[Snapshot]] = {}
@@ -187,7 +188,7 @@ class Workspaces:
             if is_folder(target):
                 return target
             settings = self._settings.replace_values(sandbox=self._settings.sandbox.replace_values(network=True))
-            app = await self._stack.enter_async_context(_plain_app(clones, settings))
+            app = await self._stack.enter_async_context(self._plain_app(clones, settings))
             git = OwnGit(app.session, (clones,), protocols="http:https", timeout_s=_FETCH_S)
             try:
                 code, said = await git.run(clones, ("clone", "--bare", "--quiet", "--", address, f"{target}.new"))
@@ -208,9 +209,13 @@ class Workspaces:
         base = await self._base(f"{repository}@{commit}", lambda: self._snapshot(work))
         return OwnWorkspace(work, base, repository)
 
+    def _plain_app(self, folder: str, settings: Settings) -> Surehand:
+        """Return an application that runs our own git in a folder, and keeps nothing."""
+        return self._app_class(folder, settings=settings, keep_state=False, plugins=False, interactive=False)
+
     async def _git(self, repository: str) -> OwnGit:
         if repository not in self._gits:
-            app = await self._stack.enter_async_context(_plain_app(repository, self._settings))
+            app = await self._stack.enter_async_context(self._plain_app(repository, self._settings))
             git = self._gits[repository] = OwnGit(app.session, (self._tasks,), timeout_s=_FETCH_S)
             self._stack.push_async_callback(git.close)
         return self._gits[repository]
@@ -276,11 +281,6 @@ def _repository_of(work: str) -> str:
     place = repository_at(work)
     common = place.common if place is not None and place.is_linked else ""
     return os.path.dirname(common) if common.endswith("/.git") else common
-
-
-def _plain_app(folder: str, settings: Settings) -> Surehand:
-    """Return an application that runs our own git in a folder, and keeps nothing."""
-    return Surehand(folder, settings=settings, keep_state=False, plugins=False, interactive=False)
 
 
 def unpack(archive: str, folder: str) -> None:
