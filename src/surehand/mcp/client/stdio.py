@@ -154,7 +154,7 @@ def _with_reaper(control: int, words: list[str], env: dict[str, str]) -> tuple[l
     """Return the command line and environment that run a server so that nothing of it is left; Linux can."""
     if sys.platform != "linux":
         return words, env
-    needed = interpreter.needed()
+    needed = interpreter.find_library_paths()
     unset = ",".join(needed.keys() - env.keys())
     return [sys.executable, "-I", "-S", _REAPER, str(control), unset, *words], {**needed, **env}
 
