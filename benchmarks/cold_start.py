@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 from benchmarks.harness import Harness, process
 from surehand import Surehand
+from surehand.policy.trust import give
 from surehand.testing import Says
+
+OWN_TOOL = """
+from surehand import tool
+
+@tool(read_only=True)
+def {name}(text: str) -> int:
+    "Count the words of a text."
+    return len(text.split())
+"""
 
 
 def rows(harness: Harness) -> None:
@@ -30,9 +41,16 @@ def rows(harness: Harness) -> None:
         for name, (words, goal) in goals.items():
             ours = (f"surehand {name}", process(surehand, *words, cwd=scratch))
             harness.compare(f"cold start: {name}", [bare, ours], goal=goal, rounds=21)
+        os.environ |= {"SUREHAND_HOME": f"{scratch}/home", "HOME": scratch}  # what is made and trusted is no user's
         asyncio.run(_make_tools(scratch))
         ours = ("surehand tools list", process(surehand, "tools", "list", cwd=scratch))
         harness.compare("cold start: tools list with made tools", [bare, ours], goal="<= 8", rounds=21)
+        folder = Path(scratch, ".surehand", "tools")
+        folder.mkdir(parents=True)
+        for name in ("one", "two", "three"):
+            (folder / f"{name}.py").write_text(OWN_TOOL.format(name=name))
+        give(scratch)
+        harness.compare("cold start: tools list of a trusted folder", [bare, ours], goal="<= 8", rounds=21)
 
 
 async def _make_tools(folder: str) -> None:

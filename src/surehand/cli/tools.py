@@ -8,6 +8,8 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from surehand.cli import render
@@ -105,31 +107,27 @@ def _list(options: Namespace) -> int:
 def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
     """Return the registry, the per-tool settings and the threshold of deferral, without the engine: it starts fast."""
     from surehand.core.view import DEFERRED_THRESHOLD
-    from surehand.registry.loading import FOLDER, GROUP, entry_points
+    from surehand.registry.loading import GROUP, entry_points
     from surehand.state import locations
 
     state = locations.workspace_state(options.cwd)
-    made = os.path.isdir(os.path.join(state, "made_tools"))
-    if os.path.isdir(os.path.join(options.cwd, FOLDER)) or next(entry_points(GROUP), None) is not None:
-        from surehand.app import Surehand
-        from surehand.cli import session
-
-        session.hold_log()
-        app = Surehand(options.cwd, keep_state=made)
-        session.print_warnings(app.warnings)
-        return app.registry, dict(app.settings.tools), app.settings.toolset.deferred_threshold
+    own = _list_own(options.cwd, state)
+    if own is None or next(entry_points(GROUP), None) is not None:
+        return _loaded_registry(options, state)
     from surehand.catalog import register_builtin
     from surehand.registry.registry import Registry
 
     registry = Registry()
     register_builtin(registry)
-    if made:
+    if os.path.isdir(os.path.join(state, "made_tools")):
         from surehand.tools.made_tools import register_kept
 
         if problems := register_kept(registry, state):
             from surehand.cli import session
 
             session.print_warnings(problems)
+    for info in own:
+        registry.register_lazy(info, partial(_load_own, options, state, info.name), deferrable=False)
     if not locations.has_settings(options.cwd):
         return registry, {}, DEFERRED_THRESHOLD
     from surehand import config
@@ -140,6 +138,43 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
     settings = config.load(root, trusted=is_trusted(root)).settings
     rules_in_force(settings, root, ())  # a wrong rule is told by every command
     return registry, dict(settings.tools), settings.toolset.deferred_threshold
+
+
+def _list_own(workspace: str, state: str) -> list[Any] | None:
+    """Return what is told of the folder's own tools, as a listing before kept it; None where they must be loaded."""
+    from surehand.registry.loading import FOLDER
+
+    if not os.path.isdir(os.path.join(workspace, FOLDER)):
+        return []
+    from surehand.policy.trust import fingerprints, is_trusted
+    from surehand.registry.listing import kept_listing
+
+    root = os.path.realpath(workspace)
+    return kept_listing(state, fingerprints(root)) if is_trusted(root) else None
+
+
+def _loaded_registry(options: Namespace, state: str) -> tuple[Any, dict[str, Any], int]:
+    """Return the same of an application with everything loaded; what is told of the folder's own tools is kept."""
+    from surehand.app import Surehand
+    from surehand.cli import session
+    from surehand.policy.trust import fingerprints
+    from surehand.registry.listing import keep_listing
+    from surehand.registry.loading import FOLDER
+
+    session.hold_log()
+    root = os.path.realpath(options.cwd)
+    before = fingerprints(root)
+    app = Surehand(options.cwd, keep_state=os.path.isdir(os.path.join(state, "made_tools")))
+    session.print_warnings(app.warnings)
+    names = app.loader.list_given(os.path.join(root, FOLDER)) if app.trusted and not app.warnings else []
+    if names and fingerprints(root) == before:
+        with suppress(OSError):
+            keep_listing(state, before, [info for name in names if (info := app.registry.info(name))])
+    return app.registry, dict(app.settings.tools), app.settings.toolset.deferred_threshold
+
+
+def _load_own(options: Namespace, state: str, name: str) -> Any:
+    return _loaded_registry(options, state)[0].get(name)
 
 
 def _rows(options: Namespace) -> list[dict[str, Any]]:

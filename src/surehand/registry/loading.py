@@ -127,6 +127,10 @@ class Loader:
                 if not _is_folder(folder):
                     break
 
+    def list_given(self, folder: str) -> list[str]:
+        """Return the names of the tools that the files of a folder gave."""
+        return [name for path, names in self._given.items() if os.path.dirname(path) == folder for name in names]
+
     # Inside ----------------------------------------------------------------------------------------------------------
 
     def _take(self, source: str, load: Callable[[], list[Tool]], *, deferrable: bool = False) -> Loaded:

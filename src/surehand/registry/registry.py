@@ -75,12 +75,15 @@ class Registry:
         self._add(tool.name, names, _Entry(tool, None, None, deferrable))
         return tool
 
-    def register_lazy(self, info: ToolInfo, load: Callable[[], Tool]) -> None:
-        """Add a tool that is loaded when it is first called; a model finds it by searching where there are many."""
+    def register_lazy(self, info: ToolInfo, load: Callable[[], Tool], *, deferrable: bool = True) -> None:
+        """Add a tool that is loaded when it is first called.
+
+        One that is `deferrable` is found by searching where there are many.
+        """
         names = (*info.aliases, full_name(info.module, info.name)) if info.module else info.aliases
         if found := self._clashes(info.name, names):
             raise RegistrationError(info.name, found)
-        self._add(info.name, names, _Entry(None, info, load, deferrable=True))
+        self._add(info.name, names, _Entry(None, info, load, deferrable))
 
     def register_module(self, module: str, tools: Iterable[Tool], *, version: str | None = None) -> list[Tool]:
         """Add a group of tools under one module name: all of them, or none."""

@@ -8,13 +8,12 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.call import ToolResult, Undo
 from surehand.core.effects import ReadPath, Unreadable
 from surehand.core.errors import RegistrationError, ToolFailure
-from surehand.core.frozen import field, frozen
+from surehand.core.frozen import field, frozen, replace_values
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
 from surehand.state.json_file import write_private_json
@@ -91,7 +90,7 @@ class Made:
 
     def grown(self, version: Version) -> Made:
         """Return the tool with one more version, in use from now on; the oldest ones are let go."""
-        return replace(self, current=version.number, versions=(*self.versions, version)[-VERSIONS_KEPT:])
+        return replace_values(self, current=version.number, versions=(*self.versions, version)[-VERSIONS_KEPT:])
 
     @property
     def next_number(self) -> int:
@@ -120,6 +119,8 @@ class Workshop:
 
     def keep(self, made: Made) -> None:
         """Record a tool as it is now; on disk in one step, so that a crash leaves the old or the new."""
+        from dataclasses import asdict  # lazy: tools are listed far more often than made
+
         self._made[made.name] = made
         if self._folder is None:
             return
@@ -187,7 +188,7 @@ class Workshop:
 
     def _plan(self, namespaces: bool, shells: Shells) -> Plan:
         plan = shells.closed_plan(namespaces=namespaces)
-        return replace(
+        return replace_values(
             plan, writable=(plan.private_dir,), shown=(*plan.shown, *plan.roots), forbidden=(), network=False
         )
 
@@ -276,13 +277,13 @@ def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> T
 
         raise ToolFailure(put_back_message(name, recorded.put_back), hint=KEPT_HINT)
     undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths") if recorded.change_id else None
-    return replace(result, undo=undo)
+    return replace_values(result, undo=undo)
 
 
 def _mark_unrecorded(result: ToolResult) -> ToolResult:
     """Return a result that says that no way leads back."""
     note = "[what this tool changed is not recorded and cannot be undone: nothing on this system writes it down]"
-    return replace(result, output=f"{result.output}\n{note}".lstrip())
+    return replace_values(result, output=f"{result.output}\n{note}".lstrip())
 
 
 def _result(name: str, answer: bytes, printed: str, ended: Ended) -> ToolResult:
@@ -303,4 +304,4 @@ def _result(name: str, answer: bytes, printed: str, ended: Ended) -> ToolResult:
             hint="Its source can be changed with ToolUpdate.",
             details={"trace": reply["trace"], "printed": printed},
         )
-    return replace(ToolResult.of(reply["value"]), meta=meta)
+    return replace_values(ToolResult.of(reply["value"]), meta=meta)
