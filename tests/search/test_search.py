@@ -551,3 +551,45 @@ def test_a_tree_with_a_rule_that_rg_reads_otherwise_is_walked_by_rg(
     monkeypatch.setattr(Search, "_count_walking", lambda *args: walked.append(1) or count_walking(*args))
     assert [os.fsdecode(path) for path, _ in lines(top, "needle")] == kept
     assert walked
+
+
+@pytest.mark.usefixtures("large")
+def test_what_changes_between_two_searches_counts_in_the_second(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    for name in ("a/b/f.txt", "a/f.log", "z1", "z2"):
+        put(top, name, "needle\n")
+
+    def found() -> list[str]:
+        return [os.fsdecode(path) for path, _ in lines(top, "needle")]
+
+    assert found() == ["a/b/f.txt", "a/f.log", "z1", "z2"]
+    put(top, "a/b/g.txt", "needle\n")
+    assert found() == ["a/b/f.txt", "a/b/g.txt", "a/f.log", "z1", "z2"]
+    put(top, "a/.gitignore", "*.{log,txt}\n")
+    put(top, "a/x.{log,txt}", "needle\n")
+    assert found() == ["a/b/f.txt", "a/b/g.txt", "a/f.log", "z1", "z2"]
+    put(top, "a/.gitignore", "*.log\n")
+    assert found() == ["a/b/f.txt", "a/b/g.txt", "a/x.{log,txt}", "z1", "z2"]
+    put(top, "a/new/.gitignore", "!*.log\n")
+    put(top, "a/new/f.log", "needle\n")
+    assert found() == ["a/b/f.txt", "a/b/g.txt", "a/new/f.log", "a/x.{log,txt}", "z1", "z2"]
+    put(top, "a/new/.gitignore", "f.{log,x}\n")
+    assert found() == ["a/b/f.txt", "a/b/g.txt", "a/x.{log,txt}", "z1", "z2"]
+    (top / "a" / ".gitignore").unlink()
+    assert found() == ["a/b/f.txt", "a/b/g.txt", "a/f.log", "a/new/f.log", "a/x.{log,txt}", "z1", "z2"]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_folder_with_the_times_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r")
+    for name in ("a/b/f.a", "z1", "z2"):
+        put(top, name, "needle\n")
+    other = tmp_path / "other"
+    put(other, "b/f.a", "needle\n")
+    put(other, "b/.gitignore", "*.{a,b}\n")
+    os.utime(top / "a" / "b", (1, 1))
+    assert [path for path, _ in lines(top, "needle")] == [b"a/b/f.a", b"z1", b"z2"]
+    os.utime(other / "b", (1, 1))
+    (top / "a").rename(tmp_path / "old")
+    other.rename(top / "a")
+    assert [path for path, _ in lines(top, "needle")] == [b"a/b/f.a", b"z1", b"z2"]

@@ -258,6 +258,7 @@ SURVEY_S: Final = 5.0
 """How long a tree is looked through for rule files that `rg` reads otherwise."""
 _SETTLED_NS: Final = 2_000_000_000
 _TRUSTED_LIMIT: Final = 4
+_ORDINARY: Final = (False, False)
 
 
 def rg_reads(folder: Folder) -> bool:
@@ -296,21 +297,18 @@ def _outer(folder: Folder) -> list[Rules]:
 def rules_for_rg(walk: Walk, stop: ripgrep.Stop) -> bytes | None:
     """Return the rules `rg` is to be given to walk here by itself: nothing where it may read the rule files itself.
 
-    None where it must not walk. The first time the tree is walked to find that out; as long as no folder and no rule
-    file has changed, the answer holds.
+    None where it must not walk. The first time the tree is walked to find that out; later only folders that have
+    changed since are looked at again, and the tree only where a rule file or a folder has come or gone.
     """
     if not walk.ignore:
         return None
     top = folder_at(walk.root, walk.stop)
     key = walk.root, walk.stop
     seen = _TRUSTED.pop(key, None)
-    if seen is None or seen.chain != top.chain or not seen.holds(walk.root):
-        began = time.time_ns()
+    if seen is None or seen.chain != top.chain or not seen.holds(walk):
         seen = _survey(walk, top, stop)
         if seen is None:
             return None
-        if max(seen.folders.values(), default=0) > began - _SETTLED_NS:  # it might change again within one tick
-            return seen.given
     _TRUSTED[key] = seen
     for old in list(_TRUSTED)[:-_TRUSTED_LIMIT]:
         _TRUSTED.pop(old, None)
@@ -323,32 +321,58 @@ class _Seen:
 
     chain: Chain
     folders: dict[bytes, int]
-    """Folders (paths from the root, the root as `.`), each with the time of its last change (ns)."""
+    """Folders (paths from the root, the root as `.`), each with the time of its last change (ns).
+
+    That of its status, which nobody can set back: another folder moved to this place has another one. 0 for one that
+    had changed just before: it might change again within one tick of the clock.
+    """
+    special: dict[bytes, tuple[bool, bool]]
+    """Folders that have a `.gitignore`, or a `.git`."""
     rules: list[tuple[bytes, bytes]]
     """Rule files and what was in them."""
     given: bytes
     """The rules `rg` is given; empty where it reads the files itself."""
 
-    def holds(self, root: bytes) -> bool:
-        return self._unchanged(root) and all(read_plain(path, follow=False) == data for path, data in self.rules)
+    def holds(self, walk: Walk) -> bool:
+        """Say whether all this is still so; folders that have changed are looked at again, those alone."""
+        if not all(read_plain(path, follow=False) == data for path, data in self.rules):
+            return False
+        try:
+            changed = self._find_changed(walk.root)
+            judge = Judge(walk)
+            return all(self._is_alike(walk.root, judge, folder) for folder in changed) and self._note_times(changed)
+        except OSError:
+            return False
 
-    def _unchanged(self, root: bytes) -> bool:
+    def _find_changed(self, root: bytes) -> dict[bytes, int]:
+        top = os.open(root, PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            top = os.open(root, PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            return all(os.stat(path, dir_fd=top).st_mtime_ns == then for path, then in self.folders.items())
-        except OSError:
-            return False
+            now = ((path, os.stat(path, dir_fd=top).st_ctime_ns, then) for path, then in self.folders.items())
+            return {path: at for path, at, then in now if at != then}
         finally:
             os.close(top)
+
+    def _is_alike(self, root: bytes, judge: Judge, folder: bytes) -> bool:
+        """Say whether a folder has the rule file it had, if any, and no folder that was not there."""
+        prefix = b"" if folder == b"." else folder
+        with os.scandir(os.path.join(root, prefix)) as found:
+            folders = {entry.name: entry.is_dir(follow_symlinks=False) for entry in found}
+        if (GITIGNORE in folders, b".git" in folders) != self.special.get(folder, _ORDINARY):
+            return False
+        below = (prefix + name for name, is_folder in folders.items() if is_folder and name != b".git")
+        return not any(path + b"/" not in self.folders and judge.enters(path) for path in below)
+
+    def _note_times(self, changed: dict[bytes, int]) -> bool:
+        settled = time.time_ns() - _SETTLED_NS
+        self.folders.update((path, at) for path, at in changed.items() if at < settled)
+        return True
 
 
 def _survey(walk: Walk, top: Folder, stop: ripgrep.Stop) -> _Seen | None:
     """Walk a tree for its rule files; None when `rg` must not be trusted with them, however they are told."""
     walk = replace(walk, tally=Tally(), enters=None)
     folders: dict[bytes, int] = {}
+    settled = time.time_ns() - _SETTLED_NS
     ends = time.monotonic() + SURVEY_S
     for prefix, _, folder in walk.folders():
         if stop.wanted:
@@ -356,26 +380,30 @@ def _survey(walk: Walk, top: Folder, stop: ripgrep.Stop) -> _Seen | None:
         # A tree so large that looking through it takes longer than searching is `rg`'s.
         if time.monotonic() > ends:
             break
-        folders[prefix or b"."] = os.fstat(folder).st_mtime_ns
+        changed = os.fstat(folder).st_ctime_ns
+        folders[prefix or b"."] = changed if changed < settled else 0
+    special: dict[bytes, tuple[bool, bool]] = {}
     rules: list[tuple[bytes, bytes]] = []
     below: list[tuple[bytes, Rules]] = []
     agrees, nested = rg_reads(top), False
     in_repository = find_repository(walk.root) is not None
     for place in walk.tally.with_rules:
         nested = nested or (place != walk.root and git_dir_of(place) is not None)
-        path = os.path.join(place, GITIGNORE)
+        path, prefix = os.path.join(place, GITIGNORE), place[len(walk.root.rstrip(b"/")) + 1 :] + b"/"
+        has = os.path.lexists(path), os.path.lexists(os.path.join(place, b".git"))
+        special[b"." if place == walk.root else prefix] = has
         data = read_plain(path, follow=False)
-        if data is None and not os.path.lexists(path):
+        if data is None and not has[0]:
             continue
         own = rules_of(data, os.fsdecode(path), False) if data is not None else None
         agrees = agrees and own is not None and own.rg_agrees
         rules += [(path, data)] if data is not None else []
-        below += [(place[len(walk.root.rstrip(b"/")) + 1 :] + b"/", own)] if own and place != walk.root else []
+        below += [(prefix, own)] if own and place != walk.root else []
     if agrees and (in_repository or not nested):
-        return _Seen(top.chain, folders, rules, b"")
+        return _Seen(top.chain, folders, special, rules, b"")
     # Given to `rg` as one list, the rules of a tree would count inside another repository too.
     given = combine(top, below) if not nested else None
-    return None if given is None else _Seen(top.chain, folders, rules, given)
+    return None if given is None else _Seen(top.chain, folders, special, rules, given)
 
 
 class Judge:
@@ -392,6 +420,12 @@ class Judge:
         if inside is None or (self._walk.ignore and inside.ignores(name, False)):
             return False
         return not self._walk.keeps_out(os.fsdecode(os.path.join(self._walk.root, path)))
+
+    def enters(self, folder: bytes) -> bool:
+        """Whether a folder is walked."""
+        return not self._walk.keeps_out(os.fsdecode(os.path.join(self._walk.root, folder)) + "/") and (
+            self._folder(folder) is not None
+        )
 
     def _folder(self, path: bytes) -> Folder | None:
         if path not in self._folders:
