@@ -45,7 +45,7 @@ def rows(harness: Harness) -> None:
     from surehand.search.ripgrep import program
 
     large, odd = checkout(), checkout("checkout-odd", odd=True)
-    small = _tree(SCRATCH / "search-small", 100)
+    small = _tree(SCRATCH / "search-hundred", 100)
     bare = _rg(program(), large, "-n", RARE)
     with door(large) as app, contestants(*_peers(large, "grep")) as others:
         ours = app.calling("Grep", pattern=RARE)

@@ -50,7 +50,8 @@ class Door:
 
     def call(self, name: str, **args: Any) -> Any:
         """Make one call and return its result."""
-        return self.runner.run(self._called(name, args))
+        # Not by `run`, which puts a handler of signals up and takes it down again: as much as a small call.
+        return self.runner.get_loop().run_until_complete(self._called(name, args))
 
     def calling(self, name: str, **args: Any) -> Callable[[], Any]:
         """Return a contestant that makes this call."""

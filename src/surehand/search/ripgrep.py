@@ -17,7 +17,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -207,7 +207,7 @@ def _read(fd: int, deadline: float) -> Iterator[bytes]:
         yield chunk
 
 
-def messages(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+def messages(chunks: Iterator[bytes]) -> Generator[tuple[str, dict[str, Any]]]:
     """Yield kind and content of each JSON message; of one that is too long only what its ends tell."""
     pending = bytearray()
     dropped = False

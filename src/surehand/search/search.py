@@ -102,6 +102,8 @@ class OpenFiles:
         self.files: dict[bytes, bytes] = {}
         """The name `rg` is given → the path."""
         self.fds: dict[bytes, int] = {}
+        self.bytes = self.largest = 0
+        """The size of all, and of the largest."""
         try:
             for path in files:
                 if opened := root.open(path):
@@ -139,6 +141,7 @@ class OpenFiles:
             os.close(fd)
             return
         self.fds[path] = fd
+        self.bytes, self.largest = self.bytes + size, max(self.largest, size)
         self.files[_name(path, fd)] = path
 
 
@@ -189,6 +192,8 @@ PROBE: Final = 24
 """Files whose lines are read at once, and of a large tree those tried first. More are counted before: most have no
 match, and each might have as many as are needed of all."""
 DEADLINE_S: Final = 20.0
+LITTLE: Final = 4 << 20
+"""Bytes of files up to which their lines are read in one run, without counting first where they are."""
 COUNTING: Final = ("--count", "--null", "--with-filename")
 COUNTING_MATCHES: Final = ("--count-matches", "--null", "--with-filename")
 MATCHES_LISTED: Final = 100_000
@@ -319,6 +324,10 @@ class Search:
         while at < len(files) and len(found) < need:
             part = files[at : at + size]
             if len(part) > PROBE and not expected:
+                if (lines := self._lines_in_one_run(part, need)) is not None:
+                    found += lines
+                    at, size = at + size, size * 4
+                    continue
                 counted = self._count_files(part)
                 found += self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
             else:
@@ -326,6 +335,26 @@ class Search:
                     found += self._lines_of_batch(part[begin : begin + MAX_OPEN_FILES], need)
             at, size = at + size, size * 4
         return found[:need]
+
+    def _lines_in_one_run(self, files: Sequence[bytes], need: int) -> list[Line] | None:
+        """Return the first lines of files with little in them, which one thread of `rg` searches one after the other.
+
+        It is stopped as soon as there are enough. None where that will not do.
+        """
+        if self.pattern.multiline:
+            return None
+        with OpenFiles(self._root, files) as held:
+            if held.bytes > LITTLE or held.largest >= LARGE:
+                return None
+            messages = ripgrep.messages(self._run_on(held.files, held, [*self.line_options(need), "--threads=1"]))
+            try:
+                by_file = _by_file(held, messages, need, enough=need)
+            finally:
+                messages.close()
+            last = next(reversed(by_file), None)  # left before its end it may turn out to be binary
+            if last is not None and sum(map(len, by_file.values())) >= need and held.is_binary(last):
+                return None
+        return [line for lines in by_file.values() for line in lines]
 
     def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
         with OpenFiles(self._root, files) as held:
@@ -365,7 +394,9 @@ class Search:
         return [(path, found[path]) for path in files if path in found]
 
     def _run_on(self, names: Collection[bytes], held: OpenFiles, options: Sequence[str]) -> Iterator[bytes]:
-        return self.run([*options, "--", *names], held=tuple(held.fds.values())) if names else iter(())
+        # Whoever is named is searched; without that word `rg` looks for rule files above each of them all the same.
+        arguments = [*options, "--no-ignore", "--", *names]
+        return self.run(arguments, held=tuple(held.fds.values())) if names else iter(())
 
     def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
         """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much."""
@@ -432,18 +463,26 @@ def _files_for(expected: Sequence[int], need: int) -> int:
     return len(expected)
 
 
-def _by_file(held: OpenFiles, messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> dict[bytes, list[Line]]:
-    """Return the lines of each file; files that turn out to be binary are left out."""
+def _by_file(
+    held: OpenFiles, messages: Iterator[tuple[str, dict[str, Any]]], need: int, *, enough: int | None = None
+) -> dict[bytes, list[Line]]:
+    """Return the lines of each file, until there are `enough`; files that turn out to be binary are left out."""
     by_file: dict[bytes, list[Line]] = {}
     path = b""
+    done = 0
     for kind, data in messages:
         if kind == "begin":
             path = held.files[ripgrep.text_bytes(data["path"])]
             by_file[path] = []
         elif kind in ("match", "context") and len(by_file[path]) < need:
             by_file[path] += _lines_in(path, kind, data)
-        elif kind == "end" and data["binary_offset"] is not None:
-            del by_file[path]
+            if enough is not None and done + len(by_file[path]) >= enough:
+                break
+        elif kind == "end":
+            if data["binary_offset"] is not None:
+                del by_file[path]
+            else:
+                done += len(by_file[path])
     return by_file
 
 
