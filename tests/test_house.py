@@ -15,8 +15,8 @@ GLOSSARY = Path(__file__).parent.parent / "docs" / "glossary.md"
 PUBLIC_PARTICIPLES = 0
 PARTICIPLES = 0
 BANNED_NAMES = 0
-IMPORTS_INSIDE_FUNCTIONS = 172
-FOLDABLE_MODULES = 40
+IMPORTS_INSIDE_FUNCTIONS = 171
+FOLDABLE_MODULES = 9
 UNNAMED_DOCSTRINGS = 0
 LONG_MODULES: dict[str, int] = {}
 MAY_IMPORT_LATE = ("surehand.cli.", "surehand.app", "surehand.wiring")
@@ -62,6 +62,7 @@ def test_imports_inside_functions_do_not_grow() -> None:
 def test_no_more_modules_have_one_importer_in_their_own_package() -> None:
     found = house.foldable_modules()
     assert len(found) <= FOLDABLE_MODULES, found
+    assert [name for name in house.KEPT_APART if name not in house.files()] == []
 
 
 def test_no_more_modules_are_unnamed_in_their_own_first_sentence() -> None:
