@@ -14,6 +14,8 @@ from surehand.providers.table import COMPATIBLE, FOUND_BY_KEY, PROVIDERS, provid
 from surehand.state import keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from surehand.agent.loop import Limits
     from surehand.core.settings import Effort
 
@@ -160,6 +162,23 @@ def make_limits(
         estimate=estimate_cost,
         max_tokens=own.max_tokens,
     )
+
+
+def sum_by_model(turns: Iterable[tuple[str, Usage]]) -> list[dict[str, Any]]:
+    """Return tokens and cost of turns by model (`provider/name`), the most tokens first.
+
+    The cost is an estimate, and None where nobody knows the price.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for model, usage in turns:
+        provider, _, name = model.partition("/")
+        cost = estimate_cost(provider, name, usage)
+        row = found.setdefault(model, {"model": model, "turns": 0, "usage": Usage(), "cost": 0.0})
+        row["turns"] += 1
+        row["usage"] += usage
+        row["cost"] = None if cost is None or row["cost"] is None else row["cost"] + cost
+    rows = sorted(found.values(), key=lambda row: -row["usage"].total)
+    return [{**row, "usage": row["usage"].to_dict(), "cost_estimated": row["cost"] is not None} for row in rows]
 
 
 def server_address(settings: Settings, choice: Choice) -> str:

@@ -14,6 +14,7 @@ from tests.console.served import Served, serve_console
 
 from surehand import Surehand
 from surehand.policy import trust
+from surehand.providers.scripted import ScriptedModel
 from surehand.state import locations
 from surehand.testing import Says
 
@@ -214,6 +215,20 @@ async def test_figures_count_calls_errors_and_times(served: Served) -> None:
     assert bash["p50_ms"] > 0
     assert sum(bash["times"]) == 1
     assert (await served.client.get("/api/figures?span=century")).status_code == 400
+
+
+async def test_figures_tell_tokens_and_the_estimated_cost_of_each_model(served: Served, workspace: Path) -> None:
+    async with Surehand(workspace, session="talk", plugins=False) as other:
+        for name in ("gpt-5-mini", "unheard-of"):
+            model = ScriptedModel("well, hello", name=name)
+            model.provider = "openai"
+            await other.ask("hello", model=model)
+    found = {each["model"]: each for each in (await served.get("/api/figures?span=hour"))["usage"]}
+    known, unknown = found["openai/gpt-5-mini"], found["openai/unheard-of"]
+    assert known["usage"] == {"input_tokens": 10, "output_tokens": 2, "cache_read_tokens": 0, "cache_write_tokens": 0}
+    assert (known["turns"], known["cost_estimated"]) == (1, True)
+    assert known["cost"] > 0
+    assert unknown["cost"] is None
 
 
 async def test_the_audit_is_filtered_paged_and_verified(served: Served, app: Surehand) -> None:

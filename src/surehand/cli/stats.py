@@ -86,23 +86,12 @@ def _models(options: Namespace) -> None:
 
 
 def _spent_by_model(options: Namespace) -> list[dict[str, Any]]:
-    """Return tokens and cost by model, the most tokens first; the cost is None where nobody knows the price."""
-    from surehand.core.model import Usage
+    """Return tokens and cost by model, of the sessions kept here."""
     from surehand.engine.journal import list_turns
-    from surehand.providers.prices import estimate_cost
+    from surehand.models import sum_by_model
     from surehand.state import locations
 
-    found: dict[str, dict[str, Any]] = {}
-    for model, used in list_turns(os.path.join(locations.workspace_state(options.cwd), "sessions")):
-        usage = Usage(**used)
-        provider, _, name = model.partition("/")
-        cost = estimate_cost(provider, name, usage)
-        row = found.setdefault(model, {"model": model, "turns": 0, "usage": Usage(), "cost": 0.0})
-        row["turns"] += 1
-        row["usage"] += usage
-        row["cost"] = None if cost is None or row["cost"] is None else row["cost"] + cost
-    rows = sorted(found.values(), key=lambda row: -row["usage"].total)
-    return [{**row, "usage": row["usage"].to_dict(), "cost_estimated": row["cost"] is not None} for row in rows]
+    return sum_by_model(list_turns(os.path.join(locations.workspace_state(options.cwd), "sessions")))
 
 
 def _models_table(spent: list[dict[str, Any]]) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from surehand.core.errors import StateError, ToolFailure
 from surehand.core.events import Event
 from surehand.core.frozen import frozen, names_of
+from surehand.core.model import Usage
 from surehand.core.session import name_problem
 from surehand.engine.checkpoint import PAST, last_lines, path_of, read_past
 
@@ -294,15 +295,21 @@ def _summarize(path: str) -> SessionSummary:
     return SessionSummary(name, os.path.getmtime(path), past.calls, past.first, past.workspace)
 
 
-def list_turns(folder: str) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield the model and the tokens of every turn that the sessions in a folder kept."""
-    for session in list_sessions(folder):
-        for record in records(os.path.join(folder, f"{session.name}.jsonl"), ("message",)):
+def list_turns(folder: str, since: float = 0.0) -> Iterator[tuple[str, Usage]]:
+    """Yield the model and the tokens of every turn since a time that the sessions in a folder kept."""
+    try:
+        paths = [entry.path for entry in os.scandir(folder) if entry.name.endswith(".jsonl")]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for path in sorted(paths):
+        if os.path.getmtime(path) < since:
+            continue
+        for record in records(path, ("message",)):
             data: dict[str, Any] = record.get("data") or {}
             model, usage = data.get("model"), data.get("usage")
-            if isinstance(model, str) and isinstance(usage, dict):
-                counts = {key: value for key, value in cast("dict[str, Any]", usage).items() if type(value) is int}
-                yield model, counts
+            if isinstance(model, str) and isinstance(usage, dict) and float(record.get("at") or 0.0) >= since:
+                used = cast("dict[str, Any]", usage)
+                yield model, Usage(**{key: used[key] for key in Usage().to_dict() if type(used.get(key)) is int})
 
 
 def drop_empty(path: str) -> bool:

@@ -9,8 +9,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.console.endpoint import ApiError, Endpoint, Given
-from surehand.engine.journal import records
+from surehand.engine.journal import list_turns
 from surehand.engine.recorded_calls import read_recorded_calls
+from surehand.models import sum_by_model
 from surehand.state.workspaces import known_workspaces
 
 if TYPE_CHECKING:
@@ -103,31 +104,9 @@ def _at(times: list[float], share: float) -> float | None:
 
 
 def _usage(since: float) -> list[Row]:
-    """Return tokens (and cost, where it is known) by model, from the journals of all sessions."""
-    found: dict[str, Row] = {}
-    for workspace in known_workspaces():
-        folder = os.path.join(workspace.state_dir, "sessions")
-        for name in os.listdir(folder) if os.path.isdir(folder) else ():
-            path = os.path.join(folder, name)
-            if os.path.getmtime(path) < since:
-                continue
-            for record in records(path, ("message",)):
-                data: Row = record.get("data") or {}
-                if record.get("at", 0.0) >= since and data.get("usage"):
-                    _add_usage(found, data)
-    return sorted(found.values(), key=lambda row: -(row["input_tokens"] + row["output_tokens"]))
-
-
-def _add_usage(found: dict[str, Row], data: Row) -> None:
-    model = str(data.get("model") or "unknown")
-    empty = {"model": model, "turns": 0, "input_tokens": 0, "output_tokens": 0, "cost": None}
-    row = found.setdefault(model, empty)
-    usage: Row = data.get("usage") or {}
-    row["turns"] += 1
-    for key in ("input_tokens", "output_tokens"):
-        row[key] += int(usage.get(key) or 0)
-    if isinstance(cost := data.get("cost"), int | float):
-        row["cost"] = (row["cost"] or 0.0) + cost
+    """Return tokens and cost by model, from the journals of all sessions."""
+    folders = [os.path.join(workspace.state_dir, "sessions") for workspace in known_workspaces()]
+    return sum_by_model(turn for folder in folders for turn in list_turns(folder, since))
 
 
 ENDPOINTS = (

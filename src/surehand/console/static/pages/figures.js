@@ -37,7 +37,7 @@ export function mount(root) {
         el("tbody", {}, found.tools.map((tool) => el("tr", {}, el("td", {}, el("b", {}, tool.tool)), el("td", {}, tool.calls.toLocaleString()), el("td", {}, took(tool.p50_ms)), el("td", {}, took(tool.p95_ms)), el("td", {}, sparkline(tool.times, `times of ${tool.tool}`)),
           el("td", {}, Object.entries(tool.errors).map(([kind, count]) => [el("span.chip.bad", {}, `${kind} ${count}`), " "]))))))) : el("p.muted", {}, "No call in this time.")),
       el("section.card", {}, el("h2", {}, "Models"), found.usage.length ? el("table", {}, el("thead", {}, el("tr", {}, ["Model", "Turns", "Tokens in", "Tokens out", "Cost (estimate)"].map((each) => el("th", {}, each)))),
-        el("tbody", {}, found.usage.map((row) => el("tr", {}, el("td", {}, row.model), el("td", {}, String(row.turns)), el("td", {}, row.input_tokens.toLocaleString()), el("td", {}, row.output_tokens.toLocaleString()), el("td", {}, row.cost === null ? "unknown" : `$${row.cost.toFixed(4)}`))))) : el("p.muted", {}, "No model spoke in this time.")),
+        el("tbody", {}, found.usage.map((row) => el("tr", {}, el("td", {}, row.model), el("td", {}, String(row.turns)), el("td", {}, (row.usage.input_tokens + row.usage.cache_read_tokens + row.usage.cache_write_tokens).toLocaleString()), el("td", {}, row.usage.output_tokens.toLocaleString()), el("td", {}, row.cost === null ? "unknown" : `about $${row.cost.toFixed(4)}`))))) : el("p.muted", {}, "No model spoke in this time.")),
       found.missed > 0 && el("p.hint", {}, `${found.missed} events of running sessions were missed; what is recorded is whole.`));
   }
 
