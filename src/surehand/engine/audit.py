@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from surehand.core.call import ToolCall, ToolResult
     from surehand.policy.policy import Decision
 
-_RECORDED: Final = frozenset({"permission_decided", "call_finished", "trial_made"})
+_RECORDED: Final = frozenset({"permission_decided", "call_finished", "dry_run_made"})
 GENESIS: Final = "0" * 64
 LIMIT_BYTES: Final = 16 * 1024 * 1024
 TEXT_LIMIT: Final = 2000
