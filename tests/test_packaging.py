@@ -135,7 +135,7 @@ def test_the_wheel_is_installed_and_opens_its_pages_on_every_python(python: str,
 def test_the_image_runs_as_an_ordinary_user_and_copies_what_is_there() -> None:
     lines = (ROOT / "packaging" / "docker" / "Dockerfile").read_text().splitlines()
     commands = [line.split() for line in lines if line and line[0] not in "# "]
-    assert [words[1] for words in commands if words[0] == "USER"] == ["surehand"]
+    assert [words[1] for words in commands if words[0] == "USER"] == ["1000"]
     assert [words[0] for words in commands].index("USER") < [words[0] for words in commands].index("ENTRYPOINT")
     for words in commands:
         if words[0] == "COPY":

@@ -91,6 +91,7 @@ def _next(name: str, tool: str, test: str) -> str:
         [
             f"Wrote {tool} and {test}.",
             "",
+            "  pip install pytest pytest-asyncio",
             f"  pytest -p asyncio -o asyncio_mode=auto {test}",
             "  surehand trust            # a workspace's own tools count once you trust them",
             f'  surehand tools invoke {name} --args \'{{"text": "one two"}}\'',

@@ -10,6 +10,7 @@ from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, 
 from surehand.commands.progress import Watcher
 from surehand.commands.session import Shells, in_force
 from surehand.core.call import ToolError, ToolResult, Undo
+from surehand.core.counts import format_count
 from surehand.core.frozen import frozen
 from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Runner
@@ -98,7 +99,7 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
     if recorded is not None:
         if recorded.change_id:
             data["changes"] = recorded.to_dict()
-            undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths")
+            undo = Undo(recorded.change_id, f"takes back {format_count(len(recorded.files), 'changed path')}")
         if recorded.lost:
             notes.append(f"its changes cannot all be undone: {recorded.lost}")
     error = _error(call, stdout, stderr, ended)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.call import ToolResult, Undo
+from surehand.core.counts import format_count
 from surehand.core.effects import ReadPath, Unreadable
 from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.frozen import field, frozen, replace_values
@@ -276,7 +277,11 @@ def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> T
         from surehand.tools.settling import KEPT_HINT, put_back_message
 
         raise ToolFailure(put_back_message(name, recorded.put_back), hint=KEPT_HINT)
-    undo = Undo(recorded.change_id, f"takes back {len(recorded.files)} changed paths") if recorded.change_id else None
+    undo = (
+        Undo(recorded.change_id, f"takes back {format_count(len(recorded.files), 'changed path')}")
+        if recorded.change_id
+        else None
+    )
     return replace_values(result, undo=undo)
 
 
