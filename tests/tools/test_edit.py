@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import stat
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.tools.workbench import TOOLS, Workbench, failure
 
+from surehand.commands.session import SHELLS
 from surehand.core.call import ToolResult
 from surehand.core.effects import WritePath
 from surehand.core.read_state import digest_of
@@ -527,3 +529,32 @@ async def test_a_workspace_that_was_removed_meanwhile_is_named_by_every_file_too
             assert result.error is not None
             assert result.error.message == f"the workspace {workspace} is no longer there", tool
     assert not workspace.exists()
+
+
+async def test_a_workspace_that_was_removed_after_a_command_is_named_by_the_next(tmp_path: Path) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    async with scratch_app(workspace, approve=True) as app:
+        assert (await app.call("Bash", {"command": "mkdir sub"})).ok
+        shutil.rmtree(workspace)
+        app.session.keep(SHELLS)._next_look = 0.0  # pyright: ignore[reportPrivateUsage]
+        result = await app.call("Bash", {"command": "true"})
+        assert result.error is not None
+        assert result.error.message == f"the workspace {workspace} is no longer there"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_write_that_the_history_cannot_hold_is_refused_before_it_is_made(tmp_path: Path, exists: bool) -> None:
+    bench = Workbench(tmp_path, limit_mb=1)
+    bench.put("a", "one\n")
+    kept = bench.edit("a", "one", "two").undo
+    if exists:
+        bench.put("b", "old\n")
+    problem = failure(lambda: bench.write("b", "x" * 1_000_000))
+    assert problem.code == "precondition_failed"
+    assert problem.hint.startswith("Nothing was changed. ")
+    assert (bench.root / "b").exists() == exists
+    assert kept is not None
+    assert bench.call("Undo").ok
+    assert (bench.root / "a").read_text() == "one\n"
+    assert bench.history.begun() == []

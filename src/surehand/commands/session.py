@@ -449,6 +449,8 @@ class Shells:
         `also` may be written in, too, and `shown` be read.
         """
         session = self.session
+        if not os.path.isdir(session.workspace):
+            raise workspace_failure(session.workspace)
         own = [locations.home(), os.path.dirname(locations.user_settings())]
         plan = closed_plan(
             session.workspace,

@@ -87,7 +87,9 @@ class History(Store):
                 linked = first.before.digest if self.contents.announce(first.before.digest, len(before)) else ""
             elif before is not None:
                 self.contents.keep(first.before.digest, [before])
-            if after is not None and first.after is not None:
+            if after is not None and first.after is None and not splices:
+                self.contents.added += sum(map(len, after))  # kept when it is made, refused while it is not
+            elif after is not None and first.after is not None:
                 self.contents.keep_after(first.after.digest, first.before.digest, splices, after)
             return Pending(self.log.add(change), temporary, linked)
 
