@@ -28,7 +28,7 @@ def test_a_program_of_a_guide_runs_and_prints_what_its_comments_say(code: str, t
     workspace.mkdir()
     write_demo(str(workspace))
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     for said in re.findall(r"print\(.*\)\s+# (.+)", code):
@@ -64,7 +64,7 @@ def surehand(*words: str, cwd: Path) -> str:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

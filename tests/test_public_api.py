@@ -72,7 +72,7 @@ def test_names_are_where_their_modules_say() -> None:
 def loaded_by(statement: str) -> set[str]:
     """Return which modules of ours and of others a fresh interpreter has after a statement."""
     code = f"import sys; {statement}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     return set(done.stdout.split())
 
 

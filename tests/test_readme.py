@@ -22,7 +22,7 @@ def test_a_program_of_the_readme_prints_what_its_comment_says(code: str, tmp_pat
     workspace.mkdir()
     write_demo(str(workspace))
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True, timeout=300, check=False
     )
     (said,) = re.findall(r"print\(.*\)\s+# (.+)", code)
     assert done.stdout.strip() == said, done.stderr

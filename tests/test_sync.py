@@ -24,7 +24,7 @@ app = Surehand.sync(sys.argv[1], allow=["Bash"])
 
 def run_script(code: str, workspace: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PRELUDE + code, str(workspace)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_plain_code_reads_edits_undoes_and_batches(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ app.close()
     try:
         assert (tmp_path / "begun").read_text() == "started\n"
         ran.send_signal(signal.SIGINT)
-        output, _ = ran.communicate(timeout=60)
+        output, _ = ran.communicate(timeout=300)
     finally:
         ran.kill()
     assert output.splitlines()[0] == "interrupted"

@@ -48,7 +48,7 @@ def results(stub: Stub) -> list[str]:
 
 def undo(env: dict[str, str], work: Path, *words: str) -> None:
     command = [sys.executable, "-m", "surehand", "undo", *words]
-    done = subprocess.run(command, env=env, cwd=work, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=env, cwd=work, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

@@ -44,7 +44,7 @@ def call(name: str, **args: Any) -> tuple[str, str, str]:
 
 def surehand(env: dict[str, str], work: Path, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "surehand", *words], env=env, cwd=work, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "surehand", *words], env=env, cwd=work, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -67,7 +67,7 @@ def test_a_link_out_of_the_folder_and_what_is_no_text_are_left_out(work: Path, t
 
 def test_doctor_shows_them(work: Path) -> None:
     command = [sys.executable, "-m", "surehand", "doctor", "instructions", "--json"]
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300)
     (section,) = json.loads(done.stdout)
     assert [each["path"] for each in section["files"]][-2:] == [str(work / "AGENTS.md"), str(work / "CLAUDE.md")]
     assert "untrusted" in section["checks"][-1]["found"]

@@ -83,7 +83,7 @@ def test_arguments_with_repeated_keys_or_odd_numbers_are_refused(tmp_path: Path,
         [sys.executable, "-m", "surehand", "tools", "invoke", "Bash", "--json", "--args", raw, "--cwd", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode in (2, 4), done.stdout
     assert json.loads(done.stdout)["ok"] is False

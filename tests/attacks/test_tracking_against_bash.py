@@ -88,7 +88,7 @@ def _opened(script: str, folder: Path, programs: Path, log: Path) -> set[str]:
         env={"PATH": str(programs)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
     return {os.path.normpath(line) for line in log.read_text().splitlines() if os.path.isfile(line)}
 

@@ -39,7 +39,7 @@ class Window:
 
     def sees(self, wanted: Callable[[str], bool]) -> str:
         """Return the screen once it shows what is wanted."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while not wanted(shown := self.screen()):
             assert time.monotonic() < deadline, shown
             time.sleep(0.05)

@@ -16,7 +16,7 @@ from tests.providers.model_stub import Stub
 def doctor(section: str, cwd: Path, **environment: str) -> tuple[int, dict[str, Any]]:
     command = [sys.executable, "-m", "surehand", "doctor", section]
     done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
     )
     return done.returncode, json.loads(done.stdout)[0]
 

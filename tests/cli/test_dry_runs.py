@@ -35,7 +35,7 @@ def surehand(workspace: Path, *words: str) -> tuple[int, Any]:
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     return done.returncode, json.loads(done.stdout)
@@ -121,7 +121,7 @@ def test_another_terminal_applies_what_the_question_shows(workspace: Path) -> No
         text=True,
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while not (waiting := surehand(workspace, "approvals", "list")[1]) and time.monotonic() < deadline:
             time.sleep(0.05)
         (row,) = waiting

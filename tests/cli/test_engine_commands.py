@@ -111,7 +111,7 @@ def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path, surehan
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert "2 passed" in test.stdout, test.stdout + test.stderr

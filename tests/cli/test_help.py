@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def surehand(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "surehand", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_help_lists_the_commands_and_the_pages(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_names_that_servers_give_cannot_steer_a_terminal(tmp_path: Path, words: 
     where = ("--cwd", str(tmp_path))
     assert main(["mcp", "add", "rough", *where, "--", sys.executable, "-S", ROUGH, str(state)]) == 0
     done = subprocess.run(
-        [sys.executable, "-m", "surehand", *words, *where, "--text"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "surehand", *words, *where, "--text"], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     shown = done.stdout + done.stderr

@@ -45,7 +45,7 @@ asyncio.run(work(sys.argv[2]))
 
 def ps(*words: str, cwd: Path) -> Any:
     command = [sys.executable, "-m", "surehand", "ps", *words]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return json.loads(done.stdout)
 

@@ -15,7 +15,7 @@ from tests.pty_terminal import Terminal
 
 def surehand(*words: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "surehand", *words]
-    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize(

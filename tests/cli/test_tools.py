@@ -21,7 +21,7 @@ def surehand(*words: str, cwd: Path, stdin: str = "", **environment: str) -> sub
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -231,7 +231,7 @@ def completed(*words: str, cwd: Path) -> set[str]:
     line = " ".join(f"'{word}'" for word in ("surehand", *words))
     asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; _surehand; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     command = f'surehand() {{ {sys.executable} -m surehand "$@"; }}\n{script}\n{asked}'
-    done = subprocess.run(["bash", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(["bash", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=300, check=True)
     return set(done.stdout.split())
 
 

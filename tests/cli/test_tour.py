@@ -79,6 +79,6 @@ def test_what_the_tour_says_to_try_next_can_be_typed(
     told = re.search(r"^  (\S.*) tools list$", done.stdout, re.MULTILINE)
     assert told is not None
     again = subprocess.run(
-        ["bash", "-c", f"{told[1]} --version"], cwd=place / "cwd", capture_output=True, timeout=60, check=False
+        ["bash", "-c", f"{told[1]} --version"], cwd=place / "cwd", capture_output=True, timeout=300, check=False
     )
     assert again.stdout.startswith(b"surehand "), again.stderr

@@ -41,7 +41,7 @@ class Served:
         return answer.json()
 
     async def events(self, query: str = "") -> AsyncIterator[dict[str, Any]]:
-        async with self.client.stream("GET", f"/api/events{query}", timeout=60) as answer:
+        async with self.client.stream("GET", f"/api/events{query}", timeout=300) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
             async for line in answer.aiter_lines():
                 if line.startswith("data: "):

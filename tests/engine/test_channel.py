@@ -262,7 +262,7 @@ def test_another_user_reaches_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
             for each in (path, *list(path.parents)[:2]):
                 each.chmod(0o777)
             asking = other.start(ASKING, str(path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            said, trouble = asking.communicate(timeout=60)
+            said, trouble = asking.communicate(timeout=300)
             assert (said, "Refused" in trouble) == ("answered: b''\n", False)
             assert "session_private" in str(running_sessions())
             local_rpc.listen("next")[1].close()
@@ -315,7 +315,7 @@ def following(*words: str, cwd: Path) -> Generator[Any]:
 def test_events_follows_other_processes_and_misses_not_even_the_shortest(tmp_path: Path) -> None:
     with following(cwd=tmp_path) as process:
         command = [sys.executable, "-m", "surehand", "tools", "invoke", "tools.echo", "--args", '{"text": "quick"}']
-        subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=True)
+        subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=True)
         seen: list[dict[str, Any]] = []
         while not seen or seen[-1]["kind"] != "session_closed":
             seen.append(json.loads(process.stdout.readline()))
@@ -329,7 +329,7 @@ def test_events_are_filtered_by_session_and_tool_and_begin_in_the_past(tmp_path:
         with program(tmp_path, session) as process:
             process.communicate("hello\n")
     command = [sys.executable, "-m", "surehand", "events", "--since", "10 min", "--session", "one"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(each["session_id"], each["tool"], each["recorded"]) for each in found] == [
         ("session_one", "tools.echo", True)

@@ -201,7 +201,7 @@ def test_a_system_that_starts_no_more_processes_gets_an_error_and_we_live_on(fir
         (user.folder / "ws").mkdir()
         user.give()
         process = user.start(NO_FORK, str(user.folder / "ws"), first, stdout=PIPE, stderr=PIPE)
-        shown, said = process.communicate(timeout=60)
+        shown, said = process.communicate(timeout=300)
         assert process.returncode == 0, said.decode()[-2000:]
         *_, during, after = json.loads(shown)
         assert after["data"]["stdout"] == "after\n"

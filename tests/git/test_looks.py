@@ -119,7 +119,7 @@ def test_nothing_that_runs_is_left_whoever_the_user_is(kind: str) -> None:
         workspace = repository(user.folder / "ws")
         user.give()
         started = user.start(_PLANTS, str(workspace), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        out, err = started.communicate(timeout=60)
+        out, err = started.communicate(timeout=300)
         assert started.returncode == 0, err
         said = json.loads(out)
         assert not (workspace / ".git/commondir").exists(), said

@@ -62,7 +62,7 @@ def test_a_person_logs_in_once_and_later_calls_are_authorized(tmp_path: Path, re
         url = next(line for line in process.stderr if line.startswith("http")).strip()
         page = httpx2.get(url, follow_redirects=True)
         assert "close this page" in page.text
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert json.loads(out)["logged_in"] is True
     assert os.stat(keys.path()).st_mode & 0o077 == 0

@@ -55,7 +55,7 @@ class Served:
         if token is not None:
             own["Authorization"] = f"Bearer {token}"
         hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-        async with httpx2.AsyncClient(timeout=60) as http:
+        async with httpx2.AsyncClient(timeout=300) as http:
             return await http.post(self.url, json=message or hello, headers=own)
 
 
@@ -127,7 +127,7 @@ async def test_the_sdks_client_finds_the_issuer_logs_in_and_calls_tools(tmp_path
     memory = Memory()
     async with served(tmp_path, "--issuer", issuer.base, "--scope", "tools") as server:
         async with (
-            httpx2.AsyncClient(auth=sdk_login(server.url, memory), timeout=60) as http,
+            httpx2.AsyncClient(auth=sdk_login(server.url, memory), timeout=300) as http,
             Client(streamable_http_client(server.url, http_client=http)) as client,
         ):
             result = await client.call_tool("Read", {"file_path": "a.txt"})
@@ -142,7 +142,7 @@ async def test_the_sdks_client_finds_the_issuer_logs_in_and_calls_tools(tmp_path
 
 async def test_our_own_client_logs_in_to_our_own_server(tmp_path: Path, issuer: IssuerStub) -> None:
     async def browse(url: str) -> None:
-        async with httpx2.AsyncClient(follow_redirects=True, timeout=60) as browser:
+        async with httpx2.AsyncClient(follow_redirects=True, timeout=300) as browser:
             await browser.get(url)
 
     async with served(tmp_path, "--issuer", issuer.base, "--scope", "tools", "--no-token") as server:

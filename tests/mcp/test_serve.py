@@ -156,7 +156,7 @@ def test_answers_arrive_though_the_client_closes_its_side_early(tmp_path: Path) 
     ]
     words = [sys.executable, "-m", "surehand", "serve", "--cwd", str(tmp_path)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    ran = subprocess.run(words, input=text, capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(words, input=text, capture_output=True, text=True, timeout=300, check=True)
     answers = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [each["id"] for each in answers] == [1, 2]
     assert "late" in ran.stdout
@@ -423,7 +423,7 @@ MODERN_META = {
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_connection_that_is_cut_ends_its_command(tmp_path: Path, era: str) -> None:
-    async with listening(tmp_path, allow=("Bash(sleep:*)",)) as (url, _), httpx2.AsyncClient(timeout=60) as http:
+    async with listening(tmp_path, allow=("Bash(sleep:*)",)) as (url, _), httpx2.AsyncClient(timeout=300) as http:
         headers = dict(HEADERS)
         seconds = f"{400 + os.getpid()}.{len(era)}"
         params: dict[str, Any] = {"name": "Bash", "arguments": {"command": f"sleep {seconds}"}}
@@ -450,7 +450,7 @@ async def eventually(condition: Any) -> None:
 
 
 async def test_a_client_that_lost_its_stream_gets_the_rest_of_it_and_nothing_of_others(tmp_path: Path) -> None:
-    async with listening(tmp_path) as (url, _), httpx2.AsyncClient(timeout=60) as http:
+    async with listening(tmp_path) as (url, _), httpx2.AsyncClient(timeout=300) as http:
         sessions: list[dict[str, str]] = []
         for name in ("one", "two"):
             (tmp_path / f"{name}.txt").write_text(f"text of {name}\n")

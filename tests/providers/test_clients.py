@@ -409,7 +409,7 @@ def ask(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProce
         env={**clean, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -539,7 +539,7 @@ def test_the_examples_of_own_loops_work_with_the_official_clients(tmp_path: Path
         env=os.environ | server,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "It is swordfish."), done.stderr

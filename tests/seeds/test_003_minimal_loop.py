@@ -19,7 +19,7 @@ from surehand.testing import scratch_app
 
 def surehand(*words: str, cwd: Path) -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", "surehand", *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "surehand", *words], cwd=cwd, capture_output=True, text=True, timeout=300, check=False
     )
     return json.loads(done.stdout)
 

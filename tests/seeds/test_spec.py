@@ -74,7 +74,7 @@ def test_tools_of_a_trusted_folder_are_listed_without_importing_them_until_a_fil
     own = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
     def trusted() -> None:
-        subprocess.run([sys.executable, "-m", "surehand", "trust", "--yes"], cwd=tmp_path, check=True, timeout=60)
+        subprocess.run([sys.executable, "-m", "surehand", "trust", "--yes"], cwd=tmp_path, check=True, timeout=300)
 
     def listed() -> tuple[dict[str, object], set[str]]:
         printed, loaded = run_cold(tmp_path, ["tools", "list", "--json"], own)
@@ -110,5 +110,5 @@ def run_cold(folder: Path, words: list[str], environment: Mapping[str, str] = os
     env = {
         name: value for name, value in environment.items() if not name.startswith("COVERAGE")
     }  # it loads modules too
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=True)
     return done.stdout, set(json.loads(done.stderr.splitlines()[-1]))
