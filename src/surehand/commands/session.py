@@ -444,10 +444,7 @@ class Shells:
     def closed_plan(
         self, *, namespaces: bool, also: Sequence[str] = (), uncovered: Sequence[str] = (), shown: Sequence[str] = ()
     ) -> Plan:
-        """Return what is enforced on this session's commands as things lie now.
-
-        `also` may be written in, too, and `shown` be read.
-        """
+        """Return what is enforced on commands as things lie now; `also` may be written in, too, and `shown` be read."""
         session = self.session
         if not os.path.isdir(session.workspace):
             raise workspace_failure(session.workspace)
