@@ -152,7 +152,7 @@ def trace(
     decide: Callable[[Call], Decision] = _go_on,
     *,
     note: Callable[[Call], str] = _say_nothing,
-    patience_s: float = 10.0,
+    patience_s: float = 120.0,
 ) -> Traced:
     """Run `action` in a process of its own, asking `decide` before each system call of it and of all it starts.
 
