@@ -562,7 +562,8 @@ class Surehand:
         """Run tasks (prompts, or what a line of `surehand batch` holds), so many at once, and yield their results.
 
         Each runs in a workspace of its own, with these settings and tools, and with nobody to ask without an
-        `approver`. With `out` results are written to a file, which `resume` goes on with after a crash.
+        `approver`. With `out` results are written to a file, which `resume` goes on with after a crash. A `runner` of
+        `surehand.batch.remote` has tasks run on a cluster.
         """
         from surehand.batch.batch import run_batch  # lazy: floor 6, which only this door of the library opens
 

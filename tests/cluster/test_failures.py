@@ -16,7 +16,6 @@ from tests.cluster.conftest import Nodes
 
 import surehand
 from surehand import Surehand
-from surehand.batch.batch import make_setting
 from surehand.batch.remote import FleetRunner
 from surehand.cluster import Fleet
 from surehand.core.errors import StateError
@@ -164,8 +163,7 @@ async def test_a_batch_runs_on_the_cluster_with_the_same_results(nodes: Nodes, w
     tasks.append({"id": "calls", "calls": [{"tool": "Write", "args": {"file_path": "n", "content": "x"}}]})
     tasks.append({"id": "look", "calls": [{"tool": "Bash", "args": {"command": "ls -A"}}]})
     async with Surehand(work) as app, Fleet(nodes.address) as fleet:
-        runner = FleetRunner(app, make_setting(app, scripted, None), str(tmp_path / "batch"), fleet, {})
-        results = app.batch(tasks, parallel=4, out=tmp_path / "r.jsonl", runner=runner)
+        results = app.batch(tasks, parallel=4, out=tmp_path / "r.jsonl", model=scripted, runner=FleetRunner(fleet))
         found = {result.id: result async for result in results}
         await until(lambda: "Edit" in fleet.metrics.records and fleet.metrics.records["Edit"].calls == 8)
     assert {result.status for result in found.values()} == {"passed"}, found

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Runner(Protocol):
     """Where attempts at tasks run: here, or on a cluster."""
 
-    async def prepare(self, tasks: Sequence[Task]) -> None:
-        """Take away what a batch that was killed left behind; raise SettingsError for tasks that cannot run here."""
+    def begin(self, setting: Setting, workspaces: Workspaces) -> None:
+        """Take what the tasks of a batch share, and what gives them their workspaces."""
         ...
 
     async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
@@ -63,15 +63,13 @@ class Options:
 class LocalRunner:
     """Runs attempts in this process, in workspaces below one folder."""
 
-    def __init__(self, app: Surehand, setting: Setting, folder: str, *, keep_workspaces: bool = False) -> None:
-        self._setting = setting
+    def __init__(self, *, keep_workspaces: bool = False) -> None:
         self._keep = keep_workspaces
-        self._workspaces = Workspaces(folder, app.session.workspace, app.settings, type(app))
 
-    async def prepare(self, tasks: Sequence[Task]) -> None:
-        """Take away what a batch that was killed left behind; raise SettingsError for profiles that are not there."""
-        self._setting.check_profiles(tasks)
-        await self._workspaces.clear_leftovers()
+    def begin(self, setting: Setting, workspaces: Workspaces) -> None:
+        """Take what the tasks of a batch share, and what gives them their workspaces."""
+        self._setting = setting
+        self._workspaces = workspaces
 
     async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
         """Run one attempt and return what a result holds of it."""
@@ -187,15 +185,19 @@ async def run_batch(
         raise SettingsError("a batch needs parallel of at least 1, and retries of at least 0")
     if resume and out is None:
         raise SettingsError("resume needs the file of the results (`out`)")
+    if runner is not None and (keep_workspaces or make_approver):
+        raise SettingsError("on a cluster the fleet's approver answers questions, and workspaces are not kept")
     made = make_tasks(tasks)
+    setting = make_setting(app, model, make_approver)
+    setting.check_profiles(made)
     results = None if out is None else ResultsFile(os.fspath(out), resume=resume)
     scratch = tempfile.mkdtemp(prefix="surehand-batch-") if results is None else ""
     try:
-        if runner is None:
-            folder = scratch if results is None else locations.batch_folder(results.path)
-            setting = make_setting(app, model, make_approver)
-            runner = LocalRunner(app, setting, folder, keep_workspaces=keep_workspaces)
-        await runner.prepare(made)
+        folder = scratch if results is None else locations.batch_folder(results.path)
+        workspaces = Workspaces(folder, app.session.workspace, app.settings, type(app))
+        await workspaces.clear_leftovers()
+        runner = runner or LocalRunner(keep_workspaces=keep_workspaces)
+        runner.begin(setting, workspaces)
         options = Options(parallel=parallel, retries=retries, timeout_s=timeout, on_start=on_start)
         running = Batch(made, runner, options, results).run()
         try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from surehand.batch.work import Setting, Work
-from surehand.batch.workspaces import Workspaces
 from surehand.core.errors import StateError, SurehandError, ToolFailure
 from surehand.core.frozen import replace_values
 from surehand.registry.importable import load_tool, refer_to
@@ -16,6 +15,7 @@ from surehand.registry.importable import load_tool, refer_to
 if TYPE_CHECKING:
     from surehand.app import Surehand
     from surehand.batch.tasks import Task
+    from surehand.batch.workspaces import Workspaces
     from surehand.policy.approvals import Approver
     from surehand.workspaces.pieces import Pieces
 
@@ -32,19 +32,17 @@ class _Hosted(Protocol):
 
 
 class FleetRunner:
-    """Runs attempts at tasks on a fleet (`surehand.cluster.Fleet`)."""
+    """Runs attempts at tasks on a fleet (`surehand.cluster.Fleet`), on nodes that have what a task `needs`."""
 
-    def __init__(self, app: Surehand, setting: Setting, folder: str, fleet: Any, needs: dict[str, Any]) -> None:
+    def __init__(self, fleet: Any, *, needs: Mapping[str, Any] | None = None) -> None:
         self._fleet = fleet
         self._needs = needs
+
+    def begin(self, setting: Setting, workspaces: Workspaces) -> None:
+        """Take what the tasks of a batch share, and what knows what each begins with."""
         self._setting = replace_values(setting, listener=None, make_approver=None, tools=())  # what can travel
         self._tools = [refer_to(each) for each in setting.tools]
-        self._workspaces = Workspaces(folder, app.session.workspace, app.settings, type(app))
-
-    async def prepare(self, tasks: Sequence[Task]) -> None:
-        """Take away what a batch that was killed left behind; raise SettingsError for profiles that are not there."""
-        self._setting.check_profiles(tasks)
-        await self._workspaces.clear_leftovers()
+        self._workspaces = workspaces
 
     async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
         """Run one attempt on some node; one whose node dies is an error, and may be tried again."""

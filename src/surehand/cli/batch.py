@@ -14,9 +14,8 @@ from surehand.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
-    from surehand.batch.remote import FleetRunner
     from surehand.batch.results import TaskResult
-    from surehand.batch.work import Setting
+    from surehand.cluster.fleet import Fleet
     from surehand.core.call import ToolResult
 
 _ABOUT = """\
@@ -101,16 +100,19 @@ def _run(options: Namespace, path: str) -> int:
 
 
 async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
-    from surehand.batch.batch import make_setting, run_batch
+    from surehand.batch.batch import run_batch
+    from surehand.batch.remote import FleetRunner
     from surehand.batch.results import read_results, summarize
     from surehand.cli import session
 
     async with AsyncExitStack() as stack:
         app = await stack.enter_async_context(session.open_app(options, shows=("call_finished", "note")))
-        make_approver = None if options.approvals == "nobody" else session.mailbox
         runner = None
         if options.cluster is not None:
-            runner = await _on_cluster(stack, options, app, make_setting(app, options.model, None))
+            fleet = await stack.enter_async_context(_make_fleet(options, app))
+            wanted = {"cpu": options.cpu, "memory": options.memory}
+            runner = FleetRunner(fleet, needs={name: value for name, value in wanted.items() if value})
+        asks_here = runner is None and options.approvals != "nobody"
         progress = _Progress(len(tasks), _count_done(options, tasks), quiet=render.as_json(options))
         results = run_batch(
             app,
@@ -122,7 +124,7 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
             resume=options.resume,
             model=options.model,
             keep_workspaces=options.keep_workspaces,
-            make_approver=make_approver,
+            make_approver=session.mailbox if asks_here else None,
             runner=runner,
             on_start=progress.begin,
         )
@@ -138,24 +140,15 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
     return 0 if summary["passed"] == summary["tasks"] else 1
 
 
-async def _on_cluster(stack: AsyncExitStack, options: Namespace, app: Surehand, setting: Setting) -> FleetRunner:
-    """Return what runs tasks on the nodes of a cluster, which is joined or started."""
+def _make_fleet(options: Namespace, app: Surehand) -> Fleet:
+    """Return the fleet on which tasks run; their events and questions come home to this command."""
     from surehand.batch.batch import hear_tasks
-    from surehand.batch.remote import FleetRunner
     from surehand.cli.session import mailbox
     from surehand.cluster.fleet import Fleet
-    from surehand.state.locations import batch_folder
 
-    if options.keep_workspaces:
-        raise SettingsError("on a cluster workspaces are not kept; results hold what tasks changed")
-    wanted = {"cpu": options.cpu, "memory": options.memory}
-    needs = {name: value for name, value in wanted.items() if value}
     approver = None if options.approvals == "nobody" else mailbox(app)
-    fleet = Fleet(
-        options.cluster, settings=app.settings, approver=approver, listener=hear_tasks(app), queue=options.parallel
-    )
-    await stack.enter_async_context(fleet)
-    return FleetRunner(app, setting, batch_folder(options.out), fleet, needs)
+    listener = hear_tasks(app)
+    return Fleet(options.cluster, settings=app.settings, approver=approver, listener=listener, queue=options.parallel)
 
 
 def _count_done(options: Namespace, tasks: list[Any]) -> int:
