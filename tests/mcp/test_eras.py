@@ -16,7 +16,8 @@ import json, sys
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 TOOL = {"name": "era", "description": "Tell the era.", "inputSchema": {"type": "object"}}
-LATE = sys.argv[1] == "late"
+LATE = sys.argv[1] in ("late", "refusing")
+REFUSAL = {"code": -32022, "message": "another version", "data": {"supported": ["2026-07-28"], "requested": "?"}}
 waiting = None
 
 def send(number, result):
@@ -35,7 +36,9 @@ for line in sys.stdin:
         elif LATE:
             send(number, DISCOVERED)
     elif method == "initialize":
-        if LATE:
+        if sys.argv[1] == "refusing":
+            print(json.dumps({"jsonrpc": "2.0", "id": waiting, "error": REFUSAL}), flush=True)
+        elif LATE:
             send(waiting, DISCOVERED)
         send(number, HELLO)             # it would speak the older protocol too
     elif method == "tools/list":
@@ -46,7 +49,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.parametrize(("kind", "era"), [("late", "newer"), ("silent", "older")])
+@pytest.mark.parametrize(("kind", "era"), [("late", "newer"), ("refusing", "newer"), ("silent", "older")])
 async def test_a_server_that_answers_the_probe_late_is_of_the_newer_era_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, era: str
 ) -> None:

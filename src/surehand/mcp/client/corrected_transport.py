@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import anyio
 import mcp_types as types
@@ -76,10 +76,13 @@ class LateProbe:
 
 
 def _modern_versions(message: types.JSONRPCResponse | types.JSONRPCError) -> list[str]:
-    """Return the versions of the newer era that an answer to the probe names."""
+    """Return the versions of the newer era that an answer to the probe names, be it a refusal of the one asked for."""
     if isinstance(message, types.JSONRPCError):
-        return []
-    named: Any = message.result.get("supportedVersions")
+        refused = message.error.code == types.UNSUPPORTED_PROTOCOL_VERSION
+        said: Any = message.error.data if refused else None
+        named: Any = cast("dict[str, Any]", said).get("supported") if isinstance(said, dict) else None
+    else:
+        named = message.result.get("supportedVersions")
     return [each for each in MODERN_PROTOCOL_VERSIONS if isinstance(named, list) and each in named]
 
 
