@@ -307,7 +307,7 @@ async def test_a_server_of_the_editor_is_asked_about_like_any_other(
     assert "kept it" in str(stub.requests[-1]["messages"][-1]["content"])
 
 
-async def test_without_a_model_the_offline_planner_answers_and_to_dos_are_the_plan(home: Path, work: Path) -> None:
+async def test_without_a_model_the_offline_planner_answers(home: Path, work: Path) -> None:
     editor = Editor()
     async with agent_for(editor, work, environment(home), "--model", "offline") as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
@@ -347,3 +347,58 @@ async def test_a_prompt_that_cannot_be_answered_says_why(env: dict[str, str], st
             await agent.new_session(cwd="relative", mcp_servers=[])
         stub.script = [{"text": "better"}]
         assert (await agent.prompt(session_id=session.session_id, prompt=ask("again"))).stop_reason == "end_turn"
+
+
+async def test_to_dos_are_the_plan_the_editor_shows(stub: Stub, env: dict[str, str], work: Path) -> None:
+    stub.script = [
+        {"calls": [call("TaskCreate", title="Look")]},
+        {"calls": [call("TaskUpdate", id="task_1", status="in_progress")]},
+        {"calls": [call("TaskUpdate", id="task_1", status="done")]},
+        {"text": "Done."},
+    ]
+    editor = Editor()
+    async with agent_for(editor, work, env) as agent:
+        session = await agent.new_session(cwd=str(work), mcp_servers=[])
+        await agent.prompt(session_id=session.session_id, prompt=ask("plan it"))
+    plans = [[(entry.content, entry.status) for entry in each.entries] for each in editor.of("plan")]
+    assert plans == [[("Look", status)] for status in ("pending", "in_progress", "completed")]
+
+
+async def test_what_is_allowed_for_a_session_is_asked_again_in_the_next(
+    stub: Stub, env: dict[str, str], work: Path
+) -> None:
+    touch = {"calls": [call("Bash", command="touch made.txt")]}
+    stub.script = [touch, touch, {"text": "a"}, touch, {"text": "b"}]
+    editor = Editor()
+    editor.answer = lambda call: "session"
+    asked: list[int] = []
+    async with agent_for(editor, work, env) as agent:
+        for _ in range(2):
+            session = await agent.new_session(cwd=str(work), mcp_servers=[])
+            await agent.prompt(session_id=session.session_id, prompt=ask("make it"))
+            asked.append(len(editor.questions))
+    assert asked == [1, 2]
+    option = next(each for each in editor.questions[0][1] if each.option_id == "session")
+    assert option.kind == "allow_always"
+    assert "touch" in option.name
+
+
+async def test_further_folders_of_the_editor_belong_to_the_session(
+    stub: Stub, env: dict[str, str], work: Path, tmp_path: Path
+) -> None:
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    path = beside / "b.txt"
+    path.write_text("one\n")
+    edit = call("Edit", file_path=str(path), old_string="one", new_string="two")
+    stub.script = [{"calls": [call("Read", file_path=str(path))]}, {"calls": [edit]}, {"text": "ok"}]
+    editor = Editor()
+    async with agent_for(editor, work, env, "--mode", "accept-edits") as agent:
+        with pytest.raises(RequestError):
+            await agent.new_session(cwd=str(work), mcp_servers=[], additional_directories=["beside"])
+        session = await agent.new_session(cwd=str(work), mcp_servers=[], additional_directories=[str(beside)])
+        await agent.prompt(session_id=session.session_id, prompt=ask("edit it"))
+        assert path.read_text() == "two\n"
+        assert editor.questions == []
+        await agent.prompt(session_id=session.session_id, prompt=ask("/undo"))
+    assert path.read_text() == "one\n"

@@ -66,6 +66,7 @@ class EditorAgent:
                 prompt_capabilities=schema.PromptCapabilities(image=True, audio=False, embedded_context=True),
                 mcp_capabilities=schema.McpCapabilities(http=True, sse=False),
                 session_capabilities=schema.SessionCapabilities(
+                    additional_directories=schema.SessionAdditionalDirectoriesCapabilities(),
                     list=schema.SessionListCapabilities(),
                     resume=schema.SessionResumeCapabilities(),
                     close=schema.SessionCloseCapabilities(),
@@ -89,7 +90,7 @@ class EditorAgent:
         **kwargs: Any,
     ) -> schema.NewSessionResponse:
         """Begin a session in a folder."""
-        talk = await self._begin(cwd, new_id("acp"), mcp_servers)
+        talk = await self._begin(cwd, new_id("acp"), mcp_servers, additional_directories)
         return schema.NewSessionResponse(session_id=talk.id, modes=talk.modes)
 
     async def load_session(
@@ -101,7 +102,7 @@ class EditorAgent:
         **kwargs: Any,
     ) -> schema.LoadSessionResponse | None:
         """Go on with a session, and tell the client all of it."""
-        talk = await self._go_on(cwd, session_id, mcp_servers)
+        talk = await self._go_on(cwd, session_id, mcp_servers, additional_directories)
         await talk.replay()
         return schema.LoadSessionResponse(modes=talk.modes)
 
@@ -114,7 +115,7 @@ class EditorAgent:
         **kwargs: Any,
     ) -> schema.ResumeSessionResponse:
         """Go on with a session without telling what was said."""
-        talk = await self._go_on(cwd, session_id, mcp_servers)
+        talk = await self._go_on(cwd, session_id, mcp_servers, additional_directories)
         return schema.ResumeSessionResponse(modes=talk.modes)
 
     async def list_sessions(
@@ -169,27 +170,39 @@ class EditorAgent:
             )
         return self._open[session_id]
 
-    async def _go_on(self, cwd: str, session_id: str, servers: list[Server] | None) -> Conversation:
+    async def _go_on(
+        self, cwd: str, session_id: str, servers: list[Server] | None, more: list[str] | None
+    ) -> Conversation:
         """Open a session there is; one that is open already is closed first, as its client began anew."""
         if not _is_kept(cwd, session_id):
             raise RequestError.resource_not_found(session_id)
         await self.close_session(session_id)
-        return await self._begin(cwd, session_id, servers)
+        return await self._begin(cwd, session_id, servers, more)
 
-    async def _begin(self, cwd: str, session_id: str, servers: list[Server] | None) -> Conversation:
+    async def _begin(
+        self, cwd: str, session_id: str, servers: list[Server] | None, more: list[str] | None
+    ) -> Conversation:
         if not os.path.isabs(cwd):
             raise RequestError.invalid_params({"details": f"cwd must be an absolute path, not {cwd!r}"})
+        if wrong := [each for each in more or () if not _is_folder(each)]:
+            said = f"an additional directory must be the absolute path of a folder, not {wrong[0]!r}"
+            raise RequestError.invalid_params({"details": said})
         handed_over, problems = convert.server_settings(servers or ())
         try:
             app = self._open_app(cwd, session_id, handed_over)
         except (SettingsError, StateError) as problem:
             raise RequestError.invalid_params({"details": str(problem)}) from None
         app.warnings += problems
+        app.session.roots = tuple(dict.fromkeys((*app.session.roots, *(more or ()))))
         await app.__aenter__()
         talk = Conversation(self._client, app, self._open_model, self._offers)
         self._open[session_id] = talk
         await talk.open()
         return talk
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isabs(path) and os.path.isdir(path)
 
 
 def _is_kept(cwd: str, name: str) -> bool:
