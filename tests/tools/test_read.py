@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
+from surehand import Surehand
 from surehand.core.call import Image, Text, ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import ReadPath
@@ -568,3 +569,12 @@ async def test_a_file_whose_name_is_no_utf_8_is_read_and_an_empty_name_refused(t
     assert found.data["content"] == "hi"
     assert empty.error is not None
     assert empty.error.code == "invalid_args"
+
+
+async def test_an_encoding_with_an_endless_name_is_told_in_short(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    async with Surehand(tmp_path, keep_state=False) as app:
+        result = await app.call("Read", {"file_path": str(tmp_path / "a.txt"), "encoding": "x" * 1_000_000})
+    assert result.error is not None
+    assert result.error.code == "invalid_args"
+    assert len(result.output) < 2000

@@ -20,6 +20,7 @@ from surehand.core.counts import format_count
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import Seen, digest_of
+from surehand.core.schema import truncate_text
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
 from surehand.files.encodings import named_codec
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from surehand.files.images import Picture
 
 LINES: Final = 2_000
+NAME_LIMIT: Final = 100
+"""Letters the name of an encoding may have."""
 WHOLE_BYTES: Final = 1024 * 1024
 ONE_CALL_BYTES: Final = 64 * 1024 * 1024
 NOTE_CHARACTERS: Final = 2_000
@@ -62,8 +65,9 @@ class ReadArgs(Args):
         """Yield what a schema would say, but not of names that are no UTF-8, which files may have."""
         if not self.file_path:
             yield "file_path", "is empty"
-        if self.encoding is not None and named_codec(self.encoding) is None:
-            yield "encoding", f"{self.encoding!r} is none that files are edited in; utf-8, gbk, big5, cp932... are"
+        if self.encoding is not None and (len(self.encoding) > NAME_LIMIT or named_codec(self.encoding) is None):
+            shown = truncate_text(self.encoding, NAME_LIMIT)
+            yield "encoding", f"{shown!r} is none that files are edited in; utf-8, gbk, big5, cp932... are"
 
 
 def effects(args: ReadArgs, ctx: ToolContext) -> list[Effect]:
