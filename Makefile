@@ -99,8 +99,8 @@ test-cluster: $(CLUSTER)/.ready ## sessions on two real Ray nodes, on loopback a
 	$(CLUSTER)/bin/pyright --pythonpath $(CLUSTER)/bin/python src/surehand/cluster src/surehand/batch
 	$(LOOPBACK) $(CLUSTER)/bin/python -m pytest tests/cluster --timeout 600
 
-bench-cluster: $(CLUSTER)/.ready ## the benchmarks of the cluster: one table of ratios
-	$(LOOPBACK) $(CLUSTER)/bin/python -m benchmarks.cluster
+bench-cluster: $(CLUSTER)/.ready ## the benchmarks of the cluster: one table; PARTS="calls idle wait compute" or some
+	$(LOOPBACK) $(CLUSTER)/bin/python -m benchmarks.cluster $(PARTS)
 
 conformance: $(STAMP) ## the official MCP suite against our server and our client
 	$(BIN)/python tests/mcp/conformance.py
