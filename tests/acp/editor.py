@@ -89,7 +89,7 @@ async def agent_for(
 ) -> AsyncIterator[ClientSideConnection]:
     """Start `surehand acp` as an editor does, and greet it."""
     command = [sys.executable, "-m", "surehand", "acp", *words]
-    options: dict[str, Any] = {"limit": 64 * 1024 * 1024}
+    options: dict[str, Any] = {"limit": 64 * 1024 * 1024, "shutdown_timeout": 120.0}
     async with spawn_agent_process(
         editor, *command, env=environment, cwd=workspace, transport_kwargs=options, use_unstable_protocol=True
     ) as (agent, process):
