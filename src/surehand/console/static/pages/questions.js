@@ -115,7 +115,7 @@ class Card {
   }
 
   _show(preview, diff) {
-    fill(this._diff, preview && !diff.includes(preview) && el("p.hint", {}, shown(preview, 4000)), diff && diffView(diff, { title: this.dry_run ? "Dry run on a copy: this would change" : "It would change" }), !diff && this.dry_run && el("p.hint", {}, "Tried on a copy: no file would change."));
+    fill(this._diff, preview && !diff.includes(preview) && el("p.hint", {}, shown(preview, 4000)), diff && diffView(diff, { title: this.dry_run ? "Dry run on a copy: this would change" : "It would change" }), !diff && this.dry_run && el("p.hint", {}, "Dry run on a copy: no file would change."));
   }
 
   _drawButtons() {
