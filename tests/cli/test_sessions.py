@@ -174,7 +174,7 @@ def test_interrupting_ask_leaves_what_was_done(tmp_path: Path) -> None:
             break
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    assert running.wait(20) == 130
+    assert running.wait(60) == 130
     assert '"call_started"' in journal
     shown = json.loads(surehand("ask", "2+2", "--session", "s", cwd=tmp_path).stdout)
     assert shown["answer"] == "2+2 = 4.00"

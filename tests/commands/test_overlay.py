@@ -31,9 +31,9 @@ async def test_layers_the_kernel_refuses_end_the_dry_run_at_once_with_the_reason
     order = layers.wire
     order["folders"][0]["work"] = "/dev/shm"  # another file system than the layer's
     command = Command(("/bin/true",), session.cwd, {})
-    ended = await asyncio.wait_for(launcher.run(command, print, print, overlay=order).finish(), 20)
+    ended = await asyncio.wait_for(launcher.run(command, print, print, overlay=order).finish(), 60)
     assert "Invalid argument" in dry_runs.never_ran(ended)
-    plain = await asyncio.wait_for(launcher.run(command, print, print).finish(), 20)
+    plain = await asyncio.wait_for(launcher.run(command, print, print).finish(), 60)
     assert plain.exit_code == 0
     await session.close()
 

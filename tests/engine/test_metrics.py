@@ -125,7 +125,7 @@ async def test_calls_through_the_door_are_counted_with_their_outcome_and_overlap
         inside += 1
         if inside == 2:
             both.set()
-        await asyncio.wait_for(both.wait(), 10)
+        await asyncio.wait_for(both.wait(), 60)
         return "x" * 100
 
     @tool(read_only=True)

@@ -46,9 +46,9 @@ class Scene:
                 if "open" in args:
                     self.gate(args["open"]).set()
                 if "until" in args:
-                    await asyncio.wait_for(self.reach(args["until"]), 10)
+                    await asyncio.wait_for(self.reach(args["until"]), 60)
                 elif "await" in args:
-                    await asyncio.wait_for(self.gate(args["await"]).wait(), 10)
+                    await asyncio.wait_for(self.gate(args["await"]).wait(), 60)
                 else:
                     await asyncio.sleep(0)
                 if args.get("fail"):
@@ -250,7 +250,7 @@ async def test_a_declared_resource_is_never_used_by_two_calls_at_once() -> None:
     async with scratch_app(tools=[sharing, scene.make("t")], builtin=False) as app:
         # Every pair in both orders: taken in the order given, two of them would wait for each other for ever.
         pairs = [[a, b] for a in "wxyz" for b in "wxyz"]
-        results = await asyncio.wait_for(app.run_calls([call("use", uses=pair) for pair in pairs]), 20)
+        results = await asyncio.wait_for(app.run_calls([call("use", uses=pair) for pair in pairs]), 60)
         assert all(result.ok for result in results)
         assert worst == 2, "one call may name a resource twice; two calls never hold it together"
         assert not any(held.values())
@@ -303,7 +303,7 @@ async def test_a_call_cancelled_while_it_waits_gives_its_turn_to_the_next() -> N
         await asyncio.sleep(0)
         assert app.executor.cancel("second")
         scene.gate("go").set()
-        results = await asyncio.wait_for(asyncio.gather(first, second, third), 10)
+        results = await asyncio.wait_for(asyncio.gather(first, second, third), 60)
         assert [result.ok for result in results] == [True, False, True]
         assert "+second" not in scene.log
 

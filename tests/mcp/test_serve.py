@@ -123,7 +123,7 @@ def test_a_client_on_stdio_gets_answers_errors_and_a_clean_end(client: Client, t
     assert client.process.stdout is not None
     client.process.stdin.close()
     client.process.stdout.close()
-    assert client.process.wait(15) == 0
+    assert client.process.wait(60) == 0
     assert not processes_with(seconds)
 
 

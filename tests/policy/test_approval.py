@@ -193,7 +193,7 @@ async def typed(tmp_path: Path, *lines: str, asked: Question | None = None, earl
     asyncio.get_running_loop().add_reader(controller, look)
     try:
         os.write(controller, early.encode())
-        answer = await asyncio.wait_for(Terminal(terminal, terminal).ask(asked or question(tmp_path)), 10)
+        answer = await asyncio.wait_for(Terminal(terminal, terminal).ask(asked or question(tmp_path)), 60)
         while select.select([controller], [], [], 0)[0]:
             look()
     finally:

@@ -230,10 +230,10 @@ async def test_a_watched_folder_is_reloaded_on_the_fly(tmp_path: Path) -> None:
     (tmp_path / "greet.py").write_text(greeting("hello"))
     watching = asyncio.create_task(load.watch(str(tmp_path)))
     try:
-        await asyncio.wait_for(changed.wait(), 20)
+        await asyncio.wait_for(changed.wait(), 60)
         changed.clear()
         (tmp_path / "greet.py").write_text(greeting("changed"))
-        await asyncio.wait_for(changed.wait(), 20)
+        await asyncio.wait_for(changed.wait(), 60)
         assert run(registry, "greet", "x") == "changed x"
     finally:
         watching.cancel()

@@ -313,7 +313,7 @@ async def test_background_commands_are_listed_and_stopped(sh: Bench) -> None:
 async def test_a_background_command_ends_at_its_time_out(sh: Bench) -> None:
     await sh("sleep 600", run_in_background=True, timeout=200)
     task = sh.session.keep(background.BACKGROUND).get("bg_task_1")
-    await asyncio.wait_for(asyncio.shield(task.waiting), 10)
+    await asyncio.wait_for(asyncio.shield(task.waiting), 60)
     assert task.status == "timeout"
 
 
@@ -473,7 +473,7 @@ async def test_changes_without_a_sandbox_are_in_the_history_too(tmp_path: Path) 
 async def test_what_a_background_command_changed_is_in_the_history_too(sh: Bench) -> None:
     await sh("echo x > made; echo done", run_in_background=True)
     task = sh.session.keep(background.BACKGROUND).get("bg_task_1")
-    await asyncio.wait_for(asyncio.shield(task.waiting), 10)
+    await asyncio.wait_for(asyncio.shield(task.waiting), 60)
     facts = (await sh.other("TaskOutput", id="bg_task_1")).data["details"]
     assert [each["path"] for each in facts["changes"]] == [f"{sh.session.workspace}/made"]
 

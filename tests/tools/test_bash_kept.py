@@ -83,7 +83,7 @@ async def test_a_background_command_is_held_to_it_too(workspace: Path) -> None:
     async with scratch_app(workspace, settings=settings()) as app:
         await app.call("Bash", {"command": writing("new.cfg", "free.txt"), "run_in_background": True})
         task = app.session.keep(BACKGROUND).get("bg_task_1")
-        await asyncio.wait_for(asyncio.shield(task.waiting), 20)
+        await asyncio.wait_for(asyncio.shield(task.waiting), 60)
         assert task.facts()["put_back"] == [str(workspace / "new.cfg")]
     assert not (workspace / "new.cfg").exists()
     assert (workspace / "free.txt").read_text() == "evil"
