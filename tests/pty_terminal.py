@@ -30,10 +30,12 @@ class Terminal:
         self._seen = 0
         self._leader, follower = pty.openpty()
         self.resize(columns, rows)
+        # The size of a terminal is its own; whoever set these meant another.
+        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             [*SUREHAND, *words],
             cwd=cwd,
-            env={**os.environ, "TERM": "xterm-256color", **(env or {})},
+            env={**inherited, "TERM": "xterm-256color", **(env or {})},
             stdin=follower,
             stdout=follower,
             stderr=follower,
