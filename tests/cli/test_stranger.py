@@ -78,6 +78,7 @@ def test_the_help_of_a_sub_command_says_what_it_does_and_what_works_everywhere(
     ("words", "who", "said"),
     [
         (("tools", "invoke", "Read", "--dryrun"), "tools invoke", "--dryrun; did you mean --dry-run?"),
+        (("log", "--sesion", "x"), "log", "--sesion; did you mean --session?"),
         (("tools", "invoke", "Read", "file_path=a.py"), "tools invoke", "too many words: file_path=a.py"),
         (("undo", "--yes"), "undo", "there is no option --yes"),
         (("tools", "lst"), "tools", "surehand tools has no command 'lst'; did you mean list? (it has list, info,"),

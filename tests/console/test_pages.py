@@ -202,6 +202,16 @@ async def test_sessions_tasks_processes_and_servers_are_shown(served: Served, ap
     request = {"id": task["id"], "session_id": task["session_id"], "root": task["root"]}
     await served.post("/api/tasks", {"want": "output", **request})
     assert any("sleep" in each["command"] for each in (await served.get("/api/processes"))["processes"])
+    command = next(each for each in (await served.get("/api/processes"))["processes"] if "sleep 60" in each["command"])
+    seen = {"pid": command["pid"], "started": command["started"]}
+    await served.post("/api/processes/stop", {**seen, "started": seen["started"] - 1}, status=409)
+    await served.post("/api/processes/stop", {"pid": os.getpid(), "started": 0}, status=409)
+    assert (await served.post("/api/processes/stop", seen))["ended"]["pid"] == command["pid"]
+    await served.post("/api/processes/stop", seen, status=409)
+    await served.post("/api/processes/stop", {}, status=400)
+    started = await app.call("Bash", {"command": "echo begun; sleep 60", "run_in_background": True})
+    task = (await served.get("/api/tasks"))["tasks"][-1]
+    request = {"id": task["id"], "session_id": task["session_id"], "root": task["root"]}
     stopped = await served.post("/api/tasks", {"want": "stop", **request})
     assert stopped["task"]["status"] != "in_progress"
     assert (await served.get("/api/servers"))["servers"] == []

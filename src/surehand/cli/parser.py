@@ -53,7 +53,8 @@ class Parser(argparse.ArgumentParser):
         """Say which words nobody knows; what follows an option that does not exist may well be its value."""
         if (option := next((word for word in words if word.startswith("-")), None)) is None:
             return f"too many words: {' '.join(words)}"
-        return f"there is no option {option}{_suggest(option, self._option_string_actions)}"
+        known = [*self._option_string_actions, *(words.split()[0] for words, _ in EVERYWHERE)]
+        return f"there is no option {option}{_suggest(option, known)}"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         known: list[str] = [str(each) for each in action.choices or ()]

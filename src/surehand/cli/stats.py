@@ -18,7 +18,7 @@ _BINS = 16
 _ALL_COLUMNS = 110
 _SPARED = ("P50", "WAITED", "OUTPUT")
 """What a narrower table leaves out; `surehand stats TOOL` has it all."""
-_NOTHING = "Nothing has been measured here yet. Calls made with `--session NAME` are."
+_MEASURED = "Calls made with `--session NAME` are measured."
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def run(options: Namespace) -> int:
         return 0
     records = store.load()
     if options.tool and options.tool not in records:
-        known = f"Measured are: {', '.join(records)}." if records else _NOTHING
+        known = f"Measured are: {', '.join(records)}." if records else _MEASURED
         render.error(f"nothing was measured of {options.tool!r}", known)
         return 1
     names = [options.tool] if options.tool else sorted(records)
@@ -55,7 +55,7 @@ def run(options: Namespace) -> int:
         from surehand.engine.metrics_export import to_prometheus
 
         if not found:  # an empty text would read as "all is well"
-            render.error("nothing was measured in this workspace", _NOTHING)
+            render.error("nothing was measured in this workspace", _MEASURED)
             return 1
         render.put(to_prometheus(found))
     elif options.advice:
@@ -70,7 +70,7 @@ def _figures(options: Namespace, found: list[ToolMetrics], records: dict[str, Re
 
     def text() -> str:
         if not found:
-            return _NOTHING
+            return f"Nothing has been measured here yet. {_MEASURED}"
         return _page(found[0], records[found[0].tool]) if options.tool else _table(found, records)
 
     render.facts(options, [to_json(each) for each in found], text)

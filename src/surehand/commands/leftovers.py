@@ -34,7 +34,13 @@ class Process:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        shown = {"pid": self.pid, "session_id": self.session_id, "call_id": self.call_id, "command": self.command}
+        shown = {
+            "pid": self.pid,
+            "started": self.started,
+            "session_id": self.session_id,
+            "call_id": self.call_id,
+            "command": self.command,
+        }
         return shown | {"seconds": round(self.seconds, 1), "kind": "launcher" if self.ours else "command"}
 
 
@@ -95,6 +101,15 @@ def reap(among: Iterable[Record] | None = None) -> list[Process]:
         remove_tree(record.private_dir)
         record.remove()
     return ended
+
+
+def end_command(pid: int, started: int) -> Process | None:
+    """End one command of any session, if it is still the one that was seen; None where it is not there any more."""
+    for record in records():
+        for process in running(record):
+            if (process.pid, process.started) == (pid, started) and not process.ours and _end(process):
+                return process
+    return None
 
 
 def clear() -> list[str]:

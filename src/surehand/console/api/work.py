@@ -98,6 +98,18 @@ async def list_processes(console: Console, given: Given) -> Any:
     return {"processes": await asyncio.to_thread(read)}
 
 
+async def stop_process(console: Console, given: Given) -> Any:
+    """End one process that a session started, if it is still the one that was listed."""
+    del console
+    pid, started = given.body.get("pid"), given.body.get("started")
+    if not isinstance(pid, int) or not isinstance(started, int):
+        raise ApiError(400, "pid and started are numbers, as the list of processes has them")
+    ended = await asyncio.to_thread(leftovers.end_command, pid, started)
+    if ended is None:
+        raise ApiError(409, "that process has ended already, or is none that a session started")
+    return {"ended": ended.to_dict()}
+
+
 async def reap(console: Console, given: Given) -> Any:
     """End what sessions left running whose program is gone, and remove what they left on the disk."""
     del console, given
@@ -161,6 +173,13 @@ ENDPOINTS = (
         {"want": "output or stop", "id": "the task", "session_id": "whose it is", "root": "the session that runs"},
     ),
     Endpoint("GET", "/api/processes", list_processes, "Processes that sessions started"),
+    Endpoint(
+        "POST",
+        "/api/processes/stop",
+        stop_process,
+        "End one process that a session started",
+        {"pid": "its number", "started": "when it began, as listed"},
+    ),
     Endpoint("POST", "/api/processes/reap", reap, "End what dead sessions left running"),
     Endpoint(
         "GET",

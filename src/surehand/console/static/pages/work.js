@@ -36,10 +36,14 @@ export function mount(root) {
 
   async function processes() {
     const { processes: found } = await get("/api/processes");
-    fill(boxes.processes, table(["Process", "Command", "For", ""], found.map((each) => el("tr", {}, el("td", {}, String(each.pid)), el("td.mono", {}, line(each.command, 200)), el("td", {}, took((each.seconds ?? 0) * 1000)), el("td", {}, each.orphan && el("span.chip.bad", {}, "its session is gone")))), "No command runs."),
+    fill(boxes.processes, table(["Process", "Command", "For", ""], found.map((each) => el("tr", {}, el("td", {}, String(each.pid)), el("td.mono", {}, line(each.command, 200)), el("td", {}, took((each.seconds ?? 0) * 1000)), el("td", {}, each.orphan && el("span.chip.bad", {}, "its session is gone"), button("Stop", () => stopProcess(each), { class: "quiet danger", "aria-label": `Stop process ${each.pid}` })))), "No command runs."),
       found.some((each) => each.orphan) && button("End what dead sessions left", async () => {
         try { const done = await post("/api/processes/reap"); toast(`${done.ended.length} ended, ${done.removed.length} folders removed`); await processes(); } catch (problem) { toast(problem.message, "bad"); }
       }, { class: "danger" }));
+  }
+
+  async function stopProcess({ pid, started }) {
+    try { await post("/api/processes/stop", { pid, started }); toast(`Stopped: process ${pid}`); await processes(); } catch (problem) { toast(problem.message, "bad"); }
   }
 
   async function sessions() {
