@@ -149,3 +149,28 @@ def test_no_name_and_no_content_steers_the_terminal_it_is_shown_on(workspace: Pa
     shown = on_a_terminal(workspace, "diff", "1")
     assert "clear \\x1b[2J and \\u202e turn" in shown
     assert "\n+++ forged" not in shown
+
+
+def test_the_log_names_what_people_keep_first_and_says_what_was_undone_in_part(workspace: Path) -> None:
+    command = "mkdir __pycache__; touch __pycache__/a.pyc __pycache__/b.pyc; echo one > kept.txt"
+    invoke(workspace, "Bash", "--allow", "Bash", command=command)
+
+    def last_row() -> str:
+        shown = subprocess.run(
+            [sys.executable, "-m", "surehand", "log", "--text", "--cwd", str(workspace)], capture_output=True, text=True
+        )
+        return shown.stdout.splitlines()[-1]
+
+    assert "done" in last_row()
+    assert "+ kept.txt, " in last_row()
+    assert "and 1 more" in last_row()
+    surehand(workspace, "undo")
+    assert not (workspace / "kept.txt").exists()
+    assert "undone in part" in last_row()
+    surehand(workspace, "redo")
+    assert "undone in part" not in last_row()
+
+
+def test_arguments_given_without_their_option_are_told_where_to_go(workspace: Path) -> None:
+    said = surehand(workspace, "tools", "invoke", "Read", '{"file_path": "a.txt"}', code=2)
+    assert "arguments of a tool go after --args" in said

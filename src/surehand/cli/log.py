@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Container
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from surehand.cli import render
 from surehand.core.errors import StateError
@@ -14,6 +15,8 @@ from surehand.core.errors import StateError
 if TYPE_CHECKING:
     from surehand.history.history import History
     from surehand.history.words import Change
+
+_FILES_SHOWN: Final = 3
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -34,14 +37,14 @@ def run(options: Namespace) -> int:
             limit=limit + 1 if limit > 0 else -1, session_id=session_id(options.of), path=path, before=_number(options)
         )
         dropped = history.describe_pruned()
+        in_part = history.partial_undos()
     changes, more = (changes[:limit], len(changes) > limit) if limit > 0 else (changes, False)
     data = {"changes": [change.to_dict() for change in changes], "dropped": dropped}
     if more:
         data["before"] = changes[-1].id  # what asks for the next page
     asked = " of ".join(["", *(each for each in (named, options.of and f"session {options.of}") if each)])
-    render.facts(
-        options, data, lambda: format_changes(options.cwd, changes, dropped, nothing=f"No changes{asked} yet.")
-    )
+    nothing = f"No changes{asked} yet."
+    render.facts(options, data, lambda: format_changes(options.cwd, changes, dropped, nothing=nothing, in_part=in_part))
     return 0
 
 
@@ -67,13 +70,19 @@ def open_history(options: Namespace) -> AbstractContextManager[History]:
     return open_to_look(locations.workspace_state(options.cwd), render.note)
 
 
-def format_changes(workspace: str, changes: list[Change], dropped: str = "", nothing: str = "No changes yet.") -> str:
-    """Return changes as a table for people."""
+def format_changes(
+    workspace: str,
+    changes: list[Change],
+    dropped: str = "",
+    nothing: str = "No changes yet.",
+    in_part: Container[str] = (),
+) -> str:
+    """Return changes as a table for people; `in_part` are those that were taken back in part."""
     if not changes:
         return f"{nothing}\n{dropped}" if dropped else nothing
     rows = [
-        (change.id, _when(change.at), change.tool, _state(change), _files(workspace, change), change.session_id)
-        for change in changes
+        (each.id, _when(each.at), each.tool, _state(each, in_part), _files(workspace, each), each.session_id)
+        for each in changes
     ]
     shown = render.table(rows, ("CHANGE", "WHEN", "TOOL", "STATE", "FILES", "SESSION"))
     return f"{shown}\n{dropped}" if dropped else shown
@@ -83,9 +92,11 @@ def _when(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def _state(change: Change) -> str:
+def _state(change: Change, in_part: Container[str]) -> str:
     if change.kind == "change":
-        return "undone" if change.state == "undone" else change.note.partition(":")[0] or "done"
+        if change.state == "undone":
+            return "undone"
+        return "undone in part" if change.id in in_part else change.note.partition(":")[0] or "done"
     return f"{change.kind} of {', '.join(change.about)}"
 
 
@@ -96,6 +107,11 @@ def _files(workspace: str, change: Change) -> str:
     files = change.to_dict()["files"]
     if not files:
         return visible(change.description, lines=False)
-    names = [f"{signs[each['action']]} {os.path.relpath(each['path'], workspace)}" for each in files[:3]]
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    if len(files) > _FILES_SHOWN:  # what people keep comes first: a test run leaves hundreds of cached files
+        from surehand.search.kept_files import KeptFiles  # 6 ms, for the few changes of many files
+
+        is_kept = KeptFiles([workspace])
+        files = sorted(files, key=lambda each: not is_kept(each["path"]))
+    names = [f"{signs[each['action']]} {os.path.relpath(each['path'], workspace)}" for each in files[:_FILES_SHOWN]]
+    more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
     return visible(", ".join(names), lines=False) + more

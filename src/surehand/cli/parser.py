@@ -52,7 +52,8 @@ class Parser(argparse.ArgumentParser):
     def _explain_unknown(self, words: list[str]) -> str:
         """Say which words nobody knows; what follows an option that does not exist may well be its value."""
         if (option := next((word for word in words if word.startswith("-")), None)) is None:
-            return f"too many words: {' '.join(words)}"
+            meant = " (arguments of a tool go after --args)" if "--args" in self._option_string_actions else ""
+            return f"too many words: {' '.join(words)}{meant}"
         known = [*self._option_string_actions, *(words.split()[0] for words, _ in EVERYWHERE)]
         return f"there is no option {option}{_suggest(option, known)}"
 
