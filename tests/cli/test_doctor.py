@@ -32,6 +32,8 @@ def test_sound_settings_are_well_and_broken_ones_are_told(tmp_path: Path) -> Non
     assert "SUREHAND_ENGINE__TIMEOUT" in found(section)
     (tmp_path / "surehand.toml").write_text("[engine]\ntimeout = 3\n")
     assert "not trusted" in found(doctor("settings", tmp_path)[1])
+    code, section = doctor("tools", tmp_path)
+    assert (code, "not trusted" in found(section)) == (0, False), "what the settings say is said once, in their section"
 
 
 def test_the_model_and_the_web_tools_are_told(tmp_path: Path) -> None:

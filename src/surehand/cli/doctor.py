@@ -86,14 +86,14 @@ def settings(options: Namespace) -> Section:
         return Section(
             "Settings", (Check("files and variables", False, str(problem), "Mend it; nothing runs until then."),)
         )
-    ignored = "; ".join(loaded.warnings)
+    left_out = [Check("left out", False, each) for each in loaded.warnings] or [Check("left out", True, "nothing")]
     checks = (
         Check(
             "files and variables",
             True,
             f"{format_count(len(loaded.origins), 'value')} set; `surehand config show` lists them",
         ),
-        Check("left out", not ignored, ignored or "nothing", "`surehand trust` lets a folder's own settings count."),
+        *left_out,
         _check_state(),
     )
     return Section("Settings", checks)
@@ -331,7 +331,8 @@ def tools(options: Namespace) -> Section:
     total, first = sum(costs.values()), sum(costs[name] for name in shown)
     told = f"about {first:,} tokens shown at first ({len(shown)} of {len(infos)} tools), {total:,} in all"
     checks.append(Check("cost", True, f"{told}; dearest: {', '.join(f'{name} {costs[name]:,}' for name in dearest)}"))
-    checks += [Check("plug-ins", False, warning) for warning in app.warnings]
+    said = {check.found for check in settings(options).checks}
+    checks += [Check("warning", False, warning) for warning in app.warnings if warning not in said]
     facts = {"tokens": costs, "shown_tokens": first, "findings": [each.to_dict() for each in findings]}
     return Section("Tools", tuple(checks), facts)
 
