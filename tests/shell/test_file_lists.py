@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from hashlib import sha256
 from pathlib import Path
 
@@ -89,3 +90,58 @@ async def test_a_list_that_is_not_looked_through_asks(tmp_path: Path, command: s
     result = await ran(tmp_path, command)
     assert result.error is not None
     assert result.error.code == "permission_denied", result.output
+
+
+THROUGH_LINKS = (
+    "find . -type l | xargs cat",
+    "find . -name 'd*' | xargs cat",
+    "cat $(find .)",
+    "find . -exec cat {} +",
+    "find src -name '*' -exec head -1 {} ';'",
+    "find . -type f -o -type l | xargs cat",
+    "git ls-files | xargs cat",
+    "wc -l $(git ls-files)",
+    "git ls-files -z | xargs -0 grep -n x",
+    "cd src && git ls-files | xargs cat",
+    "git ls-files -o | xargs cat",
+    "grep -R x .",
+    "rg -L x",
+)
+
+
+@pytest.mark.parametrize("command", THROUGH_LINKS)
+async def test_a_list_of_files_with_a_link_out_of_the_workspace_asks(tmp_path: Path, command: str) -> None:
+    workspace, outside = tmp_path / "ws", tmp_path / "outside.txt"
+    (workspace / "src/a/b/c").mkdir(parents=True)
+    outside.write_text("canary\n")
+    for name in ("src/a/b/c/deep", "src/a/direct"):
+        (workspace / name).symlink_to(outside)
+    subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
+    subprocess.run(["git", "add", "src/a/b/c/deep"], cwd=workspace, check=True)
+    result = await ran(workspace, command)
+    assert result.error is not None, result.output
+    assert result.error.code == "permission_denied"
+    assert "canary" not in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "find . -type f | xargs cat",
+        "find . -name '*.py' | xargs wc -l",
+        "find . -name '*.py' -exec cat {} +",
+        "find . -exec basename {} ';'",
+        "git ls-files | xargs cat",
+        "grep -r x .",
+    ],
+)
+async def test_a_link_that_a_list_leaves_out_is_no_reason_to_ask(tmp_path: Path, command: str) -> None:
+    workspace = tmp_path / "ws"
+    (workspace / "src").mkdir(parents=True)
+    (workspace / "src/app.py").write_text("x = 1\n")
+    (workspace / "src/away").symlink_to(tmp_path)
+    (workspace / "python3").symlink_to("/usr/bin/env")  # what the system has is no secret of anybody
+    subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
+    subprocess.run(["git", "add", "src/app.py"], cwd=workspace, check=True)
+    result = await ran(workspace, command)
+    assert result.error is None or result.error.code != "permission_denied", result.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from surehand.core.secrets import is_secret
@@ -13,7 +13,10 @@ from surehand.shell.word import Word
 
 MAX_MATCHES = 64
 _MOST_MATCHES = 100_000
-_MAX_LOOKED_AT = 256
+MOST_NAMES = 50_000
+"""Names that are looked at below a folder."""
+# Programs and libraries of the system, and interpreters, which every virtual environment links to.
+_OF_THE_SYSTEM = re.compile(r"/(?:usr/)?(?:local/)?(?:s?bin|lib\d*|share)/.*|/.*/python[\d.]*", re.DOTALL)
 _MEANT_OTHERWISE = "-+@!("  # what begins no name of a file to some program: an option, a command, a file of options
 _BRACKET = re.compile(r"\[[!^]?[^\[\]/]+\]")
 _ODD_BRACKETS = re.compile(r"\[[^/]*\]")
@@ -98,19 +101,38 @@ def _without_brackets(part: str) -> str:
     return _ODD_BRACKETS.sub("*", part) if "[" in plain or "]" in plain else plain
 
 
-def links_out_of(folder: str) -> Iterator[str]:
-    """Yield the links in a folder, and right below it, that lead out of it: where a search that follows them goes."""
-    home = os.path.realpath(folder)
-    for name in _names(folder)[:_MAX_LOOKED_AT]:
-        path = os.path.join(folder, name)
-        if os.path.islink(path):
-            inner = [path]
-        elif os.path.isdir(path) and name not in (".git", "node_modules", ".venv", "venv"):
-            below = [os.path.join(path, each) for each in _names(path)[:_MAX_LOOKED_AT]]
-            inner = [each for each in below if os.path.islink(each)]
-        else:
+def links_out_of(folder: str, picks: Callable[[str], bool] = bool) -> Iterator[str]:
+    """Yield the links below a folder that lead out of it: where whoever follows or opens them goes.
+
+    `picks` tells by its path whether a link counts. A folder with too much in it to be looked through counts as one.
+    """
+    home = os.path.realpath(folder).rstrip("/") + "/"
+    for count, entry in enumerate(entries_below(folder)):
+        if count > MOST_NAMES:
+            yield folder
+            return
+        if entry.is_symlink() and picks(entry.path) and leads_out(entry.path, home):
+            yield entry.path
+
+
+def leads_out(link: str, home: str) -> bool:
+    """Return whether a link leads out of a folder; what everybody has, the system's own programs, is no way out."""
+    target = os.path.realpath(link)
+    return not (target + "/").startswith(home) and _OF_THE_SYSTEM.fullmatch(target) is None
+
+
+def entries_below(folder: str) -> Iterator[os.DirEntry[str]]:
+    """Yield all that lies below a folder, links unfollowed."""
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    yield entry
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
             continue
-        yield from (each for each in inner if not os.path.realpath(each).startswith(home.rstrip("/") + "/"))
 
 
 def _names(directory: str) -> list[str]:

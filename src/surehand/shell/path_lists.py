@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from surehand.shell import options, read_only
+from surehand.shell import globs, options, read_only
 from surehand.shell.programs import program_of
-from surehand.shell.programs.find import picked_files
+from surehand.shell.programs.find import picked_files, picks_link
 from surehand.shell.programs.record import Call
 from surehand.shell.scope import FoundCommand
 from surehand.shell.word import Word
@@ -31,8 +31,10 @@ def find_listed_paths(found: FoundCommand) -> tuple[Word, ...]:
         words = [*verdict.reads, *(picked_files(found.words[1:]) if found.name == "find" else ())]
         if any(word.kind == "opaque" for word in words):
             return ()
-        splits = _holds_blanks(found, [word.text for word in words if word.literal])
-        return tuple(replace(_below(word), many="split" if splits else "names") for word in words)
+        folders = [word.text for word in words if word.literal]
+        splits = _holds_blanks(found, folders)
+        links = [Word(each) for each in _links_listed(found, folders)]
+        return (*(replace(_below(word), many="split" if splits else "names") for word in words), *links)
     passes = program.keeps_lines is not None and not verdict.reads and program.keeps_lines(call)
     return found.context.listed if passes else ()
 
@@ -43,7 +45,6 @@ def _below(word: Word) -> Word:
     return Word(word.text, "glob", "", word.text.rstrip("/") + "/**")
 
 
-_MOST_NAMES = 50_000
 _WITHIN_INDEX = 62  # bytes of an entry before its name
 
 
@@ -52,13 +53,13 @@ def _holds_blanks(found: FoundCommand, folders: list[str]) -> bool:
     if found.context.wrappers or any(directory is None for directory in found.directories):
         return True
     directories = [directory for directory in found.directories if directory is not None]
-    if found.name == "git" and not any(re.match(r"-\w*o|--o", word.text) for word in found.words[2:]):
+    if _lists_tracked(found):
         names = [_index_names(directory) for directory in directories]
         if all(each is not None for each in names):
             return any(re.search(rb"[\s\x0b\x0c]", name) for each in names for name in each or ())
     starts = [os.path.join(directory, folder) for directory in directories for folder in folders]
-    for count, name in enumerate(name for start in starts for name in _names_below(start)):
-        if count > _MOST_NAMES or _BLANK.search(name):
+    for count, entry in enumerate(entry for start in starts for entry in globs.entries_below(start)):
+        if count > globs.MOST_NAMES or _BLANK.search(entry.name):
             return True
     return any(_BLANK.search(folder) for folder in folders)
 
@@ -66,27 +67,57 @@ def _holds_blanks(found: FoundCommand, folders: list[str]) -> bool:
 _BLANK = re.compile(r"\s")
 
 
-def _names_below(folder: str) -> Iterator[str]:
-    waiting = [folder]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    yield entry.name
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except OSError:
+def _lists_tracked(found: FoundCommand) -> bool:
+    """Return whether a command is git, and lists none but tracked files."""
+    return found.name == "git" and not any(re.match(r"-\w*o|--o", word.text) for word in found.words[2:])
+
+
+def _links_listed(found: FoundCommand, folders: list[str]) -> Iterator[str]:
+    """Yield the links out of the folders whose paths a command may print: whoever is given one opens what it names."""
+    if found.name in ("grep", "rg"):
+        return  # they pass over links
+    picks = picks_link(found.words[1:]) if found.name in ("find", "gfind") else bool
+    for directory in found.directories:
+        tracked = _index_names(directory) if directory is not None and _lists_tracked(found) else None
+        if tracked is not None and directory is not None:
+            yield from _tracked_links(_top_of(directory) or directory, tracked)
             continue
+        for folder in folders if directory is not None else ():
+            yield from globs.links_out_of(os.path.join(directory or "/", folder), picks)
 
 
-def _index_names(folder: str) -> list[bytes] | None:
-    """Return the names git keeps in the index of the repository around a folder; None where they cannot be read."""
+def _tracked_links(directory: str, tracked: list[bytes]) -> Iterator[str]:
+    """Yield the links out of a folder that paths in git's index lead through."""
+    home = os.path.realpath(directory).rstrip("/") + "/"
+    seen: dict[str, bool] = {"": False}
+    for name in map(os.fsdecode, tracked):
+        parts = name.split("/")
+        for end in range(1, len(parts) + 1):
+            path = "/".join(parts[:end])
+            if path not in seen:
+                whole = os.path.join(directory, path)
+                seen[path] = os.path.islink(whole) and globs.leads_out(whole, home)
+            if seen[path] or parts[end - 1] == "..":
+                yield os.path.join(directory, name)
+                break
+
+
+def _top_of(folder: str) -> str | None:
+    """Return the folder of the repository around another."""
     while not os.path.isdir(os.path.join(folder, ".git")):
         if os.path.dirname(folder) == folder:
             return None
         folder = os.path.dirname(folder)
+    return folder
+
+
+def _index_names(folder: str) -> list[bytes] | None:
+    """Return the names git keeps in the index of the repository around a folder; None where they cannot be read."""
+    top = _top_of(folder)
+    if top is None:
+        return None
     try:
-        with open(os.path.join(folder, ".git", "index"), "rb") as file:
+        with open(os.path.join(top, ".git", "index"), "rb") as file:
             data = file.read(64 * 1024 * 1024)
     except FileNotFoundError:
         return []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from surehand.shell import globs, options
 from surehand.shell.options import names
 from surehand.shell.path_lists import add_listed_paths
 from surehand.shell.plain import Node, parse_plain
@@ -180,9 +182,22 @@ def _start(walk: Walk, name: str, started: Started, scope: Scope, context: Conte
     if started.script is not None:
         _run_text(walk, started.script, scope, there, name)
     elif started.words and (not started.if_known or _is_run_by_others(started.words[0])):
+        _keep_links(walk, started, scope)
         many = 1 < len(started.below) <= _MAX_PLACES  # what runs on paths below several is judged below each
         for below in [(each,) for each in started.below] if many else [started.below]:
             run(walk, tuple(_put_below(word, below) for word in started.words), scope.copy(), there)
+
+
+def _keep_links(walk: Walk, started: Started, scope: Scope) -> None:
+    """Keep the links that a command may be given for its `{}`: it opens what they lead to."""
+    first = program_of(started.words[0].text.rpartition("/")[2])
+    opens = options.flags(first.reads).operands not in ("text", "anything")
+    if not opens or not any("{}" in word.text for word in started.words[1:]):
+        return
+    for directory in scope.directories:
+        for root in started.below if directory is not None else ():
+            links = globs.links_out_of(os.path.join(directory or "/", root), started.picks_link)
+            walk.listed += [(Word(link), scope.directories) for link in links]
 
 
 def _is_run_by_others(word: Word) -> bool:

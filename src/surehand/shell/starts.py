@@ -14,7 +14,8 @@ from surehand.shell.word import Word
 
 @frozen
 class Started:
-    """A command another one starts: its words, or a script. `below` names the directories its `{}` lies in.
+    """A command another one starts: its words, or a script. `below` names the directories its `{}` lies in, and
+    `picks_link` tells which links there it may stand for.
 
     `if_known` for words that may be no command at all: judged where the first is the name of a program that others run.
     """
@@ -22,6 +23,7 @@ class Started:
     words: tuple[Word, ...] = ()
     script: Word | None = None
     below: tuple[str, ...] = ()
+    picks_link: Callable[[str], bool] = bool
     if_known: bool = False
 
 

@@ -133,9 +133,11 @@ class Walk:
         """Walk one statement: its redirections, then its command."""
         if self.too_deep(context):
             return staying(scope.directories)
-        if "Redirs" in node:
-            context = self._redirections(node["Redirs"], scope, context)
         command = child(node, "Cmd")
+        if "Redirs" in node:
+            for each in children(command, "Assigns"):  # where no command follows, bash assigns first: `x=1 <<< $x`
+                scope.variables[text(each, "Name")] = None
+            context = self._redirections(node["Redirs"], scope, context)
         if not command:
             return staying(scope.directories)
         if node.get("Background") or node.get("Coprocess"):
@@ -156,9 +158,7 @@ class Walk:
     def call(self, node: Node, scope: Scope, context: Context) -> Flow:
         """Walk a simple command, or assignments that stand alone."""
         self.seen.add(id(node))
-        assigns: tuple[tuple[str, Word], ...] = ()
-        if "Assigns" in node:
-            assigns = tuple(self._assignment(each, scope, context) for each in children(node, "Assigns"))
+        assigns = self._assignments(children(node, "Assigns"), scope, context) if "Assigns" in node else ()
         words: list[Word] = []
         for arg in children(node, "Args"):
             self.substitutions(arg, scope, context)
@@ -168,8 +168,18 @@ class Walk:
             return simple.run(self, tuple(words), scope, there)
         for name, value in assigns:
             self.assign(name, value, scope)
-            self.assigned.append((name, value))
+        self.assigned += assigns
         return staying(scope.directories)
+
+    def _assignments(self, nodes: Sequence[Node], scope: Scope, context: Context) -> tuple[tuple[str, Word], ...]:
+        """Walk the assignments of a command one after the other: each sees the values of those before it."""
+        there = scope.copy()
+        found: list[tuple[str, Word]] = []
+        for node in nodes:
+            name, value = self._assignment(node, there, context)
+            there.variables[name] = _certain(value)
+            found.append((name, value))
+        return tuple(found)
 
     def argument(self, node: Node, scope: Scope, context: Context) -> list[Word]:
         """Return the words an argument becomes; `$(git ls-files)` is the files that lists, where it can be known."""
@@ -218,7 +228,7 @@ class Walk:
         """Set a variable to a certain value, or forget what it was."""
         if name == "IFS":
             self.decoder.splits_as_usual = False
-        scope.variables[name] = value if value is not None and value.kind != "opaque" else None
+        scope.variables[name] = _certain(value)
 
     def _redirections(self, nodes: Sequence[Node], scope: Scope, context: Context) -> Context:
         for node in nodes:
@@ -261,3 +271,7 @@ class Walk:
             if inner.get("TempFile") or inner.get("ReplyVar"):
                 self.fault("`${ command; }` runs in the shell itself")
             self.statements(children(inner, "Stmts"), scope.copy(), context.in_substitution())
+
+
+def _certain(value: Word | None) -> Word | None:
+    return value if value is not None and value.kind != "opaque" else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
-from collections.abc import Iterator, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
 
 from surehand.shell.options import names
 from surehand.shell.programs.record import Call, Program, by_words
@@ -40,6 +43,27 @@ def picked_files(words: Sequence[Word]) -> list[Word]:
         elif test.text in ("-path", "-ipath", "-wholename", "-iwholename"):
             found.append(_pattern(value.text))
     return found
+
+
+def picks_link(words: Sequence[Word]) -> Callable[[str], bool]:
+    """Return a test by its path of whether a link may be among what a `find` lists."""
+    texts = [word.text for word in words]
+    if not _JOINS.isdisjoint(texts):
+        return bool
+    tests = list(itertools.pairwise(texts))
+    if ("-type", "f") in tests:
+        return _no_link
+    named = [
+        re.compile(fnmatch.translate(value), re.IGNORECASE) for test, value in tests if test in ("-name", "-iname")
+    ]
+    return lambda path: all(each.match(os.path.basename(path)) for each in named)
+
+
+def _no_link(path: str) -> bool:
+    return False
+
+
+_JOINS = names("-o -or , ! -not ( -L -H -follow")
 
 
 def _compared_files(words: Sequence[Word]) -> list[Word]:
@@ -136,7 +160,7 @@ def _find_starts(words: Sequence[Word]) -> Iterator[Started]:
             words[end].text == ";" or (words[end].text == "+" and _ends_in_braces(words, end))
         ):
             end += 1
-        yield Started(tuple(words[index + 1 : end]), below=below)
+        yield Started(tuple(words[index + 1 : end]), below=below, picks_link=picks_link(words))
         index = end + 1
 
 
