@@ -60,6 +60,14 @@ def test_tasks_run_are_shown_and_one_is_applied_and_undone(work: Path) -> None:
     assert "a - b" in (work / "sum.py").read_text()
 
 
+def test_a_check_that_fails_for_want_of_permission_says_so(work: Path) -> None:
+    bash = {"tool": "Bash", "args": {"command": "sed -i 's/a - b/a + b/' sum.py"}}
+    tasks = write_tasks(work, {"id": "refused", "calls": [bash], "check": "grep -q 'a + b' sum.py"})
+    out = str(work.parent / "results.jsonl")
+    done = surehand("batch", tasks, "--out", out, cwd=work)
+    assert "Bash was not allowed, and the check ended with exit code 1" in done.stderr
+
+
 def test_a_model_works_on_each_task_of_its_own(work: Path, stub: Stub) -> None:
     def answer(body: dict[str, Any]) -> dict[str, Any]:
         said = sum(message["role"] == "assistant" for message in body["messages"])
