@@ -64,7 +64,7 @@ def test_a_check_that_fails_for_want_of_permission_says_so(work: Path) -> None:
     bash = {"tool": "Bash", "args": {"command": "sed -i 's/a - b/a + b/' sum.py"}}
     tasks = write_tasks(work, {"id": "refused", "calls": [bash], "check": "grep -q 'a + b' sum.py"})
     out = str(work.parent / "results.jsonl")
-    done = surehand("batch", tasks, "--out", out, cwd=work)
+    done = surehand("batch", tasks, "--out", out, "--text", cwd=work)
     assert "Bash was not allowed, and the check ended with exit code 1" in done.stderr
 
 
