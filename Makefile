@@ -55,7 +55,7 @@ $(OLD_MCP)/.ready: tests/mcp/old_clients.txt
 
 test-integrations: $(FRAMEWORKS)/.ready $(OLD_MCP)/.ready ## the adapters with the real frameworks, type-checked and tested
 	$(FRAMEWORKS)/bin/pyright --project tests/integrations/pyrightconfig.json
-	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations tests/test_docs.py::test_what_python_examples_import_is_there
+	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations tests/test_docs_blocks.py
 	timeout 180 $(FRAMEWORKS)/bin/python -m pytest tests/mcp/test_old_clients.py
 	SUREHAND_TEST_INSTALLS=1 timeout 240 $(FRAMEWORKS)/bin/python -m pytest -n 2 --dist loadfile --timeout 220 tests/acp/test_acpx.py \
 		tests/mcp/test_inspector.py
@@ -97,7 +97,7 @@ LOOPBACK := unshare $(if $(filter 0,$(shell id -u)),-n,-rn) sh -c 'ip link set l
 
 test-cluster: $(CLUSTER)/.ready ## sessions on two real Ray nodes, on loopback alone; and the types of cluster/
 	$(CLUSTER)/bin/pyright --pythonpath $(CLUSTER)/bin/python src/surehand/cluster src/surehand/batch
-	$(LOOPBACK) $(CLUSTER)/bin/python -m pytest tests/cluster --timeout 600
+	$(LOOPBACK) $(CLUSTER)/bin/python -m pytest tests/cluster tests/test_docs_blocks.py --timeout 600
 
 bench-cluster: $(CLUSTER)/.ready ## the benchmarks of the cluster: one table; PARTS="calls idle wait compute" or some
 	$(LOOPBACK) $(CLUSTER)/bin/python -m benchmarks.cluster $(PARTS)

@@ -1,4 +1,4 @@
-"""The guides run: every program in them, in a demo folder, as a reader would paste it."""
+"""The pages run: every whole program in them, in a demo folder, as a reader would paste it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,33 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.test_docs_blocks import PYTHON
 
 from surehand.cli.demo import write_demo
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
-_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_WHOLE = re.compile(r"^(asyncio\.run\(|with Surehand\.sync\()", re.MULTILINE)
+"""What a program has that does something by itself; the others are functions, and type-checked."""
 PROGRAMS = [
-    pytest.param(code, id=f"{page.stem}#{number}")
-    for page in PAGES
-    for number, code in enumerate(_BLOCK.findall(page.read_text()))
+    pytest.param(block.text, id=block.where)
+    for block in PYTHON
+    if _WHOLE.search(block.text) and not block.reason and not block.page.name.startswith("README")
 ]
 
 
-@pytest.mark.parametrize("code", PROGRAMS)
-def test_a_program_of_a_guide_runs_and_prints_what_its_comments_say(code: str, tmp_path: Path) -> None:
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     workspace = tmp_path / "demo"
     workspace.mkdir()
     write_demo(str(workspace))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    return workspace
+
+
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_a_program_of_a_page_runs_and_prints_what_its_comments_say(code: str, demo: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", code], cwd=demo, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     for said in re.findall(r"print\(.*\)\s+# (.+)", code):
@@ -41,15 +48,6 @@ def test_every_page_of_the_site_is_in_its_navigation() -> None:
     decisions = {page for page in there if page.startswith("decisions/")}
     assert named - there == set(), "the navigation names pages that are not there"
     assert there - decisions - named == set(), "pages that nobody finds"
-
-
-@pytest.fixture
-def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    workspace = tmp_path / "demo"
-    workspace.mkdir()
-    write_demo(str(workspace))
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    return workspace
 
 
 def block_of(page: str, language: str, word: str) -> str:
@@ -119,3 +117,11 @@ def test_the_client_over_http_lists_the_tools_with_the_token_that_the_server_nam
             assert "'Edit'" in done.stdout
         finally:
             server.terminate()
+
+
+def test_what_the_page_of_the_policy_shows_of_a_verdict_is_what_is_printed(demo: Path) -> None:
+    block = block_of("policy.md", "console", "policy check 'git status && rm -rf build'")
+    (shown,) = re.findall(r"^\$ surehand policy check [^\n]*\n(.*?)\n\n", block, re.MULTILINE | re.DOTALL)
+    assert surehand("policy", "check", "git status && rm -rf build", cwd=demo).strip() == shown.replace(
+        "/srv/app", str(demo)
+    )

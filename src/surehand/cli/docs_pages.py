@@ -150,7 +150,8 @@ def _signature(value: Any) -> str:
         signature = str(inspect.signature(value))
     except (TypeError, ValueError):  # a property, a module, an exception
         return ""
-    if isinstance(value, type) and re.search(r"\*\*(values|kwargs)", signature):
+    # A record compiles how it is made when it is first made: what it says of itself before and after differs.
+    if isinstance(value, type) and ("_fields" in vars(value) or re.search(r"\*\*(values|kwargs)", signature)):
         fields = [f"{name}: {hint}" for name, hint in vars(value).get("__annotations__", {}).items() if name[0] != "_"]
         return f"({', '.join(fields)})" if fields else ""
     signature = re.sub(r"<[^>]*(?:<lambda>)?[^>]* at 0x[0-9a-f]+>", "...", signature)  # no address of memory

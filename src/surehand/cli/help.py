@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentParser, Namespace
 
 from surehand.cli import render
+
+_COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
+"""What a page says to whoever edits it."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -75,7 +79,7 @@ def _style(text: str) -> str:
     from surehand.cli.markdown import MarkdownStream
 
     stream = MarkdownStream()
-    return stream.feed(text) + stream.end()
+    return stream.feed(_COMMENT.sub("", text)) + stream.end()
 
 
 def _suggest(name: str) -> str:
