@@ -106,6 +106,15 @@ def test_a_command_is_checked_as_it_is_typed(
     assert main(["policy", "check", "--tool", "Bash", "ls"]) == 2
 
 
+def test_a_tool_named_before_its_command_is_not_judged_as_a_program(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "check", "Bash", "ls"]) == 2
+    assert "say 'COMMAND'" in capsys.readouterr().err
+    assert main(["policy", "check", "Read", "notes.txt"]) == 2
+    assert "say --tool Read --args '{...}'" in capsys.readouterr().err
+
+
 def test_check_of_nothing_or_of_no_json_is_bad_usage(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check"]) == 2
     assert main(["policy", "check", "--tool", "Bash", "--args", "{"]) == 2

@@ -93,6 +93,11 @@ def _check(options: Namespace) -> int:
     if bool(options.command) == bool(options.tool):
         render.error("say which call to judge: 'COMMAND', or --tool NAME --args '{...}', or --batch FILE")
         return 2
+    checker = Checkers(options).get(options.cwd)
+    if len(options.command) > 1 and (tool := options.command[0]).istitle() and tool in checker.tools:
+        meant = "'COMMAND'" if tool == "Bash" else f"--tool {tool} --args '{{...}}'"
+        render.error(f"{tool} is a tool, and would be judged as a program of that name; say {meant}")
+        return 2
     if options.command:  # one word is a line as a shell reads it; several were split by one already
         line = options.command[0] if len(options.command) == 1 else shlex.join(options.command)
         options.tool, options.args = "Bash", json.dumps({"command": line})
@@ -102,7 +107,7 @@ def _check(options: Namespace) -> int:
     except ValueError as problem:
         answer = _error(f"--args is not JSON: {problem}")
     else:
-        answer = Checkers(options).get(options.cwd).check(options.tool, args, options.mode)
+        answer = checker.check(options.tool, args, options.mode)
     from surehand.policy.explain import format_verdict
 
     render.facts(options, answer, lambda: format_verdict(answer))
