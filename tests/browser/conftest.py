@@ -141,6 +141,7 @@ class SessionProcess:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
+        self._waiting = 0
         words = [sys.executable, "-c", SESSION, str(folder), name]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._read() == "ready"
@@ -155,9 +156,12 @@ class SessionProcess:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps([tool, args]) + "\n")
         self.process.stdin.flush()
+        self._waiting += 1
 
     def result(self) -> dict[str, Any]:
-        return json.loads(self._read())
+        found = json.loads(self._read())
+        self._waiting -= 1
+        return found
 
     def call(self, tool: str, **args: Any) -> dict[str, Any]:
         self.begin(tool, **args)
@@ -165,12 +169,10 @@ class SessionProcess:
 
     def close(self) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
+        if self._waiting:  # a call that waits for an answer nobody gives any more
             self.process.kill()
-            self.process.wait(10)
+        self.process.stdin.close()
+        self.process.wait(30)
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 // The frame round the pages: signing in, going from page to page, keys, theme, and whether the stream is live.
 
 import { follow, get, hasToken, post, signIn } from "./api.js";
-import { button, dialog, el, field, fill, toast } from "./dom.js";
+import { announce, button, code, dialog, el, field, fill, toast } from "./dom.js";
 import { PAGES } from "./pages.js";
 import "./sessions.js"; // it must hear who runs from the first event on
 
 const main = document.getElementById("main");
 let leave = null;
+let go = null;
 let showing = 0;
 
 // -- theme --------------------------------------------------------------------------------------------------------
@@ -31,31 +32,53 @@ for (const page of PAGES) {
     el("span.nav-icon", { "aria-hidden": "true" }, page.icon), el("span.nav-title", {}, page.title),
     el("span.badge", { id: `badge-${page.name}`, hidden: true })));
 }
+document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); }); // the address says which page it is
 
-/** Show a count beside a page's name; the questions' count also stands in the title of the window. */
-export function setBadge(name, count) {
-  const badge = document.getElementById(`badge-${name}`);
-  if (!badge) return;
+let shownPage = PAGES[0];
+let waiting = 0;
+
+/** Show how many questions wait: beside the page's name and in the title of the window. */
+export function setWaiting(count) {
+  const badge = document.getElementById("badge-questions");
+  waiting = count;
   badge.hidden = !count;
-  badge.textContent = count ? String(count) : "";
-  badge.setAttribute("aria-label", count ? `${count} waiting` : "");
+  fill(badge, count ? [String(count), el("span.sr", {}, " waiting")] : "");
+  setTitle();
 }
 
+function setTitle() { document.title = `${waiting ? `(${waiting}) ` : ""}${shownPage.title} · Surehand`; }
+
+export const isShown = (name) => shownPage.name === name;
+
+function leavePage() {
+  leave?.();
+  leave = go = null;
+}
+
+/** Show the page of the address. A page's `mount` returns what leaves it; also what goes to another place on it, if it can. */
 async function show() {
   const [, name, ...rest] = location.hash.split("/");
   const page = PAGES.find((each) => each.name === name) ?? PAGES[0];
   const turn = ++showing;
-  leave?.();
-  leave = null;
+  const words = rest.map(decodeURIComponent);
+  if (page === shownPage && go) { go(words); return; }
+  const moved = page !== shownPage;
+  shownPage = page;
+  leavePage();
   for (const link of nav.children) {
     if (link.dataset.page === page.name) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
-  const root = el("section.page", { "aria-label": page.title, class: `page-${page.name}` });
+  document.getElementById("more").toggleAttribute("aria-current", PAGES.indexOf(page) > 3);
+  setTitle();
+  const root = el("div.page", { class: `page-${page.name}` });
   fill(main, root);
+  if (moved) { main.focus({ preventScroll: true }); announce(page.title); } // who does not see the page is told, and reads on from its beginning
   try {
     const module = await page.load();
     if (turn !== showing) return;
-    leave = module.mount(root, rest.map(decodeURIComponent)) ?? null;
+    const mounted = module.mount(root, words);
+    leave = mounted?.leave ?? mounted ?? null;
+    go = mounted?.go ?? null;
     document.documentElement.dataset.ready = page.name;
   } catch (problem) {
     console.error(problem);
@@ -91,11 +114,18 @@ function showKeys() {
 }
 document.getElementById("help").addEventListener("click", showKeys);
 
+/** What a narrow screen has no room for: the other pages, and the buttons of the side. */
+document.getElementById("more").addEventListener("click", async () => {
+  const pages = PAGES.slice(4).map((page) => el("a.button", { href: `#/${page.name}`, onclick: () => box.close(true), "aria-current": shownPage === page && "page" }, page.title));
+  const buttons = [["Light or dark", "theme"], ["Add a device", "device"]].map(([text, id]) => button(text, () => { box.close(true); document.getElementById(id).click(); }));
+  const box = dialog("More", el("div.more-pages", {}, pages, buttons), [{ text: "Close", value: true }]);
+});
+
 document.getElementById("device").addEventListener("click", async () => {
   try {
-    const { code, lasts_s } = await post("/api/codes");
-    const url = `${location.origin}/#code=${code}`;
-    await dialog("Add a device", [el("p", {}, `Open this address there within ${Math.round(lasts_s / 60)} minutes. It works once.`), el("pre.code", { tabIndex: 0 }, url)],
+    const { code: secret, lasts_s } = await post("/api/codes");
+    const url = `${location.origin}/#code=${secret}`;
+    await dialog("Add a device", [el("p", {}, `Open this address there within ${Math.round(lasts_s / 60)} minutes. It works once.`), code(url, "Address")],
       [{ text: "Close", value: true, autofocus: true }]);
   } catch (problem) { toast(problem.message, "bad"); }
 });
@@ -103,8 +133,7 @@ document.getElementById("device").addEventListener("click", async () => {
 // -- signing in ---------------------------------------------------------------------------------------------------
 
 function askForCode(problem = "") {
-  leave?.();
-  leave = null;
+  leavePage();
   document.body.classList.add("signed-out");
   const input = el("input", { type: "text", autocomplete: "one-time-code", spellcheck: "false", autocapitalize: "off" });
   const told = el("p.problem", { role: "alert" }, problem);
@@ -131,6 +160,7 @@ async function start() {
   follow((state) => {
     link.dataset.state = state;
     link.textContent = state === "live" ? "live" : "connection lost; trying again";
+    document.getElementById("lost").hidden = state === "live";
   });
   window.addEventListener("hashchange", show);
   show();

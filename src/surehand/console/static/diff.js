@@ -28,8 +28,13 @@ function read(text) {
   return files.filter((each) => each.rows.length || each.name);
 }
 
+/** What the columns are, for who hears them; the eye knows. */
+function heads(...names) {
+  return el("thead.sr", {}, el("tr", {}, names.map((each) => el("th", { scope: "col" }, each))));
+}
+
 function unified(rows) {
-  return el("table.diff", {}, el("tbody", {}, rows.map(([kind, old, fresh, text]) => el("tr", { class: kind },
+  return el("table.diff", {}, heads("Old line", "New line", "Text"), el("tbody", {}, rows.map(([kind, old, fresh, text]) => el("tr", { class: kind },
     el("td.no", {}, String(old)), el("td.no", {}, String(fresh)),
     el("td.text", {}, el("span.sr", {}, kind === "add" ? "added: " : kind === "del" ? "removed: " : ""), shown(text, WIDTH))))));
 }
@@ -46,10 +51,10 @@ function sideBySide(rows) {
     while (rows[at]?.[0] === "add") come.push(rows[at++]);
     for (let each = 0; each < Math.max(gone.length, come.length); each += 1) pairs.push([gone[each], come[each]]);
   }
-  return el("table.diff.sides", {}, el("tbody", {}, pairs.map(([left, right]) => {
+  return el("table.diff.sides", {}, heads("Old line", "Before", "New line", "After"), el("tbody", {}, pairs.map(([left, right]) => {
     if (left && (left[0] === "hunk" || left[0] === "note")) return el("tr", { class: left[0] }, el("td.no"), el("td.text", { colspan: 3 }, shown(left[3], WIDTH)));
-    return el("tr", {}, el("td.no", {}, left ? String(left[1]) : ""), el("td.text", { class: left?.[0] === "del" ? "del" : left ? "" : "none" }, left ? shown(left[3], WIDTH) : ""),
-      el("td.no", {}, right ? String(right[2]) : ""), el("td.text", { class: right?.[0] === "add" ? "add" : right ? "" : "none" }, right ? shown(right[3], WIDTH) : ""));
+    return el("tr", {}, el("td.no", {}, left ? String(left[1]) : ""), el("td.text", { class: left?.[0] === "del" ? "del" : left ? "" : "none" }, left?.[0] === "del" && el("span.sr", {}, "removed: "), left ? shown(left[3], WIDTH) : ""),
+      el("td.no", {}, right ? String(right[2]) : ""), el("td.text", { class: right?.[0] === "add" ? "add" : right ? "" : "none" }, right?.[0] === "add" && el("span.sr", {}, "added: "), right ? shown(right[3], WIDTH) : ""));
   })));
 }
 

@@ -50,8 +50,16 @@ export function line(text, limit = 400) {
   return shown(String(text ?? "").slice(0, limit * 2).replace(/\s*\n\s*/g, " ⏎ "), limit);
 }
 
-export function code(text, props = {}) {
-  return el("pre.code", { tabIndex: 0, ...props }, shown(text));
+/** Text in a box of its own, which can be scrolled with the keyboard; the label says what it is. */
+export function code(text, label, props = {}) {
+  return el("pre.code", { tabIndex: 0, role: "group", "aria-label": label, ...props }, shown(text));
+}
+
+/** A table: heads (a plain text each; in brackets: only read out), rows of cells, and what stands there when there are none. */
+export function table(heads, rows, none = "") {
+  if (!rows.length) return none ? el("p.muted", {}, none) : null;
+  const head = (text) => el("th", { scope: "col" }, text.startsWith("(") ? el("span.sr", {}, text.slice(1, -1)) : text);
+  return el("div.table-box", {}, el("table", {}, el("thead", {}, el("tr", {}, heads.map(head))), el("tbody", {}, rows)));
 }
 
 /** A label and a field, tied together. */
@@ -65,10 +73,16 @@ export function button(text, onclick, props = {}) {
   return el("button", { type: "button", onclick, ...props }, text);
 }
 
-/** Show a dialog until it is closed; resolves with the value its buttons gave. */
+/** Show a dialog until it is closed; resolves with the value its buttons gave. The focus goes back to where it was. */
 export function dialog(title, content, buttons) {
-  return new Promise((resolve) => {
-    const close = (value) => { box.close(); box.remove(); before?.focus?.(); resolve(value); };
+  let close;
+  const closed = new Promise((resolve) => {
+    close = (value) => {
+      box.close();
+      box.remove();
+      (before?.isConnected && before !== document.body ? before : document.getElementById("main")).focus({ preventScroll: true });
+      resolve(value);
+    };
     const before = document.activeElement;
     const box = el("dialog", { "aria-label": title, oncancel: (event) => { event.preventDefault(); close(null); } },
       el("h2", {}, title), el("div.dialog-body", {}, content),
@@ -78,11 +92,19 @@ export function dialog(title, content, buttons) {
     document.body.append(box);
     box.showModal();
   });
+  return Object.assign(closed, { close });
 }
 
-/** Say something for a moment. */
-export function toast(text, kind = "") {
-  const told = el("div.toast", { class: kind }, shown(text, 500));
+/** Say something to who does not see the page. */
+export function announce(text) {
+  const region = document.getElementById("announcer");
+  region.append(el("p", {}, shown(text, 500)));
+  while (region.childElementCount > 5) region.firstChild.remove();
+}
+
+/** Say something for a moment; what may be done about it goes with it as a link. */
+export function toast(text, kind = "", link = null) {
+  const told = el("div.toast", { class: kind }, shown(text, 500), link && [" ", link]);
   document.getElementById("toasts").append(told);
   setTimeout(() => told.remove(), kind === "bad" ? 9000 : 4500);
 }

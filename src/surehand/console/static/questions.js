@@ -1,7 +1,8 @@
 // What waits for an answer, whichever page is shown: the count in the title, a notification, and the list for the page.
 
 import { get, onEvents } from "./api.js";
-import { setBadge } from "./app.js";
+import { isShown, setWaiting } from "./app.js";
+import { announce, el, toast } from "./dom.js";
 import { sessionName } from "./sessions.js";
 
 export const questions = new Map();
@@ -37,15 +38,17 @@ async function read() {
 }
 
 function tell() {
-  setBadge("questions", questions.size);
-  document.title = questions.size ? `(${questions.size}) Surehand` : "Surehand";
+  setWaiting(questions.size);
   const fresh = [...questions.values()].filter((each) => known && !known.has(each.id));
   known = new Set(questions.keys());
   for (const each of fresh) notify(each);
   for (const listener of listeners) listener();
 }
 
+/** Tell of a question wherever the page is: it must not hang unseen. */
 function notify(question) {
+  const text = `${question.tool} asks for permission in ${sessionName(question.root)}`;
+  if (isShown("questions")) announce(text); else toast(text, "", el("a", { href: `#/questions/${encodeURIComponent(question.id)}` }, "Look at it"));
   if (!("Notification" in window) || Notification.permission !== "granted" || !document.hidden) return;
   const told = new Notification(`${question.tool} asks for permission`, { body: `${sessionName(question.root)}: ${question.reason}`.slice(0, 200), tag: question.id });
   told.onclick = () => { window.focus(); location.hash = `#/questions/${encodeURIComponent(question.id)}`; told.close(); };

@@ -12,7 +12,7 @@ export function mount(root) {
     fill(list, Object.entries(described.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, told]) => {
       const body = Object.entries(told.requestBody?.content["application/json"].schema.properties ?? {}).map(([name, each]) => [name, each.description]);
       const query = (told.parameters ?? []).filter((each) => each.in === "query").map((each) => [each.name, each.description]);
-      return el("section.card", {}, el("div.question-head", {}, el("span.chip", { class: method === "get" ? "run" : "warn" }, method.toUpperCase()), el("code", {}, path), el("span.muted", {}, told.summary)),
+      return el("section.card", {}, el("div.question-head", {}, el("span.chip", { class: method === "get" ? "run" : "warn" }, method.toUpperCase()), el("h2", {}, path), el("span.muted", {}, told.summary)),
         (body.length + query.length) > 0 && el("dl.facts", {}, [...query, ...body].map(([name, what]) => [el("dt", {}, el("code", {}, name)), el("dd", {}, what)])));
     })));
   }).catch((problem) => fill(list, el("p.problem", {}, problem.message)));

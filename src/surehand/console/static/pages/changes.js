@@ -12,7 +12,7 @@ export function mount(root, [chosenWorkspace]) {
   const workspace = el("select", { "aria-label": "Workspace", onchange: () => { location.hash = `#/changes/${encodeURIComponent(workspace.value)}`; } });
   const session = el("select", { "aria-label": "Session", onchange: reload }, el("option", { value: "" }, "Session: all"));
   const file = el("input", { type: "search", placeholder: "Only this file or folder", "aria-label": "Only this file or folder", onchange: reload });
-  const about = el("span.muted", { role: "status" });
+  const about = el("span.muted");
   const timeline = el("div.timeline");
   const wholeSession = button("Undo this session…", () => reverse("undo", { session: session.value }, `Undo everything session ${sessionName(session.value)} changed`), { hidden: true });
   const pruneButton = button("Prune…", prune, { class: "quiet" });
@@ -65,8 +65,8 @@ export function mount(root, [chosenWorkspace]) {
   function drawGroup({ turn, changes }, open) {
     const first = changes[0];
     const standing = changes.filter((each) => each.kind === "change" && each.state === "done");
-    return el("section.turn", { "aria-label": `Changes of ${when(first.at)}` },
-      el("div.turn-head", {}, el("time", {}, when(first.at)), el("span.chip", {}, shown(sessionName(first.main_session_id || first.session_id), 60)), el("span.muted", {}, `${changes.length} change${changes.length > 1 ? "s" : ""}`), el("span.grow"),
+    return el("div.turn", {},
+      el("div.turn-head", {}, el("h2", {}, when(first.at)), el("span.chip", {}, shown(sessionName(first.main_session_id || first.session_id), 60)), el("span.muted", {}, `${changes.length} change${changes.length > 1 ? "s" : ""}`), el("span.grow"),
         turn && standing.length > 1 && button("Undo turn…", () => reverse("undo", { turns: [turn] }, "Undo the whole turn"), { class: "quiet" })),
       changes.map((change) => drawChange(change, open)));
   }

@@ -1,7 +1,7 @@
 // Figures: calls a minute, how long they took, what failed, tokens and cost, over an hour, a day or a week.
 
 import { get } from "../api.js";
-import { button, el, fill, took, when } from "../dom.js";
+import { button, el, fill, table, took, when } from "../dom.js";
 import { columns, sparkline } from "../chart.js";
 
 export function mount(root) {
@@ -29,15 +29,15 @@ export function mount(root) {
       el("div.tiles", {}, [["calls", found.total.toLocaleString()], ["failed or refused", failed.toLocaleString()], ["a minute, at most", (Math.max(...found.calls) / minutes).toFixed(1)], ["running now", String(found.running)], ["sessions now", String(found.sessions)]]
         .map(([about, value]) => el("div.card.tile", {}, el("b", {}, value), el("span.muted", {}, about)))),
       el("section.card", {}, el("h2", {}, "Calls"), columns(found.calls, found.errors, { label, about: `${found.total} calls, ${failed} of them failed or refused` }), el("p.hint", {}, `${when(found.since)} to ${when(found.until)}, a column is ${took(found.width_s * 1000)}`)),
-      el("section.card", {}, el("h2", {}, "Queue and slots"), found.slots.length ? el("div.table-box", {}, el("table", {}, el("thead", {}, el("tr", {}, ["Tool", "Running", "Waiting", "Slots"].map((each) => el("th", {}, each)))),
-        el("tbody", {}, found.slots.map((slot) => el("tr", {}, el("td", {}, el("b", {}, slot.tool)), el("td", {}, String(slot.running)), el("td", {}, slot.waiting ? el("span.chip.warn", {}, String(slot.waiting)) : "0"), el("td", {}, String(slot.limit))))))) : el("p.muted", {}, "Nothing runs or waits at the moment.")),
-      el("section.card", {}, el("h2", {}, "How long they took"), columns(total, null, { label: times, about: "distribution of times", height: 80 }),
+      el("section.card", {}, el("h2", {}, "Queue and slots"), table(["Tool", "Running", "Waiting", "Slots"],
+        found.slots.map((slot) => el("tr", {}, el("td", {}, el("b", {}, slot.tool)), el("td", {}, String(slot.running)), el("td", {}, slot.waiting ? el("span.chip.warn", {}, String(slot.waiting)) : "0"), el("td", {}, String(slot.limit)))), "Nothing runs or waits at the moment.")),
+      el("section.card", {}, el("h2", {}, "How long they took"), columns(total, null, { label: times, about: `distribution of times: ${total.map((count, at) => count && times(at)).filter(Boolean).join("; ") || "no call"}`, height: 80 }),
         el("div.chart-labels", {}, [...found.bounds_ms.map((each) => `≤ ${took(each)}`), "more"].map((each) => el("span", {}, each)))),
-      el("section.card", {}, el("h2", {}, "By tool"), found.tools.length ? el("div.table-box", {}, el("table", {}, el("thead", {}, el("tr", {}, ["Tool", "Calls", "Half within", "95 of 100 within", "Times", "Errors"].map((each) => el("th", {}, each)))),
-        el("tbody", {}, found.tools.map((tool) => el("tr", {}, el("td", {}, el("b", {}, tool.tool)), el("td", {}, tool.calls.toLocaleString()), el("td", {}, took(tool.p50_ms)), el("td", {}, took(tool.p95_ms)), el("td", {}, sparkline(tool.times, `times of ${tool.tool}`)),
-          el("td", {}, Object.entries(tool.errors).map(([kind, count]) => [el("span.chip.bad", {}, `${kind} ${count}`), " "]))))))) : el("p.muted", {}, "No call in this time.")),
-      el("section.card", {}, el("h2", {}, "Models"), found.usage.length ? el("table", {}, el("thead", {}, el("tr", {}, ["Model", "Turns", "Tokens in", "Tokens out", "Cost (estimate)"].map((each) => el("th", {}, each)))),
-        el("tbody", {}, found.usage.map((row) => el("tr", {}, el("td", {}, row.model), el("td", {}, String(row.turns)), el("td", {}, (row.usage.input_tokens + row.usage.cache_read_tokens + row.usage.cache_write_tokens).toLocaleString()), el("td", {}, row.usage.output_tokens.toLocaleString()), el("td", {}, row.cost === null ? "unknown" : `about $${row.cost.toFixed(4)}`))))) : el("p.muted", {}, "No model spoke in this time.")),
+      el("section.card", {}, el("h2", {}, "By tool"), table(["Tool", "Calls", "Half within", "95 of 100 within", "Times", "Errors"],
+        found.tools.map((tool) => el("tr", {}, el("td", {}, el("b", {}, tool.tool)), el("td", {}, tool.calls.toLocaleString()), el("td", {}, took(tool.p50_ms)), el("td", {}, took(tool.p95_ms)), el("td", {}, sparkline(tool.times, `times of ${tool.tool}`)),
+          el("td", {}, Object.entries(tool.errors).map(([kind, count]) => [el("span.chip.bad", {}, `${kind} ${count}`), " "])))), "No call in this time.")),
+      el("section.card", {}, el("h2", {}, "Models"), table(["Model", "Turns", "Tokens in", "Tokens out", "Cost (estimate)"],
+        found.usage.map((row) => el("tr", {}, el("td", {}, row.model), el("td", {}, String(row.turns)), el("td", {}, (row.usage.input_tokens + row.usage.cache_read_tokens + row.usage.cache_write_tokens).toLocaleString()), el("td", {}, row.usage.output_tokens.toLocaleString()), el("td", {}, row.cost === null ? "unknown" : `about $${row.cost.toFixed(4)}`))), "No model spoke in this time.")),
       found.missed > 0 && el("p.hint", {}, `${found.missed} events of running sessions were missed; what is recorded is whole.`));
   }
 

@@ -16,8 +16,8 @@ export function mount(root, [chosen]) {
   const state = select("State", ["running", "ok", "failed", "refused", "cancelled", "lost"]);
   const tool = select("Tool", []);
   const session = select("Session", []);
-  const strip = el("div.session-strip", { "aria-label": "Sessions that run" });
-  const count = el("span.muted", { role: "status" });
+  const strip = el("div.session-strip", { role: "group", "aria-label": "Sessions that run" });
+  const count = el("span.muted"); // no live region: it changes with every call
   const split = el("div.split", {}, list.element);
   let total = 0;
   let loading = false;
@@ -60,7 +60,6 @@ export function mount(root, [chosen]) {
       list.replace(found.calls);
       for (const call of found.calls) addOption(tool, call.tool, call.tool);
       tell();
-      if (chosen) open(chosen);
     } finally { loading = false; }
   }
 
@@ -99,8 +98,8 @@ export function mount(root, [chosen]) {
     split.append(panel);
     split.classList.add("open");
     list.choose(id);
-    const stop = showCall(panel, id, () => { history.replaceState(null, "", "#/live"); closeDetail(); });
-    closeDetail = () => { stop(); panel.remove(); split.classList.remove("open"); list.choose(null); closeDetail = null; };
+    const stop = showCall(panel, id, () => { location.hash = "#/live"; });
+    closeDetail = () => { const inside = panel.contains(document.activeElement); stop(); panel.remove(); split.classList.remove("open"); list.choose(null); if (inside) list.focus(id); closeDetail = null; };
     panel.focus();
   }
 
@@ -136,7 +135,9 @@ export function mount(root, [chosen]) {
   const stopSessions = onSessions(drawSessions);
   drawSessions();
   reload();
-  return () => { stopEvents(); stopSessions(); list.close(); clearTimeout(timer); closeDetail?.(); };
+  if (chosen) open(chosen);
+  const leave = () => { stopEvents(); stopSessions(); list.close(); clearTimeout(timer); closeDetail?.(); };
+  return { leave, go: ([id]) => { chosen = id; if (id) open(id); else closeDetail?.(); } };
 }
 
 function stateOf(event) {

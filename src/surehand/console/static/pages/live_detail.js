@@ -26,10 +26,10 @@ export function showCall(panel, id, close) {
       head(call.tool, close, call.state === "running" && button("Stop", stop, { class: "danger" })),
       el("dl.facts", {}, facts(call).map(([name, value]) => [el("dt", {}, name), el("dd", {}, shown(value))])),
       part("Arguments", call.args && args(call.args)),
-      part("Failed", error && code(error)),
+      part("Failed", error && code(error, "Why it failed")),
       part("Result", (call.images ?? []).filter((each) => IMAGES.has(each.mime_type)).map((each) => el("img", { alt: "image in the result", src: `data:${each.mime_type};base64,${each.data}` }))),
       part("", call.diff && diffView(call.diff)),
-      part(call.whole ? "" : "Result, shortened", !error && call.output && code(call.output)),
+      part(call.whole ? "" : "Result, shortened", call.output && !error?.includes(call.output) && code(call.output, "Result")),
       part("Judged", judged(call)),
       part("Resources", call.meta && resources(call.meta)),
       !call.whole && call.state !== "running" && el("p.hint", {}, "Its session has ended, or the call is long ago: what the audit holds of it."));
@@ -52,8 +52,8 @@ function part(title, content) {
 }
 
 function args(given) {
-  if (typeof given === "string") return code(given);
-  return Object.entries(given).map(([name, value]) => el("div", {}, el("span.hint", {}, shown(name, 100)), code(typeof value === "string" ? value : JSON.stringify(value, null, 2))));
+  if (typeof given === "string") return code(given, "Arguments");
+  return Object.entries(given).map(([name, value]) => el("div", {}, el("span.hint", {}, shown(name, 100)), code(typeof value === "string" ? value : JSON.stringify(value, null, 2), name)));
 }
 
 function facts(call) {

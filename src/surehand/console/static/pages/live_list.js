@@ -4,6 +4,7 @@ import { el, line, took, when } from "../dom.js";
 import { sessionName } from "../sessions.js";
 
 const MARGIN = 8;
+const COLUMNS = [["state", el("span.sr", {}, "State")], ["time", "Began"], ["session", "Session"], ["tool", "Tool"], ["args", "Arguments"], ["bar last", "Took"], ["verdict last", "Verdict"]];
 
 export class CallList {
   constructor({ open, more }) {
@@ -16,8 +17,9 @@ export class CallList {
     this._folded = new Set();
     this._stale = true;
     this._drawn = new Map();
-    this._window = el("div.window", { role: "presentation" });
-    this.element = el("div.scroller", { role: "treegrid", "aria-label": "Calls, newest first", tabIndex: -1, onscroll: () => this._plan(), onkeydown: (event) => this._key(event) }, this._window);
+    this._window = el("div.window", { role: "rowgroup" });
+    this.element = el("div.scroller", { role: "treegrid", "aria-label": "Calls, newest first", tabIndex: -1, onscroll: () => this._plan(), onkeydown: (event) => this._key(event) },
+      el("div.call-heads", { role: "row" }, COLUMNS.map(([name, title]) => el("span", { role: "columnheader", class: name }, title))), this._window);
     this._sizes = new ResizeObserver(() => { this._stale = true; this._plan(); });
     this._sizes.observe(this.element);
     this._clock = setInterval(() => { if (this.running()) this.touch(); }, 1000);
@@ -49,6 +51,9 @@ export class CallList {
   add(call) { this.calls.set(call.call_id, call); this.touch(); }
 
   choose(id) { this._chosen = id; this.touch(); }
+
+  /** Give the focus to a call, or to the list where it is not in sight. */
+  focus(id) { (this._drawn.get(id)?.element ?? this.element).focus({ preventScroll: true }); }
 
   /** Something changed: draw anew with the next frame. */
   touch() { this._stale = true; this._plan(); }
@@ -82,30 +87,44 @@ export class CallList {
 
   _draw() {
     const height = matchMedia("(max-width: 760px)").matches ? 62 : 38;
-    if (this._stale) {
+    const changed = this._stale;
+    if (changed) {
       this._rows = this._order();
       this._stale = false;
       this._longest = Math.max(1000, ...this._rows.slice(0, 200).map(({ call }) => call.duration_ms ?? 0));
-      this._drawn.clear();
     }
     const { scrollTop, clientHeight } = this.element;
     const first = Math.max(0, Math.floor(scrollTop / height) - MARGIN);
     const last = Math.min(this._rows.length, Math.ceil((scrollTop + clientHeight) / height) + MARGIN);
     this._window.style.height = `${this._rows.length * height}px`;
-    const focused = this._window.contains(document.activeElement) ? document.activeElement.dataset.call : null;
-    const elements = [];
-    for (let at = first; at < last; at += 1) {
-      const { call } = this._rows[at];
-      let made = this._drawn.get(call.call_id);
-      if (!made) this._drawn.set(call.call_id, made = this._row(this._rows[at], at));
-      made.style.top = `${at * height}px`;
-      elements.push(made);
+    const drawn = new Map();
+    for (let at = first; at < last; at += 1) drawn.set(this._rows[at].call.call_id, this._update(this._rows[at], at, at * height, changed));
+    for (const [id, { element }] of this._drawn) if (!drawn.has(id)) element.remove();
+    this._drawn = drawn;
+    let before = null; // in the order of the list, and what stands right is not moved: moving takes the focus away
+    for (const { element } of drawn.values()) {
+      const next = before ? before.nextElementSibling : this._window.firstElementChild;
+      if (next !== element) this._window.insertBefore(element, next);
+      before = element;
     }
-    for (const [id, made] of this._drawn) if (!elements.includes(made)) this._drawn.delete(id);
-    this._window.replaceChildren(...elements);
-    this.element.setAttribute("aria-rowcount", String(this._rows.length));
-    if (focused) this._window.querySelector(`[data-call="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    this.element.setAttribute("aria-rowcount", String(this._rows.length + 1));
     if (last > this._rows.length - 60) this._more();
+  }
+
+  /** Return the element of a row, which stays the same as long as the row is in sight: only what changed is written. */
+  _update(row, at, top, changed) {
+    const known = this._drawn.get(row.call.call_id);
+    if (known && !changed) return known;
+    const fresh = this._row(row, at);
+    const look = fresh.outerHTML;
+    const element = known?.element ?? fresh;
+    element.style.top = `${top}px`;
+    if (known && known.look !== look) {
+      for (const name of fresh.getAttributeNames()) element.setAttribute(name, fresh.getAttribute(name));
+      for (const name of element.getAttributeNames()) if (name !== "style" && !fresh.hasAttribute(name)) element.removeAttribute(name);
+      element.replaceChildren(...fresh.childNodes);
+    }
+    return { element, look };
   }
 
   _row({ call, depth, below }, at) {
@@ -113,10 +132,10 @@ export class CallList {
     const done = call.progress?.total ? call.progress.done / call.progress.total : Math.min(1, (ms ?? 0) / this._longest);
     const word = call.state === "refused" ? "refused" : call.verdict ?? "";
     const args = call.state === "running" && call.progress?.text ? call.progress.text : call.args;
-    const fold = below ? el("span.fold", { title: "calls it made", onclick: (event) => { event.stopPropagation(); this._fold(call.call_id); } }, this._folded.has(call.call_id) ? `▸ ${below} ` : "▾ ") : null;
+    const fold = below ? el("span.fold", { title: "calls it made", "aria-hidden": "true", onclick: (event) => { event.stopPropagation(); this._fold(call.call_id); } }, this._folded.has(call.call_id) ? `▸ ${below} ` : "▾ ") : null;
     return el("div.call", {
-      role: "row", tabIndex: at === 0 || call.call_id === this._chosen ? 0 : -1, "data-call": call.call_id, "aria-rowindex": at + 1,
-      "aria-level": depth + 1, "aria-current": call.call_id === this._chosen || undefined, class: call.state === "running" ? "is-running" : "",
+      role: "row", tabIndex: at === 0 || call.call_id === this._chosen ? 0 : -1, "data-call": call.call_id, "aria-rowindex": at + 2,
+      "aria-level": depth + 1, "aria-expanded": below ? String(!this._folded.has(call.call_id)) : undefined, "aria-current": call.call_id === this._chosen || undefined, class: call.state === "running" ? "is-running" : "",
       "aria-label": `${call.tool}, ${call.state}, ${sessionName(call.session_id)}`, onclick: () => this._open(call),
     },
     el("span.dot", { role: "gridcell", "aria-label": call.state, class: call.state, title: call.state }),
@@ -138,7 +157,8 @@ export class CallList {
     if (!row) return;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Enter" || event.key === " ") { event.preventDefault(); this._open(this.calls.get(row.dataset.call)); return; }
-    if (event.key === "ArrowLeft" || event.key === "ArrowRight") { event.preventDefault(); this._fold(row.dataset.call); return; }
+    const open = row.getAttribute("aria-expanded");
+    if (open === { ArrowLeft: "true", ArrowRight: "false" }[event.key]) { event.preventDefault(); this._fold(row.dataset.call); return; }
     if (!step) return;
     event.preventDefault();
     const next = step > 0 ? row.nextElementSibling : row.previousElementSibling;

@@ -1,7 +1,7 @@
 // Policy: rules in force, a verdict while you type, what another rule would change, and which rules would spare questions.
 
 import { get, post } from "../api.js";
-import { button, el, field, fill, line, shown, toast, when } from "../dom.js";
+import { button, el, field, fill, line, shown, table, toast, when } from "../dom.js";
 import { workspace, workspacePicker } from "../workspace.js";
 
 const VERDICTS = { allow: "ok", ask: "warn", deny: "bad", error: "bad" };
@@ -34,8 +34,7 @@ export function mount(root) {
     try {
       const found = await post("/api/policy/compare", { workspace: workspace(), rules: tried.value });
       fill(differs, el("p.muted", {}, `${found.differences} of ${found.calls} calls of the last ${found.days} days would be decided otherwise.`),
-        found.rows.length > 0 && el("table", {}, el("thead", {}, el("tr", {}, ["When", "Call", "Today", "Then"].map((each) => el("th", {}, each)))),
-          el("tbody", {}, found.rows.map((row) => el("tr", {}, el("td", {}, when(row.at)), el("td.mono", {}, row.tool, " ", line(JSON.stringify(row.args), 160)), el("td", {}, verdictChip(row.before)), el("td", {}, verdictChip(row.now)))))));
+        table(["When", "Call", "Today", "Then"], found.rows.map((row) => el("tr", {}, el("td", {}, when(row.at)), el("td.mono", {}, row.tool, " ", line(JSON.stringify(row.args), 160)), el("td", {}, verdictChip(row.before)), el("td", {}, verdictChip(row.now))))));
     } catch (problem) { toast(problem.message, "bad"); }
   }
 
@@ -57,9 +56,8 @@ export function mount(root) {
     try {
       const [listed, suggested] = await Promise.all([get("/api/policy/rules", { workspace: workspace() }), get("/api/policy/suggestions", { workspace: workspace() })]);
       fill(rules, listed.warnings.map((each) => el("p.problem", {}, shown(each))), ruleTable(listed));
-      fill(suggestions, suggested.suggestions.length === 0 ? el("p.muted", {}, "No question of the last days would have been spared by a rule.")
-        : el("table", {}, el("tbody", {}, suggested.suggestions.map((each) => el("tr", {}, el("td.mono", {}, shown(each.rule)), el("td", {}, `${each.questions} ${each.questions === 1 ? "question" : "questions"}`),
-          el("td", {}, button("Allow always", () => saveRule(`allow ${each.rule}`), { class: "quiet" })))))));
+      fill(suggestions, table(["Rule", "Questions spared", "(Answer)"], suggested.suggestions.map((each) => el("tr", {}, el("td.mono", {}, shown(each.rule)), el("td", {}, String(each.questions)),
+        el("td", {}, button("Allow always", () => saveRule(`allow ${each.rule}`), { class: "quiet", "aria-label": `Allow always: ${each.rule}` })))), "No question of the last days would have been spared by a rule."));
     } catch (problem) { fill(rules, el("p.problem", {}, problem.message)); }
     check();
   }
@@ -77,9 +75,9 @@ export function mount(root) {
 function explain(answer) {
   return [
     el("p", {}, verdictChip(answer.decision), " ", shown(answer.reason)),
-    answer.commands?.length > 0 && el("table", {}, el("tbody", {}, answer.commands.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict ?? each.decision)), el("td.mono", {}, line(each.command ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.reason ?? each.why ?? "")))))),
+    table(["Verdict", "Command", "Why"], (answer.commands ?? []).map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict ?? each.decision)), el("td.mono", {}, line(each.command ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.reason ?? each.why ?? ""))))),
     answer.effects?.length > 0 && el("details", { open: answer.effects.some((each) => each.verdict === "deny") }, el("summary", {}, `${answer.effects.length} ${answer.effects.length === 1 ? "effect" : "effects"}`),
-      el("table", {}, el("tbody", {}, answer.effects.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, each.kind, " ", line(each.path ?? each.host ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.why ?? ""))))))),
+      table(["Verdict", "Effect", "Why"], answer.effects.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, each.kind, " ", line(each.path ?? each.host ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.why ?? "")))))),
     answer.rules?.length > 0 && el("p.hint", {}, "Rules: ", answer.rules.map((each) => [el("span.mono", {}, shown(`${each.verdict} ${each.rule}`)), each.source ? ` (${each.source}) ` : " "])),
     answer.suggestion && el("p.hint", {}, "A rule that would spare the question: ", el("span.mono", {}, shown(`allow ${answer.suggestion}`))),
     answer.hint && el("p.hint", {}, shown(answer.hint)),
@@ -89,8 +87,8 @@ function explain(answer) {
 function ruleTable({ mode, rules }) {
   const own = rules.filter((rule) => rule.source !== "built-in");
   const built = rules.filter((rule) => rule.source === "built-in");
-  const table = (rows) => el("table", {}, el("thead", {}, el("tr", {}, ["Verdict", "Rule", "From", "Reason"].map((each) => el("th", {}, each)))),
-    el("tbody", {}, rows.map((rule) => el("tr", {}, el("td", {}, verdictChip(rule.verdict)), el("td.mono", {}, shown(rule.rule ?? rule.text)), el("td.muted", {}, shown([rule.source, rule.file && `${rule.file}${rule.line ? `:${rule.line}` : ""}`].filter(Boolean).join(" "))), el("td.muted", {}, shown(rule.reason ?? ""))))));
-  return [el("p.muted", {}, `Mode: ${mode}`), own.length ? table(own) : el("p.muted", {}, "There are no rules of your own."),
-    el("details", {}, el("summary", {}, `${built.length} that are built in`), table(built))];
+  const listed = (rows) => table(["Verdict", "Rule", "From", "Reason"],
+    rows.map((rule) => el("tr", {}, el("td", {}, verdictChip(rule.verdict)), el("td.mono", {}, shown(rule.rule ?? rule.text)), el("td.muted", {}, shown([rule.source, rule.file && `${rule.file}${rule.line ? `:${rule.line}` : ""}`].filter(Boolean).join(" "))), el("td.muted", {}, shown(rule.reason ?? "")))), "There are no rules of your own.");
+  return [el("p.muted", {}, `Mode: ${mode}`), listed(own),
+    el("details", {}, el("summary", {}, `${built.length} that are built in`), listed(built))];
 }

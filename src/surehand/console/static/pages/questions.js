@@ -11,7 +11,7 @@ import { sessionName } from "../sessions.js";
 const SEEN_MS = 500;
 
 export function mount(root, [wanted]) {
-  const list = el("div.questions");
+  const list = el("div.questions", { tabIndex: -1, role: "group", "aria-label": "Questions" });
   const empty = el("div.empty", {}, el("b", {}, "Nothing waits for an answer."), "Questions of every session appear here the moment they are asked.");
   const gone = el("div.answered-list");
   const cards = new Map();
@@ -27,6 +27,7 @@ export function mount(root, [wanted]) {
   fill(root, el("div.page-head", {}, el("h1", {}, "Questions"), el("span.grow"), notify), list, empty, gone);
 
   function draw() {
+    const answering = list.contains(document.activeElement);
     for (const [id, card] of cards) if (!questions.has(id)) { card.close(); cards.delete(id); }
     for (const question of questions.values()) {
       if (!cards.has(question.id)) {
@@ -35,7 +36,8 @@ export function mount(root, [wanted]) {
         list.append(card.element);
       }
     }
-    if (!cards.has(chosen)) choose(cards.keys().next().value ?? null, false);
+    choose(cards.has(chosen) ? chosen : cards.keys().next().value ?? null, false);
+    if (answering && !list.contains(document.activeElement)) (cards.get(chosen)?.element ?? list).focus({ preventScroll: true }); // who answers by keyboard goes on with the next
     empty.hidden = cards.size > 0;
     fill(gone, [...answered.entries()].reverse().slice(0, 5).filter(([, each]) => each.row).map(([, each]) => outcome(each)));
   }
@@ -107,7 +109,7 @@ class Card {
       el("div.question-head", {}, el("h2", {}, shown(q.tool)), el("span.chip", {}, shown(sessionName(q.root))), q.agent && el("span.chip", {}, "sub-agent: ", shown(q.agent, 60)), q.source !== "user" && el("span.chip", {}, `asked by ${q.source}`), el("span.grow"), this._waits),
       el("p.why", {}, shown(q.reason)),
       foreign.length ? el("p.foreign", {}, "Text from ", shown(foreign.join(", "), 200), " has entered this session.") : null,
-      code(q.arguments.replace(/^ {2}/gm, ""), { class: "exact", "aria-label": "What would run" }),
+      code(q.arguments.replace(/^ {2}/gm, ""), "What would run", { class: "exact" }),
       q.effects.length ? el("details.effects", { open: q.effects.length <= 6 }, el("summary", {}, `It would do ${q.effects.length} thing${q.effects.length > 1 ? "s" : ""}`), el("ul", {}, q.effects.slice(0, 200).map((each) => el("li", {}, el("span.chip", { class: { allow: "ok", ask: "warn", deny: "bad" }[each.verdict] }, each.verdict), " ", shown(each.text), el("span.muted", {}, " ", shown(each.why, 200)))))) : null,
       el("p.muted.where", {}, "in ", shown(q.cwd)),
       this._diff, this._panel, this._problem, this._buttons,
@@ -208,5 +210,6 @@ class Card {
 
   _say(text) { fill(this._problem, shown(text, 1000)); }
 
-  _setBusy(busy) { this._busy = busy; for (const each of this._buttons.children) each.disabled = busy; this.element.setAttribute("aria-busy", String(busy)); }
+  /** Take no further answer for the while; buttons keep the focus, which disabled ones would lose. */
+  _setBusy(busy) { this._busy = busy; for (const each of this._buttons.children) each.setAttribute("aria-disabled", String(busy)); this.element.setAttribute("aria-busy", String(busy)); }
 }

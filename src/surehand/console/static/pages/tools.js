@@ -23,7 +23,7 @@ export function mount(root, [wanted]) {
     const failed = Object.values(tool.figures?.errors ?? {}).reduce((sum, each) => sum + each, 0);
     const body = el("div.tool-body");
     const details = el("details.card", { id: `tool-${tool.name}`, open: tool.name === wanted },
-      el("summary", {}, el("b", {}, shown(tool.name)), " ", el("span.chip", { class: ["error", "failed", "disabled", "switched off"].includes(tool.state) ? "bad" : "" }, tool.state),
+      el("summary", {}, el("h2", {}, shown(tool.name)), " ", el("span.chip", { class: ["error", "failed", "disabled", "switched off"].includes(tool.state) ? "bad" : "" }, tool.state),
         FLAGS.filter(([flag]) => tool[flag]).map(([, word]) => [" ", el("span.chip", {}, word)]),
         el("span.muted.tool-figures", {}, calls ? ` ${calls.toLocaleString()} ${calls === 1 ? "call" : "calls"} in a week, ${failed} failed` : "")),
       body);
@@ -42,7 +42,7 @@ export function mount(root, [wanted]) {
       fill(result, el("p.muted", {}, "running…"));
       try {
         const answer = await post("/api/tools/call", { workspace: workspace(), tool: tool.name, args, dry_run: dryRun });
-        fill(result, el("p", {}, el("span.chip", { class: answer.ok ? "ok" : "bad" }, answer.ok ? (dryRun ? "dry run" : "ok") : answer.error.code)), code(answer.output || JSON.stringify(answer.data, null, 2)), answer.error?.hint && el("p.hint", {}, shown(answer.error.hint)));
+        fill(result, el("p", {}, el("span.chip", { class: answer.ok ? "ok" : "bad" }, answer.ok ? (dryRun ? "dry run" : "ok") : answer.error.code)), code(answer.output || JSON.stringify(answer.data, null, 2), "Result"), answer.error?.hint && el("p.hint", {}, shown(answer.error.hint)));
       } catch (problem) { fill(result, el("p.problem", {}, problem.message)); }
     }
     async function health() {
@@ -65,7 +65,7 @@ export function mount(root, [wanted]) {
       el("div.tool-form", {}, form.element),
       el("div.dialog-buttons", {}, button(tool.state === "switched off" ? "Enable" : "Disable", flip, { class: "quiet" }), button("Health", health, { class: "quiet" }), button("Dry run", () => call(true)), button("Call", () => call(false), { class: "primary" })),
       result,
-      el("details", {}, el("summary", {}, "Schema"), code(JSON.stringify(tool.inputSchema, null, 2))),
+      el("details", {}, el("summary", {}, "Schema"), code(JSON.stringify(tool.inputSchema, null, 2), "Schema")),
     ];
   }
 
@@ -90,8 +90,8 @@ export function schemaForm(schema) {
     const kind = one.type ?? one.anyOf?.find((each) => each.type !== "null")?.type;
     const choices = one.enum ?? one.anyOf?.find((each) => each.enum)?.enum;
     let input;
-    if (choices) input = el("select", {}, el("option", { value: "" }, ""), choices.map((each) => el("option", { value: JSON.stringify(each) }, String(each))));
-    else if (kind === "boolean") input = el("select", {}, ["", "true", "false"].map((each) => el("option", { value: each }, each)));
+    if (choices) input = el("select", {}, el("option", { value: "" }, "(not given)"), choices.map((each) => el("option", { value: JSON.stringify(each) }, String(each))));
+    else if (kind === "boolean") input = el("select", {}, ["", "true", "false"].map((each) => el("option", { value: each }, each || "(not given)")));
     else if (kind === "integer" || kind === "number") input = el("input", { type: "number", step: kind === "integer" ? "1" : "any" });
     else if (kind === "string" && !/content|command|text|string|prompt|code/.test(name)) input = el("input", { type: "text", spellcheck: "false" });
     else input = el("textarea", { rows: 3, spellcheck: "false", placeholder: kind === "string" ? "" : "JSON" });

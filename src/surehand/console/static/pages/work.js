@@ -2,27 +2,26 @@
 
 import { get, onEvents, post } from "../api.js";
 import { diffView } from "../diff.js";
-import { button, code, dialog, el, fill, line, shown, toast, took, when } from "../dom.js";
+import { button, code, dialog, el, fill, line, shown, table, toast, took, when } from "../dom.js";
 import { sessionName } from "../sessions.js";
 import { workspace, workspacePicker } from "../workspace.js";
 
 export function mount(root) {
   const boxes = { tasks: el("div"), processes: el("div"), sessions: el("div"), servers: el("div") };
   const fail = (box) => (problem) => fill(box, el("p.problem", {}, problem.message));
-  const table = (heads, rows, none) => rows.length ? el("div.table-box", {}, el("table", {}, el("thead", {}, el("tr", {}, heads.map((each) => el("th", {}, each)))), el("tbody", {}, rows))) : el("p.muted", {}, none);
 
   async function tasks() {
     const { tasks: found, silent } = await get("/api/tasks");
     const rows = found.filter((task) => task.status !== "completed" && task.status !== "cancelled" && task.status !== "deleted");
-    fill(boxes.tasks, table(["Task", "State", "Session", ""], rows.map((task) => el("tr", {}, el("td", {}, el("span.chip", {}, task.kind ?? "todo"), " ", line(task.title, 160)), el("td", {}, task.status), el("td.muted", {}, sessionName(task.session_id)),
-      el("td", {}, task.kind && task.kind !== "todo" && task.status === "in_progress" && [button("Output", () => output(task), { class: "quiet" }), button("Stop", () => stop(task), { class: "quiet danger" })]))), "Nothing runs in the background."),
+    fill(boxes.tasks, table(["Task", "State", "Session", "(Orders)"], rows.map((task) => el("tr", {}, el("td", {}, el("span.chip", {}, task.kind ?? "todo"), " ", line(task.title, 160)), el("td", {}, task.status), el("td.muted", {}, sessionName(task.session_id)),
+      el("td", {}, task.kind && task.kind !== "todo" && task.status === "in_progress" && [button("Output", () => output(task), { class: "quiet", "aria-label": `Output of ${task.title}` }), button("Stop", () => stop(task), { class: "quiet danger", "aria-label": `Stop ${task.title}` })]))), "Nothing runs in the background."),
       silent.length > 0 && el("p.hint", {}, `${silent.length} sessions do not answer.`));
   }
 
   async function order(task, want) { return post("/api/tasks", { want, id: task.id, session_id: task.session_id, root: task.root }); }
 
   async function output(task) {
-    const text = el("pre.code", { tabIndex: 0 });
+    const text = code("", "Output");
     const show = async () => { try { fill(text, shown((await order(task, "output")).output || "(nothing yet)")); } catch (problem) { fill(text, problem.message); clearInterval(timer); } };
     const timer = setInterval(show, 1000);
     show();
@@ -36,7 +35,7 @@ export function mount(root) {
 
   async function processes() {
     const { processes: found } = await get("/api/processes");
-    fill(boxes.processes, table(["Process", "Command", "For", ""], found.map((each) => el("tr", {}, el("td", {}, String(each.pid)), el("td.mono", {}, line(each.command, 200)), el("td", {}, took((each.seconds ?? 0) * 1000)), el("td", {}, each.orphan && el("span.chip.bad", {}, "its session is gone"), button("Stop", () => stopProcess(each), { class: "quiet danger", "aria-label": `Stop process ${each.pid}` })))), "No command runs."),
+    fill(boxes.processes, table(["Process", "Command", "For", "(Orders)"], found.map((each) => el("tr", {}, el("td", {}, String(each.pid)), el("td.mono", {}, line(each.command, 200)), el("td", {}, took((each.seconds ?? 0) * 1000)), el("td", {}, each.orphan && el("span.chip.bad", {}, "its session is gone"), button("Stop", () => stopProcess(each), { class: "quiet danger", "aria-label": `Stop process ${each.pid}` })))), "No command runs."),
       found.some((each) => each.orphan) && button("End what dead sessions left", async () => {
         try { const done = await post("/api/processes/reap"); toast(`${done.ended.length} ended, ${done.removed.length} folders removed`); await processes(); } catch (problem) { toast(problem.message, "bad"); }
       }, { class: "danger" }));
@@ -92,7 +91,7 @@ export function mount(root) {
 function said(record) {
   const data = record.data ?? {};
   if (record.kind === "message") return data.message?.text ? el("div.said", { class: data.message.role }, el("b", {}, data.message.role), el("p", {}, shown(data.message.text))) : null;
-  if (record.kind === "call_finished") return el("div.said.call-line", {}, el("span.dot", { class: data.result?.ok ? "ok" : "failed" }), el("b", {}, shown(record.tool)), el("span.mono", {}, line(JSON.stringify(data.call?.args ?? {}), 160)), data.result?.error && code(data.result.error.message));
+  if (record.kind === "call_finished") return el("div.said.call-line", {}, el("span.dot", { role: "img", "aria-label": data.result?.ok ? "ok" : "failed", class: data.result?.ok ? "ok" : "failed" }), el("b", {}, shown(record.tool)), el("span.mono", {}, line(JSON.stringify(data.call?.args ?? {}), 160)), data.result?.error && code(data.result.error.message, "Why it failed"));
   if (record.kind === "permission_decided") return el("p.hint", {}, shown(`${record.tool}: ${data.answer}${data.reason ? ` (${data.reason})` : ""}`));
   if (record.kind === "note") return el("p.hint", {}, shown(data.message ?? ""));
   return null;
