@@ -149,7 +149,7 @@ def _while_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
         return union(flow.either, after.either)
 
     _forget_assigned(node, scope)
-    return _until_nothing_new(once, scope)
+    return _until_nothing_new(walk, once, scope)
 
 
 def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
@@ -188,7 +188,8 @@ def _rounds(
         walk.assign(name, value, branch)
         walk.assigned.append((name, value))
         start = branch.directories
-        branch.directories = union(start, once(branch) if value.literal else _until_nothing_new(once, branch).either)
+        ends = _round(walk, once, branch) if value.literal else _until_nothing_new(walk, once, branch).either
+        branch.directories = union(start, ends)
         if counted and branch.variables.get(name) != value:
             walk.fault("an arithmetic loop evaluates names as code")
             break
@@ -206,12 +207,21 @@ def _any_rounds(walk: Walk, node: Node, name: str, scope: Scope, context: Contex
 
     branch = scope.copy()
     _forget_assigned(node, branch)
-    flow = _until_nothing_new(once, branch)
+    flow = _until_nothing_new(walk, once, branch)
     scope.forget_differences(branch)
     return flow
 
 
-def _until_nothing_new(once: Callable[[Scope], Directories], scope: Scope) -> Flow:
+def _round(walk: Walk, once: Callable[[Scope], Directories], scope: Scope) -> Directories:
+    """Walk a round, which `break` and `continue` may end after any statement of it."""
+    with walk.passing() as passed:
+        ends = once(scope)
+    for each in passed:
+        scope.forget_differences(each)
+    return union(ends, *(each.directories for each in passed))
+
+
+def _until_nothing_new(walk: Walk, once: Callable[[Scope], Directories], scope: Scope) -> Flow:
     """Walk a round again from what it leaves behind, until a further round would begin with nothing new.
 
     The next round begins where this one ended, with the variables it set (`read x`, a function that assigns): a
@@ -220,7 +230,7 @@ def _until_nothing_new(once: Callable[[Scope], Directories], scope: Scope) -> Fl
     for walks_left in reversed(range(_MAX_WALKS)):
         before, start = scope.copy(), scope.directories
         branch = scope.copy()
-        ends = once(branch)
+        ends = _round(walk, once, branch)
         scope.forget_differences(branch)
         scope.directories = start if set(ends) <= set(start) else union(start, ends, (None,))
         if scope == before:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -30,6 +31,12 @@ class Scope:
         for name in self.variables.keys() | branch.variables.keys():
             if self.variables.get(name) != branch.variables.get(name):
                 self.variables[name] = None
+
+    def join(self, states: Iterable[Scope]) -> None:
+        """Take back certainty about all that differs in one of the states this shell may be in as well."""
+        for each in states:
+            self.forget_differences(each)
+            self.directories = union(self.directories, each.directories)
 
 
 @frozen

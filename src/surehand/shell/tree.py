@@ -114,6 +114,31 @@ def hidden_expansion(tree: Node) -> bool:
     return False
 
 
+def lines(statements: list[Node]) -> Iterator[list[Node]]:
+    """Yield the statements in groups: those that begin on the line on which the one before ends are one."""
+    group: list[Node] = []
+    for each in statements:
+        if group and child(each, "Pos").get("Line", 0) > child(group[-1], "End").get("Line", 0):
+            yield group
+            group = []
+        group.append(each)
+    yield group
+
+
+_MAY_FAIL = frozenset(("ArithmExp", "ArithmCmd", "LetClause", "TestClause", "ArithmExpr"))
+
+
+def may_abort(statements: list[Node]) -> bool:
+    """Whether an expansion on a line may fail, upon which bash drops the rest of the line and goes on with the next.
+
+    A division by zero does, and a bad subscript, offset or number; a plain `$name` does not.
+    """
+    return any(
+        node.get("Type") in _MAY_FAIL or node.get("Index") or node.get("Slice") or node.get("Exp") or node.get("Repl")
+        for node in below(statements)
+    )
+
+
 def with_own_body(function: Node) -> Node:
     """Return a definition with what follows it beside it, as bash reads `f() { a; } && b`.
 

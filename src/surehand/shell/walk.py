@@ -7,7 +7,8 @@ hides from reading (text run as code, names made at run time) is kept as a fault
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from surehand.shell import arithmetic, globs, simple
@@ -23,6 +24,8 @@ from surehand.shell.tree import (
     doubtful_comment,
     hidden_expansion,
     is_plain,
+    lines,
+    may_abort,
     outermost,
     pipeline_parts,
     text,
@@ -57,6 +60,7 @@ class Walk:
         self.decoder = Decoder("", home, self.fault)
         self.seen: set[int] = set()
         self._nested = 0
+        self._passed: list[list[Scope]] = []
 
     def fault(self, reason: str) -> None:
         """Keep a reason why the script can never be read with certainty."""
@@ -96,7 +100,13 @@ class Walk:
             self.fault("an expansion inside a pattern cannot be read")
         outer, outer_seen = self.decoder, self.seen
         self.decoder, self.seen = Decoder(source, self._home, self.fault), set()
-        flow = self.statements(children(tree, "Stmts"), scope, context)
+        flow = staying(scope.directories)
+        for line in lines(children(tree, "Stmts")):
+            with self.passing() as passed:
+                flow = self.statements(line, scope, context)
+            if may_abort(line):
+                scope.join(passed)
+                flow = staying(scope.directories)
         total = count_commands(tree)
         if len(self.seen) < total:
             self.fault("a command of the script was not understood")
@@ -118,6 +128,14 @@ class Walk:
             self.fault(f"a nested script cannot be read: {error}")
         else:
             self.script(tree, source, scope, context)
+
+    @contextmanager
+    def passing(self) -> Generator[list[Scope]]:
+        """Collect the states after each statement meanwhile: a part that is left half-way ends in one of them."""
+        states: list[Scope] = []
+        self._passed.append(states)
+        yield states
+        self._passed.pop()
 
     # Statements
 
@@ -145,6 +163,8 @@ class Walk:
             self._command(command, scope.copy(), context)
             return staying(scope.directories)
         flow = self._command(command, scope, context)
+        for states in self._passed:
+            states.append(Scope(flow.either or scope.directories, dict(scope.variables)))
         return Flow(flow.failure, flow.success) if node.get("Negated") else flow
 
     def _command(self, node: Node, scope: Scope, context: Context) -> Flow:
