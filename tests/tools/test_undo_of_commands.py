@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.tools.changing import COMMANDS, furnish, snapshot
 
+from surehand.core.events import Event
+from surehand.history import command_changes
 from surehand.testing import scratch_app
 
 
@@ -44,3 +46,20 @@ async def test_root_brings_no_program_back_that_would_run_as_root(tmp_path: Path
         assert (await app.call("Bash", {"command": "rm tool"})).ok
         assert (await app.call("Undo", {})).ok
     assert stat.S_IMODE(program.stat().st_mode) == 0o755
+
+
+async def test_whoever_watches_sees_how_far_the_recording_of_many_changes_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_changes, "TOLD_EVERY", 5)
+    seen: list[tuple[float | None, float | None]] = []
+
+    def hear(event: Event) -> None:
+        if event.kind == "call_progress" and "recording" in (progress := event.data["progress"]).text:
+            seen.append((progress.done, progress.total))
+
+    async with scratch_app(tmp_path) as app:
+        app.bus.subscribe(hear)
+        done = await app.call("Bash", {"command": "touch a{1..12}"})
+        assert done.ok, done.output
+    assert seen == [(5, 12), (10, 12)]

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from surehand.core.frozen import frozen
 from surehand.core.read_state import digest_of
@@ -38,6 +38,15 @@ INTERRUPTED: Final = "interrupted"
 _BLOCK: Final = 1 << 20
 _AT_ONCE: Final = 1 << 20
 """Bytes of small contents that are brought into the database together."""
+
+
+TOLD_EVERY: Final = 1000
+"""Paths after which whoever watches is told how far it has come."""
+Tell: TypeAlias = Callable[[int, int], None]
+
+
+def _say_nothing(done: int, total: int) -> None:
+    pass
 
 
 @frozen
@@ -109,9 +118,12 @@ def _read_before(log: ChangeLog, now: FileState, entry: Entry) -> tuple[FileStat
     return FileState("file", digest_of(data), entry.mode, len(data)), data
 
 
-def record(history: History, log: ChangeLog, who: Author, lost: str = "") -> Recorded | None:
-    """Compare a change log with what is there now and write the differences down; None when there are none."""
-    kept = _Keeping(history, log)
+def record(history: History, log: ChangeLog, who: Author, lost: str = "", tell: Tell = _say_nothing) -> Recorded | None:
+    """Compare a change log with what is there now and write the differences down; None when there are none.
+
+    `tell` hears how far it has come: how many of how many paths, now and then.
+    """
+    kept = _Keeping(history, log, tell)
     changes: list[FileChange] = []
 
     def find() -> tuple[Author, Sequence[FileChange]]:
@@ -189,8 +201,9 @@ class _Keeping:
     asked for once.
     """
 
-    def __init__(self, history: History, log: ChangeLog) -> None:
+    def __init__(self, history: History, log: ChangeLog, tell: Tell) -> None:
         self._history = history
+        self._tell = tell
         self._log = log
         self._room = KEPT_TOTAL
         self._room_before = history.most_bytes
@@ -208,7 +221,13 @@ class _Keeping:
 
     def compare_all(self) -> list[FileChange]:
         """Return what differs now from what the log says, with all contents kept."""
-        found = [change for path, entry in self._log.entries.items() if (change := self._compare(path, entry))]
+        found: list[FileChange] = []
+        total = len(self._log.entries)
+        for number, (path, entry) in enumerate(self._log.entries.items(), 1):
+            if (change := self._compare(path, entry)) is not None:
+                found.append(change)
+            if number % TOLD_EVERY == 0:
+                self._tell(number, total)
         self._keep_waiting()
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from surehand.commands.session import SHELLS
@@ -104,12 +105,12 @@ class Settling:
             # Without a word of its keeper, which was killed, the list it wrote as it went says what was changed.
             note = "" if facts is not None else INTERRUPTED
             who = replace(Author.of(ctx, self.tool, self.description), note=note)
-            history = ctx.session.keep(HISTORY)
+            history, tell = ctx.session.keep(HISTORY), _tell_on_loop(ctx)
             try:
-                recorded = record(history, log, who, lost)
+                recorded = record(history, log, who, lost, tell)
             except (ToolFailure, OSError):  # one that passes must not cost the undo; a full disk has room set aside
                 free_reserve(log.folder)
-                recorded = find_recorded(history, log, who) or record(history, log, who, lost)
+                recorded = find_recorded(history, log, who) or record(history, log, who, lost, tell)
             ctx.session.keep(SHELLS).finish_journal(log.folder)
         except (ToolFailure, OSError) as problem:
             # The journal has the only copy of what was there: it stays, and the next look at the history takes it up.
@@ -125,6 +126,20 @@ class Settling:
             return kept
         refused = within(paths)
         return refused if kept is None else lambda path: refused(path) or kept(path)
+
+
+def _tell_on_loop(ctx: ToolContext) -> Callable[[int, int], None]:
+    """Return what tells, from a thread, those who watch a call how far the recording of its changes has come."""
+
+    def tell(done: int, total: int) -> None:
+        said = partial(ctx.progress, f"recording what it changed: {done:,} of {total:,}", done=done, total=total)
+        try:
+            if ctx.loop is not None:
+                ctx.loop.call_soon_threadsafe(said)
+        except RuntimeError:
+            pass  # the loop has ended; the recording goes on
+
+    return tell
 
 
 def _with_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded | None:
