@@ -15,7 +15,7 @@ import pytest
 from surehand.commands.environment import clean_environment, is_secret_name
 from surehand.core.settings import SandboxSettings
 from surehand.sandbox.command import Command, Ended, SandboxFailure
-from surehand.sandbox.linux import probe
+from surehand.sandbox.linux import client, probe
 from surehand.sandbox.linux.client import Launcher
 from surehand.sandbox.plan import closed_plan, open_plan
 
@@ -83,6 +83,44 @@ async def eventually(condition: Callable[[], bool], within_s: float = 2.0) -> bo
 async def test_a_command_gives_its_output_and_its_exit_code(launcher: Launcher) -> None:
     outcome = await sh(launcher, "echo out; echo err >&2; exit 3")
     assert (bytes(outcome.stdout), bytes(outcome.stderr), outcome.ended.exit_code) == (b"out\n", b"err\n", 3)
+
+
+def keepers(launcher: Launcher) -> set[str]:
+    return set(Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split())
+
+
+async def six_at_once(launcher: Launcher, name: str) -> None:
+    """Run six commands each of which ends only when all have begun."""
+    wait = f"while [ $(ls | grep -c {name}) -lt 6 ]; do sleep 0.01; done"
+    outcomes = await asyncio.gather(*(sh(launcher, f"touch {name}{number}; {wait}", 60) for number in range(6)))
+    assert all(each.ended.exit_code == 0 for each in outcomes)
+
+
+async def test_commands_at_once_find_the_seats_of_those_before_them(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "REST_S", 600.0)
+    await six_at_once(launcher, "first")
+    before = keepers(launcher)
+    assert len(before) >= 6
+    await six_at_once(launcher, "second")
+    assert keepers(launcher) >= before
+
+
+async def test_seats_that_nobody_needs_are_let_go(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "REST_S", 0.01)
+    await six_at_once(launcher, "at-once")
+    assert await eventually(lambda: len(keepers(launcher)) == client.IDLE_SEATS, 60)
+    assert (await sh(launcher, "exit 3")).ended.exit_code == 3
+
+
+@pytest.mark.parametrize("launcher", ["closed"], indirect=True)
+async def test_no_program_below_a_command_can_get_what_it_gave_up(launcher: Launcher) -> None:
+    outcome = await sh(launcher, "grep ^Cap /proc/self/status")
+    held = {name: int(value, 16) for name, value in (line.split(b":") for line in bytes(outcome.stdout).splitlines())}
+    assert held[b"CapBnd"] == held[b"CapPrm"] | held[b"CapEff"]
+    assert held[b"CapAmb"] == 0
+    assert not held[b"CapBnd"] & (1 << 21 | 1 << 19 | 1 << 12)  # mounts, other processes, the network
 
 
 async def test_usage_is_measured(launcher: Launcher) -> None:

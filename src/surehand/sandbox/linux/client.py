@@ -30,6 +30,9 @@ _KILL = 9
 _MAIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher", "main.py")
 IDLE_SEATS: Final = 3
 """Seats that are kept though no command uses them."""
+MOST_IDLE_SEATS: Final = 16
+REST_S: Final = 2.0
+"""How long more of them are kept: who runs many commands at once runs the next ones in the same seats."""
 
 
 class Launcher:
@@ -45,6 +48,9 @@ class Launcher:
         self._control = control
         self._seats: set[Seat] = set()
         self._idle: list[Seat] = []
+        self._resting: asyncio.TimerHandle | None = None
+        self._fewest_idle = 0
+        """The fewest seats without a command since the last look: so many nobody has needed meanwhile."""
         self._waiting: deque[Run] = deque()
         self._coming = 1
         self._dry_runs: deque[Run] = deque()
@@ -111,7 +117,9 @@ class Launcher:
             self._dry_runs.append(run)
             self._order(("seat", dict(overlay)))
         elif self._idle:
-            self._assign(self._idle.pop(), run)
+            seat = self._idle.pop()
+            self._fewest_idle = min(self._fewest_idle, len(self._idle))
+            self._assign(seat, run)
         else:
             self._waiting.append(run)
             self._ask_for_seats()
@@ -141,10 +149,22 @@ class Launcher:
                 seat.give(seat.meant)
         elif self._waiting:
             self._assign(seat, self._waiting.popleft())
-        elif len(self._idle) < IDLE_SEATS:
+        elif len(self._idle) < MOST_IDLE_SEATS:
             self._idle.append(seat)
+            if len(self._idle) > IDLE_SEATS and self._resting is None:
+                self._fewest_idle = len(self._idle)
+                self._resting = self._loop.call_later(REST_S, self._rest)
         else:
             self.lose(seat)
+
+    def _rest(self) -> None:
+        """Let go of the seats that nobody has needed for a while, but for a few."""
+        self._resting = None
+        for seat in self._idle[: max(min(self._fewest_idle, len(self._idle) - IDLE_SEATS), 0)]:
+            self.lose(seat)
+        if len(self._idle) > IDLE_SEATS:
+            self._fewest_idle = len(self._idle)
+            self._resting = self._loop.call_later(REST_S, self._rest)
 
     def lose(self, seat: Seat) -> None:
         """A seat is gone, or not needed any more."""
@@ -205,6 +225,8 @@ class Launcher:
 
     def _let_go(self, why: str) -> None:
         self.closed = True
+        if self._resting is not None:
+            self._resting.cancel()
         self._loop.remove_reader(self._control.fileno())
         self._control.close()
         self._refuse(why)

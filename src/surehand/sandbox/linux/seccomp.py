@@ -87,6 +87,7 @@ _MAKES_FILE = {"open": (1, 2), "openat": (2, 3)}  # flags and mode; the mode cou
 _SET_USER_ID, _SET_GROUP_ID = 0o4000, 0o2000
 _MAKES = os.O_CREAT | 0o20000000  # O_TMPFILE makes one without O_CREAT; of its bits only this is its own
 
+_CLONE_THREAD = 0x00010000
 _CLONE_NEWUSER = 0x10000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_PACKET, _AF_ALG, _AF_VSOCK, _AF_XDP = 1, 2, 10, 17, 38, 40, 44
@@ -209,8 +210,10 @@ def containing(*, network: bool, alone: bool) -> bytes:
 
 
 def reporting() -> bytes:
-    """Return the filter that reports every coming change of a file."""
+    """Return the filter that reports every coming change of a file, and every thread that is about to begin."""
     program = _Program(_ALLOW)
+    program.refuse(["clone3"], _NOTIFY)  # what it is to make stands in memory, where no filter can look
+    program.refuse_argument("clone", 0, [_CLONE_THREAD], _NOTIFY, bits=True)
     program.refuse(_CHANGES, _NOTIFY)
     program.refuse_argument("open", 1, [_WRITING_FLAGS], _NOTIFY, bits=True)
     program.refuse_argument("openat", 2, [_WRITING_FLAGS], _NOTIFY, bits=True)

@@ -72,6 +72,7 @@ def prctl(option: int, argument: int = 0, third: int = 0) -> int:
 
 
 _read_buffer = ctypes.create_string_buffer(4096)
+_read_view = memoryview(_read_buffer).cast("B")
 _read_places = (ctypes.c_size_t * 4)(ctypes.addressof(_read_buffer))
 _HERE, _THERE = ctypes.addressof(_read_places), ctypes.addressof(_read_places) + 2 * ctypes.sizeof(ctypes.c_size_t)
 _libc.process_vm_readv.restype = ctypes.c_ssize_t
@@ -84,7 +85,7 @@ def read_memory(pid: int, address: int, size: int) -> bytes:
     _read_places[2] = address
     read = _libc.process_vm_readv(pid, _HERE, 1, _THERE, 1, 0)
     if read > 0:
-        return _read_buffer.raw[:read]
+        return _read_view[:read].tobytes()
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:  # where the call is not to be had
         memory.seek(address)
         return memory.read(size)
@@ -132,15 +133,19 @@ def clone(flags: int) -> int:
     return pid
 
 
-def keep_capabilities(kept: int) -> None:
-    """Give up every capability outside the bit mask `kept`, for good, here and in every child."""
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+def bound_capabilities(kept: int) -> None:
+    """See to it that no program started below this process ever gets a capability outside the bit mask `kept`."""
     for number in range(64):
         if not kept >> number & 1:
             try:
                 prctl(PR_CAPBSET_DROP, number)
             except OSError:
-                break  # past the last capability this kernel knows
+                break  # past the last capability this kernel knows, or not ours to take away
+
+
+def keep_capabilities(kept: int) -> None:
+    """Give up every capability outside the bit mask `kept`, here and in every child; see `bound_capabilities` too."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     low, high = (kept & 0xFFFFFFFF).to_bytes(4, "little"), (kept >> 32).to_bytes(4, "little")
     header = (0x20080522).to_bytes(4, "little") + bytes(4)
     syscall("capset", header, low + low + bytes(4) + high + high + bytes(4))

@@ -47,6 +47,8 @@ _UNKEPT = ""
 _FICLONE = 0x40049409
 _DOTS = (b"", b".", b"..")
 _EBUSY = 16
+_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CLONES = (NUMBERS.get("clone"), NUMBERS.get("clone3"))
 
 # Which arguments of a call name files: (folder's descriptor or None, path, whether the last link is followed).
 _FOLLOW, _SELF = True, False
@@ -106,6 +108,8 @@ class Journal:
         self._forbidden = tuple(os.fsencode(path) + b"/" for path in forbidden if "/.git/" in path + "/")
         self._folders: dict[bytes, bytes] = {}
         self._git: set[bytes] = set()
+        self._threads_begun = False
+        """Whether any process of the call may ever have begun a second thread; until then none is looked for."""
         self.begin(folder)
 
     def begin(self, folder: int) -> None:
@@ -183,7 +187,9 @@ class Journal:
         id, pid, _, number, _, _, *arguments = _REQUEST.unpack(request)
         refused = 0
         try:
-            if self.folder >= 0 and (call := _CALLS.get(number)) is not None:
+            if number in _CLONES:
+                self._threads_begun = True
+            elif self.folder >= 0 and (call := _CALLS.get(number)) is not None:
                 refused = self._keep(pid, call, arguments)
         except OSError as problem:
             named = os.fsencode(problem.filename or "a file")
@@ -198,8 +204,9 @@ class Journal:
     def _keep(self, pid: int, call: _Call, arguments: list[int]) -> int:
         """Keep what a call endangers; return the error it is refused with, 0 when it may go on."""
         name, places, content, renames, unlinks, relinks = call
-        # Another thread can change the text of the path after we have read it and before the kernel does.
-        self.threads = self.threads or os.stat(b"/proc/%d/task" % pid).st_nlink > 3
+        if self._threads_begun and not self.threads:
+            # Another thread can change the text of the path after we have read it and before the kernel does.
+            self.threads = os.stat(b"/proc/%d/task" % pid).st_nlink > 3
         if name == "fchmod":
             path = os.readlink(b"/proc/%d/fd/%d" % (pid, arguments[0] & 0xFFFFFFFF))
             if path.startswith(self.roots):
@@ -275,14 +282,14 @@ class Journal:
                 return
             entry = self.entries[path] = _entry(path, status)
         if content and entry[0] == "file" and entry[3] is None:
-            small = status is not None and status.st_size <= SMALL_BYTES
-            self._keep_content(path, entry, small=small, may_link=link and entry[4] == 1)
+            size = -1 if status is None else status.st_size
+            self._keep_content(path, entry, size, may_link=link and entry[4] == 1)
         elif not known:
             self._write_down(path)
 
-    def _keep_content(self, path: bytes, entry: list[Any], *, small: bool, may_link: bool) -> None:
+    def _keep_content(self, path: bytes, entry: list[Any], size: int, *, may_link: bool) -> None:
         """Keep the content of a file: a small one in the list. Where that cannot be, it is told at the end."""
-        data = self._small(path) if small else None
+        data = self._small(path, size) if 0 <= size <= SMALL_BYTES else None
         if data is not None:
             entry[3] = IN_LIST
             if self._write_down(path, data):
@@ -295,19 +302,19 @@ class Journal:
             entry[3] = _UNKEPT
         self._write_down(path)
 
-    def _small(self, path: bytes) -> bytes | None:
-        """Return the content of a file that is small and may be copied; None for any other."""
+    def _small(self, path: bytes, size: int) -> bytes | None:
+        """Return the content of a file of this size that may be copied; None for any other."""
         try:
-            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            source = os.open(path, _READING)
         except OSError:
             return None
         try:
-            data = os.read(source, SMALL_BYTES + 1)
+            data = os.read(source, size + 1)
         except OSError:
             return None
         finally:
             os.close(source)
-        return data if len(data) <= SMALL_BYTES and self.bytes + len(data) <= self.limit else None
+        return data if len(data) <= size and self.bytes + len(data) <= self.limit else None  # or somebody writes on
 
     def _note_below(self, path: bytes, target: bytes) -> None:
         """Remember everything in a folder that is about to be moved, where it is and where it will be."""
@@ -406,10 +413,13 @@ def _entry(path: bytes, found: os.stat_result | None) -> list[Any]:
 
 def _text(pid: int, address: int) -> bytes:
     """Read a path out of the memory of the process."""
-    text = b""
-    while len(text) <= _PAGE:
+    part = system.read_memory(pid, address, min(_PAGE - address % _PAGE, _SHORT))
+    text, end, _ = part.partition(b"\0")
+    if end:
+        return text
+    while part and len(text) <= _PAGE:
         at = address + len(text)
-        part = system.read_memory(pid, at, min(_PAGE - at % _PAGE, _PAGE if text else _SHORT))
+        part = system.read_memory(pid, at, _PAGE - at % _PAGE)
         before, end, _ = part.partition(b"\0")
         text += before
         if end or not part:
