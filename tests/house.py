@@ -14,17 +14,14 @@ LONGEST = 600
 SHORT = 250
 """A module of one importer in its own package is part of it, unless it has more lines than this."""
 KEPT_APART = {
-    "surehand.acp.approver": "approvals, beside three other sides of the protocol",
-    "surehand.acp.buffers": "what an editor has not saved, beside three other sides of the protocol",
     "surehand.acp.conversation": "one conversation; its importer is the protocol's door",
-    "surehand.acp.updates": "messages to the editor, beside three other sides of the protocol",
+    "surehand.acp.updates": "messages to the editor, beside the conversation",
     "surehand.agent.compaction": "a subject of its own, searched for by this word",
     "surehand.cli.chat": "one file a command",
-    "surehand.cli.chat_commands": "the slash commands, one list of them",
     "surehand.cli.completion": "one file a command",
     "surehand.cli.prompt": "how a line is typed (prompt_toolkit, or plain); loaded only for a chat",
     "surehand.cli.rewind": "one file a command",
-    "surehand.cli.tools_new": "one file a command",
+    "surehand.cli.tools": "one file a command",
     "surehand.cli.undo": "one file a command",
     "surehand.console.api": "the list of the API's pages",
     "surehand.mcp.client.corrected_transport": "imports mcp, which its importer loads late",
@@ -34,10 +31,6 @@ KEPT_APART = {
     "surehand.sandbox.view": "what commands can read; its importer joins this with all else that is enforced",
     "surehand.tools.background": "loaded only for a command in the background",
     "surehand.tools.bash_dry_run": "loaded only for a dry run",
-    "surehand.web.engines.brave": "one file a search engine",
-    "surehand.web.engines.google": "one file a search engine",
-    "surehand.web.engines.keyless": "one file a search engine",
-    "surehand.web.engines.searxng": "one file a search engine",
 }
 """Modules of one importer that are an idea of their own all the same, and why."""
 NO_PARTICIPLES = frozenset(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from surehand.core.extras import EXTRA_OF
+from surehand.core.installation import EXTRA_OF
 
 ROOT = Path(__file__).parents[1]
 _CORE_ONLY = f"""

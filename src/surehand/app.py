@@ -9,7 +9,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self
 
-from surehand import config, remote, wiring
+from surehand import config, wiring
 from surehand.catalog import builtin_tool
 from surehand.core.call import Source, ToolCall, ToolResult
 from surehand.core.events import Event
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from surehand.core.model import Model, Prompt
     from surehand.core.session import Checkpoint
     from surehand.core.settings import McpServerSettings, Mode
+    from surehand.engine.bus import Sinks
     from surehand.engine.health import HealthMonitor
     from surehand.engine.journal import Journal
-    from surehand.engine.sinks import Sinks
     from surehand.engine.tuning import Tuner
     from surehand.mcp.client.servers import Servers
     from surehand.registry.lifecycle import Transition
@@ -284,7 +284,7 @@ class Surehand:
     @cached_property
     def events(self) -> Sinks:
         """Functions of your own that get every event: `app.events.add(print)`."""
-        from surehand.engine.sinks import Sinks
+        from surehand.engine.bus import Sinks
 
         sinks = Sinks(self.bus)
         self._stack.push_async_callback(sinks.close)
@@ -311,7 +311,7 @@ class Surehand:
 
     async def __aenter__(self) -> Self:
         if self.session.state_dir is not None:
-            remote.open_channel(self, self._stack)
+            wiring.open_channel(self, self._stack)
         if interval := self.settings.engine.health_interval:
             wiring.run_beside(self._stack, self.health.watch(interval))
         folder = os.path.join(self.session.workspace, FOLDER)
@@ -485,9 +485,8 @@ class Surehand:
         on_thought: Callable[[str], None] | None = None,
     ) -> Loop:
         """Return the agent loop over this application's session, going on where its journal ends."""
-        from surehand.agent.instructions import find_instructions
         from surehand.agent.loop import Loop  # lazy: only where a model speaks
-        from surehand.agent.prompt import system_prompt
+        from surehand.agent.prompt import find_instructions, system_prompt
 
         if system is None:
             found, _ = find_instructions(self.session.workspace)

@@ -1,4 +1,4 @@
-"""Which of the models is used, and why: the first that is configured, or the one that was named."""
+"""Which of the models is used, why (the first configured, or the one that was named), and what its tokens cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
 from surehand.core.model import Model, ModelError, Usage
 from surehand.core.settings import ModelSettings, Settings
-from surehand.providers.prices import estimate_cost
 from surehand.providers.table import COMPATIBLE, FOUND_BY_KEY, PROVIDERS, provider_of
 from surehand.state import keys
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from surehand.agent.loop import Limits
     from surehand.core.settings import Effort
+
 
 _SET_UP: Final = "Set one up with `surehand auth set anthropic`, or see `surehand help models` for local models."
 
@@ -194,3 +194,28 @@ def _find_key(provider: str, settings: Settings) -> str:
     if row.key == "optional" or settings.model.base_url or os.environ.get(f"{provider.upper()}_BASE_URL"):
         return "none"  # local servers take any key
     raise ModelError(f"there is no key for {provider}", f"Run `surehand auth set {provider}`, or set its variable.")
+
+
+# Prices of tokens, by a library of public ones (`genai-prices`): estimates, for your contract decides.
+
+
+def estimate_cost(provider: str, model: str, usage: Usage) -> float | None:
+    """Return about what tokens cost in US dollars; None for a model, or without a library, that knows no price."""
+    row = PROVIDERS.get(provider)
+    if row is None or not row.prices:
+        return None
+    try:
+        import genai_prices  # lazy: pydantic and its data, 250 ms
+    except ImportError:
+        return None
+    taken = genai_prices.Usage(
+        input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
+        cache_read_tokens=usage.cache_read_tokens or None,
+        cache_write_tokens=usage.cache_write_tokens or None,
+        output_tokens=usage.output_tokens,
+    )
+    name = model.removeprefix("google/") if provider == "vertex" else model
+    try:
+        return float(genai_prices.calc_price(taken, name, provider_id=row.prices).total_price)
+    except (LookupError, ValueError):  # a model it has not heard of
+        return None

@@ -1,4 +1,4 @@
-"""Slash commands: lines that begin with `/`, in a chat and in an editor alike.
+"""Slash commands, lines that begin with `/`, in a chat and in an editor alike; and files mentioned as `@src/app.py`.
 
 Some are built in. Others are prompts that a person keeps in Markdown files: `commands/NAME.md` in the state folder,
 and `.surehand/commands/NAME.md` in a trusted workspace. In their text `$ARGUMENTS` stands for what follows the name,
@@ -11,16 +11,21 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from surehand.agent.front_matter import read_front_matter
+from surehand.agent.profiles import read_front_matter
+from surehand.core.call import Image
 from surehand.core.errors import SettingsError, ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.model import Message, user_message
 from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
+    from surehand.core.model import Prompt
     from surehand.core.settings import Mode
+
 
 FOLDER: Final = os.path.join(".surehand", "commands")
 FILE_BYTES: Final = 100_000
@@ -178,3 +183,41 @@ def _read_command(path: str) -> FileCommand:
         raise SettingsError("it says nothing")
     about = " ".join(values.get("description", [])) or body.splitlines()[0][:80]
     return FileCommand(name, about, " ".join(values.get("argument-hint", [])), body, path)
+
+
+# Files mentioned in a prompt: `@src/app.py` gives the model that file, `@shot.png` that picture.
+
+MOST_MENTIONS: Final = 20
+_MENTION: Final = re.compile(r"""(?<![\w@/])@(?:"([^"\n]+)"|'([^'\n]+)'|([^\s"'`<>|*?]+))""")
+_TRAILING: Final = ".,;:!?)]}"
+
+
+def find_mentions(text: str, folder: str) -> list[str]:
+    """Return the files a text mentions, as written; what is no file is no mention."""
+    found: dict[str, None] = {}
+    for match in _MENTION.finditer(text):
+        name = match[1] or match[2] or match[3]
+        for candidate in (name, name.rstrip(_TRAILING)):
+            if candidate and os.path.isfile(os.path.join(folder, os.path.expanduser(candidate))):
+                found[candidate] = None
+                break
+    return list(found)[:MOST_MENTIONS]
+
+
+async def add_mentioned(app: Surehand, prompt: Prompt) -> Message:
+    """Return the user's message with the files it mentions; what could not be read is said, to model and user."""
+    message = user_message(prompt)
+    texts: list[str] = []
+    images: list[Image] = []
+    for name in find_mentions(message.text, app.session.cwd):
+        result = await app.call("Read", {"file_path": name}, source="user")
+        if not result.ok:
+            app.session.emit("note", message=f"@{name} was not read: {result.output}")
+            texts.append(f"(@{name} could not be read: {result.output})")
+            continue
+        pictures = [block for block in result.content if isinstance(block, Image)]
+        images += pictures
+        texts.append(f"(@{name} is shown)" if pictures else f"<file path={name!r}>\n{result.output}\n</file>")
+    if not texts:
+        return message
+    return replace(message, text="\n\n".join((message.text, *texts)), images=(*message.images, *images))

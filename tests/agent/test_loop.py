@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from surehand import Image, Settings, Surehand, ToolCall, ToolResult, tool
-from surehand.agent.ask import answer
 from surehand.agent.compaction import Compacted, Room
 from surehand.agent.loop import Limits
+from surehand.cli.ask import answer
 from surehand.core.call import BROKEN_ARGUMENTS
 from surehand.core.model import Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
 from surehand.providers.scripted import ScriptedModel

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from surehand import Event, Settings, Surehand, tool
-from surehand.agent.ask import answer
 from surehand.agent.loop import Limits
 from surehand.agent.profiles import load, parse_profile
 from surehand.agent.subagents import AGENTS
+from surehand.cli.ask import answer
 from surehand.core.errors import SettingsError
 from surehand.core.model import ModelError, ModelRequest
 from surehand.policy.approvals import Answer, Question

@@ -16,7 +16,7 @@ import pytest
 
 from surehand import Event, Settings, Surehand, ToolCall, ToolContext, ToolFailure, ToolResult
 from surehand.core.settings import HistorySettings, ToolSettings
-from surehand.engine.deadlines import DEADLINE
+from surehand.engine.running import DEADLINE
 from surehand.history.history import HISTORY
 from surehand.history.plan import plan_undo
 from surehand.history.undo import apply

@@ -17,7 +17,7 @@ import pytest
 
 from surehand import Event, Settings, Surehand, ToolResult
 from surehand.engine.audit import verify
-from surehand.engine.deadlines import DEADLINE
+from surehand.engine.running import DEADLINE
 from surehand.testing import Says
 
 NAMES = ("a.txt", "b.txt", "c.txt", "sub/d.txt")

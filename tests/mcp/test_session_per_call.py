@@ -20,7 +20,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp import Client
-from surehand.mcp.server.recent_reads import FILE, FRESH_S, SIZE_LIMIT
+from surehand.mcp.server.clients import FILE, FRESH_S, SIZE_LIMIT
 from surehand.state import locations
 
 pytestmark = pytest.mark.spec("INT-2")

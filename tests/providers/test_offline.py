@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from surehand.providers.offline import HELP, NO_TOOLS, NOT_UNDERSTOOD, OfflineModel
-from surehand.providers.phrases import plan_call
+from surehand.providers.offline import HELP, NO_TOOLS, NOT_UNDERSTOOD, OfflineModel, plan_call
 from surehand.testing import scratch_app
 
 READ = {"file_path": "README.md"}

@@ -17,8 +17,7 @@ from surehand.agent.loop import Limits
 from surehand.core.errors import SettingsError
 from surehand.core.model import Message, ModelError, ModelRequest, ThoughtDelta, Turn, Usage
 from surehand.core.settings import ModelSettings, ProviderName
-from surehand.models import choose, make_limits, open_model, server_address
-from surehand.providers.prices import estimate_cost
+from surehand.models import choose, estimate_cost, make_limits, open_model, server_address
 from surehand.providers.scripted import ScriptedModel
 from surehand.providers.table import PROVIDERS
 from surehand.state.keys import VARIABLES

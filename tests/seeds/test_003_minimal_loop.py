@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from surehand import ToolCall, ToolResult
-from surehand.agent.ask import answer
+from surehand.cli.ask import answer
 from surehand.providers.scripted import ScriptedModel
 from surehand.testing import scratch_app
 

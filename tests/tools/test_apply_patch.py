@@ -10,8 +10,7 @@ import pytest
 
 from surehand import Surehand
 from surehand.workspaces.patch import format_patch
-from surehand.workspaces.pieces import Pieces
-from surehand.workspaces.snapshot import compare, take_snapshot
+from surehand.workspaces.snapshot import Pieces, compare, take_snapshot
 
 
 @pytest.fixture

@@ -26,11 +26,7 @@ from surehand.core.session import Session
 from surehand.core.settings import Settings, WebSettings
 from surehand.core.tool import Tool
 from surehand.tools.web_search import TOOLS, web_search
-from surehand.web.engines.brave import brave
-from surehand.web.engines.choose import choose
-from surehand.web.engines.engine import Engine
-from surehand.web.engines.google import google
-from surehand.web.engines.keyless import keyless
+from surehand.web.search_engines import Engine, brave, choose, google, keyless
 
 WEB_SEARCH = TOOLS[0]
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from surehand.core.errors import StateError
 from surehand.workspaces.patch import format_patch, parse_patch
-from surehand.workspaces.pieces import Pieces
-from surehand.workspaces.snapshot import Snapshot, compare, restore, take_snapshot
+from surehand.workspaces.snapshot import Pieces, Snapshot, compare, restore, take_snapshot
 
 CONTENT = st.one_of(
     st.binary(max_size=200),

@@ -1,28 +1,35 @@
-"""`Conversation`: one session of an editor. It is a named session of the application like any other."""
+"""`Conversation`: one session of an editor, with its approver and the texts the editor has open and not saved.
+
+It is a named session of the application like any other."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from acp import RequestError, schema
 from surehand.acp import convert
-from surehand.acp.approver import EditorApprover
-from surehand.acp.buffers import EditorBuffers
 from surehand.acp.updates import Updates
 from surehand.core.errors import ToolFailure
 from surehand.core.model import ModelError
+from surehand.core.tool import Preview
 from surehand.engine.journal import drop_empty
-from surehand.mentions import add_mentioned
-from surehand.slash import BUILT_IN, MODES, FileCommand, load_commands, set_mode
+from surehand.files.merge import Change, TooDifferentError, compare
+from surehand.files.sanitize import visible
+from surehand.files.text import UTF8, detect, newline_style
+from surehand.policy.approvals import Answer, AnswerKind, Question
+from surehand.slash import BUILT_IN, MODES, FileCommand, add_mentioned, load_commands, set_mode
 
 if TYPE_CHECKING:
     from acp import Client
-    from surehand.acp.convert import ContentBlock
+    from surehand.acp.convert import Content, ContentBlock
     from surehand.agent.loop import Loop, Outcome
     from surehand.app import Surehand
     from surehand.core.model import Message, Model
+
 
 _STOPS: Final[Mapping[str, schema.StopReason]] = {
     "end": "end_turn",
@@ -209,3 +216,173 @@ def _usage(outcome: Outcome) -> schema.Usage:
         cached_read_tokens=used.cache_read_tokens,
         cached_write_tokens=used.cache_write_tokens,
     )
+
+
+# `EditorApprover`: the person in the editor answers, after seeing what will run.
+
+_TRY: Final = "try"
+RULE_CHARACTERS: Final = 120
+
+
+class EditorApprover:
+    """Asks the client of one session."""
+
+    def __init__(self, client: Client, updates: Updates, session_id: str) -> None:
+        self._client = client
+        self._updates = updates
+        self._session_id = session_id
+
+    async def ask(self, question: Question) -> Answer:
+        """Ask the person in the editor; one who leaves has said no."""
+        shown: Preview | None = question.preview
+        dry_run: str | None = None  # the one the question itself shows, if any
+        while True:
+            try:
+                chosen = await self._choose(question, shown)
+            except RequestError as problem:
+                return Answer("no", f"the editor could not ask: {problem}")
+            if chosen is None:
+                return Answer("no", "the user cancelled")
+            if chosen == _TRY and question.try_first is not None:
+                shown = await _try_first(question)
+                dry_run = (
+                    shown.dry_run.id if shown is not None and shown.dry_run is not None else ""
+                )  # else: a run anew
+                continue
+            if chosen == "no":
+                return Answer("no", "the user said no")
+            rule = question.decision.suggestion if chosen != "once" else None
+            return Answer(cast("AnswerKind", chosen), rule=rule, dry_run=dry_run)
+
+    async def _choose(self, question: Question, shown: Preview | None) -> str | None:
+        """Return the option that was chosen; None where the client took the question back."""
+        self._updates.announce(question.call, question.agent)
+        await self._updates.flush()
+        options = _options(question, seen=shown is not None and shown.dry_run is not None)
+        response = await self._client.request_permission(
+            session_id=self._session_id, tool_call=_shown_call(question, shown), options=options
+        )
+        outcome = response.outcome
+        if isinstance(outcome, schema.AllowedOutcome) and any(outcome.option_id == each.option_id for each in options):
+            return outcome.option_id
+        return None
+
+
+async def _try_first(question: Question) -> Preview | None:
+    assert question.try_first is not None
+    try:
+        return await question.try_first()
+    except ToolFailure as failure:
+        return Preview(f"A dry run was not possible: {failure.message}")
+
+
+def _options(question: Question, *, seen: bool) -> list[schema.PermissionOption]:
+    """Return what may be answered: what would be kept is spelled out."""
+    rules = question.decision.suggestion
+    options = [_option("once", "Apply exactly this" if seen else "Allow once", "allow_once")]
+    if rules is not None:
+        words = " and ".join(visible(line, lines=False) for line in rules.splitlines())
+        words = words if len(words) <= RULE_CHARACTERS else f"{words[:RULE_CHARACTERS]}…"
+        options.append(_option("session", f"Allow for this session: {words}", "allow_always"))
+        options.append(_option("always", f"Always allow: {words}", "allow_always"))
+    if question.try_first is not None:
+        options.append(_option(_TRY, "Try on a copy again" if seen else "Try on a copy first", "allow_once"))
+    return [*options, _option("no", "Reject", "reject_once")]
+
+
+def _option(id: str, name: str, kind: schema.PermissionOptionKind) -> schema.PermissionOption:
+    return schema.PermissionOption(option_id=id, name=name, kind=kind)
+
+
+def _shown_call(question: Question, shown: Preview | None) -> schema.ToolCallUpdate:
+    """Return the call as the question shows it: the diff it would make, and all that is to be known of it."""
+    diffs: list[Content] = []
+    if shown is not None and shown.diff:
+        diffs = [each for each, _ in convert.diff_contents(shown.diff, question.cwd)]
+    text = question.text() if shown is question.preview else visible(shown.text if shown is not None else "")
+    return schema.ToolCallUpdate(
+        tool_call_id=question.call.id,
+        title=convert.title(question.call, question.agent),
+        kind=convert.KINDS.get(question.tool, "other"),
+        status="pending",
+        content=[*diffs, convert.text_content(text)],
+        locations=convert.locations(question.call, question.cwd),
+        raw_input=question.call.shown_args,
+    )
+
+
+# `EditorBuffers`: files as the editor has them open, text that is not saved included.
+
+T = TypeVar("T")
+TIMEOUT_S: Final = 10.0
+"""How long an editor may take; one that does not answer is worked without."""
+SIZE_LIMIT_BYTES: Final = 16 * 1024 * 1024
+"""A larger file is read and written on disk alone."""
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+
+
+class EditorBuffers:
+    """The buffers of one session's editor; used by tools in worker threads."""
+
+    def __init__(self, client: Client, session_id: str, *, writes: bool) -> None:
+        self._client = client
+        self._session_id = session_id
+        self._writes = writes
+        self._loop = asyncio.get_running_loop()
+
+    def read(self, path: str, on_disk: bytes) -> bytes | None:
+        """Return what the editor would save of a file; None where that is what is on disk, or it does not say."""
+        if len(on_disk) > SIZE_LIMIT_BYTES:
+            return None
+        held = self._wait_for(self._client.read_text_file(session_id=self._session_id, path=path))
+        return None if held is None else unsaved_bytes(on_disk, held.content)
+
+    def show(self, path: str, text: str) -> None:
+        """Put a file's new text into its buffer, which the editor saves; its old text would be saved over it later."""
+        if self._writes and len(text) <= SIZE_LIMIT_BYTES:
+            self._wait_for(self._client.write_text_file(session_id=self._session_id, path=path, content=text))
+
+    def _wait_for(self, request: Coroutine[Any, Any, T]) -> T | None:
+        waiting = asyncio.run_coroutine_threadsafe(request, self._loop)
+        try:
+            return waiting.result(TIMEOUT_S)
+        except (RequestError, OSError, TimeoutError, CancelledError):
+            waiting.cancel()  # a file it does not have, a client that has left or hangs
+            return None
+
+
+def unsaved_bytes(on_disk: bytes, text: str) -> bytes | None:
+    """Return the bytes of a buffer's text as its file has them; None where both hold the same text."""
+    encoding = detect(on_disk)
+    if encoding is None:
+        return None
+    old, new = _LINE.findall(encoding.decode(on_disk, "surrogateescape")), _LINE.findall(text)
+    plain_old, plain_new = [*map(_plain, old)], [*map(_plain, new)]
+    if plain_old == plain_new:
+        return None
+    end = newline_style(on_disk, encoding)
+    changed = [line if (bare := _bare(line)) == line else bare + end for line in new]
+    try:
+        changes = compare(plain_old, plain_new)
+    except TooDifferentError:
+        changes = [Change(0, len(old), 0, len(new))]
+    lines: list[str] = []
+    position = 0
+    for each in changes:
+        lines += [*old[position : each.start], *changed[each.new_start : each.new_end]]
+        position = each.end
+    whole = "".join((*lines, *old[position:]))
+    try:
+        return encoding.bom + whole.encode(encoding.codec, "surrogateescape")
+    except UnicodeEncodeError:  # a letter the file's encoding has not: editors save such a text as UTF-8
+        return whole.encode(UTF8.codec, "surrogateescape")
+
+
+def _bare(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def _plain(line: str) -> bytes:
+    """Return a line as both sides spell it: with a line feed, where it has any end."""
+    bare = _bare(line)
+    return (bare if bare == line else f"{bare}\n").encode("utf-8", "surrogatepass")

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Final
 
 from surehand.agent.compaction import Room, summary_message, summary_request
-from surehand.agent.foreign import mark_foreign_text
+from surehand.agent.prompt import mark_foreign_text
 from surehand.agent.rewind import PROMPT_SHOWN
 from surehand.agent.transcript import LOOK_FIRST, Transcript, unanswered_result
 from surehand.core.call import ToolCall, ToolError, ToolResult, new_id

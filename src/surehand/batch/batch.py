@@ -23,7 +23,7 @@ from surehand.batch.workspaces import Workspaces
 from surehand.core.errors import SettingsError, StateError, ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.tool import Tool
-from surehand.engine.heard_calls import HeardCalls
+from surehand.engine.metrics import HeardCalls
 from surehand.files.trees import remove_tree
 from surehand.state import locations
 

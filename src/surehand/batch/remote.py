@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from surehand.batch.tasks import Task
     from surehand.batch.workspaces import Workspaces
     from surehand.policy.approvals import Approver
-    from surehand.workspaces.pieces import Pieces
+    from surehand.workspaces.snapshot import Pieces
 
 
 _Payload: TypeAlias = "tuple[Task, Setting, list[Any], float | None]"

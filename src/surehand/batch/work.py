@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from surehand.core.settings import Settings
     from surehand.core.tool import Tool
     from surehand.policy.approvals import Approver, Question
-    from surehand.workspaces.pieces import Pieces
-    from surehand.workspaces.snapshot import Snapshot
+    from surehand.workspaces.snapshot import Pieces, Snapshot
 
 ModelOf: TypeAlias = Callable[["Task"], "Model"]
 MakeApprover: TypeAlias = "Callable[[Surehand], Approver]"

@@ -31,8 +31,7 @@ from surehand.git.repositories import repository_at
 from surehand.state import locations
 from surehand.state.json_file import write_private
 from surehand.wiring import is_folder
-from surehand.workspaces.pieces import Pieces
-from surehand.workspaces.snapshot import Snapshot, restore, take_snapshot, with_statuses
+from surehand.workspaces.snapshot import Pieces, Snapshot, restore, take_snapshot, with_statuses
 
 if TYPE_CHECKING:
     from surehand.app import Surehand

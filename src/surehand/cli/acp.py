@@ -6,13 +6,16 @@ import asyncio
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from acp import run_agent
 from surehand.cli import render
 from surehand.cli.parser import effort_option
 from surehand.core.errors import SettingsError
+from surehand.state.own_stdio import is_stream, own_stdio
 
 if TYPE_CHECKING:
+    from surehand.acp.agent import EditorAgent
     from surehand.app import Surehand
     from surehand.core.model import Model
     from surehand.core.settings import McpServerSettings
@@ -47,7 +50,6 @@ def run(options: Namespace) -> int:
 
 async def _serve(options: Namespace) -> int:
     from surehand.acp.agent import EditorAgent
-    from surehand.acp.stdio import serve_stdio
     from surehand.cli.session import hold_log
     from surehand.cli.tools import csv
     from surehand.models import choose, open_model
@@ -71,3 +73,21 @@ async def _serve(options: Namespace) -> int:
     finally:
         await agent.close()
     return 0
+
+
+# The stdio transport of the agent: one editor on standard input and output.
+
+LINE_BYTES: Final = 64 * 1024 * 1024
+"""The longest message that is taken: a prompt may hold several pictures."""
+
+
+async def serve_stdio(agent: EditorAgent) -> None:
+    """Serve the editor on standard input until it closes; raise SettingsError where none can be there."""
+    for descriptor, name in ((0, "input"), (1, "output")):
+        if not is_stream(descriptor):
+            raise SettingsError(
+                f"standard {name} is neither a pipe, a socket nor a terminal: `surehand acp` is started by an editor"
+            )
+    reader, writer = await own_stdio(LINE_BYTES)
+    # Resuming and closing sessions are part of the protocol; the SDK still guards them by this word.
+    await run_agent(cast("Any", agent), writer, reader, use_unstable_protocol=True)

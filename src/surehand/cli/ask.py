@@ -6,12 +6,14 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING, Any, cast
 
+from surehand.agent.loop import Outcome
 from surehand.cli import render
 from surehand.cli.parser import approvals_option, effort_option
+from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from surehand.agent.loop import Limits, Loop, Outcome
+    from surehand.agent.loop import Limits, Loop
     from surehand.agent.structured import OutputShape
     from surehand.app import Surehand
     from surehand.cli.screen import Screen
@@ -123,7 +125,7 @@ async def _report_answer(options: Namespace, app: Surehand, model: Model, choice
     from surehand.cli.approvals import Deferred
     from surehand.cli.screen import Screen
     from surehand.core.model import ModelError
-    from surehand.mentions import add_mentioned
+    from surehand.slash import add_mentioned
 
     screen = None if render.as_json(options) else Screen(app, choice)
     if screen is not None:
@@ -193,7 +195,6 @@ def _tell(options: Namespace, outcome: Outcome, choice: Choice, screen: Screen |
 
 
 def _shape(options: Namespace, outcome: Outcome, choice: Choice) -> dict[str, Any]:
-    from surehand.agent.ask import answer
 
     return answer(outcome, session=options.session or "", model=choice.to_dict())
 
@@ -221,3 +222,45 @@ def limits(options: Namespace, app: Surehand, choice: Choice) -> Limits:
 
     own = {"turns": options.max_turns, "tokens": options.max_tokens, "seconds": options.max_seconds}
     return make_limits(app.settings, choice, cost=options.max_cost, **own)
+
+
+# What `ask` answers, in the fixed form programs read.
+
+
+def answer(outcome: Outcome, *, session: str, model: dict[str, str]) -> dict[str, Any]:
+    """Return the JSON answer: `toolCalls` and `toolResults` of all turns, `toolError` the last failure or null."""
+    spent = outcome.spent
+    shaped = {} if outcome.value is None else {"output": plain_value(outcome.value)}
+    return {
+        "answer": outcome.text,
+        **shaped,
+        "toolCalls": [_call(call) for call in outcome.calls],
+        "toolResults": [_result(call, result) for call, result in zip(outcome.calls, outcome.results, strict=True)],
+        "toolError": _last_error(outcome),
+        "sessionContextUpdated": bool(outcome.results),
+        "usage": {**spent.usage.to_dict(), "cost": spent.cost, "cost_estimated": spent.estimated},
+        "session": session,
+        "model": model,
+        "turns": outcome.turns,
+        "stop": outcome.stop,
+    }
+
+
+def plain_value(value: Any) -> Any:
+    """Return the value of a structured answer as JSON data."""
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "name": call.name, "args": call.shown_args, "source": call.source}
+
+
+def _result(call: ToolCall, result: ToolResult) -> dict[str, Any]:
+    return {"id": call.id, "tool": call.name, **result.to_dict()}
+
+
+def _last_error(outcome: Outcome) -> dict[str, str] | None:
+    for call, result in zip(reversed(outcome.calls), reversed(outcome.results), strict=True):
+        if result.error is not None:
+            return {"tool": call.name, "code": result.error.code, "message": result.error.message}
+    return None

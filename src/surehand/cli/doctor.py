@@ -132,7 +132,7 @@ def model(options: Namespace) -> Section:
 
 def instructions(options: Namespace) -> Section:
     """Say which files of the project tell the model how to work here."""
-    from surehand.agent.instructions import ALL_BYTES, find_instructions
+    from surehand.agent.prompt import ALL_BYTES, find_instructions
     from surehand.policy.trust import is_trusted
 
     found, problems = find_instructions(options.cwd)
@@ -164,7 +164,7 @@ def _why_unreachable(address: str) -> str:
 
 def web(options: Namespace) -> Section:
     """Say what the web tools would use."""
-    from surehand.web.engines.choose import web_status
+    from surehand.web.search_engines import web_status
 
     status = web_status(_load_settings(options).web)
     engine = status["search_engine"]

@@ -108,7 +108,7 @@ def _line(event: dict[str, Any]) -> str:
 
 
 def _sessions_table(sessions: list[dict[str, Any]]) -> str:
-    from surehand.cli.blocks import took_words
+    from surehand.cli.screen import took_words
 
     now = time.time()
     rows = [

@@ -70,7 +70,7 @@ def _list_pages() -> dict[str, str]:
 
 
 def _table(pages: dict[str, str]) -> str:
-    from surehand.cli.layout import two_columns
+    from surehand.cli.parser import two_columns
 
     return two_columns(list(pages.items()), max(map(len, pages)) + 4)
 

@@ -89,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except ModuleNotFoundError as problem:
         from surehand.cli import render
-        from surehand.core.extras import explain_missing_module
+        from surehand.core.installation import explain_missing_module
 
         if (missing := explain_missing_module(problem)) is None:
             raise
@@ -231,8 +231,7 @@ def _nearest(word: str) -> str:
 
 def help_text() -> str:
     """Return the page `surehand --help` prints."""
-    from surehand.cli.layout import two_columns
-    from surehand.cli.parser import everywhere
+    from surehand.cli.parser import everywhere, two_columns
 
     return (
         "Hands that hold, for AI agents.\n\nUsage: surehand COMMAND [OPTIONS]\n\n"

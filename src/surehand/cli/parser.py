@@ -1,13 +1,12 @@
-"""The parser of one command's words: nothing is abbreviated, and texts keep the lines they were written in."""
+"""The parser of one command's words, and the layout of its help: nothing is abbreviated, texts keep their lines."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
-
-from surehand.cli.layout import columns, two_columns
 
 EVERYWHERE = (
     ("--cwd DIR", "the workspace (default: the current folder)"),
@@ -119,3 +118,37 @@ def port_number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
+
+
+# Layout of help pages: names and what they mean in two columns, folded to the width of the terminal.
+
+TYPE_CHECKING = False  # on the way of `--help`, where `typing` is not needed otherwise
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def columns() -> int:
+    """Return the width of the terminal, without what `shutil` imports for it."""
+    chosen = os.environ.get("COLUMNS", "")
+    try:
+        return (int(chosen) if chosen.isdecimal() else os.get_terminal_size(1).columns) or 80
+    except (ValueError, OSError):
+        return 80
+
+
+def two_columns(rows: Sequence[tuple[str, str]], left: int) -> str:
+    """Lay out rows, the second column `left` places from the edge; a narrow terminal gets it below the first."""
+    room = columns() - left - 1
+    if room >= max(len(about) for _, about in rows):
+        return "".join(f"  {name:<{left - 2}}{about}\n" for name, about in rows)
+    from textwrap import wrap
+
+    if room < 24:
+        left, room = 6, max(columns() - 7, 20)
+        return "".join(
+            f"  {name}\n" + "".join(f"{'':{left}}{each}\n" for each in wrap(about, room)) for name, about in rows
+        )
+    folded = [(name, wrap(about, room)) for name, about in rows]
+    return "".join(
+        f"  {name if not at else '':<{left - 2}}{each}\n" for name, lines in folded for at, each in enumerate(lines)
+    )

@@ -194,7 +194,7 @@ def _one(wanted: str, live: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from surehand.cli.blocks import took_words
+    from surehand.cli.screen import took_words
 
     now = time.time()
     cells = [
@@ -206,7 +206,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _rest(row: dict[str, Any], now: float) -> tuple[str, str, str]:
-    from surehand.cli.blocks import took_words
+    from surehand.cli.screen import took_words
     from surehand.files.sanitize import visible
 
     session = row["session_id"] + (" (gone: `surehand reap` ends it)" if row.get("orphan") else "")

@@ -87,8 +87,7 @@ def _serving(options: Namespace) -> Any:
     from surehand.cli import session
     from surehand.cli.tools import csv, tell_unmatched
     from surehand.engine.log import to_stderr
-    from surehand.mcp.server.gateway import gathering
-    from surehand.mcp.server.listing import Listing
+    from surehand.mcp.server.listing import Listing, gathering
     from surehand.mcp.server.resources import INSTRUCTIONS, own_extras
     from surehand.mcp.server.serving import Serving
 

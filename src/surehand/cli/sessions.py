@@ -9,7 +9,7 @@ from contextlib import suppress
 from time import localtime, strftime
 from typing import Any
 
-from surehand.cli import blocks, chat, render
+from surehand.cli import chat, render, screen
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import StateError
 from surehand.files.sanitize import visible
@@ -110,8 +110,8 @@ def _format_record(record: dict[str, Any]) -> str:
 def _call(at: float, call: ToolCall, result: ToolResult) -> str:
     """Return one call with what it was about, and what came of it."""
     when = strftime("%H:%M:%S", localtime(at))
-    took = blocks.took_words(float(result.meta.get("duration_ms") or 0) / 1000)
-    name, about = blocks.title(call, max(30, render.columns() - 24))
+    took = screen.took_words(float(result.meta.get("duration_ms") or 0) / 1000)
+    name, about = screen.title(call, max(30, render.columns() - 24))
     head = f"  {when}  {render.paint(name, 'bold')} {about}".rstrip() + f"  {render.paint(took, 'dim')}"
     if result.error is None:
         return head

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from surehand.core.frozen import frozen
-from surehand.workspaces.pieces import Pieces
-from surehand.workspaces.snapshot import Entry, Snapshot
+from surehand.workspaces.snapshot import Entry, Pieces, Snapshot
 
 PART_BYTES: Final = 8 << 20
 """How much of a workspace travels in one message."""

@@ -21,14 +21,12 @@ from surehand.core.call import ToolCall, ToolResult, new_id
 from surehand.core.errors import StateError, SurehandError, ToolFailure
 from surehand.core.events import Event, Listener
 from surehand.engine.bus import Bus
-from surehand.engine.heard_calls import HeardCalls
-from surehand.engine.metrics import Metrics
+from surehand.engine.metrics import HeardCalls, Metrics
 from surehand.files.trees import remove_tree
 from surehand.policy.approvals import AnswerFunction, Approver, approver_of, ask_approver
 from surehand.policy.trust import is_trusted
 from surehand.registry.importable import refer_to
-from surehand.workspaces.pieces import Pieces
-from surehand.workspaces.snapshot import Snapshot, take_snapshot
+from surehand.workspaces.snapshot import Pieces, Snapshot, take_snapshot
 
 if TYPE_CHECKING:
     from surehand.core.settings import Mode, Settings

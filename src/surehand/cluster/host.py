@@ -31,8 +31,7 @@ from surehand.files.trees import remove_tree
 from surehand.policy.approvals import Answer, Question
 from surehand.registry.importable import load_tool
 from surehand.state import locations
-from surehand.workspaces.pieces import Pieces
-from surehand.workspaces.snapshot import Snapshot, restore, take_snapshot, with_statuses
+from surehand.workspaces.snapshot import Pieces, Snapshot, restore, take_snapshot, with_statuses
 
 _WAITING: Final = 100_000
 """Events that wait to be fetched; older ones are dropped, and that is said."""

@@ -1,4 +1,4 @@
-"""The console's server, an ASGI application: the pages, the API, and the wall before both."""
+"""The console's server, an ASGI application: the pages, the API, the wall before both, and the apps behind."""
 
 from __future__ import annotations
 
@@ -6,25 +6,29 @@ import asyncio
 import importlib.resources
 import json
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, Self, cast
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from surehand.app import Surehand
 from surehand.console.access import TOKEN_HEADER, Access, read_cookie
 from surehand.console.api import ENDPOINTS
-from surehand.console.apps import Apps
 from surehand.console.endpoint import ApiError, Endpoint, Given
 from surehand.console.feed import CALLS_LIMIT, Feed
+from surehand.core.call import ToolResult
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.engine.recorded_calls import read_recorded_calls
+from surehand.policy.approvals import Answer, Question
 from surehand.state import local_rpc
+from surehand.state.locations import known_workspaces
 from surehand.web.local_server import ServedAddress
 
 _log = logging.getLogger("surehand")
@@ -230,3 +234,54 @@ def _with_headers(send: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awa
         await send(message)
 
     return send_with_headers
+
+
+# The console's apps: one application for each that a page acts in, opened on first use.
+
+
+class Apps:
+    """The applications of the console, by workspace."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._open: dict[str, Surehand] = {}
+        self._opening = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        await self._stack.aclose()
+
+    async def app(self, workspace: str) -> Surehand:
+        """Return the application of a workspace; raise ApiError for a folder that is none."""
+        root = await asyncio.to_thread(os.path.realpath, workspace)
+        async with self._opening:
+            if (app := self._open.get(root)) is not None:
+                return app
+            if not any(each.path == root for each in await asyncio.to_thread(known_workspaces)):
+                raise ApiError(404, f"nothing is known of a workspace {workspace}")
+            app = Surehand(root, approver=_agree, interactive=True)
+            self._open[root] = await self._stack.enter_async_context(app)
+            return app
+
+    def reload_settings(self) -> None:
+        """Take up in every application what was saved in the settings."""
+        for app in self._open.values():
+            app.reload_settings()
+
+    async def call(self, workspace: str, tool: str, args: Mapping[str, Any], *, dry_run: bool = False) -> ToolResult:
+        """Make a call that the person at the page asked for, or show what it would do."""
+        app = await self.app(workspace)
+        return await app.dry_run(tool, args) if dry_run else await app.call(tool, args)
+
+
+async def _agree(question: Question) -> Answer:
+    """Answer for the person: the click in the page, after its preview, was the yes to this very call.
+
+    A call that it makes in turn (undo by a call, where something else than files was changed) is asked about by itself,
+    in the page.
+    """
+    if question.call.parent is not None:
+        await asyncio.Event().wait()
+    return Answer("once")

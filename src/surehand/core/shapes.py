@@ -27,7 +27,6 @@ from surehand.core.call import (
 )
 from surehand.core.errors import ERROR_CODES, ErrorCode
 from surehand.core.names import provider_safe
-from surehand.core.sendable import sendable
 
 _META_KEY: Final = "surehand"
 _ERROR: Final = re.compile(rf"\AError \(({'|'.join(ERROR_CODES)})\): (.*)\Z", re.DOTALL)
@@ -277,3 +276,20 @@ def _text(block: Block) -> str:
             return json.dumps(dict(raw), ensure_ascii=False)
         case Image(_, mime_type):
             return f"[image, {mime_type}]"
+
+
+# Sendable data, as a provider's client takes it: a byte that is no text has no place in UTF-8.
+
+_HALVES: Final = re.compile("[\ud800-\udfff]")
+
+
+def sendable(value: Any) -> Any:
+    """Return data in which every half of a surrogate pair (a file name of odd bytes, say) is the replacement mark."""
+    if isinstance(value, str):
+        return value if value.isascii() else _HALVES.sub("\ufffd", value)
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[Any, Any]", value)
+        return {sendable(key): sendable(each) for key, each in entries.items()}
+    if isinstance(value, list | tuple):
+        return [sendable(each) for each in cast("list[Any]", value)]
+    return value

@@ -8,7 +8,7 @@ from typing import Final
 from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.context import NOTHING_CHANGED
 from surehand.core.errors import ToolFailure
-from surehand.core.extras import explain_missing_module
+from surehand.core.installation import explain_missing_module
 from surehand.core.names import find_near, provider_safe
 from surehand.engine.prepared import Prepared, View
 from surehand.engine.running import Overrun, aftermath

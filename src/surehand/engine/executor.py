@@ -24,7 +24,6 @@ from surehand.core.tool import Tool
 from surehand.engine.ask import Permissions, discard_dry_run, narrow
 from surehand.engine.bus import Bus
 from surehand.engine.children import make_child_call, refuse_wider
-from surehand.engine.deadlines import Deadlines
 from surehand.engine.errors import (
     CLOSED,
     SWITCHED_OFF,
@@ -36,9 +35,19 @@ from surehand.engine.errors import (
     timed_out,
 )
 from surehand.engine.extensions import Extensions
+from surehand.engine.health import Readiness
 from surehand.engine.prepared import Ledger, Meter, Middleware, Prepared, Proceed, View
-from surehand.engine.readiness import Readiness
-from surehand.engine.running import STOPPED, Overrun, Run, Underway, check_once, checks_itself, runner, within
+from surehand.engine.running import (
+    STOPPED,
+    Deadlines,
+    Overrun,
+    Run,
+    Underway,
+    check_once,
+    checks_itself,
+    runner,
+    within,
+)
 from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, Turns, sort_names
 from surehand.engine.workers import Workers
 from surehand.policy.approvals import Approver, Question

@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core import interpreter
+from surehand.core import installation
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import Connect
@@ -107,7 +107,7 @@ async def _run_contained(launcher: Runner, order: bytes, ctx: ToolContext) -> tu
     """Run the child in the sandbox; return its answer, its exit code, and why it was ended if it was."""
     from surehand.commands.session import SHELLS
 
-    environment = ctx.session.keep(SHELLS).environment(ctx.call.id) | interpreter.find_library_paths()
+    environment = ctx.session.keep(SHELLS).environment(ctx.call.id) | installation.find_library_paths()
     reader, writer = os.pipe()
     try:
         # The order is found at number 10, as a script is, and the way back at 11.

@@ -1,4 +1,5 @@
-"""Running one handler: on the loop, in a thread or in a process, and always under a deadline.
+"""Running one handler: on the loop, in a thread or in a process, and always under a deadline
+(those of many calls share one timer).
 
 An async handler gets a task of its own, so that one which swallows its cancellation can be left behind. A thread
 cannot be stopped, only left behind. A process is killed.
@@ -16,11 +17,11 @@ from surehand.core.context import NOTHING_CHANGED, ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Progress
 from surehand.core.tool import Tool
-from surehand.engine.deadlines import DEADLINE, Deadlines
 from surehand.engine.workers import Workers
 
 if TYPE_CHECKING:
     from surehand.engine.prepared import Prepared
+
 
 Run = Callable[[Any, ToolContext], Coroutine[Any, Any, ToolResult]]
 
@@ -300,3 +301,50 @@ class Underway:
                     await self._all_ended.wait()
             except TimeoutError:
                 pass
+
+
+# Deadlines of many calls under one timer.
+
+SHORT_S: Final = 2.0
+"""Below this a deadline is kept to the millisecond; above it may be late by one look."""
+LOOK_EVERY_S: Final = 0.1
+DEADLINE: Final = "surehand: deadline"
+"""The message of the cancellation that a deadline brings."""
+
+
+class Deadlines:
+    """Cancels each waiter when its time has come, unless it was let go before."""
+
+    __slots__ = ("_due", "_looking", "_loop")
+
+    def __init__(self) -> None:
+        self._due: dict[asyncio.Future[None], float | asyncio.TimerHandle] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looking = False
+
+    def set(self, waiter: asyncio.Future[None], timeout_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel `waiter` in `timeout_s` seconds."""
+        if timeout_s < SHORT_S:
+            self._due[waiter] = loop.call_later(timeout_s, waiter.cancel, DEADLINE)
+            return
+        self._due[waiter] = loop.time() + timeout_s
+        if not self._looking or loop is not self._loop:
+            self._loop, self._looking = loop, True
+            loop.call_later(LOOK_EVERY_S, self._look, loop)
+
+    def drop(self, waiter: asyncio.Future[None]) -> None:
+        """Let a waiter go; its call has ended."""
+        due = self._due.pop(waiter)
+        if isinstance(due, asyncio.TimerHandle):
+            due.cancel()
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop is not self._loop:
+            return  # an application that moved to another loop is looked after there
+        now = loop.time()
+        for waiter, due in list(self._due.items()):
+            if isinstance(due, float) and due <= now and not waiter.done():
+                waiter.cancel(DEADLINE)
+        self._looking = bool(self._due)
+        if self._looking:
+            loop.call_later(LOOK_EVERY_S, self._look, loop)

@@ -8,10 +8,10 @@ import re
 import sys
 from typing import Any, Final
 
-from surehand.core import interpreter
+from surehand.core import installation
 from surehand.core.errors import ToolFailure
-from surehand.core.extras import install_hint
 from surehand.core.frozen import frozen
+from surehand.core.installation import install_hint
 
 WALL_S: Final = 10.0
 CHARACTERS: Final = 100_000
@@ -83,7 +83,7 @@ def _ask_child(fd: int, path: str, first: int, last: int, budget: int) -> dict[s
             capture_output=True,
             stdin=subprocess.DEVNULL,
             timeout=WALL_S,
-            env=interpreter.find_library_paths(),
+            env=installation.find_library_paths(),
             check=False,
         )
     except subprocess.TimeoutExpired:

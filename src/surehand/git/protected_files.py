@@ -14,9 +14,8 @@ from typing import Final
 from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
 from surehand.git.config import entries, read_plain, settings_of
-from surehand.git.model import CONFIGS
+from surehand.git.model import CONFIGS, is_harmless
 from surehand.git.repositories import common_of, follow_pointer, module_folders, repository_at, text_of
-from surehand.git.settings import is_harmless
 
 KEPT: Final = ("hooks", *CONFIGS, "info", "commondir")
 """What in a folder of git says what it runs, and where it takes its settings from."""

@@ -31,7 +31,7 @@ from surehand.core.call import Image, Text, ToolCall, ToolResult, block_of_any_s
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.names import provider_safe
-from surehand.core.sendable import sendable
+from surehand.core.shapes import sendable
 from surehand.core.tool import Tool, ToolInfo, ToolOptions
 from surehand.integrations.messages import MessageTools
 from surehand.integrations.toolbox import (

@@ -25,7 +25,7 @@ from openai.types.responses import FunctionToolParam, Response
 from surehand.core.call import Image, Text, ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.names import provider_safe
-from surehand.core.sendable import sendable
+from surehand.core.shapes import sendable
 from surehand.core.tool import Tool, ToolInfo, ToolOptions
 from surehand.integrations.messages import MessageTools
 from surehand.integrations.toolbox import (

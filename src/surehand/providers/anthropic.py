@@ -26,8 +26,7 @@ from surehand.core.model import (
     within_limit,
 )
 from surehand.core.names import provider_map, provider_safe
-from surehand.core.sendable import sendable
-from surehand.core.shapes import block_to_anthropic, call_to_anthropic, result_to_anthropic
+from surehand.core.shapes import block_to_anthropic, call_to_anthropic, result_to_anthropic, sendable
 from surehand.providers.server import ServedModel
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from surehand.core.extras import install_hint
+from surehand.core.installation import install_hint
 from surehand.core.model import ModelError, ModelEvent, ModelRequest
 from surehand.providers.openai import OpenAIModel
 

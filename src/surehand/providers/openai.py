@@ -22,8 +22,7 @@ from surehand.core.model import (
     within_limit,
 )
 from surehand.core.names import provider_map, provider_safe
-from surehand.core.sendable import sendable
-from surehand.core.shapes import block_to_openai, call_to_openai, result_to_openai
+from surehand.core.shapes import block_to_openai, call_to_openai, result_to_openai, sendable
 from surehand.providers.server import ServedModel
 
 _STOPS: Final[Mapping[str, Stop]] = {

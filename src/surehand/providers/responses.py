@@ -23,8 +23,7 @@ from surehand.core.model import (
     within_limit,
 )
 from surehand.core.names import provider_map, provider_safe
-from surehand.core.sendable import sendable
-from surehand.core.shapes import block_to_openai, readable_blocks
+from surehand.core.shapes import block_to_openai, readable_blocks, sendable
 from surehand.providers.openai import OpenAIModel
 
 _KEPT: Final = "openai"

@@ -13,8 +13,8 @@ from time import time
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
-from surehand.core.extras import install_hint
 from surehand.core.frozen import frozen
+from surehand.core.installation import install_hint
 from surehand.core.model import Delta, ModelError, ModelEvent, Turn
 from surehand.core.settings import Effort
 from surehand.files.sanitize import visible

@@ -13,8 +13,7 @@ from surehand.core.tool import Tool
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 from surehand.web.addresses import read_url
-from surehand.web.engines.choose import choose
-from surehand.web.engines.engine import Engine, Found
+from surehand.web.search_engines import Engine, Found, choose, search
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -53,7 +52,6 @@ def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolv
         refuse_secrets(args.query)
 
     async def run(args: WebSearchArgs, ctx: ToolContext) -> ToolResult:
-        from surehand.web.engines.engine import search
         from surehand.web.fetch import Reach, system_resolve
 
         web = ctx.session.settings.web

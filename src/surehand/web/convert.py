@@ -18,7 +18,7 @@ from collections.abc import Callable
 from html import unescape
 from typing import Any, Final, Literal
 
-from surehand.core import interpreter
+from surehand.core import installation
 from surehand.web.html import TEXT_CHARS, Page, html_page, words_of, words_page
 from surehand.web.html import is_quick as is_quick_html
 
@@ -90,7 +90,7 @@ class Converter:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                env=interpreter.find_library_paths(),
+                env=installation.find_library_paths(),
                 limit=PIPE_BYTES,
             )
         return self._child

@@ -17,7 +17,7 @@ from surehand.console.api.workspaces import named_workspace
 from surehand.console.endpoint import ApiError, Endpoint, Given
 from surehand.history.history import History, open_to_look
 from surehand.history.undo import change_diff
-from surehand.state.workspaces import Workspace
+from surehand.state.locations import Workspace
 
 if TYPE_CHECKING:
     from surehand.console.server import Console

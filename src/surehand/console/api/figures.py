@@ -12,7 +12,7 @@ from surehand.console.endpoint import ApiError, Endpoint, Given
 from surehand.engine.journal import list_turns
 from surehand.engine.recorded_calls import read_recorded_calls
 from surehand.models import sum_by_model
-from surehand.state.workspaces import known_workspaces
+from surehand.state.locations import known_workspaces
 
 if TYPE_CHECKING:
     from surehand.console.server import Console

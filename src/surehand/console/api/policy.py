@@ -17,7 +17,7 @@ from surehand.policy.approvals import remember
 from surehand.policy.explain import warnings
 from surehand.policy.policy import Policy
 from surehand.policy.rules import parse_rule
-from surehand.state.workspaces import Workspace
+from surehand.state.locations import Workspace
 
 if TYPE_CHECKING:
     from surehand.console.server import Console

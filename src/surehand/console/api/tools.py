@@ -13,7 +13,7 @@ from surehand.console.api.figures import SPANS, by_tool
 from surehand.console.api.workspaces import named_workspace
 from surehand.console.endpoint import ApiError, Endpoint, Given
 from surehand.engine.audit import records
-from surehand.state.workspaces import Workspace
+from surehand.state.locations import Workspace
 
 if TYPE_CHECKING:
     from surehand.console.server import Console

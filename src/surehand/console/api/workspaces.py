@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from surehand.console.endpoint import ApiError, Endpoint, Given
-from surehand.state.workspaces import Workspace, known_workspaces
+from surehand.state.locations import Workspace, known_workspaces
 
 if TYPE_CHECKING:
     from surehand.console.server import Console

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, cast
 
 from surehand.core.errors import SurehandError, ToolFailure
-from surehand.core.extras import explain_missing_module
+from surehand.core.installation import explain_missing_module
 from surehand.core.session import Session
 from surehand.files.sanitize import visible
 from surehand.mcp import convert

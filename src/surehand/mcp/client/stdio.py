@@ -21,7 +21,7 @@ from typing import Any, Final
 from surehand import sandbox
 from surehand.commands import environment
 from surehand.commands.session import SHELLS
-from surehand.core import interpreter
+from surehand.core import installation
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Session
 from surehand.files.protected_paths import homes, inside
@@ -154,7 +154,7 @@ def _with_reaper(control: int, words: list[str], env: dict[str, str]) -> tuple[l
     """Return the command line and environment that run a server so that nothing of it is left; Linux can."""
     if sys.platform != "linux":
         return words, env
-    needed = interpreter.find_library_paths()
+    needed = installation.find_library_paths()
     unset = ",".join(needed.keys() - env.keys())
     return [sys.executable, "-I", "-S", _REAPER, str(control), unset, *words], {**needed, **env}
 

@@ -33,8 +33,7 @@ from surehand.core.schema import Schema
 from surehand.mcp import convert
 from surehand.mcp.server.calls import ClientCall, Log
 from surehand.mcp.server.clients import Client, Clients, Open, Waiting
-from surehand.mcp.server.gateway import GATHER_S, Gather, is_gateway
-from surehand.mcp.server.listing import Listing
+from surehand.mcp.server.listing import GATHER_S, Gather, Listing, is_gateway
 from surehand.mcp.server.resources import Extras
 
 Handler = Callable[[Any, Any], Awaitable[dict[str, Any]]]

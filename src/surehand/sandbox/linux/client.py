@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from surehand.core import interpreter
+from surehand.core import installation
 from surehand.sandbox.command import KILL_S, NO_LAYER, TERM_S, Command, Feed, SandboxFailure
 from surehand.sandbox.linux import probe
 from surehand.sandbox.linux.command_run import Run, in_memory
@@ -339,7 +339,7 @@ def _spawn(control: int) -> int:
         for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY))
     ]
     argv = [sys.executable, "-I", "-S", _MAIN, str(control)]
-    environment = {"PATH": "/usr/bin:/bin", **interpreter.find_library_paths()}
+    environment = {"PATH": "/usr/bin:/bin", **installation.find_library_paths()}
     return os.posix_spawn(sys.executable, argv, environment, file_actions=actions, setsid=True)
 
 

@@ -13,7 +13,7 @@ from tests.acp.editor import Editor, agent_for, ask, environment
 from tests.providers.model_stub import Stub
 
 from acp import schema
-from surehand.acp.buffers import unsaved_bytes
+from surehand.acp.conversation import unsaved_bytes
 
 pytestmark = pytest.mark.spec("INT-2")
 

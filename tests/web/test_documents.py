@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surehand.web.charset import decode
+from surehand.web.documents import decode
 
 SAMPLES = {
     "chinese": (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.mentions import add_mentioned, find_mentions
+from surehand.slash import add_mentioned, find_mentions
 from surehand.testing import scratch_app
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from surehand import Surehand
-from surehand.agent.instructions import FILE_BYTES, find_instructions
+from surehand.agent.prompt import FILE_BYTES, find_instructions
 from surehand.policy import trust
 from surehand.providers.scripted import ScriptedModel
 

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from surehand.core.tool import tool
-from surehand.engine import deadlines
-from surehand.engine.deadlines import DEADLINE, Deadlines
+from surehand.engine import running
+from surehand.engine.running import DEADLINE, Deadlines
 from surehand.testing import scratch_app
 
 
 @pytest.fixture(params=["one timer for all", "a timer each"])
 def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Deadlines:
-    monkeypatch.setattr(deadlines, "SHORT_S", 0.0 if request.param == "one timer for all" else 60.0)
-    monkeypatch.setattr(deadlines, "LOOK_EVERY_S", 0.005)
+    monkeypatch.setattr(running, "SHORT_S", 0.0 if request.param == "one timer for all" else 60.0)
+    monkeypatch.setattr(running, "LOOK_EVERY_S", 0.005)
     return Deadlines()
 
 
@@ -54,7 +54,7 @@ def test_an_application_may_move_to_another_loop(kept: Deadlines) -> None:
 
 
 async def test_a_call_is_stopped_at_a_deadline_of_either_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadlines, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(running, "LOOK_EVERY_S", 0.01)
 
     @tool(read_only=True, timeout_s=0.05)
     async def hangs() -> str:
@@ -63,7 +63,7 @@ async def test_a_call_is_stopped_at_a_deadline_of_either_kind(monkeypatch: pytes
         return ""
 
     for short in (0.0, 60.0):
-        monkeypatch.setattr(deadlines, "SHORT_S", short)
+        monkeypatch.setattr(running, "SHORT_S", short)
         async with scratch_app(tools=[hangs], builtin=False) as app:
             result = await app.call("hangs")
             assert result.error is not None

@@ -1,7 +1,8 @@
-"""Extras: which optional part of the package a missing module belongs to, and how to install it."""
+"""This installation: which extra a missing module belongs to, and what a child of this interpreter needs to start."""
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 EXTRA_OF: Final = {
@@ -37,3 +38,11 @@ def explain_missing_module(problem: ImportError) -> tuple[str, str] | None:
 def install_hint(extra: str) -> str:
     """Return the sentence that says how to install an extra."""
     return f"Install it with: pip install 'surehand[{extra}]'"
+
+
+_LIBRARIES: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+
+def find_library_paths() -> dict[str, str]:
+    """Return the variables without which a Python built with a shared library may not start where it is installed."""
+    return {name: os.environ[name] for name in _LIBRARIES if os.environ.get(name)}
