@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class Editor:
         self.answer: Callable[[Any], str] = lambda call: "once"
         self.buffers: dict[str, str] = {}
         self.written: list[tuple[str, str]] = []
+        self.sessions: set[str] = set()
         self.agent: ClientSideConnection
         self.changed = asyncio.Condition()
 
@@ -32,6 +33,7 @@ class Editor:
 
     async def session_update(self, session_id: str, update: Any, **kwargs: Any) -> None:
         async with self.changed:
+            self.sessions.add(session_id)
             self.updates.append(update)
             self.changed.notify_all()
 
@@ -85,7 +87,7 @@ class Editor:
 
 @asynccontextmanager
 async def agent_for(
-    editor: Editor, workspace: Path, environment: Mapping[str, str], *words: str, **capabilities: Any
+    editor: Editor | Seat, workspace: Path, environment: Mapping[str, str], *words: str, **capabilities: Any
 ) -> AsyncIterator[ClientSideConnection]:
     """Start `surehand acp` as an editor does, and greet it."""
     command = [sys.executable, "-m", "surehand", "acp", *words]
@@ -99,6 +101,52 @@ async def agent_for(
         assert greeting.agent_info.name == "surehand"
         yield agent
         assert process.returncode is None, "the agent has died"
+
+
+class Seat:
+    """Where editors sit down one after the other, before one agent."""
+
+    def __init__(self) -> None:
+        self.editor = Editor()
+
+    def on_connect(self, conn: Any) -> None:
+        self.editor.on_connect(conn)
+
+    async def session_update(self, **given: Any) -> None:
+        await self.editor.session_update(**given)
+
+    async def request_permission(self, **given: Any) -> schema.RequestPermissionResponse:
+        return await self.editor.request_permission(**given)
+
+    async def read_text_file(self, **given: Any) -> schema.ReadTextFileResponse:
+        return await self.editor.read_text_file(**given)
+
+    async def write_text_file(self, **given: Any) -> None:
+        await self.editor.write_text_file(**given)
+
+
+class AgentPool:
+    """Agents that are kept while a file's tests run: one for each way to start it."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._kept: dict[str, tuple[Seat, ClientSideConnection]] = {}
+
+    @asynccontextmanager
+    async def sit(
+        self, editor: Editor, workspace: Path, environment: Mapping[str, str], *words: str, **capabilities: Any
+    ) -> AsyncIterator[ClientSideConnection]:
+        """Have an editor talk with an agent; its sessions are closed when it leaves."""
+        key = repr((words, capabilities))
+        if key not in self._kept:
+            seat = Seat()
+            starting = agent_for(seat, workspace, environment, *words, **capabilities)
+            self._kept[key] = (seat, await self._stack.enter_async_context(starting))
+        seat, agent = self._kept[key]
+        seat.editor = editor
+        yield agent
+        for each in editor.sessions:
+            await agent.close_session(session_id=each)
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

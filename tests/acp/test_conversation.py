@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acp.editor import Editor, agent_for, ask, environment
+from tests.acp.editor import AgentPool, Editor, ask
 from tests.providers.model_stub import Stub
 
 from acp import schema
 from surehand.acp.conversation import unsaved_bytes
 
 pytestmark = pytest.mark.spec("INT-2")
+shared = pytest.mark.asyncio(loop_scope="module")
 
 FILES = schema.FileSystemCapabilities(read_text_file=True, write_text_file=True)
 
@@ -27,16 +28,13 @@ def work(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def env(stub: Stub, tmp_path: Path) -> dict[str, str]:
-    return environment(tmp_path / "home", OPENAI_BASE_URL=f"{stub.address}/v1", OPENAI_API_KEY="none")
-
-
-async def run(stub: Stub, editor: Editor, work: Path, env: dict[str, str], *calls: tuple[str, dict[str, Any]]) -> str:
+async def run(
+    agents: AgentPool, stub: Stub, editor: Editor, work: Path, env: dict[str, str], *calls: tuple[str, dict[str, Any]]
+) -> str:
     """Have the model make calls, one a turn; return the session's name."""
     stub.script = [{"calls": [(f"c{at}", name, json.dumps(args))]} for at, (name, args) in enumerate(calls)]
     stub.script.append({"text": "done"})
-    async with agent_for(editor, work, env, "--mode", "accept-edits", fs=FILES) as agent:
+    async with agents.sit(editor, work, env, "--mode", "accept-edits", fs=FILES) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         await agent.prompt(session_id=session.session_id, prompt=ask("go"))
     return session.session_id
@@ -52,15 +50,16 @@ def undo(env: dict[str, str], work: Path, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@shared
 async def test_an_edit_works_on_what_is_not_saved_and_undo_leaves_the_users_text(
-    stub: Stub, env: dict[str, str], work: Path
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
 ) -> None:
     path = work / "a.txt"
     path.write_bytes(b"one\r\ntwo\r\nthree\n")
     editor = Editor()
     editor.buffers[str(path)] = "one\ntyped\ntwo\nthree\n"
     session = await run(
-        *(stub, editor, work, env),
+        *(agents, stub, editor, work, env),
         ("Read", {"file_path": str(path)}),
         ("Edit", {"file_path": str(path), "old_string": "two", "new_string": "2"}),
     )
@@ -75,18 +74,22 @@ async def test_an_edit_works_on_what_is_not_saved_and_undo_leaves_the_users_text
     assert path.read_bytes() == b"one\r\ntwo\r\nthree\n"
 
 
-async def test_reading_saves_nothing(stub: Stub, env: dict[str, str], work: Path) -> None:
+@shared
+async def test_reading_saves_nothing(agents: AgentPool, stub: Stub, env: dict[str, str], work: Path) -> None:
     path = work / "a.txt"
     path.write_text("one\n")
     editor = Editor()
     editor.buffers[str(path)] = "one\ntyped\n"
-    await run(stub, editor, work, env, ("Read", {"file_path": str(path)}))
+    await run(agents, stub, editor, work, env, ("Read", {"file_path": str(path)}))
     assert "typed" in results(stub)[0]
     assert path.read_text() == "one\n"
     assert editor.written == []
 
 
-async def test_what_the_user_types_after_the_read_stops_an_edit(stub: Stub, env: dict[str, str], work: Path) -> None:
+@shared
+async def test_what_the_user_types_after_the_read_stops_an_edit(
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
+) -> None:
     path = work / "a.txt"
     path.write_text("one\n")
     editor = Editor()
@@ -105,7 +108,7 @@ async def test_what_the_user_types_after_the_read_stops_an_edit(stub: Stub, env:
         return next(steps)
 
     stub.answer = answer  # type: ignore[method-assign]
-    async with agent_for(editor, work, env, "--mode", "accept-edits", fs=FILES) as agent:
+    async with agents.sit(editor, work, env, "--mode", "accept-edits", fs=FILES) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         await agent.prompt(session_id=session.session_id, prompt=ask("go"))
     assert "modified since read" in results(stub)[1]
@@ -113,14 +116,15 @@ async def test_what_the_user_types_after_the_read_stops_an_edit(stub: Stub, env:
     assert path.read_text() == "one\n"
 
 
+@shared
 async def test_bytes_stay_as_they_are_where_the_editor_saves_in_its_own_way(
-    stub: Stub, env: dict[str, str], work: Path
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
 ) -> None:
     path = work / "latin.txt"
     path.write_bytes("gr\u00fcn\r\nblau\r\n".encode("latin-1"))
     editor = Editor()
     await run(
-        *(stub, editor, work, env),
+        *(agents, stub, editor, work, env),
         ("Read", {"file_path": str(path)}),
         ("Edit", {"file_path": str(path), "old_string": "blau", "new_string": "rot"}),
         ("Write", {"file_path": str(work / "new.txt"), "content": "x\r\n"}),

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acp.editor import Editor, agent_for, ask, environment
+from tests.acp.editor import AgentPool, Editor, agent_for, ask, environment
 from tests.providers.model_stub import Stub
 
 from acp import RequestError, image_block, schema
 
-pytestmark = pytest.mark.spec("INT-2")
+pytestmark = [pytest.mark.spec("INT-2"), pytest.mark.asyncio(loop_scope="module")]
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -34,8 +34,9 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def env(stub: Stub, home: Path) -> dict[str, str]:
-    return environment(home, OPENAI_BASE_URL=f"{stub.address}/v1", OPENAI_API_KEY="none")
+def own_env(env: dict[str, str], home: Path) -> dict[str, str]:
+    """The environment of an agent of the test's own: what it keeps, no other test sees."""
+    return {**env, "SUREHAND_HOME": str(home)}
 
 
 def call(name: str, **args: Any) -> tuple[str, str, str]:
@@ -50,7 +51,9 @@ def surehand(env: dict[str, str], work: Path, *words: str) -> str:
     return done.stdout
 
 
-async def test_a_whole_session_reads_edits_runs_and_is_undone(stub: Stub, env: dict[str, str], work: Path) -> None:
+async def test_a_whole_session_reads_edits_runs_and_is_undone(
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
+) -> None:
     edit = call("Edit", file_path=str(work / "app.py"), old_string="DEBUG = True", new_string="DEBUG = False")
     stub.script = [
         {"thought": "let me look", "text": "Looking. ", "calls": [call("Read", file_path=str(work / "app.py"))]},
@@ -59,7 +62,7 @@ async def test_a_whole_session_reads_edits_runs_and_is_undone(stub: Stub, env: d
         {"text": "Done."},
     ]
     editor = Editor()
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         assert session.modes is not None
         assert session.modes.current_mode_id == "default"
@@ -105,12 +108,12 @@ async def test_a_whole_session_reads_edits_runs_and_is_undone(stub: Stub, env: d
 
 
 async def test_what_the_user_rejects_is_not_done_and_the_model_hears_it(
-    stub: Stub, env: dict[str, str], work: Path
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
 ) -> None:
     stub.script = [{"calls": [call("Bash", command="touch made.txt")]}, {"text": "I see."}]
     editor = Editor()
     editor.answer = lambda call: "no"
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         ended = await agent.prompt(session_id=session.session_id, prompt=ask("make it"))
     assert ended.stop_reason == "end_turn"
@@ -120,12 +123,12 @@ async def test_what_the_user_rejects_is_not_done_and_the_model_hears_it(
     assert "the user said no" in str(stub.requests[-1]["messages"][-1]["content"])
 
 
-async def test_always_is_kept_for_later_sessions(stub: Stub, env: dict[str, str], work: Path) -> None:
+async def test_always_is_kept_for_later_sessions(stub: Stub, own_env: dict[str, str], work: Path) -> None:
     touch = {"calls": [call("Bash", command="touch made.txt")]}
     stub.script = [touch, {"text": "a"}, touch, {"text": "b"}]
     editor = Editor()
     editor.answer = lambda call: "always"
-    async with agent_for(editor, work, env) as agent:
+    async with agent_for(editor, work, own_env) as agent:
         for _ in range(2):
             session = await agent.new_session(cwd=str(work), mcp_servers=[])
             await agent.prompt(session_id=session.session_id, prompt=ask("make it"))
@@ -133,12 +136,14 @@ async def test_always_is_kept_for_later_sessions(stub: Stub, env: dict[str, str]
     assert (work / "made.txt").exists()
 
 
-async def test_a_command_can_be_tried_on_a_copy_before_the_answer(stub: Stub, env: dict[str, str], work: Path) -> None:
+async def test_a_command_can_be_tried_on_a_copy_before_the_answer(
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
+) -> None:
     stub.script = [{"calls": [call("Bash", command="echo PORT = 81 >> app.py")]}, {"text": "ok"}]
     editor = Editor()
     answers = iter(["try", "once"])
     editor.answer = lambda call: next(answers)
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         await agent.prompt(session_id=session.session_id, prompt=ask("append"))
     assert [len(options) for _, options in editor.questions] == [5, 5]
@@ -148,11 +153,11 @@ async def test_a_command_can_be_tried_on_a_copy_before_the_answer(stub: Stub, en
 
 
 async def test_cancelling_stops_a_running_command_and_the_session_goes_on(
-    stub: Stub, env: dict[str, str], work: Path
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
 ) -> None:
     stub.script = [{"calls": [call("Bash", command="echo begun; sleep 600; touch late.txt")]}]
     editor = Editor()
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         asking = asyncio.create_task(agent.prompt(session_id=session.session_id, prompt=ask("wait")))
         await editor.until(lambda: "begun" in str(editor.of("tool_call_update")))
@@ -167,11 +172,13 @@ async def test_cancelling_stops_a_running_command_and_the_session_goes_on(
     assert not (work / "late.txt").exists()
 
 
-async def test_cancelling_while_the_user_is_asked_ends_the_turn(stub: Stub, env: dict[str, str], work: Path) -> None:
+async def test_cancelling_while_the_user_is_asked_ends_the_turn(
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
+) -> None:
     stub.script = [{"calls": [call("Bash", command="touch made.txt")]}]
     editor = Editor()
     editor.answer = lambda call: "wait"
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         asking = asyncio.create_task(agent.prompt(session_id=session.session_id, prompt=ask("make it")))
         await editor.until(lambda: editor.questions)
@@ -180,17 +187,17 @@ async def test_cancelling_while_the_user_is_asked_ends_the_turn(stub: Stub, env:
     assert not (work / "made.txt").exists()
 
 
-async def test_sessions_are_listed_loaded_and_resumed(stub: Stub, env: dict[str, str], work: Path) -> None:
+async def test_sessions_are_listed_loaded_and_resumed(stub: Stub, own_env: dict[str, str], work: Path) -> None:
     stub.script = [{"text": "Hm. ", "calls": [call("Read", file_path=str(work / "app.py"))]}, {"text": "It is short."}]
     first = Editor()
-    async with agent_for(first, work, env) as agent:
+    async with agent_for(first, work, own_env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         await agent.prompt(session_id=session.session_id, prompt=ask("what is in app.py?"))
         await agent.new_session(cwd=str(work), mcp_servers=[])  # in which nothing is said
 
     again = Editor()
     stub.script = [{"text": "As I said."}]
-    async with agent_for(again, work, env) as agent:
+    async with agent_for(again, work, own_env) as agent:
         listed = await agent.list_sessions(cwd=str(work))
         assert [(each.session_id, each.cwd, each.title) for each in listed.sessions] == [
             (session.session_id, str(work), "what is in app.py?")
@@ -203,26 +210,26 @@ async def test_sessions_are_listed_loaded_and_resumed(stub: Stub, env: dict[str,
         start, updates = again.call("Read")
         assert (start.kind, updates[-1].status) == ("read", "completed")
         await agent.prompt(session_id=session.session_id, prompt=ask("again?"))
-    assert [each["role"] for each in stub.requests[-1]["messages"]] == [
-        *("system", "user", "assistant", "tool", "assistant", "user")
-    ]
+        assert [each["role"] for each in stub.requests[-1]["messages"]] == [
+            *("system", "user", "assistant", "tool", "assistant", "user")
+        ]
 
-    resumed = Editor()
-    stub.script = [{"text": "Yes."}]
-    async with agent_for(resumed, work, env) as agent:
+        await agent.close_session(session_id=session.session_id)
+        again.updates.clear()
+        stub.script = [{"text": "Yes."}]
         await agent.resume_session(cwd=str(work), session_id=session.session_id, mcp_servers=[])
-        assert resumed.text("user_message_chunk") == ""
+        assert again.text("user_message_chunk") == ""
         await agent.prompt(session_id=session.session_id, prompt=ask("really?"))
+        assert again.text() == "Yes."
         with pytest.raises(RequestError, match="not found"):
             await agent.load_session(cwd=str(work), session_id="../other", mcp_servers=[])
-    assert resumed.text() == "Yes."
 
 
-async def test_modes_change_what_is_asked(stub: Stub, env: dict[str, str], work: Path) -> None:
+async def test_modes_change_what_is_asked(agents: AgentPool, stub: Stub, env: dict[str, str], work: Path) -> None:
     write = {"calls": [call("Write", file_path=str(work / "new.txt"), content="x\n")]}
     stub.script = [write, {"text": "no"}, write, {"text": "yes"}]
     editor = Editor()
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         await agent.set_session_mode(session_id=session.session_id, mode_id="plan")
         await agent.prompt(session_id=session.session_id, prompt=ask("write it"))
@@ -237,10 +244,10 @@ async def test_modes_change_what_is_asked(stub: Stub, env: dict[str, str], work:
 
 
 async def test_slash_commands_undo_and_fill_prompts_of_files(
-    stub: Stub, env: dict[str, str], home: Path, work: Path
+    agents: AgentPool, stub: Stub, env: dict[str, str], shared_home: Path, work: Path
 ) -> None:
-    (home / "commands").mkdir(parents=True)
-    (home / "commands" / "review.md").write_text(
+    (shared_home / "commands").mkdir(parents=True)
+    (shared_home / "commands" / "review.md").write_text(
         "---\ndescription: Review a file\nargument-hint: FILE\n---\nReview $1 with care.\n"
     )
     stub.script = [
@@ -249,7 +256,7 @@ async def test_slash_commands_undo_and_fill_prompts_of_files(
         {"text": "reviewed"},
     ]
     editor = Editor()
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         await editor.until(lambda: editor.of("available_commands_update"))
         offered = {each.name: each for each in editor.of("available_commands_update")[0].available_commands}
@@ -263,13 +270,15 @@ async def test_slash_commands_undo_and_fill_prompts_of_files(
     assert stub.requests[-1]["messages"][-1]["content"] == "Review app.py with care."
 
 
-async def test_images_and_files_of_the_editor_reach_the_model(stub: Stub, env: dict[str, str], work: Path) -> None:
+async def test_images_and_files_of_the_editor_reach_the_model(
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
+) -> None:
     stub.script = [{"text": "a dot"}]
     link = schema.ResourceContentBlock(type="resource_link", name="app.py", uri=(work / "app.py").as_uri())
     held = schema.TextResourceContents(uri="file:///elsewhere/b%20c.py", text="b = 1")
     resource = schema.EmbeddedResourceContentBlock(type="resource", resource=held)
     editor = Editor()
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         await agent.prompt(
             session_id=session.session_id, prompt=[*ask("what is "), link, resource, image_block(DOT, "image/png")]
@@ -294,13 +303,13 @@ server.run()
 
 
 async def test_a_server_of_the_editor_is_asked_about_like_any_other(
-    stub: Stub, env: dict[str, str], work: Path, tmp_path: Path
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     stub.script = [{"calls": [call("mcp__notes__remember", text="it")]}, {"text": "ok"}]
     server = schema.McpServerStdio(name="notes", command=sys.executable, args=[str(tmp_path / "server.py")], env=[])
     editor = Editor()
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[server])
         await agent.prompt(session_id=session.session_id, prompt=ask("remember it"))
     assert len(editor.questions) == 1
@@ -317,11 +326,11 @@ async def test_without_a_model_the_offline_planner_answers(home: Path, work: Pat
 
 
 async def test_a_terminal_of_the_editor_shows_the_output_where_it_can(
-    stub: Stub, env: dict[str, str], work: Path
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
 ) -> None:
     stub.script = [{"calls": [call("Bash", command="echo one; echo two")]}, {"text": "ok"}]
     editor = Editor()
-    async with agent_for(editor, work, env, field_meta={"terminal_output": True}) as agent:
+    async with agents.sit(editor, work, env, field_meta={"terminal_output": True}) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         await agent.prompt(session_id=session.session_id, prompt=ask("echo"))
     start, updates = editor.call("Bash")
@@ -333,10 +342,12 @@ async def test_a_terminal_of_the_editor_shows_the_output_where_it_can(
     assert updates[-1].field_meta["terminal_exit"]["exit_code"] == 0
 
 
-async def test_a_prompt_that_cannot_be_answered_says_why(env: dict[str, str], stub: Stub, work: Path) -> None:
+async def test_a_prompt_that_cannot_be_answered_says_why(
+    agents: AgentPool, env: dict[str, str], stub: Stub, work: Path
+) -> None:
     stub.script = [{"status": 401}]
     editor = Editor()
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         with pytest.raises(RequestError):
             await agent.prompt(session_id=session.session_id, prompt=ask("hello"))
@@ -349,7 +360,9 @@ async def test_a_prompt_that_cannot_be_answered_says_why(env: dict[str, str], st
         assert (await agent.prompt(session_id=session.session_id, prompt=ask("again"))).stop_reason == "end_turn"
 
 
-async def test_to_dos_are_the_plan_the_editor_shows(stub: Stub, env: dict[str, str], work: Path) -> None:
+async def test_to_dos_are_the_plan_the_editor_shows(
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
+) -> None:
     stub.script = [
         {"calls": [call("TaskCreate", title="Look")]},
         {"calls": [call("TaskUpdate", id="task_1", status="in_progress")]},
@@ -357,7 +370,7 @@ async def test_to_dos_are_the_plan_the_editor_shows(stub: Stub, env: dict[str, s
         {"text": "Done."},
     ]
     editor = Editor()
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         session = await agent.new_session(cwd=str(work), mcp_servers=[])
         await agent.prompt(session_id=session.session_id, prompt=ask("plan it"))
     plans = [[(entry.content, entry.status) for entry in each.entries] for each in editor.of("plan")]
@@ -365,14 +378,14 @@ async def test_to_dos_are_the_plan_the_editor_shows(stub: Stub, env: dict[str, s
 
 
 async def test_what_is_allowed_for_a_session_is_asked_again_in_the_next(
-    stub: Stub, env: dict[str, str], work: Path
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path
 ) -> None:
     touch = {"calls": [call("Bash", command="touch made.txt")]}
     stub.script = [touch, touch, {"text": "a"}, touch, {"text": "b"}]
     editor = Editor()
     editor.answer = lambda call: "session"
     asked: list[int] = []
-    async with agent_for(editor, work, env) as agent:
+    async with agents.sit(editor, work, env) as agent:
         for _ in range(2):
             session = await agent.new_session(cwd=str(work), mcp_servers=[])
             await agent.prompt(session_id=session.session_id, prompt=ask("make it"))
@@ -384,7 +397,7 @@ async def test_what_is_allowed_for_a_session_is_asked_again_in_the_next(
 
 
 async def test_further_folders_of_the_editor_belong_to_the_session(
-    stub: Stub, env: dict[str, str], work: Path, tmp_path: Path
+    agents: AgentPool, stub: Stub, env: dict[str, str], work: Path, tmp_path: Path
 ) -> None:
     beside = tmp_path / "beside"
     beside.mkdir()
@@ -393,10 +406,11 @@ async def test_further_folders_of_the_editor_belong_to_the_session(
     edit = call("Edit", file_path=str(path), old_string="one", new_string="two")
     stub.script = [{"calls": [call("Read", file_path=str(path))]}, {"calls": [edit]}, {"text": "ok"}]
     editor = Editor()
-    async with agent_for(editor, work, env, "--mode", "accept-edits") as agent:
+    async with agents.sit(editor, work, env) as agent:
         with pytest.raises(RequestError):
             await agent.new_session(cwd=str(work), mcp_servers=[], additional_directories=["beside"])
         session = await agent.new_session(cwd=str(work), mcp_servers=[], additional_directories=[str(beside)])
+        await agent.set_session_mode(session_id=session.session_id, mode_id="accept-edits")
         await agent.prompt(session_id=session.session_id, prompt=ask("edit it"))
         assert path.read_text() == "two\n"
         assert editor.questions == []
