@@ -179,7 +179,7 @@ def is_secret(path: str) -> bool:
 def may_be_secret(name: bytes) -> bool:
     """Return False for the last name of a path that ends no pattern; a walk asks this first, `is_secret` only then."""
     name = name.lower()
-    if name in _PLAIN_BYTES or name.endswith(_ENDINGS_BYTES) or name.startswith(_BEGINNINGS_BYTES):
+    if name in SECRET_NAMES or name.endswith(_ENDINGS_BYTES) or name.startswith(SECRET_BEGINNINGS):
         return True
     return name.endswith(_BACKUP_ENDINGS_BYTES) and _backup_of(name.decode("utf-8", "surrogateescape")) is not None
 
@@ -259,6 +259,8 @@ _WILDCARDS: Final = [each for each in _ALL if "*" in each and not each.startswit
 _PLAIN: Final = _by_last_part(each for each in _ALL if "*" not in each and not each.startswith("!"))
 _ENDINGS: Final = tuple(each[1:] for each in _WILDCARDS if each.startswith("*"))
 _BEGINNINGS: Final = tuple(each.partition("*")[0] for each in _WILDCARDS if not each.startswith("*"))
-_PLAIN_BYTES: Final = frozenset(each.encode() for each in _PLAIN)
 _ENDINGS_BYTES: Final = tuple(each.encode() for each in _ENDINGS)
-_BEGINNINGS_BYTES: Final = tuple(each.encode() for each in _BEGINNINGS)
+SECRET_NAMES: Final = frozenset(each.encode() for each in _PLAIN)
+"""With the next two: every name `may_be_secret` says yes to is one of these, begins so or ends so, in lower case."""
+SECRET_BEGINNINGS: Final = tuple(each.encode() for each in _BEGINNINGS)
+SECRET_ENDINGS: Final = (*_ENDINGS_BYTES, *_BACKUP_ENDINGS_BYTES)

@@ -18,6 +18,7 @@ from surehand.git.wildmatch import literal_length, translate
 ALTERNATIVES_LIMIT: Final = 1000
 """How many plain patterns one pattern with braces may stand for."""
 LENGTH_LIMIT: Final = 4096
+_EVERYTHING: Final = ((b"**/*",), (b"**",))
 
 
 _EXTENDED: Final = re.compile(r"(?<!\\)[@!+*?]\([^()]*\)")
@@ -119,14 +120,25 @@ class Glob:
         folders = [each[: literal_length(each)].rpartition(b"/")[0] for each in self.alternatives]
         return os.path.commonpath(folders) if all(folders) else b""
 
+    def matches(self, path: bytes) -> bool:
+        """Return whether a path matches."""
+        folder, slash, name = path.rpartition(b"/")
+        return bool(self.choose(folder + slash, [name]))
+
     @property
-    def matches(self) -> Callable[[bytes], object]:
-        """The test for a path; for the commonest patterns of all (`**/*.py`) it is only a look at the end."""
+    def choose(self) -> Callable[[bytes, list[bytes]], list[bytes]]:
+        """What returns the names in a folder (its path with a slash, or empty) that match.
+
+        For the commonest patterns of all, `**/*` and `**/*.py`, it looks at most at the ends of names.
+        """
+        if self.alternatives in _EVERYTHING:
+            return lambda folder, names: names
         ends = tuple(each[4:] for each in self.alternatives if each.startswith(b"**/*"))
         plain = all(end and literal_length(end) == len(end) and b"/" not in end for end in ends)
         if plain and len(ends) == len(self.alternatives):
-            return lambda path: path.endswith(ends)
-        return self.expression.fullmatch
+            return lambda folder, names: [name for name in names if name.endswith(ends)]
+        fits = self.expression.fullmatch
+        return lambda folder, names: [name for name in names if fits(folder + name)]
 
 
 def compile_glob(pattern: str) -> Glob:

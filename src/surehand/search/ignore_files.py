@@ -48,10 +48,6 @@ class Folder:
                 return rule
         return None
 
-    def looks_at_the_name_alone(self, name: bytes) -> bool:
-        """Return whether what is decided about a name is the same in every folder with these rules."""
-        return all(rules.last_names is not None and name not in rules.last_names for rules, _ in self.chain)
-
     def ignores(self, name: bytes, is_dir: bool) -> bool:
         """Whether the rules ignore an entry of this folder."""
         rule = self.decide(name, is_dir)

@@ -30,12 +30,12 @@ class Listing:
     def hits(self, limit: int) -> tuple[list[Hit], int]:
         """Return the files and links that match, newest first, then by path, as many as asked for, and their number."""
         found = _Columns()
-        fits = self.glob.matches
+        choose = self.glob.choose
         for prefix, names, folder in replace(self.walk, enters=self._enters()).folders():
             if self.stop.wanted:
                 break
-            found.look(prefix, names, folder, fits)
-        return found.newest(limit), len(found.paths)
+            found.look(prefix, choose(prefix, names), folder)
+        return found.newest(limit), len(found.times)
 
     def _enters(self) -> Callable[[bytes], bool] | None:
         """Return which folders can hold a match; None: every one."""
@@ -54,27 +54,30 @@ class Listing:
 class _Columns:
     """The hits in columns: a tuple for each of very many would keep the garbage collector busy."""
 
-    __slots__ = ("paths", "sizes", "times")
+    __slots__ = ("folders", "names", "sizes", "times")
 
     def __init__(self) -> None:
         self.times: list[int] = []
-        self.paths: list[bytes] = []
+        self.folders: list[bytes] = []
+        self.names: list[bytes] = []
         self.sizes: list[int] = []
 
-    def look(self, prefix: bytes, names: list[bytes], folder: int, fits: Callable[[bytes], object]) -> None:
+    def look(self, prefix: bytes, names: list[bytes], folder: int) -> None:
         """Add the hits in one open folder."""
+        stat = os.stat
         for name in names:
-            path = prefix + name
-            if fits(path):
-                try:
-                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                except OSError:  # gone since it was listed
-                    continue
-                self.times.append(-status.st_mtime_ns)
-                self.paths.append(path)
-                self.sizes.append(status.st_size)
+            try:
+                status = stat(name, dir_fd=folder, follow_symlinks=False)
+            except OSError:  # gone since it was listed
+                continue
+            self.times.append(-status.st_mtime_ns)
+            self.folders.append(prefix)
+            self.names.append(name)
+            self.sizes.append(status.st_size)
 
     def newest(self, limit: int) -> list[Hit]:
-        order = sorted(range(len(self.paths)), key=self.paths.__getitem__)
-        order.sort(key=self.times.__getitem__)
-        return [(self.times[at], self.paths[at], self.sizes[at]) for at in order[:limit]]
+        """Return the first hits in order; only what can be among them is put in order."""
+        times = self.times
+        last = sorted(times)[limit - 1] if 0 < limit < len(times) else None
+        chosen = range(len(times)) if last is None else [at for at, time in enumerate(times) if time <= last]
+        return sorted((times[at], self.folders[at] + self.names[at], self.sizes[at]) for at in chosen)[:limit]

@@ -16,7 +16,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from dataclasses import field as kept
 from typing import Final
@@ -31,14 +31,12 @@ from surehand.search.gitignore import Rules
 from surehand.search.given_rules import combine
 from surehand.search.ignore_files import GITIGNORE, Chain, Folder, folder_at, rules_of
 from surehand.search.repository import find_repository, git_dir_of
+from surehand.search.sieve import Sieve
 
 _EXCLUDED: Final = frozenset({b"node_modules", b"__pycache__", b"vendor", b"dist", b"build", b".DS_Store"})
 """What listings leave out beside ignored files: folders, and one file of the Finder's."""
 _EXCLUDED_ENDINGS: Final = (b".pyc",)
-_KEPT: Final = dict[tuple[Chain, bool], set[bytes]]()
-"""By the rules in force (and whether listings' excludes are): names of files that are neither left out nor secret."""
-_KEPT_RULES: Final = 16
-_KEPT_LIMIT: Final = 1 << 15
+_SIEVES_LIMIT: Final = 64
 DEPTH_LIMIT: Final = 200
 """Folders inside each other that are held open at once."""
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -149,46 +147,42 @@ class Walk:
         """Read an open folder: what is kept in it, and the rules in force inside; it is closed if it cannot be read."""
         try:
             with os.scandir(fd) as found:
-                entries = {
-                    entry.name.encode(_ENCODING, _ERRORS): entry.is_file(follow_symlinks=False) or _kind(entry)
-                    for entry in found
-                }
+                entries = list(found)
         except BaseException:
             os.close(fd)
             raise
+        files = _encode([entry.name for entry in entries if entry.is_file(follow_symlinks=False)])
+        others = _find_others(entries) if len(files) < len(entries) else {}
         self.tally.folders += 1
-        if self.ignore and (GITIGNORE in entries or b".git" in entries):
+        if self.ignore and (GITIGNORE in files or GITIGNORE in others or b".git" in files or b".git" in others):
             self.tally.with_rules.append(folder.path)
             folder = folder.with_own_rules() if prefix else folder
-        level = _Level(fd, folder, prefix)
-        drops, enters, kept = self._drops(folder), self.enters, self._kept_before(folder)
-        # Every entry of a tree comes through here.
-        for name, kind in entries.items():
-            if kind == _FILE and name in kept:
-                level.files.append((name, _FILE))
-            elif not kind or drops(name, kind):
+        drops, enters = self._drops(folder), self.enters
+        if doubtful := self._find_doubtful(files, folder):
+            files = [name for name in files if name not in doubtful or not drops(name, _FILE)]
+        level = _Level(fd, folder, prefix, files)
+        for name, kind in others.items():
+            if not kind or drops(name, kind):
                 continue
-            elif kind == _FOLDER:
-                if enters is None or enters(prefix + name):
-                    level.folders.append(name)
-            else:
-                level.files.append((name, kind))
-                if kind == _FILE and folder.looks_at_the_name_alone(name):
-                    kept.add(name)
-        self.tally.files += len(level.files)
+            if kind == _LINK:
+                level.links.append(name)
+            elif enters is None or enters(prefix + name):
+                level.folders.append(name)
+        self.tally.files += len(files) + len(level.links)
         return level
 
-    def _kept_before(self, folder: Folder) -> set[bytes]:
-        """Return the names of files kept under the same rules before: the same ones come again and again."""
+    def _find_doubtful(self, files: list[bytes], folder: Folder) -> Collection[bytes]:
+        """Return the files of a folder that may have to be left out: only those are judged one by one."""
         if self.keeps_out is not is_secret:
-            return set()
+            return files
         rules = folder.chain, self.excludes
-        names = _KEPT.get(rules)
-        if names is None or len(names) > _KEPT_LIMIT:
-            if len(_KEPT) > _KEPT_RULES:
-                _KEPT.clear()
-            names = _KEPT[rules] = set()
-        return names
+        if (sieve := _SIEVES.get(rules)) is None:
+            if len(_SIEVES) >= _SIEVES_LIMIT:
+                _SIEVES.clear()
+            endings = _EXCLUDED_ENDINGS if self.excludes else ()
+            names = (b".git", b".DS_Store") if self.excludes else (b".git",)
+            sieve = _SIEVES[rules] = Sieve(folder.chain, names, endings)
+        return sieve.find(files, folder)
 
     def _drops(self, folder: Folder) -> Callable[[bytes, int], bool]:
         """Return what tells of the entries of a folder whether they are left out."""
@@ -221,25 +215,38 @@ class Walk:
 class _Level:
     """A folder on the way down, held open until everything in it was seen."""
 
-    __slots__ = ("_left", "fd", "files", "folder", "folders", "prefix")
+    __slots__ = ("_left", "fd", "files", "folder", "folders", "links", "prefix")
 
-    def __init__(self, fd: int, folder: Folder, prefix: bytes) -> None:
+    def __init__(self, fd: int, folder: Folder, prefix: bytes, files: list[bytes]) -> None:
         self.fd = fd
         self.folder = folder
         self.prefix = prefix
         """The path from the root, with a slash at its end; empty at the root."""
-        self.files: list[tuple[bytes, int]] = []
+        self.files = files
+        self.links: list[bytes] = []
         self.folders: list[bytes] = []
         self._left: Iterator[tuple[bytes, int]] | None = None
 
     def names(self) -> list[bytes]:
-        return [name for name, _ in self.files]
+        return [*self.files, *self.links] if self.links else self.files
 
     def in_order(self) -> Iterator[tuple[bytes, int]]:
         """Return what has not been seen of files and folders, by name."""
         if self._left is None:
-            self._left = iter(sorted([*self.files, *((name, _FOLDER) for name in self.folders)]))
+            kinds = ((self.files, _FILE), (self.links, _LINK), (self.folders, _FOLDER))
+            self._left = iter(sorted((name, kind) for names, kind in kinds for name in names))
         return self._left
+
+
+def _encode(names: list[str]) -> list[bytes]:
+    """Return names as the system has them, all at once."""
+    return "/".join(names).encode(_ENCODING, _ERRORS).split(b"/") if names else []
+
+
+def _find_others(entries: list[os.DirEntry[str]]) -> dict[bytes, int]:
+    """Return the entries that are no files, each with what it is."""
+    found = [entry for entry in entries if not entry.is_file(follow_symlinks=False)]
+    return dict(zip(_encode([entry.name for entry in found]), map(_kind, found), strict=True))
 
 
 def _kind(entry: os.DirEntry[str]) -> int:
@@ -247,6 +254,10 @@ def _kind(entry: os.DirEntry[str]) -> int:
     if entry.is_dir(follow_symlinks=False):
         return _FOLDER
     return _LINK if entry.is_symlink() else 0
+
+
+_SIEVES: Final = dict[tuple[Chain, bool], Sieve]()
+"""By the rules in force, and whether listings' excludes are."""
 
 
 def order(path: bytes) -> bytes:
