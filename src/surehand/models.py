@@ -144,7 +144,7 @@ def make_limits(
     from surehand.agent.loop import Limits  # lazy: only where a model speaks
 
     own = settings.model
-    prices = None if own.input_price is None or own.output_price is None else (own.input_price, own.output_price)
+    prices = own_prices(settings)
     cost = cost or own.max_cost
     if cost is not None and prices is None:
         known = choice is not None and estimate_cost(choice.provider, choice.name, Usage(1, 1)) is not None
@@ -164,21 +164,33 @@ def make_limits(
     )
 
 
-def sum_by_model(turns: Iterable[tuple[str, Usage]]) -> list[dict[str, Any]]:
+def own_prices(settings: Settings) -> tuple[float, float] | None:
+    """Return what the user says a million tokens cost, in and out; None where they do not say both."""
+    own = settings.model
+    return None if own.input_price is None or own.output_price is None else (own.input_price, own.output_price)
+
+
+def sum_by_model(turns: Iterable[tuple[str, Usage]], settings: Settings) -> list[dict[str, Any]]:
     """Return tokens and cost of turns by model (`provider/name`), the most tokens first.
 
-    The cost is an estimate, and None where nobody knows the price.
+    The model of the settings costs what they say, if they do. Otherwise the cost is an estimate by public prices, and
+    None where nobody knows the price.
     """
+    prices, chosen = own_prices(settings), choose(settings)
+    priced = f"{chosen.provider}/{chosen.name}" if prices is not None else ""
     found: dict[str, dict[str, Any]] = {}
     for model, usage in turns:
         provider, _, name = model.partition("/")
-        cost = estimate_cost(provider, name, usage)
+        cost = usage.cost_at(prices) if prices is not None and model == priced else estimate_cost(provider, name, usage)
         row = found.setdefault(model, {"model": model, "turns": 0, "usage": Usage(), "cost": 0.0})
         row["turns"] += 1
         row["usage"] += usage
         row["cost"] = None if cost is None or row["cost"] is None else row["cost"] + cost
     rows = sorted(found.values(), key=lambda row: -row["usage"].total)
-    return [{**row, "usage": row["usage"].to_dict(), "cost_estimated": row["cost"] is not None} for row in rows]
+    return [
+        {**row, "usage": row["usage"].to_dict(), "cost_estimated": row["cost"] is not None and row["model"] != priced}
+        for row in rows
+    ]
 
 
 def server_address(settings: Settings, choice: Choice) -> str:

@@ -304,6 +304,14 @@ def test_stats_show_tokens_and_cost_by_model(stub: Stub, tmp_path: Path) -> None
     assert rows["openai/gpt-5-mini"]["cost"] == pytest.approx(answer["usage"]["cost"])
     assert rows["openai/unheard-of"]["cost"] is None
     assert "unknown" in surehand("stats", "--models", "--text")
+    for word in ("provider=openai", "name=unheard-of", "input_price=3", "output_price=15"):
+        surehand("config", "set", *f"model.{word}".split("="))
+    rows = {row["model"]: row for row in json.loads(surehand("stats", "--models", "--json"))}
+    used = rows["openai/unheard-of"]["usage"]
+    taken = used["input_tokens"] + used["cache_read_tokens"] + used["cache_write_tokens"]
+    assert rows["openai/unheard-of"]["cost"] == pytest.approx((taken * 3 + used["output_tokens"] * 15) / 1e6)
+    assert rows["openai/unheard-of"]["cost_estimated"] is False
+    assert rows["openai/gpt-5-mini"]["cost"] == pytest.approx(answer["usage"]["cost"]), "the prices are of one model"
 
 
 # -- structured output -------------------------------------------------------------------------------------------------

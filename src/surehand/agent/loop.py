@@ -61,9 +61,7 @@ class Limits:
 
     def cost_of(self, usage: Usage) -> float | None:
         """Return what tokens cost, where prices are known."""
-        if self.prices is None:
-            return None
-        return ((usage.total - usage.output_tokens) * self.prices[0] + usage.output_tokens * self.prices[1]) / 1e6
+        return None if self.prices is None else usage.cost_at(self.prices)
 
     def find_reached(self, outcome: Outcome, elapsed_s: float) -> str | None:
         """Return which limit an answer has met before its next turn; what its sub-agents spend counts."""

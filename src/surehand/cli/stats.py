@@ -87,11 +87,14 @@ def _models(options: Namespace) -> None:
 
 def _spent_by_model(options: Namespace) -> list[dict[str, Any]]:
     """Return tokens and cost by model, of the sessions kept here."""
+    from surehand import config
     from surehand.engine.journal import list_turns
     from surehand.models import sum_by_model
+    from surehand.policy.trust import is_trusted
     from surehand.state import locations
 
-    return sum_by_model(list_turns(os.path.join(locations.workspace_state(options.cwd), "sessions")))
+    settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
+    return sum_by_model(list_turns(os.path.join(locations.workspace_state(options.cwd), "sessions")), settings)
 
 
 def _models_table(spent: list[dict[str, Any]]) -> str:
@@ -99,9 +102,11 @@ def _models_table(spent: list[dict[str, Any]]) -> str:
     for row in spent:
         used = row["usage"]
         taken = used["input_tokens"] + used["cache_read_tokens"] + used["cache_write_tokens"]
-        cost = "unknown" if row["cost"] is None else f"about ${row['cost']:.4f}"
+        cost = "unknown" if row["cost"] is None else f"{row['cost']:.4f}"
+        if row["cost_estimated"]:  # otherwise by the user's prices, in a currency of theirs
+            cost = f"about ${cost}"
         rows.append((row["model"], str(row["turns"]), f"{taken:,}", f"{used['output_tokens']:,}", cost))
-    return render.table(rows, ("MODEL", "TURNS", "TOKENS IN", "OUT", "COST (ESTIMATE)"))
+    return render.table(rows, ("MODEL", "TURNS", "TOKENS IN", "OUT", "COST"))
 
 
 def _table(found: list[ToolMetrics], records: dict[str, Record]) -> str:

@@ -48,6 +48,10 @@ class Usage:
         """All tokens, read and written."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
+    def cost_at(self, prices: tuple[float, float]) -> float:
+        """Return what it costs at the prices of a million tokens, in and out; cached ones count as full ones."""
+        return ((self.total - self.output_tokens) * prices[0] + self.output_tokens * prices[1]) / 1e6
+
     def to_dict(self) -> dict[str, int]:
         """Return it as plain data."""
         return {

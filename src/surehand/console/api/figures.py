@@ -8,11 +8,12 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from surehand import config
 from surehand.console.endpoint import ApiError, Endpoint, Given
 from surehand.engine.journal import list_turns
 from surehand.engine.recorded_calls import read_recorded_calls
 from surehand.models import sum_by_model
-from surehand.state.locations import known_workspaces
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.console.server import Console
@@ -105,8 +106,9 @@ def _at(times: list[float], share: float) -> float | None:
 
 def _usage(since: float) -> list[Row]:
     """Return tokens and cost by model, from the journals of all sessions."""
-    folders = [os.path.join(workspace.state_dir, "sessions") for workspace in known_workspaces()]
-    return sum_by_model(turn for folder in folders for turn in list_turns(folder, since))
+    folders = [os.path.join(workspace.state_dir, "sessions") for workspace in locations.known_workspaces()]
+    settings = config.load(locations.home()).settings  # the user's own: what is shown is of all workspaces
+    return sum_by_model((turn for folder in folders for turn in list_turns(folder, since)), settings)
 
 
 ENDPOINTS = (
