@@ -66,3 +66,11 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     code, section = doctor("settings", tmp_path, SUREHAND_HOME=str(tmp_path / "file" / "state"))
     assert code == 1
     assert f"{tmp_path / 'file' / 'state'} cannot be written" in found(section)
+
+
+def test_extras_that_are_not_installed_are_named_with_the_line_that_installs_them(tmp_path: Path) -> None:
+    code, section = doctor("extras", tmp_path)
+    assert code == 0, "no extra has to be installed"
+    assert set(section["missing"]) <= {check["name"] for check in section["checks"]}
+    if "cluster" in section["missing"]:
+        assert "sessions on a Ray cluster: not installed; pip install 'surehand[cluster]'" in found(section)

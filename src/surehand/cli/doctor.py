@@ -337,6 +337,21 @@ def tools(options: Namespace) -> Section:
     return Section("Tools", tuple(checks), facts)
 
 
+def extras(options: Namespace) -> Section:
+    """Say which optional parts are installed, and how to install the others; none of them has to be."""
+    from surehand.core.extras import WHAT_FOR, find_missing
+
+    del options
+    missing = find_missing()
+    checks = [
+        Check(extra, True, f"{what}: not installed; pip install 'surehand[{extra}]'")
+        for extra, what in WHAT_FOR.items()
+        if extra in missing
+    ]
+    there = ", ".join(extra for extra in WHAT_FOR if extra not in missing)
+    return Section("Extras", (Check("installed", True, there or "none"), *checks), {"missing": list(missing)})
+
+
 SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (
     settings,
     sandbox,
@@ -345,4 +360,5 @@ SECTIONS: Final[tuple[Callable[[Namespace], Section], ...]] = (
     instructions,
     web,
     servers,
+    extras,
 )
