@@ -22,6 +22,8 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "a flag": (lambda: tool(readonly=True)(str.upper), "read_only"),  # pyright: ignore
     "a rule": (lambda: Surehand(allow="Bash(ls:*)"), "write allow=['Bash(ls:*)']"),
     "a tool": (lambda: Surehand(tools=shout), "write tools=[shout]"),  # pyright: ignore
+    "a keyword": (lambda: Surehand(alow=["Bash(ls:*)"]), "takes no 'alow' (did you mean 'allow'?)"),  # pyright: ignore
+    "a keyword of the plain front": (lambda: Surehand.sync(aprover=print), "(did you mean 'approver'?)"),  # pyright: ignore
     "a name": (lambda: Surehand(tool_allow="Read"), "write tool_allow=['Read']"),
 }
 

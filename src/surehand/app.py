@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from contextlib import AsyncExitStack
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Never, NoReturn, ParamSpec, Self
 
 from surehand import config, wiring
 from surehand.catalog import builtin_tool
@@ -84,7 +84,9 @@ class Surehand:
         record: str | None = None,
         mcp_servers: Mapping[str, McpServerSettings] | None = None,
         audit_dir: str | None = None,
+        **unknown: Never,
     ) -> None:
+        wiring.check_words(Surehand.__init__.__kwdefaults__ or (), unknown)
         wiring.check_lists(tools=tools, allow=allow, tool_allow=tool_allow)
         root = wiring.check_workspace(workspace, session)
         self.allow = tuple(allow)

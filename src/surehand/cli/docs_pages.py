@@ -154,6 +154,7 @@ def _signature(value: Any) -> str:
     if isinstance(value, type) and ("_fields" in vars(value) or re.search(r"\*\*(values|kwargs)", signature)):
         fields = [f"{name}: {hint}" for name, hint in vars(value).get("__annotations__", {}).items() if name[0] != "_"]
         return f"({', '.join(fields)})" if fields else ""
+    signature = signature.replace(", **unknown: Never", "").replace(", **unknown: 'Never'", "")  # what catches slips
     signature = re.sub(r"<[^>]*(?:<lambda>)?[^>]* at 0x[0-9a-f]+>", "...", signature)  # no address of memory
     return re.sub(r"'([^']*)'", r"\1", signature)
 
