@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,29 @@ async def test_the_calls_of_a_sub_agent_stand_below_the_call_that_started_it(tmp
         calls = {each["tool"]: each for each in served.console.feed.calls.values()}
     assert calls["Glob"]["parent"] == calls["Agent"]["call_id"]
     assert calls["Glob"]["root"] == calls["Agent"]["session_id"]
+
+
+async def test_a_call_that_waits_for_a_console_says_so_and_is_answered_from_a_terminal(tmp_path: Path) -> None:
+    async def surehand(*words: str) -> Any:
+        command = [sys.executable, "-m", "surehand", *words]
+        running = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
+        return json.loads((await running.communicate())[0])
+
+    (tmp_path / "a.txt").write_text("one\n")
+    command = [sys.executable, "-m", "surehand", "tools", "invoke", "Bash", "--args", '{"command": "rm a.txt"}']
+    pipe = asyncio.subprocess.PIPE
+    pipes: Any = {"stdin": asyncio.subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
+    async with serve_console() as served, asyncio.timeout(300):
+        process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, **pipes)
+        (row,) = await waiting(served)
+        assert process.stderr is not None
+        told = (await process.stderr.readline()).decode()
+        listed = await surehand("approvals", "list")
+        said = await surehand("approvals", "allow", row["id"])
+        output, rest = await process.communicate()
+    assert "Bash waits for an answer in the console" in told
+    assert f"surehand approvals show {row['id']}" in told
+    assert [(each["id"], each["tool"], each["waiting"]) for each in listed] == [(row["id"], "Bash", True)]
+    assert said["answer"] == "once"
+    assert json.loads(output)["ok"], rest
+    assert not (tmp_path / "a.txt").exists()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from surehand.cli.screen import Screen
     from surehand.policy.approvals.question import Approver, Question
 
+_LOOK_S = 3.0
+"""How long a session may take to say what waits in it."""
+
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
@@ -41,6 +44,8 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     rows: list[dict[str, Any]] = [row | {"box": box} for box in _boxes() for row in box.pending()]
+    put_up = {row["digest"] for row in rows}
+    rows += [row for row in _rows_of_sessions() if row["digest"] not in put_up]
     rows.sort(key=lambda row: row["asked"])
     if options.action == "list":
         render.facts(options, [_plain(row) for row in rows], lambda: _format_list(rows))
@@ -59,6 +64,16 @@ def _boxes() -> Iterator[Mailbox]:
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if os.path.exists(os.path.join(folder, name, FILE)):
             yield Mailbox(os.path.join(folder, name))
+
+
+def _rows_of_sessions() -> Iterator[dict[str, Any]]:
+    """Yield what waits in running sessions for somebody who reaches them: a console, or us."""
+    from surehand.state import local_rpc
+
+    for name in local_rpc.session_sockets():
+        answer: dict[str, Any] = local_rpc.ask(name, {"want": "questions"}, _LOOK_S) or {}
+        for row in answer.get("questions", ()):
+            yield row | {"channel": name, "waiting": True}
 
 
 def _one(rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
@@ -84,15 +99,32 @@ def _answer(options: Namespace, row: dict[str, Any]) -> int:
         who = f"user {os.getuid()}"
     by = f"{who} (process {os.getpid()})"
     reason = options.reason if kind == "no" else ""
-    row["box"].answer(row["id"], Answer(kind, reason, dry_run="" if kind != "no" and options.anew else None), by=by)
+    answer = Answer(kind, reason, dry_run="" if kind != "no" and options.anew else None)
+    if "box" in row:
+        row["box"].answer(row["id"], answer, by=by)
+    else:
+        _answer_session(row, answer, by)
     remembered = f"; remembered: {row['suggestion']}" if kind in ("session", "always") else ""
     text = f"{row['tool']} {'was refused' if kind == 'no' else f'may run ({kind})'}{remembered}"
     render.facts(options, {"id": row["id"], "answer": kind, "by": by}, text)
     return 0
 
 
+def _answer_session(row: dict[str, Any], answer: Answer, by: str) -> None:
+    """Answer a question that waits in a running session."""
+    from surehand.state import local_rpc
+
+    given = {key: value for key, value in answer.to_dict().items() if key in ("kind", "reason", "dry_run")}
+    request = {"want": "answer", "id": row["id"], "digest": row["digest"], "by": by, "answer": given}
+    said = local_rpc.ask(row["channel"], request)
+    if said is None:
+        raise StateError("the session that asked is gone")
+    if "error" in said:
+        raise StateError(str(said["error"]))
+
+
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "box"}
+    return {key: value for key, value in row.items() if key not in ("box", "channel")}
 
 
 def _format_list(rows: list[dict[str, Any]]) -> str:

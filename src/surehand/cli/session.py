@@ -45,6 +45,7 @@ async def open_app(
         **settings,
     )
     app.approver = approver(options, app)
+    app.executor.permissions.questions.tell = _tell_waiting
     to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
     if shows and app.settings.log.level == "warning":
         import logging
@@ -141,11 +142,21 @@ def mailbox(app: Surehand) -> Approver:
     """Return the approver that waits for `surehand approvals`, and says so."""
     from surehand.policy.approvals.mailbox import Mailbox
 
-    def tell(name: str, question: Question) -> None:
-        how = f"surehand approvals show {name}; then allow {name}, or deny {name}"
-        render.note(f"{question.tool} waits for an answer. In another terminal: {how}")
+    timeout_s = app.settings.permissions.approval_timeout
+    return Mailbox(app.session.state_dir or "", timeout_s=timeout_s, tell=_tell_waiting_there)
 
-    return Mailbox(app.session.state_dir or "", timeout_s=app.settings.permissions.approval_timeout, tell=tell)
+
+def _tell_waiting_there(name: str, question: Question) -> None:
+    render.note(f"{question.tool} waits for an answer. In another terminal: {_format_answering(name)}")
+
+
+def _tell_waiting(name: str, question: Question) -> None:
+    how = _format_answering(name)
+    render.note(f"{question.tool} waits for an answer in the console. Or in another terminal: {how}")
+
+
+def _format_answering(name: str) -> str:
+    return f"surehand approvals show {name}; then allow {name}, or deny {name}"
 
 
 async def connect_servers(app: Surehand) -> None:

@@ -76,8 +76,10 @@ class OpenQuestion:
         if not self._answer.done():
             self._answer.set_result(answer)
 
-    async def wait(self, approver: Approver, *, reachable: bool, has_answerers: Callable[[], bool]) -> Answer:
-        """Return the first answer: the approver's, or one that came by the channel."""
+    async def wait(
+        self, approver: Approver, *, reachable: bool, has_answerers: Callable[[], bool], tell: Callable[[str], None]
+    ) -> Answer:
+        """Return the first answer: the approver's, or one that came by the channel; `tell` of waiting for that one."""
         if not reachable:
             return await ask_approver(approver, self.question, self.timeout_s)
         asking = asyncio.create_task(ask_approver(approver, self.question, self.timeout_s))
@@ -85,7 +87,10 @@ class OpenQuestion:
             await asyncio.wait({asking, self._answer}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 said = asking.result()
-                return await self._wait_for_others(said) if said.unasked and has_answerers() else said
+                if not (said.unasked and has_answerers()):
+                    return said
+                tell(self.id)
+                return await self._wait_for_others(said)
             answer = self._answer.result()
         finally:
             asking.cancel()
@@ -165,6 +170,8 @@ class OpenQuestions:
         """Whether other processes can reach the application at all."""
         self.has_answerers: Callable[[], bool] = lambda: False
         """Whether somebody follows who answers questions."""
+        self.tell: Callable[[str, Question], None] = lambda id, question: None
+        """Called with a question that only somebody elsewhere can answer, so that whoever waits here learns of it."""
         self._open: dict[str, OpenQuestion] = {}
         self._answered: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
@@ -184,7 +191,12 @@ class OpenQuestions:
 
     async def wait(self, waiting: OpenQuestion, approver: Approver) -> Answer:
         """Return the first answer to a question that was put up."""
-        return await waiting.wait(approver, reachable=self.reachable, has_answerers=self.has_answerers)
+        return await waiting.wait(
+            approver,
+            reachable=self.reachable,
+            has_answerers=self.has_answerers,
+            tell=lambda id: self.tell(id, waiting.question),
+        )
 
     def note_answer(self, waiting: OpenQuestion, answer: Answer, by: str) -> None:
         """Remember who answered what, for those who answer too late."""
