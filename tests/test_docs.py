@@ -89,3 +89,12 @@ def test_the_readme_names_the_two_commands_of_a_fresh_machine() -> None:
 def test_no_page_names_a_path_of_a_developers_machine() -> None:
     for page in PAGES:
         assert not re.search(r"/(work/(main|shared)|root|home/[a-z]+)/", page.read_text()), page
+
+
+def test_the_changelog_has_one_short_line_a_change_under_the_three_headings() -> None:
+    _, *versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    for version in versions:
+        parts = re.split(r"^### ", version, flags=re.MULTILINE)
+        assert {part.split("\n")[0] for part in parts[1:]} <= {"Added", "Changed", "Fixed"}
+        for line in "\n".join(part.partition("\n")[2] for part in parts[1:]).splitlines():
+            assert not line or (line.startswith("- ") and len(line) <= 120), line
