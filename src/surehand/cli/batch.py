@@ -258,10 +258,9 @@ def _reason(result: TaskResult) -> str:
     if result.error is not None:
         return ": " + visible(result.error.get("message", ""), lines=False)
     if result.check is not None and not result.check.get("ok"):
-        refused = [
-            call["tool"] for call in result.calls if (call.get("error") or {}).get("code") == "permission_denied"
-        ]
-        why = f"{refused[0]} was not allowed, and " if refused else ""
+        errors: list[tuple[str, dict[str, Any]]] = [(call["tool"], call.get("error") or {}) for call in result.calls]
+        refused = next((tool for tool, error in errors if error.get("code") == "permission_denied"), None)
+        why = f"{refused} was not allowed, and " if refused else ""
         return f": {why}the check ended with exit code {result.check.get('exit_code')}"
     failed = next((call for call in result.calls if not call.get("ok")), None)
     if failed is not None and (error := failed.get("error")):

@@ -339,7 +339,7 @@ def tools(options: Namespace) -> Section:
 
 def extras(options: Namespace) -> Section:
     """Say which optional parts are installed, and how to install the others; none of them has to be."""
-    from surehand.core.extras import WHAT_FOR, find_missing
+    from surehand.core.installation import WHAT_FOR, find_missing
 
     del options
     missing = find_missing()
