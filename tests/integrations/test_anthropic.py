@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from anthropic import Anthropic, AsyncAnthropic, beta_async_tool, beta_tool
 from anthropic.lib.tools import ToolError
+from tests.integrations.scenario import Run, Scenario, converse, word_count
 from tests.integrations.script import EDIT, READ, TOUCH, calling, shown_functions
 from tests.providers.model_stub import Stub
 
-from surehand import Surehand, tool
+from surehand import Surehand
 from surehand.integrations.anthropic import SurehandTools, surehand_tools, wrap
 from surehand.testing import Says
 
@@ -41,10 +41,30 @@ def tool_results(stub: Stub) -> dict[str, Any]:
     return {each["tool_use_id"]: each for each in blocks}
 
 
-@tool(read_only=True)
-def word_count(text: str) -> int:
-    "Count the words of a text."
-    return len(text.split())
+class TestAnthropic(Scenario):
+    """In a loop of one's own, where approvals are given between requests."""
+
+    refusal = "needs permission"
+
+    def said(self, stub: Stub) -> dict[str, Any]:
+        return tool_results(stub)
+
+    def shown(self, stub: Stub, request: int) -> list[str]:
+        return shown_functions(stub, request)
+
+    def has_image(self, stub: Stub) -> bool:
+        image = tool_results(stub)["1"]["content"][-1]
+        return (image["type"], image["source"]["media_type"]) == ("image", "image/png")
+
+    async def run(self, stub: Stub, app: Any) -> Run:
+        tools, client = SurehandTools(app), AsyncAnthropic(base_url=stub.address, api_key="none")
+        messages: list[Any] = list(GO)
+        return await converse(
+            tools,
+            lambda: client.messages.create(model="x", max_tokens=100, messages=messages, tools=tools.params()),
+            lambda turn, answers: messages.extend([{"role": "assistant", "content": turn.content}, *answers]),
+            lambda turn: turn.content[0].text,
+        )
 
 
 async def test_it_searches_reads_edits_and_the_change_can_be_undone(stub: Stub, workspace: Path) -> None:
@@ -93,51 +113,6 @@ async def test_in_a_loop_of_ones_own_approvals_are_given_between_requests(stub: 
         assert (workspace / "made.txt").exists()
         assert not (workspace / "other.txt").exists()
         assert "Changes" in [each["name"] for each in tools.params()]
-
-
-async def test_an_image_reaches_the_model(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "Read", {"file_path": "logo.png"})), {"text": "red"}]
-    async with Surehand(workspace) as app:
-        await run(stub, app)
-        image = tool_results(stub)["1"]["content"][-1]
-        assert (image["type"], image["source"]["media_type"]) == ("image", "image/png")
-
-
-async def test_a_batch_keeps_its_order_and_failures_are_errors(stub: Stub, workspace: Path) -> None:
-    new = {"file_path": "new.txt"}
-    stub.script = [
-        calling(("1", "Write", {**new, "content": "fresh\n"}), ("2", "Read", new), ("3", "Read", {"nonsense": 1})),
-        {"text": "done"},
-    ]
-    async with Surehand(workspace, mode="accept-edits") as app:
-        await run(stub, app)
-        said = tool_results(stub)
-        assert "fresh" in said["2"]["content"][0]["text"]
-        assert said["3"]["is_error"]
-        assert "invalid_args" in said["3"]["content"][0]["text"]
-
-
-async def test_cancelling_the_run_stops_the_call(stub: Stub, workspace: Path) -> None:
-    started = asyncio.Event()
-
-    @tool(read_only=True)
-    async def wait_long() -> str:
-        "Wait."
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            (workspace / "stopped").touch()
-        return "never"
-
-    stub.script = [calling(("1", "wait_long", {}))]
-    async with Surehand(workspace, tools=[wait_long]) as app:
-        running = asyncio.create_task(run(stub, app))
-        await started.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert (workspace / "stopped").exists()
 
 
 def test_plain_code_uses_the_plain_client(stub: Stub, workspace: Path) -> None:

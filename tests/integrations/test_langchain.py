@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from langchain_core.tools import tool as langchain_tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
+from tests.integrations.scenario import Run, Scenario, word_count
 from tests.integrations.script import EDIT, READ, TOUCH, calling, shown_tools, tool_messages
 from tests.providers.model_stub import Stub
 
@@ -37,55 +37,21 @@ def thread(name: str = "1") -> Any:
     return {"configurable": {"thread_id": name}}
 
 
-@tool(read_only=True)
-def word_count(text: str) -> int:
-    "Count the words of a text."
-    return len(text.split())
-
-
-async def test_it_searches_reads_edits_and_the_change_can_be_undone(stub: Stub, workspace: Path) -> None:
-    stub.script = [
-        calling(("1", "Grep", {"pattern": "beta"}), ("2", "Read", READ), ("3", "word_count", {"text": "a b"})),
-        calling(("4", "Edit", EDIT)),
-        {"text": "done"},
-    ]
-    async with Surehand(workspace, mode="accept-edits", tools=[word_count]) as app:
-        state = await make_agent(stub, app).ainvoke(GO, thread())
-        assert state["messages"][-1].text == "done"
-        assert "word_count" in shown_tools(stub, 0)
-        said = tool_messages(stub)
-        assert "notes.txt" in said["1"]
-        assert "2\tbeta" in said["2"]
-        assert said["3"] == "2"
-        edit = next(each for each in state["messages"] if getattr(each, "tool_call_id", "") == "4")
-        assert edit.artifact["undo"]["change_id"]
-        assert (workspace / "notes.txt").read_text() == "alpha\ngamma\n"
-        assert (await app.undo()).ok
-        assert (workspace / "notes.txt").read_text() == "alpha\nbeta\n"
-
-
-async def test_a_command_interrupts_the_graph_and_runs_once_it_is_approved(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "done"}]
-    async with Surehand(workspace) as app:
+class TestLangChain(Scenario):
+    async def run(self, stub: Stub, app: Any) -> Run:
         agent = make_agent(stub, app)
-        state = await agent.ainvoke(GO, thread())
-        (asked,) = state["__interrupt__"]
-        assert "touch made.txt" in asked.value["text"]
-        assert not (workspace / "made.txt").exists()
-        state = await agent.ainvoke(Command(resume={"type": "approve"}), thread())
-        assert state["messages"][-1].text == "done"
-        assert (workspace / "made.txt").exists()
 
+        async def go_on(given: Any) -> Run:
+            state = await agent.ainvoke(given, thread())
+            if not (interrupts := state.get("__interrupt__")):
+                return Run(state["messages"][-1].text)
+            no = {"type": "reject", "message": "not today"}
+            return Run(
+                asked=interrupts[0].value["text"],
+                answer=lambda yes: go_on(Command(resume={"type": "approve"} if yes else no)),
+            )
 
-async def test_a_refused_command_does_not_run_and_the_model_is_told(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "sorry"}]
-    async with Surehand(workspace) as app:
-        agent = make_agent(stub, app)
-        await agent.ainvoke(GO, thread())
-        state = await agent.ainvoke(Command(resume={"type": "reject", "message": "not today"}), thread())
-        assert "not today" in tool_messages(stub)["1"]
-        assert state["messages"][-2].status == "error"
-        assert not (workspace / "made.txt").exists()
+        return await go_on(GO)
 
 
 async def test_a_yes_holds_only_for_what_was_shown(stub: Stub, workspace: Path) -> None:
@@ -136,67 +102,6 @@ async def test_two_commands_of_one_message_are_approved_one_by_one(stub: Stub, w
         await agent.ainvoke(Command(resume=answers), thread())
         assert (workspace / "made.txt").exists()
         assert not (workspace / "other.txt").exists()
-
-
-async def test_an_application_with_an_approver_asks_that_one(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "done"}]
-    approver = Says("once")
-    async with Surehand(workspace, approver=approver) as app:
-        await create_agent(make_model(stub), tools=surehand_tools(app)).ainvoke(GO)
-        assert len(approver.asked) == 1
-        assert (workspace / "made.txt").exists()
-
-
-async def test_an_image_reaches_the_model(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "Read", {"file_path": "logo.png"})), {"text": "red"}]
-    async with Surehand(workspace) as app:
-        await make_agent(stub, app).ainvoke(GO, thread())
-        assert "data:image/png;base64," in str(tool_messages(stub)["1"])
-
-
-async def test_failures_are_error_messages(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "Read", {"nonsense": 1}), ("2", "Read", {"file_path": "missing.txt"})), {"text": "ok"}]
-    async with Surehand(workspace) as app:
-        state = await make_agent(stub, app).ainvoke(GO, thread())
-        results = [each for each in state["messages"] if each.type == "tool"]
-        assert [each.status for each in results] == ["error", "error"]
-        assert [each.artifact["error"]["code"] for each in results] == ["invalid_args", "execution_error"]
-
-
-async def test_a_write_and_a_read_of_one_message_keep_their_order(stub: Stub, workspace: Path) -> None:
-    new = {"file_path": "new.txt"}
-    stub.script = [
-        calling(("1", "Write", {**new, "content": "fresh\n"}), ("2", "Read", new), ("3", "Read", READ)),
-        {"text": "done"},
-    ]
-    async with Surehand(workspace, mode="accept-edits") as app:
-        await make_agent(stub, app).ainvoke(GO, thread())
-        assert "fresh" in tool_messages(stub)["2"]
-        assert "alpha" in tool_messages(stub)["3"]
-
-
-async def test_cancelling_the_run_stops_the_call(stub: Stub, workspace: Path) -> None:
-    started = asyncio.Event()
-
-    @tool(read_only=True)
-    async def wait_long() -> str:
-        "Wait."
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            (workspace / "stopped").touch()
-        return "never"
-
-    stub.script = [calling(("1", "wait_long", {}))]
-    async with Surehand(workspace, tools=[wait_long]) as app:
-        run = asyncio.create_task(make_agent(stub, app).ainvoke(GO, thread()))
-        await started.wait()
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await run
-        await app.close()
-        assert (workspace / "stopped").exists()
 
 
 async def test_a_tool_that_is_found_is_shown_and_can_be_called(stub: Stub, workspace: Path) -> None:
@@ -273,3 +178,15 @@ async def test_a_tool_of_the_framework_goes_through_our_door(stub: Stub, workspa
         assert "at most four" in said["2"]
         assert "seats" in said["3"]
         assert [each.tool for each in approver.asked] == ["book", "book"]
+
+
+async def test_results_and_failures_come_with_what_a_program_wants_to_know(stub: Stub, workspace: Path) -> None:
+    calls = [("2", "Grep", {"nonsense": 1}), ("3", "Read", {"file_path": "missing.txt"}), ("4", "Edit", EDIT)]
+    stub.script = [calling(("1", "Read", READ)), calling(*calls), {"text": "ok"}]
+    async with Surehand(workspace, mode="accept-edits") as app:
+        state = await make_agent(stub, app).ainvoke(GO, thread())
+        results = {each.tool_call_id: each for each in state["messages"] if each.type == "tool"}
+        assert [results[id].status for id in "1234"] == ["success", "error", "error", "success"]
+        assert results["4"].artifact["undo"]["change_id"]
+        codes = [results[id].artifact["error"]["code"] for id in "23"]
+        assert codes == ["invalid_args", "execution_error"]

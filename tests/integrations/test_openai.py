@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.lib.responses_tool_runner import AsyncRegisteredFunction, AsyncResponsesToolRunner, ResponsesToolRunner
-from tests.integrations.script import (
-    EDIT,
-    READ,
-    TOUCH,
-    calling,
-    function_outputs,
-    responding,
-    shown_functions,
-    shown_tools,
-    tool_messages,
-)
+from tests.integrations.scenario import ResponsesScenario, Run, Scenario, converse
+from tests.integrations.script import READ, TOUCH, calling, function_outputs, responding, tool_messages
 from tests.providers.model_stub import Stub
 
-from surehand import Surehand, ToolCall, tool
+from surehand import Surehand, ToolCall
 from surehand.integrations.openai import ChatTools, ResponsesTools, surehand_functions, wrap
 from surehand.testing import Says
 
@@ -33,73 +24,39 @@ def client(stub: Stub) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{stub.address}/v1", api_key="none")
 
 
-async def chat(stub: Stub, app: Any) -> str:
-    tools, messages = ChatTools(app), list[Any]([{"role": "user", "content": "go"}])
-    while True:
-        turn = await client(stub).chat.completions.create(model="x", messages=messages, tools=tools.params())
-        message = turn.choices[0].message
-        if not message.tool_calls:
-            return message.content or ""
-        messages += [message, *await tools.answer(message)]
+class TestChatCompletions(Scenario):
+    refusal = "needs permission"
+
+    async def run(self, stub: Stub, app: Any) -> Run:
+        tools, messages = ChatTools(app), list[Any]([{"role": "user", "content": "go"}])
+
+        async def ask() -> Any:
+            turn = await client(stub).chat.completions.create(model="x", messages=messages, tools=tools.params())
+            return turn.choices[0].message
+
+        def extend(message: Any, answers: Sequence[Any]) -> None:
+            messages.extend([message, *answers])
+
+        return await converse(tools, ask, extend, lambda message: message.content)
+
+    async def test_arguments_that_are_no_json_are_told(self, stub: Stub, workspace: Path) -> None:
+        stub.script = [{"calls": [("1", "Read", '{"file_path": ')]}, {"text": "sorry"}]
+        async with Surehand(workspace) as app:
+            await self.run(stub, app)
+            assert "JSON" in tool_messages(stub)["1"]
 
 
-async def respond(stub: Stub, app: Any) -> str:
-    tools, items = ResponsesTools(app), list[Any]([{"role": "user", "content": "go"}])
-    while True:
-        response = await client(stub).responses.create(model="x", input=items, tools=tools.params())
-        if not (answers := await tools.answer(response)):
-            return response.output_text
-        items += [*response.output, *answers]
+class TestResponses(ResponsesScenario):
+    refusal = "needs permission"
 
-
-@tool(read_only=True)
-def word_count(text: str) -> int:
-    "Count the words of a text."
-    return len(text.split())
-
-
-async def test_chat_searches_reads_edits_and_the_change_can_be_undone(stub: Stub, workspace: Path) -> None:
-    stub.script = [
-        calling(("1", "Grep", {"pattern": "beta"}), ("2", "Read", READ), ("3", "word_count", {"text": "a b"})),
-        calling(("4", "Edit", EDIT)),
-        {"text": "done"},
-    ]
-    async with Surehand(workspace, mode="accept-edits", tools=[word_count]) as app:
-        assert await chat(stub, app) == "done"
-        assert "word_count" in shown_tools(stub, 0)
-        said = tool_messages(stub)
-        assert "notes.txt" in said["1"]
-        assert "2\tbeta" in said["2"]
-        assert said["3"] == "2"
-        assert (workspace / "notes.txt").read_text() == "alpha\ngamma\n"
-        assert (await app.undo()).ok
-        assert (workspace / "notes.txt").read_text() == "alpha\nbeta\n"
-
-
-async def test_responses_searches_reads_edits_and_finds_a_tool(stub: Stub, workspace: Path) -> None:
-    stub.script = [
-        responding(("1", "Grep", {"pattern": "beta"}), ("2", "Read", READ)),
-        responding(("3", "Edit", EDIT), ("4", "ToolSearch", {"query": "select:Changes"})),
-        responding(text="done"),
-    ]
-    async with Surehand(workspace, mode="accept-edits") as app:
-        assert await respond(stub, app) == "done"
-        assert "Changes" not in shown_functions(stub, 0)
-        assert "Changes" in shown_functions(stub, 2)
-        assert "2\tbeta" in function_outputs(stub)["2"]
-        assert (workspace / "notes.txt").read_text() == "alpha\ngamma\n"
-
-
-async def test_an_approver_of_the_application_is_asked(stub: Stub, workspace: Path) -> None:
-    approver = Says("once")
-    async with Surehand(workspace, approver=approver) as app:
-        stub.script = [calling(("1", "Bash", TOUCH)), {"text": "done"}]
-        await chat(stub, app)
-        stub.script = [responding(("1", "Bash", {"command": "touch other.txt"})), responding(text="done")]
-        await respond(stub, app)
-        assert len(approver.asked) == 2
-        assert (workspace / "made.txt").exists()
-        assert (workspace / "other.txt").exists()
+    async def run(self, stub: Stub, app: Any) -> Run:
+        tools, items = ResponsesTools(app), list[Any]([{"role": "user", "content": "go"}])
+        return await converse(
+            tools,
+            lambda: client(stub).responses.create(model="x", input=items, tools=tools.params()),
+            lambda response, answers: items.extend([*response.output, *answers]),
+            lambda response: response.output_text,
+        )
 
 
 async def test_without_one_what_waits_is_told_and_runs_by_its_digest(stub: Stub, workspace: Path) -> None:
@@ -119,68 +76,6 @@ async def test_without_one_what_waits_is_told_and_runs_by_its_digest(stub: Stub,
         assert not (workspace / "other.txt").exists()
         assert "not what was approved" in said["2"]
         assert "alpha" in said["3"]
-
-
-async def test_a_refused_command_is_told(stub: Stub, workspace: Path) -> None:
-    stub.script = [responding(("1", "Bash", TOUCH)), responding(text="sorry")]
-    async with Surehand(workspace) as app:
-        await respond(stub, app)
-        assert "needs permission" in function_outputs(stub)["1"]
-        assert not (workspace / "made.txt").exists()
-
-
-async def test_an_image_reaches_the_model_either_way(stub: Stub, workspace: Path) -> None:
-    async with Surehand(workspace) as app:
-        stub.script = [calling(("1", "Read", {"file_path": "logo.png"})), {"text": "red"}]
-        await chat(stub, app)
-        last = stub.requests[-1]["messages"][-1]
-        assert last["role"] == "user"
-        assert last["content"][-1]["image_url"]["url"].startswith("data:image/png;base64,")
-        stub.script = [responding(("1", "Read", {"file_path": "logo.png"})), responding(text="red")]
-        await respond(stub, app)
-        assert function_outputs(stub)["1"][-1]["image_url"].startswith("data:image/png;base64,")
-
-
-async def test_arguments_that_are_no_json_are_told(stub: Stub, workspace: Path) -> None:
-    stub.script = [{"calls": [("1", "Read", '{"file_path": ')]}, {"text": "sorry"}]
-    async with Surehand(workspace) as app:
-        await chat(stub, app)
-        assert "JSON" in tool_messages(stub)["1"]
-
-
-async def test_a_batch_keeps_its_order(stub: Stub, workspace: Path) -> None:
-    new = {"file_path": "new.txt"}
-    stub.script = [
-        calling(("1", "Write", {**new, "content": "fresh\n"}), ("2", "Read", new), ("3", "Read", READ)),
-        {"text": "done"},
-    ]
-    async with Surehand(workspace, mode="accept-edits") as app:
-        await chat(stub, app)
-        assert "fresh" in tool_messages(stub)["2"]
-        assert "alpha" in tool_messages(stub)["3"]
-
-
-async def test_cancelling_the_loop_stops_the_call(stub: Stub, workspace: Path) -> None:
-    started = asyncio.Event()
-
-    @tool(read_only=True)
-    async def wait_long() -> str:
-        "Wait."
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            (workspace / "stopped").touch()
-        return "never"
-
-    stub.script = [calling(("1", "wait_long", {}))]
-    async with Surehand(workspace, tools=[wait_long]) as app:
-        run = asyncio.create_task(chat(stub, app))
-        await started.wait()
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await run
-        assert (workspace / "stopped").exists()
 
 
 def test_plain_code_uses_the_plain_client(stub: Stub, workspace: Path) -> None:

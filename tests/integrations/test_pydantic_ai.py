@@ -21,7 +21,8 @@ from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
-from tests.integrations.script import EDIT, READ, TOUCH, calling, shown_tools, tool_messages
+from tests.integrations.scenario import Run, Scenario
+from tests.integrations.script import READ, TOUCH, calling, shown_tools, tool_messages
 from tests.providers.model_stub import Stub
 
 from surehand import Surehand, tool
@@ -36,62 +37,23 @@ def make_agent(stub: Stub, app: Any, *tools: str) -> Agent[None, Any]:
     return Agent(model, toolsets=[surehand_toolset(app, tools)], output_type=[str, DeferredToolRequests])
 
 
-@tool(read_only=True)
-def word_count(text: str) -> int:
-    "Count the words of a text."
-    return len(text.split())
-
-
-async def test_it_searches_reads_edits_and_the_change_can_be_undone(stub: Stub, workspace: Path) -> None:
-    stub.script = [
-        calling(
-            ("1", "Grep", {"pattern": "beta"}),
-            ("2", "Read", READ),
-            ("3", "word_count", {"text": "a b"}),
-        ),
-        calling(("4", "Edit", EDIT)),
-        {"text": "done"},
-    ]
-    async with Surehand(workspace, mode="accept-edits", tools=[word_count]) as app:
-        result = await make_agent(stub, app).run("go")
-        assert result.output == "done"
-        assert "word_count" in shown_tools(stub, 0)
-        assert "Agent" not in shown_tools(stub, 0)
-        said = tool_messages(stub)
-        assert "notes.txt" in said["1"]
-        assert "2\tbeta" in said["2"]
-        assert said["3"] == "2"
-        assert (workspace / "notes.txt").read_text() == "alpha\ngamma\n"
-        assert (await app.undo()).ok
-        assert (workspace / "notes.txt").read_text() == "alpha\nbeta\n"
-        assert [each["tool"] for each in (await app.changes()).data["changes"]][-1] == "Edit"
-
-
-async def test_a_command_waits_for_its_approval_and_runs_once_it_is_there(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "done"}]
-    async with Surehand(workspace) as app:
+class TestPydanticAI(Scenario):
+    async def run(self, stub: Stub, app: Any) -> Run:
         agent = make_agent(stub, app)
-        first = await agent.run("go")
-        requests = first.output
-        assert isinstance(requests, DeferredToolRequests)
-        assert [each.tool_name for each in requests.approvals] == ["Bash"]
-        assert "touch made.txt" in requests.metadata["1"]["text"]
-        assert not (workspace / "made.txt").exists()
-        answers = DeferredToolResults(approvals={"1": True}, metadata=requests.metadata)
-        second = await agent.run(message_history=first.all_messages(), deferred_tool_results=answers)
-        assert second.output == "done"
-        assert (workspace / "made.txt").exists()
+        return read_run(agent, await agent.run("go"))
 
 
-async def test_a_refused_command_does_not_run_and_the_model_is_told(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "sorry"}]
-    async with Surehand(workspace) as app:
-        agent = make_agent(stub, app)
-        first = await agent.run("go")
-        answers = DeferredToolResults(approvals={"1": ToolDenied("not today")})
-        await agent.run(message_history=first.all_messages(), deferred_tool_results=answers)
-        assert "not today" in tool_messages(stub)["1"]
-        assert not (workspace / "made.txt").exists()
+def read_run(agent: Agent[None, Any], result: Any) -> Run:
+    requests = result.output
+    if not isinstance(requests, DeferredToolRequests):
+        return Run(requests)
+
+    async def answer(yes: bool) -> Run:
+        approvals: Any = {each.tool_call_id: yes or ToolDenied("not today") for each in requests.approvals}
+        answers = DeferredToolResults(approvals=approvals, metadata=requests.metadata)
+        return read_run(agent, await agent.run(message_history=result.all_messages(), deferred_tool_results=answers))
+
+    return Run(asked=next(iter(requests.metadata.values()))["text"], answer=answer)
 
 
 async def test_a_yes_does_not_hold_for_other_arguments(stub: Stub, workspace: Path) -> None:
@@ -105,43 +67,6 @@ async def test_a_yes_does_not_hold_for_other_arguments(stub: Stub, workspace: Pa
         assert isinstance(second.output, DeferredToolRequests)
         assert "touch other.txt" in second.output.metadata["1"]["text"]
         assert not (workspace / "other.txt").exists()
-
-
-async def test_a_yes_to_an_edit_does_not_hold_once_the_file_has_changed(stub: Stub, workspace: Path) -> None:
-    stub.script = [
-        calling(("0", "Read", READ)),
-        calling(("1", "Edit", {**EDIT, "replace_all": True})),
-    ]
-    async with Surehand(workspace) as app:
-        agent = make_agent(stub, app)
-        first = await agent.run("go")
-        assert "+gamma" in first.output.metadata["1"]["text"]
-        (workspace / "notes.txt").write_text("alpha\nbeta\nbeta\n")
-        await app.call("Read", READ)
-        answers = DeferredToolResults(approvals={"1": True}, metadata=first.output.metadata)
-        second = await agent.run(message_history=first.all_messages(), deferred_tool_results=answers)
-        assert isinstance(second.output, DeferredToolRequests)
-        assert (workspace / "notes.txt").read_text() == "alpha\nbeta\nbeta\n"
-
-
-async def test_a_rule_that_denies_is_not_asked_about(stub: Stub, workspace: Path) -> None:
-    from surehand import Settings
-    from surehand.core.settings import PermissionSettings
-
-    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "sorry"}]
-    settings = Settings(permissions=PermissionSettings(deny=("Bash",)))
-    async with Surehand(workspace, settings=settings) as app:
-        assert (await make_agent(stub, app).run("go")).output == "sorry"
-        assert "permission_denied" in tool_messages(stub)["1"]
-
-
-async def test_an_application_with_an_approver_asks_that_one(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "Bash", TOUCH)), {"text": "done"}]
-    approver = Says("once")
-    async with Surehand(workspace, approver=approver) as app:
-        assert (await make_agent(stub, app).run("go")).output == "done"
-        assert len(approver.asked) == 1
-        assert (workspace / "made.txt").exists()
 
 
 async def test_an_image_reaches_the_model(stub: Stub, workspace: Path) -> None:
@@ -163,54 +88,6 @@ async def test_wrong_arguments_are_a_retry_and_failures_are_told(stub: Stub, wor
         said = tool_messages(stub)
         assert "file_path" in said["1"]
         assert "missing.txt" in said["2"]
-
-
-async def test_a_write_and_a_read_of_one_message_keep_their_order(stub: Stub, workspace: Path) -> None:
-    stub.script = [
-        calling(
-            ("1", "Write", {"file_path": "new.txt", "content": "fresh\n"}),
-            ("2", "Read", {"file_path": "new.txt"}),
-            ("3", "Read", READ),
-        ),
-        {"text": "done"},
-    ]
-    async with Surehand(workspace, mode="accept-edits") as app:
-        await make_agent(stub, app).run("go")
-        said = tool_messages(stub)
-        assert "fresh" in said["2"]
-        assert "alpha" in said["3"]
-
-
-async def test_cancelling_the_run_stops_the_command(stub: Stub, workspace: Path) -> None:
-    started = asyncio.Event()
-
-    @tool(read_only=True)
-    async def wait_long() -> str:
-        "Wait."
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            (workspace / "stopped").touch()
-        return "never"
-
-    stub.script = [calling(("1", "wait_long", {}))]
-    async with Surehand(workspace, tools=[wait_long]) as app:
-        run = asyncio.create_task(make_agent(stub, app).run("go"))
-        await started.wait()
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await run
-        assert (workspace / "stopped").exists()
-        assert (await app.call("Read", READ)).ok
-
-
-async def test_a_tool_that_is_found_is_there_in_the_next_step(stub: Stub, workspace: Path) -> None:
-    stub.script = [calling(("1", "ToolSearch", {"query": "select:Changes"})), {"text": "done"}]
-    async with Surehand(workspace) as app:
-        await make_agent(stub, app).run("go")
-        assert "Changes" not in shown_tools(stub, 0)
-        assert "Changes" in shown_tools(stub, 1)
 
 
 async def test_named_tools_alone_are_shown_under_names_that_providers_take(stub: Stub, workspace: Path) -> None:

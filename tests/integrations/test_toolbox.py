@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.console.served import serve_console
 
 from surehand import Image, Surehand, SurehandError, Text, ToolCall, ToolContext, ToolResult, tool
 from surehand.core.call import Foreign
 from surehand.integrations.toolbox import REMEMBERED, CallOrder, FileContent, Pending, Toolbox, list_content, text_of
+from surehand.policy.approvals.mailbox import Mailbox
 from surehand.testing import Says
 
 pytestmark = pytest.mark.spec("INT-1")
@@ -61,6 +63,23 @@ async def test_only_so_many_open_approvals_are_remembered(workspace: Path) -> No
             await box.find_pending("Bash", TOUCH, id=str(number))
         assert box.get_pending("0") is None
         assert box.get_pending(str(REMEMBERED)) is not None
+
+
+async def test_with_a_mailbox_for_an_approver_the_run_stands_still_until_the_console_answers(workspace: Path) -> None:
+    async with serve_console() as served, Surehand(workspace) as app:
+        assert app.session.state_dir is not None
+        app.approver = Mailbox(app.session.state_dir, timeout_s=300)
+        call = asyncio.create_task(Toolbox(app).call("Bash", TOUCH, id="1"))
+        async with asyncio.timeout(60):
+            while not (rows := (await served.get("/api/questions"))["questions"]):
+                await asyncio.sleep(0.02)
+        assert not (workspace / "made.txt").exists()
+        answer = {"session_id": rows[0]["root"], "digest": rows[0]["digest"], "kind": "once"}
+        await served.post(f"/api/questions/{rows[0]['id']}/answer", answer)
+        done = await call
+        assert isinstance(done, ToolResult)
+        assert done.ok, done.output
+        assert (workspace / "made.txt").exists()
 
 
 async def test_an_approver_set_later_takes_over(workspace: Path) -> None:
