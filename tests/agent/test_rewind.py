@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from surehand import Surehand, ToolCall, ToolFailure, ToolResult, tool
+from surehand import Settings, Surehand, ToolCall, ToolFailure, ToolResult, tool
 from surehand.core.model import Message
 from surehand.providers.scripted import ScriptedModel
+from surehand.testing import Says
+from surehand.tools.background import BACKGROUND
 
 pytestmark = pytest.mark.spec("SESS-3")
 ALLOWED = ["Write", "Edit", "Read", "Undo", "Redo", "Bash(echo:*)", "Bash(sleep:*)"]
@@ -204,6 +206,85 @@ async def test_what_rewound_turns_left_running_is_stopped_and_said(tmp_path: Pat
         assert "Stopped bg_task_1" in result.output
         listed = await app.call("TaskList", {})
         assert "in_progress" not in listed.output
+
+
+async def test_what_a_background_command_has_changed_so_far_goes_back_when_it_is_stopped(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old\n")
+    command = "echo new > a.txt; echo written; sleep 600"
+    model = ScriptedModel([("Bash", {"command": command, "run_in_background": True})], "started", "more")
+    async with opened(tmp_path) as app:
+        await talk(app, model, "start it")
+        task = app.session.keep(BACKGROUND).get("bg_task_1")
+        while "written" not in task.show_output():
+            await asyncio.sleep(0.01)
+        preview = await app.rewind(1, dry_run=True)
+        assert f"Stops bg_task_1 ({command}) and takes back what it changed." in preview.output
+        assert "No file changes" not in preview.output
+        assert task.status == "running"
+        result = await app.rewind(1)
+        assert "Stopped bg_task_1" in result.output
+        assert (tmp_path / "a.txt").read_text() == "old\n"
+        assert (await app.undo_rewind()).ok
+        assert (tmp_path / "a.txt").read_text() == "new\n"
+
+
+async def test_what_was_stopped_is_said_although_the_rewind_was_refused(tmp_path: Path) -> None:
+    calls = [*write("a.txt", "one\n"), ("Bash", {"command": "sleep 600", "run_in_background": True})]
+    settings = Settings.parse({"permissions": {"ask": ["Undo"], "allow": ALLOWED}})
+    async with Surehand(tmp_path, settings=settings, approver=Says("no"), session="work") as app:
+        await talk(app, ScriptedModel(calls, "done"), "go")
+        refused = await app.rewind(1)
+        assert refused.error is not None
+        assert refused.error.code == "permission_denied"
+        assert refused.output.endswith("Stopped bg_task_1 (sleep 600).")
+        assert len(app.checkpoints()) == 1
+    assert (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.parametrize("branch", [None, "other"])
+async def test_a_rewind_cancelled_at_any_step_has_happened_whole_or_not_at_all(
+    tmp_path: Path, branch: str | None
+) -> None:
+    outcomes: set[bool] = set()
+    for step in range(20):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        async with opened(folder) as app:
+            loop = app.conversation(three_turns())
+            for prompt in ("write a", "edit a", "write b"):
+                await loop.ask(prompt)
+            rewinding = asyncio.ensure_future(app.rewind(2, branch=branch))
+            left = [step]
+
+            def count(event: object, rewinding: asyncio.Future[ToolResult] = rewinding, left: list[int] = left) -> None:
+                left[0] -= 1
+                if left[0] < 0:
+                    rewinding.cancel()
+
+            app.bus.subscribe(count)
+            await asyncio.wait([rewinding])
+            whole = (folder / "a.txt").read_text() == "one\n"
+            assert (folder / "b.txt").exists() == (not whole)
+            turns = ["write a"] if whole and branch is None else ["write a", "edit a", "write b"]
+            assert said(app) == turns
+            assert [message.text for message in loop.messages if message.role == "user"] == turns
+            assert app.journal is not None
+            assert Path(app.journal.path).with_name("other.jsonl").exists() == (whole and branch is not None)
+            outcomes.add(whole)
+        if not rewinding.cancelled():
+            break
+    else:
+        pytest.fail("the rewind never came to its end")
+    assert outcomes == {True, False}
+
+
+async def test_a_branch_that_is_there_already_is_told_in_the_preview(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        await talk(app, three_turns(), "write a")
+        assert (await app.rewind(1, branch="other")).ok
+        for dry_run in (True, False):
+            refused = await app.rewind(1, branch="other", dry_run=dry_run)
+            assert "the session 'other' exists already" in refused.output
 
 
 async def test_no_rewind_while_a_turn_is_under_way(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
@@ -20,7 +21,7 @@ from surehand.core.counts import format_count
 from surehand.core.errors import ToolFailure
 from surehand.core.model import Message
 from surehand.core.session import Checkpoint, Kept, Session, name_problem
-from surehand.core.tasks import TaskBoard
+from surehand.core.tasks import Task, TaskBoard
 from surehand.history.history import HISTORY
 from surehand.history.recovery import settle_interrupted
 
@@ -55,6 +56,10 @@ class RewindJournal(Protocol):
 
     def hold_alone(self) -> AbstractContextManager[bool]:
         """Hold the journal against other processes while inside; False where another one has it."""
+        ...
+
+    def check_branch(self, name: str) -> None:
+        """Raise ToolFailure where no session of that name can branch off this one."""
         ...
 
     def start_branch(self, name: str, turn: str) -> None:
@@ -150,28 +155,40 @@ class SessionRewinder:
     ) -> ToolResult:
         self._check_wish(files, transcript, branch)
         turns = self._turns_from(to)
-        undo = {"turns": [each.turn for each in turns], "force": force}
-        by: tuple[str, Mapping[str, Any]] | None = ("Undo", undo) if files and self._is_changed_by(turns) else None
         truncates = transcript and branch is None
         would = _describe_wish(turns, files, transcript, branch)
-        would += " No file changes." if files and by is None else ""
         with self._journal.hold_alone() as alone:
             self._refuse_while_busy(truncates and not alone)
-            preview = await self._preview(would, turns, by)
-            if by is not None and not force and not preview.ok:  # what the user did since is kept where it can be
-                by = ("Undo", {**undo, "merge": True})
-                preview = await self._preview(would, turns, by)
+            running = [_name_task(each) for each in self._tasks_of(turns) if each.status == "in_progress"]
+            by, preview = await self._plan_files(would, turns, files, force, running)
             if dry_run or not preview.ok:  # a conflict is told before anything is stopped or begun
                 return preview
             self._refuse_unkept()
-            if branch is not None:
-                self._journal.start_branch(branch, turns[0].turn)
             stopped = await self._stop_tasks(turns)
+            if stopped:  # what a command changed is recorded when it has ended
+                by, _ = await self._plan_files(would, turns, files, force)
             order = {"action": "rewind", "to": turns[0].turn, "files": by is not None, "transcript": truncates}
-            result = await self._carry_out(order, by, [_describe_rewind(turns, transcript, branch), *stopped])
-            if branch is not None and not result.ok:
-                self._journal.drop_branch(branch)
-            return result
+            done = [_describe_rewind(turns, transcript, branch), *stopped]
+            result = await self._carry_out(order, by, done, branch)
+            return result if result.ok or not stopped else _add_hint(result, " ".join(stopped))
+
+    async def _plan_files(
+        self, would: str, turns: Sequence[Checkpoint], files: bool, force: bool, running: Sequence[str] = ()
+    ) -> tuple[tuple[str, Mapping[str, Any]] | None, ToolResult]:
+        """Return the call that puts the files back, None where there is nothing to put back, and its preview."""
+        if running:
+            too = f" and takes back what {'it' if len(running) == 1 else 'they'} changed" if files else ""
+            would += f" Stops {', '.join(running)}{too}."
+        if not (files and self._is_changed_by(turns)):
+            would += " No file changes." if files and not running else ""
+            return None, await self._preview(would, turns, None)
+        undo = {"turns": [each.turn for each in turns], "force": force}
+        by = "Undo", undo
+        preview = await self._preview(would, turns, by)
+        if not force and not preview.ok:  # what the user did since is kept where it can be
+            by = "Undo", {**undo, "merge": True}
+            preview = await self._preview(would, turns, by)
+        return by, preview
 
     async def _undo_rewind(self, force: bool) -> ToolResult:
         self.session.refuse_if_closed()
@@ -203,6 +220,8 @@ class SessionRewinder:
         self.session.refuse_if_closed()
         if branch is not None and (problem := name_problem(branch)):
             raise ToolFailure(problem, code="invalid_args", hint="Choose another name.")
+        if branch is not None:
+            self._journal.check_branch(branch)
         if not (files or transcript or branch):
             raise ToolFailure("nothing is to be rewound", code="invalid_args", hint="Say files, transcript, or both.")
 
@@ -238,10 +257,16 @@ class SessionRewinder:
         return ToolResult(data=data, output=f"{would}\n{diff}" if diff else would)
 
     async def _carry_out(
-        self, order: Mapping[str, Any], by: tuple[str, Mapping[str, Any]] | None, said: list[str]
+        self,
+        order: Mapping[str, Any],
+        by: tuple[str, Mapping[str, Any]] | None,
+        said: list[str],
+        branch: str | None = None,
     ) -> ToolResult:
         """Announce, put the files back, and say how it ended: the transcript follows from that."""
         id = new_id("rewind")
+        if branch is not None:
+            self._journal.start_branch(branch, order["to"])
         self.session.emit("rewind_started", id=id, **order)
         result = ToolResult()
         ended = False
@@ -252,11 +277,15 @@ class SessionRewinder:
         finally:
             # A call that was cancelled may have put the files back: the history knows.
             change_id = self._change_made_by(id) if by is not None else ""
-            self.session.emit("rewind_ended", id=id, ok=ended or bool(change_id), change_id=change_id)
+            happened = ended or bool(change_id)
+            self.session.emit("rewind_ended", id=id, ok=happened, change_id=change_id)
+            if happened:
+                for each in self.conversations:
+                    each.restart(self.transcript())
+            elif branch is not None:
+                self._journal.drop_branch(branch)
         if not result.ok:
             return result
-        for each in self.conversations:
-            each.restart(self.transcript())
         lines = [*said, *([result.output] if result.output else [])]
         found: Mapping[str, Any] = result.data or {}
         data = {"rewind": id, "change_id": change_id, **order, "paths": found.get("paths", [])}
@@ -270,18 +299,32 @@ class SessionRewinder:
 
     async def _stop_tasks(self, turns: Sequence[Checkpoint]) -> list[str]:
         """Stop what the turns left running and drop their to-dos; say so."""
-        board = self.session.peek(self._board)
         stopped: list[str] = []
-        if board is None:
-            return stopped
-        known = {task.id: task for task in board.all()}
-        for task in (known[id] for turn in turns for id in turn.tasks if id in known):
+        for task in self._tasks_of(turns):
+            board = self.session.keep(self._board)
             if task.kind == "todo":
                 board.leave(task.id)
             elif task.status == "in_progress":
                 await board.running(task.id).stop()
-                stopped.append(f"Stopped {task.id} ({task.title}).")
+                stopped.append(f"Stopped {_name_task(task)}.")
         return stopped
+
+    def _tasks_of(self, turns: Sequence[Checkpoint]) -> list[Task]:
+        """Return the tasks that turns have begun and that are still on the board."""
+        board = self.session.peek(self._board)
+        known = {task.id: task for task in board.all()} if board is not None else {}
+        return [known[id] for turn in turns for id in turn.tasks if id in known]
+
+
+def _name_task(task: Task) -> str:
+    return f"{task.id} ({task.title})"
+
+
+def _add_hint(result: ToolResult, said: str) -> ToolResult:
+    """Return a failed result with something more to know."""
+    assert result.error is not None
+    error = replace(result.error, hint=f"{result.error.hint} {said}".strip())
+    return ToolResult.failed(error, data=result.data)
 
 
 def _name_turns(turns: Sequence[Checkpoint]) -> str:

@@ -138,18 +138,29 @@ class Journal:
         finally:
             flock(self._descriptor, LOCK_SH)
 
-    def start_branch(self, name: str, turn: str) -> None:
-        """Write the journal of a new session that holds this one up to a turn."""
-        path = self._beside(name)
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
+    def check_branch(self, name: str) -> None:
+        """Raise ToolFailure where there is a session of that name."""
+        if os.path.lexists(self._beside(name)):
             raise ToolFailure(
                 f"the session {name!r} exists already", code="precondition_failed", hint="Choose another name."
-            ) from None
-        with open(descriptor, "wb") as file:
-            for record in _until_turn(self.records(), turn):
-                file.write(_line(record))
+            )
+
+    def start_branch(self, name: str, turn: str) -> None:
+        """Write the journal of a new session that holds this one up to a turn."""
+        try:
+            descriptor = _private(self._beside(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            self.check_branch(name)
+            raise
+        try:
+            with open(descriptor, "wb") as file:
+                for record in _until_turn(self.records(), turn):
+                    file.write(_line(record))
+        except OSError as error:
+            self.drop_branch(name)
+            raise ToolFailure(
+                f"the session {name!r} could not be written: {error.strerror}", hint="Nothing was changed."
+            ) from error
 
     def drop_branch(self, name: str) -> None:
         """Take the journal away again of a branch that came to nothing."""
@@ -201,13 +212,17 @@ class MemoryJournal:
         """Nobody else has it."""
         yield True
 
-    def start_branch(self, name: str, turn: str) -> None:
+    def check_branch(self, name: str) -> None:
         """Refuse: there is nothing another session could go on from."""
         raise ToolFailure(
             "this session is kept nowhere, so none can branch off it",
             code="precondition_failed",
             hint="Give it a name (`Surehand(..., session=NAME)`, `--session NAME`).",
         )
+
+    def start_branch(self, name: str, turn: str) -> None:
+        """Refuse likewise."""
+        self.check_branch(name)
 
     def drop_branch(self, name: str) -> None:
         """There is none."""
