@@ -21,7 +21,7 @@ from surehand.search.file_filter import file_filter
 from surehand.search.gitignore import rg_agrees
 from surehand.search.given_rules import hold_open
 from surehand.search.search import OpenFiles, Root, Search
-from surehand.search.walk import Walk, rules_for_rg, walk_options
+from surehand.search.walk import Walk, look_through, walk_options
 
 PATTERNS = [
     "import",
@@ -422,7 +422,7 @@ def test_a_search_that_breaks_off_is_an_error_and_no_short_result() -> None:
     stop = rg.Stop()
     found = rg.output(["--regexp=needle", "--line-buffered", "--", "-"], None, stop, stdin=reading)
     os.write(writing, b"needle\n")
-    assert next(found) == b"needle\n"
+    assert next(found) + next(found) == b"needle\n"
     for process in stop.running:
         process.kill()
     with pytest.raises(ToolFailure, match=r"rg broke off \(signal 9\)"):
@@ -514,9 +514,10 @@ def compare_given_rules_with_git(folder: Path, seed: int, rounds: int) -> None:
             drawn = [chance.choice([random_pattern(chance), chance.choice(EVERYDAY), "*.{a,b}"]) for _ in range(4)]
             put(top, os.path.join(each, ".gitignore"), "\n".join(drawn) + "\n")
         walk = Walk(os.fsencode(chance.choice([top, *(path for path in top.iterdir() if path.is_dir())])))
-        rules = rules_for_rg(walk, rg.Stop())
-        if not rules or (fd := hold_open(rules)) is None:
+        tree = look_through(walk, rg.Stop())
+        if tree is None or not (rules := tree.given):
             continue
+        fd = hold_open(rules)
         given += 1
         arguments = ["--files", "--null", *walk_options(walk, fd), "--", "."]
         printed = b"".join(rg.output(arguments, walk.root, rg.Stop(), held=(fd,)))
@@ -547,8 +548,8 @@ def test_a_tree_with_a_rule_that_rg_reads_otherwise_is_walked_by_rg(
     for name in (*kept, "Icon\r", "deep/er/no.log", "deep/er/top.txt", "deep/er/x/#x", "f.{a,b}", "out/f"):
         put(top, name, "needle\n")
     walked: list[object] = []
-    count_walking = Search._count_walking  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(Search, "_count_walking", lambda *args: walked.append(1) or count_walking(*args))
+    count_kept = Search._count_kept  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(Search, "_count_kept", lambda *args: walked.append(1) or count_kept(*args))
     assert [os.fsdecode(path) for path, _ in lines(top, "needle")] == kept
     assert walked
 

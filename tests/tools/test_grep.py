@@ -163,6 +163,32 @@ async def test_secrets_are_not_searched_and_that_does_not_depend_on_the_pattern(
     assert "(3 secret files or folders are not searched)" in other.output
 
 
+@pytest.mark.parametrize("only", [{}, {"glob": "*.txt"}, {"output_mode": "count"}])
+async def test_secrets_of_a_large_tree_are_told_of_wherever_they_lie(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, only: dict[str, str]
+) -> None:
+    monkeypatch.setattr(search, "SMALL", 2)
+    monkeypatch.setattr(search, "PROBE", 1)
+    desk.put(".gitignore", "*.key\n")
+    desk.put("zoo/.env", "hunter2\n")
+    desk.put("zoo/of/.ssh/config", "hunter2\n")
+    desk.put("zoo/ignored.key", "hunter2\n")
+    desk.put("zoo/z.txt", "hunter2\n")
+
+    async def told(pattern: str) -> str:
+        return (await desk.call("Grep", pattern=pattern, **only)).output.rpartition("\n")[2]
+
+    assert await told("hunter2") == await told("zebra") == "(2 secret files or folders are not searched)"
+    desk.put("zoo/of/apes/server.pem", "hunter2\n")
+    desk.put("zoo/tls.pem", "hunter2\n")
+    assert await told("hunter2") == await told("zebra") == "(4 secret files or folders are not searched)"
+    for gone in ("zoo/.env", "zoo/tls.pem", "zoo/of/apes/server.pem"):
+        (desk.root / gone).unlink()
+    assert await told("zebra") == "(1 secret file is not searched)"
+    desk.session.keeps_out = lambda path: path.endswith((".txt", ".env"))
+    assert await told("zebra") == "(2 secret files or folders are not searched)"
+
+
 @pytest.mark.parametrize("small", [600, 2])
 async def test_what_the_policy_closes_gives_no_matches(desk: Desk, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
     monkeypatch.setattr(search, "SMALL", small)

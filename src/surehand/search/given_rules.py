@@ -33,7 +33,7 @@ def combine(top: Folder, files: Sequence[tuple[bytes, Rules]]) -> bytes | None:
     above = [line for rules, skip in reversed(top.chain) for line in _from_above(rules, top.prefix[skip:])]
     below = [line for folder, rules in sorted(files, key=_depth) for line in _from_below(rules, folder)]
     lines = [*above, *below]
-    if top.fold or len(lines) > RULES_LIMIT or None in lines:
+    if top.fold or len(lines) > RULES_LIMIT or None in lines or not hasattr(os, "memfd_create"):
         return None
     return b"\n".join([_TITLE, *filter(None, lines), b""])
 
@@ -67,10 +67,8 @@ def _leave_out(rule: Rule) -> bytes | None:
     return None if rule.negated else b""
 
 
-def hold_open(lines: bytes) -> int | None:
-    """Return a descriptor that `rg` can read the list from, or None where the system has no files without a name."""
-    if not hasattr(os, "memfd_create"):
-        return None
+def hold_open(lines: bytes) -> int:
+    """Return a descriptor that `rg` can read the list from."""
     fd = os.memfd_create("ignore-rules")
     try:
         os.write(fd, lines)

@@ -149,6 +149,7 @@ def output(
 ) -> Iterator[bytes]:
     """Run `rg` and yield what it prints, in chunks; closing the generator kills it. Nothing is left behind.
 
+    The first chunk is empty and comes as soon as it runs: whoever has something else to do meanwhile takes that first.
     `held` are descriptors it inherits.
 
     Raises BadPatternError when `rg` refuses its arguments, TooSlowError at the deadline (of the monotonic clock),
@@ -171,6 +172,7 @@ def output(
     assert process.stdout is not None
     assert process.stderr is not None
     try:
+        yield b""
         yield from _read(process.stdout.fileno(), deadline)
         complaint = process.stderr.read(CHUNK).decode("utf-8", "replace").strip()
         if not stop.wanted:

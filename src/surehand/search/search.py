@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,7 +31,7 @@ from surehand.core.frozen import frozen
 from surehand.files.paths import open_strict
 from surehand.search import ripgrep
 from surehand.search.given_rules import hold_open
-from surehand.search.walk import Judge, Walk, order, rules_for_rg, walk_options
+from surehand.search.walk import Judge, Walk, last_rules, look_through, order, walk_options
 
 MAX_OPEN_FILES: Final = 400
 """Files open for one run of `rg`; a process often gets only 1,024 descriptors."""
@@ -399,20 +399,37 @@ class Search:
         return self.run(arguments, held=tuple(held.fds.values())) if names else iter(())
 
     def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
-        """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much."""
-        rules = rules_for_rg(self.walk, self.stop)
-        given = hold_open(rules) if rules else None
-        if rules is None or (rules and given is None):
-            return None
-        held = (given,) if given is not None else ()
-        try:
-            return self._count_walking([*walk_options(self.walk, given), *self.narrow, *COUNTING], held)
-        finally:
-            for fd in held:
-                os.close(fd)
+        """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much.
 
-    def _count_walking(self, options: Sequence[str], held: tuple[int, ...]) -> list[tuple[bytes, int]]:
-        run = self.run([*options, "--", b"."], held=held)
+        It begins by the rules that held last, while it is found out whether they still do.
+        """
+        rules = last_rules(self.walk)
+        run = self._walk_by(rules)
+        try:
+            next(run, None)
+            tree = look_through(self.walk, self.stop)
+            if tree is None:
+                return None
+            if tree.given != rules:
+                run.close()
+                run = self._walk_by(tree.given)
+            counted = self._count_kept(run)
+        finally:
+            run.close()
+        self.walk.tally.secret, self.walk.tally.unreadable = sum(tree.secrets.values()), tree.unreadable
+        return counted
+
+    def _walk_by(self, rules: bytes) -> Generator[bytes]:
+        """Count with a walk of `rg`'s own by the rules given to it, or by the rule files it meets."""
+        given = hold_open(rules) if rules else None
+        options = [*walk_options(self.walk, given), *self.narrow, *COUNTING]
+        try:
+            yield from self.run([*options, "--", b"."], held=() if given is None else (given,))
+        finally:
+            if given is not None:
+                os.close(given)
+
+    def _count_kept(self, run: Iterator[bytes]) -> list[tuple[bytes, int]]:
         judge = Judge(self.walk)
         found = ((path.removeprefix(b"./"), number) for path, number in ripgrep.counts(run))
         kept = [each for each in found if self.keeps(each[0]) and judge.keeps(each[0])]

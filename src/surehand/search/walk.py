@@ -5,7 +5,7 @@ generators, so whoever has enough simply stops. A folder is opened from the one 
 that no link put in its place meanwhile leads out of the tree.
 
 `rg` may walk a tree by itself where every rule in sight means to it what it means to git, or where the rules can be
-told to it in one list that does (`rules_for_rg`). What it lets through is judged again, so only what it would leave out
+told to it in one list that does (`look_through`). What it lets through is judged again, so only what it would leave out
 too much matters: a rule it reads otherwise, a rule file git would not follow, rules of a tree applied inside another
 repository.
 """
@@ -199,14 +199,15 @@ class Walk:
             if ruled and (rule := folder.decide(name, is_dir)) is not None and not rule.negated:
                 tally.ignored += 1
                 return True
-            if self._is_kept_out(folder, name, is_dir):
+            if self.is_kept_out(folder, name, is_dir):
                 tally.secret += 1
                 return True
             return False
 
         return drops
 
-    def _is_kept_out(self, folder: Folder, name: bytes, is_dir: bool) -> bool:
+    def is_kept_out(self, folder: Folder, name: bytes, is_dir: bool) -> bool:
+        """Whether an entry of a folder is a secret, or closed by the policy."""
         if self.keeps_out is is_secret and not may_be_secret(name):
             return False
         return self.keeps_out(os.fsdecode(os.path.join(folder.path, name)) + ("/" if is_dir else ""))
@@ -249,7 +250,7 @@ def _find_others(entries: list[os.DirEntry[str]]) -> dict[bytes, int]:
     return dict(zip(_encode([entry.name for entry in found]), map(_kind, found), strict=True))
 
 
-def _kind(entry: os.DirEntry[str]) -> int:
+def _kind(entry: os.DirEntry[str] | os.DirEntry[bytes]) -> int:
     """Return what an entry is that is no file."""
     if entry.is_dir(follow_symlinks=False):
         return _FOLDER
@@ -268,7 +269,7 @@ def order(path: bytes) -> bytes:
 SURVEY_S: Final = 5.0
 """How long a tree is looked through for rule files that `rg` reads otherwise."""
 _SETTLED_NS: Final = 2_000_000_000
-_TRUSTED_LIMIT: Final = 4
+_KNOWN_LIMIT: Final = 4
 _ORDINARY: Final = (False, False)
 
 
@@ -305,29 +306,35 @@ def _outer(folder: Folder) -> list[Rules]:
     return [rules for rules, skip in folder.chain if skip == 0 and rules.source != own]
 
 
-def rules_for_rg(walk: Walk, stop: ripgrep.Stop) -> bytes | None:
-    """Return the rules `rg` is to be given to walk here by itself: nothing where it may read the rule files itself.
+def look_through(walk: Walk, stop: ripgrep.Stop) -> KnownTree | None:
+    """Return what must be known of a tree before `rg` may walk it by itself; None where it must not.
 
-    None where it must not walk. The first time the tree is walked to find that out; later only folders that have
-    changed since are looked at again, and the tree only where a rule file or a folder has come or gone.
+    The first time the tree is walked to find that out; later only folders that have changed since are looked at again,
+    and the tree only where a rule file or a folder has come or gone.
     """
     if not walk.ignore:
         return None
     top = folder_at(walk.root, walk.stop)
-    key = walk.root, walk.stop
-    seen = _TRUSTED.pop(key, None)
-    if seen is None or seen.chain != top.chain or not seen.holds(walk):
-        seen = _survey(walk, top, stop)
-        if seen is None:
-            return None
-    _TRUSTED[key] = seen
-    for old in list(_TRUSTED)[:-_TRUSTED_LIMIT]:
-        _TRUSTED.pop(old, None)
-    return seen.given
+    key = walk.root, walk.stop, walk.keeps_out
+    tree = _KNOWN.pop(key, None)
+    if tree is None or tree.chain != top.chain or not tree.holds(walk):
+        tree = _survey(walk, top, stop)
+        if tree is None or tree.unreadable:  # a folder that is opened to us meanwhile does not tell its parent
+            return tree
+    _KNOWN[key] = tree
+    for old in list(_KNOWN)[:-_KNOWN_LIMIT]:
+        _KNOWN.pop(old, None)
+    return tree
+
+
+def last_rules(walk: Walk) -> bytes:
+    """Return the rules `rg` was given here last: most likely those it is to be given now."""
+    known = _KNOWN.get((walk.root, walk.stop, walk.keeps_out))
+    return known.given if known else b""
 
 
 @frozen
-class _Seen:
+class KnownTree:
     """What a tree looked like when `rg` could be trusted with it."""
 
     chain: Chain
@@ -339,6 +346,10 @@ class _Seen:
     """
     special: dict[bytes, tuple[bool, bool]]
     """Folders that have a `.gitignore`, or a `.git`."""
+    secrets: dict[bytes, int]
+    """Folders in which something is kept from being searched, and how much."""
+    unreadable: int
+    """Folders that could not be read."""
     rules: list[tuple[bytes, bytes]]
     """Rule files and what was in them."""
     given: bytes
@@ -367,11 +378,14 @@ class _Seen:
         """Say whether a folder has the rule file it had, if any, and no folder that was not there."""
         prefix = b"" if folder == b"." else folder
         with os.scandir(os.path.join(root, prefix)) as found:
-            folders = {entry.name: entry.is_dir(follow_symlinks=False) for entry in found}
-        if (GITIGNORE in folders, b".git" in folders) != self.special.get(folder, _ORDINARY):
+            kinds = {entry.name: _FILE if entry.is_file(follow_symlinks=False) else _kind(entry) for entry in found}
+        if (GITIGNORE in kinds, b".git" in kinds) != self.special.get(folder, _ORDINARY):
             return False
-        below = (prefix + name for name, is_folder in folders.items() if is_folder and name != b".git")
-        return not any(path + b"/" not in self.folders and judge.enters(path) for path in below)
+        below = (prefix + name for name, kind in kinds.items() if kind == _FOLDER and name != b".git")
+        if any(path + b"/" not in self.folders and judge.enters(path) for path in below):
+            return False
+        self.secrets[folder] = sum(judge.hides(prefix + name, kind == _FOLDER) for name, kind in kinds.items() if kind)
+        return True
 
     def _note_times(self, changed: dict[bytes, int]) -> bool:
         settled = time.time_ns() - _SETTLED_NS
@@ -379,10 +393,12 @@ class _Seen:
         return True
 
 
-def _survey(walk: Walk, top: Folder, stop: ripgrep.Stop) -> _Seen | None:
+def _survey(walk: Walk, top: Folder, stop: ripgrep.Stop) -> KnownTree | None:
     """Walk a tree for its rule files; None when `rg` must not be trusted with them, however they are told."""
     walk = replace(walk, tally=Tally(), enters=None)
     folders: dict[bytes, int] = {}
+    secrets: dict[bytes, int] = {}
+    counted = 0
     settled = time.time_ns() - _SETTLED_NS
     ends = time.monotonic() + SURVEY_S
     for prefix, _, folder in walk.folders():
@@ -393,6 +409,8 @@ def _survey(walk: Walk, top: Folder, stop: ripgrep.Stop) -> _Seen | None:
             break
         changed = os.fstat(folder).st_ctime_ns
         folders[prefix or b"."] = changed if changed < settled else 0
+        if walk.tally.secret > counted:
+            secrets[prefix or b"."], counted = walk.tally.secret - counted, walk.tally.secret
     special: dict[bytes, tuple[bool, bool]] = {}
     rules: list[tuple[bytes, bytes]] = []
     below: list[tuple[bytes, Rules]] = []
@@ -410,11 +428,13 @@ def _survey(walk: Walk, top: Folder, stop: ripgrep.Stop) -> _Seen | None:
         agrees = agrees and own is not None and own.rg_agrees
         rules += [(path, data)] if data is not None else []
         below += [(prefix, own)] if own and place != walk.root else []
-    if agrees and (in_repository or not nested):
-        return _Seen(top.chain, folders, special, rules, b"")
-    # Given to `rg` as one list, the rules of a tree would count inside another repository too.
-    given = combine(top, below) if not nested else None
-    return None if given is None else _Seen(top.chain, folders, special, rules, given)
+    given: bytes | None = b""
+    if not agrees or (nested and not in_repository):
+        # Given to `rg` as one list, the rules of a tree would count inside another repository too.
+        given = combine(top, below) if not nested else None
+    if given is None:
+        return None
+    return KnownTree(top.chain, folders, special, secrets, walk.tally.unreadable, rules, given)
 
 
 class Judge:
@@ -438,6 +458,14 @@ class Judge:
             self._folder(folder) is not None
         )
 
+    def hides(self, path: bytes, is_dir: bool) -> bool:
+        """Whether a path is kept from being searched, other than by ignore rules."""
+        folder, _, name = path.rpartition(b"/")
+        inside = self._folder(folder)
+        if inside is None or name == b".git" or not self._walk.is_kept_out(inside, name, is_dir):
+            return False
+        return not inside.ignores(name, is_dir)
+
     def _folder(self, path: bytes) -> Folder | None:
         if path not in self._folders:
             above, _, name = path.rpartition(b"/")
@@ -447,5 +475,5 @@ class Judge:
         return self._folders[path]
 
 
-_TRUSTED: Final = dict[tuple[bytes, bytes | None], _Seen]()
+_KNOWN: Final = dict[tuple[bytes, bytes | None, Callable[[str], bool]], KnownTree]()
 """Trees `rg` was trusted with last."""
