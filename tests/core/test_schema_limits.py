@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from surehand import RegistrationError, Registry, Tool
+from surehand.core.repair import repair
 from surehand.core.schema import ForeignArguments, InvalidArguments, schema_problems
 from surehand.core.schema_limits import SchemaWork, limit_faults
 
@@ -29,6 +30,35 @@ def tree_of(node: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "$defs": {"node": node}, "properties": {"x": {"$ref": "#/$defs/node"}}}
 
 
+def old_dependencies(levels: int) -> dict[str, Any]:
+    """Return the same with the keyword that newer drafts have split in two."""
+    parts: dict[str, Any] = {
+        f"a{level}": {"dependencies": {"x": {"anyOf": [{"$ref": f"#/definitions/a{level + 1}"}] * 2}}}
+        for level in range(levels)
+    }
+    parts[f"a{levels}"] = {"required": ["missing"]}
+    draft = "http://json-schema.org/draft-07/schema#"
+    return {"$schema": draft, "type": "object", "definitions": parts, "allOf": [{"$ref": "#/definitions/a0"}]}
+
+
+def with_decoys(levels: int) -> dict[str, Any]:
+    """Return the same inside a part with an address of its own; the names it uses mean something harmless outside."""
+    inner = doubled(levels) | {"$id": "http://inner.test/"}
+    harmless = {name: {"type": "string"} for name in inner["$defs"]}
+    return {"type": "object", "$defs": {**harmless, "inner": inner}, "properties": {"y": {"$ref": "#/$defs/inner"}}}
+
+
+def two_of_a_name(levels: int) -> dict[str, Any]:
+    """Return the same by names that stand for something harmless where they are met first."""
+    parts: dict[str, Any] = {
+        f"a{level}": {"$anchor": f"a{level}", "anyOf": [{"$ref": f"#a{level + 1}"}] * 2} for level in range(levels)
+    }
+    parts[f"a{levels}"] = {"$anchor": f"a{levels}", "type": "string"}
+    inner = {"$id": "http://inner.test/", "$defs": parts, "properties": {"x": {"$ref": "#a0"}}}
+    harmless = {name: {"$anchor": name, "type": "string"} for name in parts}
+    return {"type": "object", "$defs": {"inner": inner, **harmless}, "properties": {"y": {"$ref": "#/$defs/inner"}}}
+
+
 BRANCH: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]}
 
 
@@ -39,6 +69,12 @@ BRANCH: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#/$
         (doubled(60), "too many alternatives"),
         ({"type": "object", "properties": {"x": written_out(15)}}, "parts"),
         (tree_of({"anyOf": [{"$ref": "#/$defs/node"}, {"type": "string"}]}), "refers to itself"),
+        (old_dependencies(24), "too many alternatives"),
+        (with_decoys(24), "too many alternatives"),
+        (two_of_a_name(24), "too many alternatives"),
+        ({"type": "object", "patternProperties": {f"x{number}y": True for number in range(300)}}, "patterns"),
+        ({"type": "object", "properties": {"x": {"pattern": "|".join(map(str, range(20_000)))}}}, "patterns"),
+        ({"type": "object", "properties": {"x": {"pattern": r"(\p{L}{1,50}\s{1,50}){1,50}"}}}, "too large"),
     ],
 )
 def test_a_schema_that_would_take_for_ever_is_refused_when_it_is_registered(schema: dict[str, Any], why: str) -> None:
@@ -57,7 +93,7 @@ def test_a_schema_nested_without_end_is_refused_without_running_out_of_stack() -
 def test_values_that_make_a_recursive_schema_explode_are_refused() -> None:
     arguments = ForeignArguments(tree_of({"anyOf": [BRANCH, dict(BRANCH), {"type": "string"}]}))
     assert arguments.problems() == []
-    assert arguments.is_slow
+    assert arguments.is_slow({})
     deep: Any = "end"
     for _ in range(60):
         deep = {"next": deep}
@@ -66,6 +102,62 @@ def test_values_that_make_a_recursive_schema_explode_are_refused() -> None:
     assert arguments.check({"x": {"next": {"next": "end"}}})
     with pytest.raises(InvalidArguments, match="x: "):
         arguments.check({"x": {"next": 5}})
+
+
+def of_items(**schema: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"x": {"type": "array", "items": schema}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (of_items(enum=[f"choice {number}" for number in range(18_000)]), ["none of them"] * 100_000),
+        (of_items(allOf=[{"minLength": 0}] * 6_000), ["text"] * 100_000),
+        (of_items(oneOf=[{"const": number} for number in range(6_000)]), ["text"] * 100_000),
+        (of_items(const=[0] * 9_000), [[0] * 9_000] * 200),
+        (of_items(pattern=r"^(a+)+\1$"), ["a" * 28 + "!"] * 20_000),
+        (of_items(type="object", propertyNames={"pattern": "^(?=(a|aa)+$)"}), [{"a" * 40 + "!": 1}] * 2_000),
+        (of_items(allOf=[{"pattern": f"{number}x"} for number in range(150)]), ["a" * 1_000_000]),
+    ],
+)
+def test_more_values_than_can_be_checked_in_a_moment_are_refused(schema: dict[str, Any], value: list[Any]) -> None:
+    arguments = ForeignArguments(schema)
+    assert arguments.problems() == []
+    assert arguments.is_slow({"x": value})
+    with pytest.raises(InvalidArguments, match="send less at a time"):
+        arguments.check({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "told"),
+    [
+        (of_items(type="string"), [1] * 100_000, r"^x\[0\]: 1 is not of type"),
+        (of_items(type="string"), [1] * 5, r"x\[4\]: 1 is not of type"),
+        ({"type": "object", "required": [f"k{number}" for number in range(100_000)]}, None, '^"k0" is a required'),
+    ],
+)
+def test_of_very_many_faults_the_first_is_told_and_of_few_every_one(
+    schema: dict[str, Any], value: object, told: str
+) -> None:
+    with pytest.raises(InvalidArguments, match=told):
+        ForeignArguments(schema).check({"x": value})
+
+
+def test_patterns_that_look_around_are_matched_within_a_number_of_steps() -> None:
+    arguments = ForeignArguments({"type": "object", "properties": {"x": {"pattern": "^(?!.*[.]{2})[a-z.]+$"}}})
+    assert arguments.check({"x": "a.b.c"})
+    with pytest.raises(InvalidArguments, match="x: "):
+        arguments.check({"x": "a..b"})
+    greedy = {"type": "object", "properties": {"x": {"pattern": "a?" * 3_000 + "a" * 3_000 + "(?!b)"}}}
+    with pytest.raises(InvalidArguments, match="backtracking"):
+        ForeignArguments(greedy).check({"x": "a" * 3_000})
+
+
+def test_repairs_of_a_value_that_fits_none_of_very_many_choices_end() -> None:
+    assert repair({"x": ["txt"] * 100_000}, of_items(oneOf=[{"type": "integer"}] * 6_000))[1] == []
+    assert (
+        repair({"x": "chioce"}, {"properties": {"x": {"enum": [f"c{number}" for number in range(100_000)]}}})[1] == []
+    )
 
 
 def test_what_does_not_fit_any_of_very_many_alternatives_is_refused_without_listing_them() -> None:
@@ -78,7 +170,7 @@ def test_everyday_schemas_are_measured_as_little_work() -> None:
     tree = tree_of({"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}})
     assert limit_faults(tree) == []
     assert SchemaWork(tree).checks() < 20
-    assert not ForeignArguments({"type": "object", "properties": {"x": {"enum": ["a", "b"]}}}).is_slow
+    assert not ForeignArguments({"type": "object", "properties": {"x": {"enum": ["a", "b"]}}}).is_slow({"x": "a"})
 
 
 @pytest.mark.spec("REG-4")

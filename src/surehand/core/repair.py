@@ -18,6 +18,8 @@ _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DEPTH_LIMIT: Final = 40
 _STEPS_LIMIT: Final = 20_000
+_STEPS_A_CHOICE: Final = 10
+"""What comparing two words takes, beside a look at a value."""
 _SHORT: Final = 4
 """Words shorter than this have too many neighbours."""
 _LONG: Final = 8
@@ -117,6 +119,9 @@ def _mend_object(
 def _mend_branches(
     value: Any, branches: list[Schema], root: Schema, path: tuple[str | int, ...], report: _Report
 ) -> Any:
+    report.steps -= len(branches)
+    if report.steps < 0:
+        return value
     fitting = [branch for branch in branches if _fits(value, branch)]
     refused: list[Fault] = []
     for branch in fitting or branches:
@@ -133,7 +138,8 @@ def _mend_branches(
 
 
 def _mend_enum(value: Any, choices: list[Any], path: tuple[str | int, ...], report: _Report) -> Any:
-    if value in choices or not isinstance(value, str):
+    report.steps -= len(choices) * _STEPS_A_CHOICE
+    if report.steps < 0 or value in choices or not isinstance(value, str):
         return value
     named = [choice for choice in choices if isinstance(choice, str)]
     spelt = [choice for choice in named if _fold_word(choice) == _fold_word(value)]

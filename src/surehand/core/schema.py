@@ -18,7 +18,17 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.names import did_you_mean
 from surehand.core.record import Record, with_pydantic_fields
-from surehand.core.schema_limits import VALUE_CHECKS_LIMIT, SchemaWork, TooMuch, limit_faults, survey
+from surehand.core.schema_limits import (
+    BACKTRACKS_LIMIT,
+    PATTERN_BYTES,
+    PATTERNS_BYTES,
+    VALUE_CHECKS_LIMIT,
+    SchemaWork,
+    TooMuch,
+    limit_faults,
+    may_exceed,
+    survey,
+)
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -291,77 +301,117 @@ class ForeignArguments(_Parsing):
         self._validator: Any = None
         self._work: SchemaWork | None = None
         self._checks = 0
+        """Checks for one value at most; 1 for a plain schema, which is not measured."""
 
-    @property
-    def is_slow(self) -> bool:
-        """Whether checking may take more than a moment: then it is done in a thread."""
+    def is_slow(self, raw: object) -> bool:
+        """Tell whether checking these values may take more than a moment: then it is done in a thread."""
         if not self._checks:
             self._measure()
-        return self._checks > CHECKS_AT_ONCE or self._work is not None
+        return self._checks > CHECKS_AT_ONCE or self._multiplies or may_exceed(self._checks, raw, MOMENT)
+
+    @property
+    def _multiplies(self) -> bool:
+        return self._work is not None and (self._work.refers_to_itself or self._work.multiplies)
 
     def schema(self) -> Schema:
         """Return the JSON Schema of the arguments."""
         return self._schema
 
-    def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        """Return checked arguments; raise InvalidArguments with every fault."""
+    def fits(self, value: Any) -> bool:
+        """Tell whether a value fits; raise InvalidArguments for one that would take too long to check."""
         validator = self._validator
         if validator is None:
             validator = self._compile()
-        if self._work is not None:
-            self._refuse_endless(raw, VALUE_CHECKS_LIMIT)
-        if validator.is_valid(raw):
+        may = self._multiplies or (self._checks > 1 and may_exceed(self._checks, value, VALUE_CHECKS_LIMIT))
+        if may and self._exceeds(value, VALUE_CHECKS_LIMIT):
+            steps = f"checking them takes more than {VALUE_CHECKS_LIMIT:,} steps; send less at a time"
+            raise InvalidArguments([Fault("", steps)])
+        return validator.is_valid(value)
+
+    def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Return checked arguments; raise InvalidArguments with every fault, of very many values with the first."""
+        if self.fits(raw):
             return raw
-        # To say what is wrong with each alternative takes a thousand times as long as to find that none fits.
-        if self.is_slow:
-            self._refuse_endless(raw, CHECKS_AT_ONCE)
-        faults = [
-            Fault(path_text(error.instance_path), truncate_text(str(error.message)))
-            for error in islice(validator.iter_errors(raw), FAULTS_LIMIT)
-        ]
-        raise InvalidArguments(faults)
+        # All faults are found before the first is told, and those of alternatives take a thousand times as long as
+        # to find that none fits.
+        if not self._exceeds(raw, CHECKS_AT_ONCE):
+            raise InvalidArguments(_tell_faults(islice(self._validator.iter_errors(raw), FAULTS_LIMIT)))
+        if survey(self._schema).words & _ALTERNATIVES:
+            raise InvalidArguments(
+                [Fault("", "they do not fit, and the schema has too many alternatives to say where")]
+            )
+        raise InvalidArguments(_first_fault(self._validator, raw))
 
     def problems(self) -> list[str]:
         """Return what is wrong with the schema itself."""
         return schema_problems(self._schema)
 
     def _compile(self) -> Any:
-        if found := limit_faults(self._schema):
+        seen = survey(self._schema)
+        if found := limit_faults(self._schema, seen):
             raise unusable_schema("; ".join(found))
         if not self._checks:
             self._measure()
-        self._validator = schema_validator(self._schema)
+        self._validator, backtracks = _build_validator(self._schema, seen.patterns)
+        if backtracks:
+            self._work = SchemaWork(self._schema, backtracks=True)
+            self._checks = self._work.checks()
         return self._validator
 
     def _measure(self) -> None:
         if _plainly_valid(self._schema):
             self._checks = 1
             return
-        work = SchemaWork(self._schema)
-        self._checks = work.checks()
-        self._work = work if work.refers_to_itself else None
+        self._work = SchemaWork(self._schema)
+        self._checks = self._work.checks()
 
-    def _refuse_endless(self, raw: Mapping[str, Any], limit: int) -> None:
+    def _exceeds(self, value: Any, limit: int) -> bool:
         try:
-            (self._work or SchemaWork(self._schema)).checks_of(raw, limit)
+            (self._work or SchemaWork(self._schema)).checks_of(value, limit)
         except TooMuch:
-            message = "they do not fit, and the schema has too many alternatives to say where"
-            if limit == VALUE_CHECKS_LIMIT:
-                message = f"checking them takes more than {limit:,} steps; send less at a time"
-            raise InvalidArguments([Fault("", message)]) from None
+            return True
+        return False
+
+
+def _tell_faults(errors: typing.Iterable[Any]) -> list[Fault]:
+    return [Fault(path_text(error.instance_path), truncate_text(str(error.message))) for error in errors]
+
+
+def _first_fault(validator: Any, value: Any) -> list[Fault]:
+    import jsonschema_rs
+
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        return _tell_faults([error])
+    return []
 
 
 def schema_validator(schema: Mapping[str, Any]) -> Any:
     """Return a compiled validator; raise ToolFailure for a schema that is none. Never fetches anything."""
+    return _build_validator(schema, survey(schema).patterns)[0]
+
+
+def _build_validator(schema: Mapping[str, Any], patterns: int) -> tuple[Any, bool]:
+    """Return a validator, and whether its patterns look around: such are matched step by step, with steps back."""
     import jsonschema_rs
 
     def refuse(uri: str) -> Any:
         raise ValueError(f"{uri} is not part of the schema, and schemas are never fetched")
 
+    most = max(PATTERNS_BYTES // (patterns or 1), PATTERN_BYTES)
+    in_one_pass = jsonschema_rs.RegexOptions(size_limit=most)
+    stepwise = jsonschema_rs.FancyRegexOptions(size_limit=most, backtrack_limit=BACKTRACKS_LIMIT)
     try:
-        return jsonschema_rs.validator_for(dict(schema), retriever=refuse)
+        return jsonschema_rs.validator_for(dict(schema), retriever=refuse, pattern_options=in_one_pass), False
     except ValueError as problem:
-        raise unusable_schema(f"not valid JSON Schema: {truncate_text(str(problem))}") from None
+        why = truncate_text(str(problem))
+    try:
+        if patterns:
+            return jsonschema_rs.validator_for(dict(schema), retriever=refuse, pattern_options=stepwise), True
+    except ValueError as problem:
+        why = truncate_text(str(problem)) + " (or it is too large)"
+    raise unusable_schema(f"not valid JSON Schema: {why}")
 
 
 def unusable_schema(why: str) -> ToolFailure:
@@ -374,7 +424,10 @@ def unusable_schema(why: str) -> ToolFailure:
 
 
 CHECKS_AT_ONCE: Final = 500
-"""Checks that are made where the call stands; a schema that may take more is checked in a thread."""
+"""Checks that are made where the call stands, and of which all faults are told; more are made in a thread."""
+MOMENT: Final = 20_000
+"""Checks of all values that are made where the call stands; about a millisecond."""
+_ALTERNATIVES: Final = frozenset({"anyOf", "oneOf", "not", "if"})
 FAULTS_LIMIT: Final = 100
 JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 # Keywords whose plain forms are checked here; a schema with any other keyword goes to the full check.
@@ -404,7 +457,8 @@ def schema_problems(schema: object, what: str = "input schema") -> list[str]:
     # One look tells that a schema is sound; all that is wrong with one, and its patterns, take twenty times as long.
     if not found and not seen.words & _LOOKED_INTO and jsonschema_rs.meta.is_valid(dict(schema)):
         return []
-    found += [f"{what} is not valid JSON Schema: {fault}" for fault in _metaschema_faults(schema)]
+    faults = _metaschema_faults(schema, every=seen.parts <= CHECKS_AT_ONCE)
+    found += [f"{what} is not valid JSON Schema: {fault}" for fault in faults]
     if not found:
         try:
             schema_validator(schema)
@@ -413,13 +467,15 @@ def schema_problems(schema: object, what: str = "input schema") -> list[str]:
     return found
 
 
-def _metaschema_faults(schema: Mapping[str, Any]) -> list[str]:
+def _metaschema_faults(schema: Mapping[str, Any], *, every: bool) -> list[str]:
+    """Return what is wrong by the rules of its draft; of a large schema `every` fault takes long to find."""
     named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
     validator = _metaschema(named.rstrip("#")) if isinstance(named, str) else None
     if validator is None:
         return [f"$schema names {truncate_text(str(named), 80)}, which is no draft known here"]
-    errors = islice(validator.iter_errors(dict(schema)), FAULTS_LIMIT)
-    return [str(Fault(path_text(error.instance_path), truncate_text(str(error.message)))) for error in errors]
+    if not every:
+        return list(map(str, _first_fault(validator, dict(schema))))
+    return list(map(str, _tell_faults(islice(validator.iter_errors(dict(schema)), FAULTS_LIMIT))))
 
 
 @cache
@@ -448,7 +504,9 @@ def _plainly_valid(schema: Mapping[str, Any]) -> bool:
                 if type(each) is not dict or not _plain_property(cast("Schema", each)):
                     return False
         elif key == "required":
-            if type(value) is not list or not all(type(name) is str for name in cast("list[Any]", value)):
+            if type(value) is not list or len(names := cast("list[Any]", value)) > CHECKS_AT_ONCE:
+                return False
+            if not all(type(name) is str for name in names):
                 return False
         elif key == "additionalProperties":
             if type(value) is not bool:

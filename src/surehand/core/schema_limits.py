@@ -1,8 +1,8 @@
 """How much work a schema of somebody else's is: small schemas can be made to take hours, and whole programs wait.
 
 `anyOf` with two references to the next level, thirty levels deep, is two kilobytes and a thousand million checks. So a
-schema is measured when it is registered, and where it refers to itself, with the values of each call. Measuring is
-cheap: the work for one schema at one value is counted once, however often the validator would do it.
+schema is measured when it is registered, and with the values of each call where it refers to itself or they are many.
+Measuring is cheap: the work for one schema at one value is counted once, however often the validator would do it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,22 @@ CHECKS_LIMIT: Final = 100_000
 """Checks of one value against a schema with all its references followed; about 10 ms."""
 VALUE_CHECKS_LIMIT: Final = 1_000_000
 """Checks of all of a call's values; about 50 ms."""
+PATTERNS_LIMIT: Final = 200
+"""Different regular expressions in one schema: all are compiled in one go."""
+PATTERNS_LETTERS: Final = 20_000
+"""Their length together."""
+PATTERNS_BYTES: Final = 2 << 20
+"""Memory for all of them together, compiled; about 15 ms."""
+PATTERN_BYTES: Final = 40_000
+"""Memory for each where there are many; `[a-z-]{1,255}` takes half of it."""
+BACKTRACKS_LIMIT: Final = 10_000
+"""Steps back of an expression that looks around, which no engine matches in one pass; about 0.5 ms."""
 
+_LETTERS_A_CHECK: Final = 10
+"""Letters that an expression or a length is matched against in the time of one check."""
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
 _SINGLE: Final = ("not", "if", "then", "else")
-_TABLES: Final = ("dependentSchemas",)
+_TABLES: Final = ("dependentSchemas", "dependencies")
 _INSIDE_SINGLE: Final = (
     "additionalProperties", "propertyNames", "unevaluatedProperties", "items", "additionalItems", "contains",
     "unevaluatedItems",
@@ -31,6 +43,9 @@ _INSIDE_SINGLE: Final = (
 _INSIDE_TABLES: Final = ("properties", "patternProperties")
 _INSIDE_LISTS: Final = ("prefixItems", "items")
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")
+_OF_TEXT: Final = ("pattern", "format", "minLength", "maxLength")
+_CHOICES: Final = ("enum", "const", "required", "dependentRequired", "dependencies")
 
 
 class TooMuch(Exception):
@@ -39,17 +54,22 @@ class TooMuch(Exception):
 
 @frozen
 class Survey:
-    """What one walk through a schema shows: why it is too large, its keywords, and the references in it."""
+    """What one walk through a schema shows: why it is too large, its keywords, and what is in it."""
 
     fault: str = ""
     words: frozenset[str] = frozenset()
     references: tuple[str, ...] = ()
+    patterns: int = 0
+    """Different regular expressions."""
+    parts: int = 0
+    """Objects and lists."""
 
 
 def survey(schema: Mapping[str, Any]) -> Survey:
     """Walk a whole schema, level by level: it may be as deep as its author likes."""
     nodes, words = 0, set[str]()
     references: dict[str, None] = {}
+    patterns: set[str] = set()
     level: list[Any] = [schema]
     for _ in range(DEPTH_LIMIT):
         nodes += len(level)
@@ -61,12 +81,20 @@ def survey(schema: Mapping[str, Any]) -> Survey:
                 table = cast("dict[str, Any]", part)
                 words.update(table)
                 references |= {table[word]: None for word in _REFERENCES if isinstance(table.get(word), str)}
+                if isinstance(pattern := table.get("pattern"), str):
+                    patterns.add(pattern)
+                if isinstance(named := table.get("patternProperties"), dict):
+                    patterns.update(cast("dict[str, Any]", named))
                 following += table.values()
             else:
                 following += cast("list[Any]", part)
         level = [each for each in following if isinstance(each, dict | list)]
+        if not level and (len(patterns) > PATTERNS_LIMIT or sum(map(len, patterns)) > PATTERNS_LETTERS):
+            return Survey(
+                f"schema has more than {PATTERNS_LIMIT} patterns, or more than {PATTERNS_LETTERS:,} letters in them"
+            )
         if not level:
-            return Survey("", frozenset(words), tuple(references))
+            return Survey("", frozenset(words), tuple(references), len(patterns), nodes)
     return Survey(f"schema is nested more than {DEPTH_LIMIT} levels deep")
 
 
@@ -89,11 +117,25 @@ def limit_faults(schema: Mapping[str, Any], known: Survey | None = None) -> list
 class SchemaWork:
     """Counts the checks one schema takes."""
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], *, backtracks: bool = False) -> None:
         self._root = schema
+        self._pattern = BACKTRACKS_LIMIT if backtracks else 1
         self._known: dict[int, int] = {}
-        self._named: dict[str, Any] | None = None
+        self._own: dict[int, int] = {}
+        self._named: dict[str, list[Any]] | None = None
         self.refers_to_itself = False
+        self.multiplies = False
+        """Whether what one check takes depends on how many others there are."""
+
+    def _own_work(self, schema: Mapping[str, Any]) -> int:
+        """Count what a schema checks by itself, whatever the value: itself, and each of its choices and names."""
+        known = self._own.get(id(schema))
+        if known is None:
+            known = 1 + sum(2 * _count_values(schema[word], CHECKS_LIMIT) for word in _CHOICES if word in schema)
+            known += self._pattern * ("pattern" in schema)
+            known += self._pattern * len(cast("Any", schema.get("patternProperties") or ()))
+            self._own[id(schema)] = known
+        return known
 
     def checks(self) -> int:
         """Return the checks for one value, each part of the schema met once; raise RecursionError for an endless one.
@@ -115,8 +157,9 @@ class SchemaWork:
         known = self._known.get(key)
         if known is not None:
             return known
-        total = 1
         table = cast("Mapping[str, Any]", schema)
+        total = self._own_work(table)
+        self.multiplies = self.multiplies or any(word in table for word in _UNEVALUATED)
         for inner in self._same_value(table):
             total += self._static(inner, here | {key}, above)
         for inner in _inside(table):
@@ -140,7 +183,8 @@ class SchemaWork:
             if steps > limit:
                 raise TooMuch
             table = cast("Mapping[str, Any]", schema)
-            total = 1 + sum(count(inner, value) for inner in self._same_value(table))
+            around = sum(count(inner, value) for inner in self._same_value(table))
+            total = self._own_work(table) + around + self._work_on(table, value, around)
             total += sum(count(inner, each) for inner, each in _pair_with_schemas(table, value))
             if total > limit:
                 raise TooMuch
@@ -152,11 +196,23 @@ class SchemaWork:
         except RecursionError:
             raise TooMuch from None
 
+    def _work_on(self, schema: Mapping[str, Any], value: Any, around: int) -> int:
+        """Count what grows with the value: letters to match, and members for which all around them is asked again."""
+        if isinstance(value, str):
+            return len(value) // _LETTERS_A_CHECK * sum(word in schema for word in _OF_TEXT)
+        if not isinstance(value, Mapping | list):
+            return 0
+        members = cast("Mapping[str, Any] | list[Any]", value)
+        work = len(members) * around if any(word in schema for word in _UNEVALUATED) else 0
+        if isinstance(members, Mapping) and (patterns := len(cast("Any", schema.get("patternProperties") or ()))):
+            work += patterns * sum(self._pattern + len(name) // _LETTERS_A_CHECK for name in members)
+        return work
+
     def _same_value(self, schema: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the schemas that a schema applies to the value it is applied to."""
         for word in _REFERENCES:
             if isinstance(reference := schema.get(word), str):
-                yield self._resolve(reference)
+                yield from self._resolve(reference)
         for word in _LISTS:
             if isinstance(inner := schema.get(word), list):
                 yield from cast("list[Any]", inner)
@@ -167,26 +223,56 @@ class SchemaWork:
             if isinstance(inner := schema.get(word), dict):
                 yield from cast("Mapping[str, Any]", inner).values()
 
-    def _resolve(self, reference: str) -> Any:
-        """Return the part of the schema a reference leads to, None where it leads nowhere."""
-        document, _, fragment = reference.partition("#")
-        start: Any = self._by_name(document) if document else self._root
-        if not fragment:
-            return start
-        return follow(start, fragment) if fragment.startswith("/") else self._by_name(f"#{fragment}")
+    def _resolve(self, reference: str) -> list[Any]:
+        """Return the parts of the schema a reference may lead to; none where it leads nowhere.
 
-    def _by_name(self, name: str) -> Any:
+        A part with an address of its own has its own names: which ones count is left open, and all are counted.
+        """
+        document, _, fragment = reference.partition("#")
+        starts = self._by_name(document) if document else [self._root, *self._by_name("")]
+        if not fragment:
+            return starts if document else starts[:1]
+        if not fragment.startswith("/"):
+            return self._by_name(f"#{fragment}")
+        return [found for start in starts if (found := follow(start, fragment)) is not None]
+
+    def _by_name(self, name: str) -> list[Any]:
+        """Return the parts that are called so; those with an address of their own under the empty name too."""
         if self._named is None:
             self._named = {}
             for part in _parts(self._root):
-                for word, sign in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
+                for word, sign in (("$id", ""), ("id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
                     if isinstance(given := part.get(word), str):
-                        self._named.setdefault(sign + given, part)
-        return self._named.get(name)
+                        self._named.setdefault(sign + given, []).append(part)
+                        if not sign and part is not self._root:
+                            self._named.setdefault("", []).append(part)
+        return self._named.get(name, [])
 
     def dangling(self, references: Iterable[str]) -> list[str]:
         """Return the references that lead nowhere."""
-        return [reference for reference in references if self._resolve(reference) is None]
+        return [reference for reference in references if not self._resolve(reference)]
+
+
+def _count_values(value: Any, limit: int) -> int:
+    """Count values with all that is inside them and ten of their letters as one, up to a limit."""
+    found, pending = 0, [value]
+    while pending and found < limit:
+        each = pending.pop()
+        found += 1
+        if isinstance(each, str):
+            found += len(each) // _LETTERS_A_CHECK
+        elif isinstance(each, Mapping):
+            table = cast("Mapping[str, Any]", each)
+            found += sum(len(name) // _LETTERS_A_CHECK for name in table)
+            pending += table.values()
+        elif isinstance(each, list):
+            pending += cast("list[Any]", each)
+    return found
+
+
+def may_exceed(checks: int, value: Any, limit: int) -> bool:
+    """Tell, at little cost, whether a value could take more than the limit with a schema of so many checks a value."""
+    return checks * _count_values(value, limit // checks + 1) > limit
 
 
 def follow(document: Any, pointer: str) -> Any:
@@ -234,7 +320,10 @@ def _pair_with_schemas(schema: Mapping[str, Any], value: Any) -> Iterator[tuple[
         named: Mapping[str, Any] = schema.get("properties") or {}
         patterns: Mapping[str, Any] = schema.get("patternProperties") or {}
         others = [schema[word] for word in ("additionalProperties", "unevaluatedProperties") if word in schema]
+        names = schema.get("propertyNames")
         for name, each in cast("Mapping[str, Any]", value).items():
+            if names is not None:
+                yield names, name
             if name in named:
                 yield named[name], each
             for inner in (*patterns.values(), *others):

@@ -19,7 +19,7 @@ from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, Progress
-from surehand.core.schema import InvalidArguments
+from surehand.core.schema import ForeignArguments, InvalidArguments
 from surehand.core.tool import Tool
 from surehand.engine.ask import Permissions, discard_dry_run, narrow
 from surehand.engine.bus import Bus
@@ -346,7 +346,7 @@ class Executor:
         self, call: ToolCall, tool: Tool, session: Session
     ) -> tuple[ToolContext, Any, tuple[str, ...]]:
         """Check the arguments, in a thread where a foreign schema may take more than a moment."""
-        if getattr(tool.arguments, "is_slow", False):
+        if isinstance(tool.arguments, ForeignArguments) and tool.arguments.is_slow(call.args):
             return await self.workers.submit(lambda: self._check_arguments(call, tool, session))
         return self._check_arguments(call, tool, session)
 

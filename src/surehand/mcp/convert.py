@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.names import provider_safe
-from surehand.core.schema import schema_validator
+from surehand.core.schema import ForeignArguments, InvalidArguments
 from surehand.core.shapes import result_to_mcp
 from surehand.core.tool import ToolInfo
 from surehand.core.view import mcp_tool
@@ -92,7 +92,7 @@ def result_shape(result: ToolResult, output_schema: Mapping[str, Any] | None) ->
     return clean_json(shape)
 
 
-_VALIDATORS: Final[dict[int, tuple[Mapping[str, Any], Any]]] = {}
+_VALIDATORS: Final[dict[int, tuple[Mapping[str, Any], ForeignArguments]]] = {}
 """Compiled promises by the identity of their schema, which is held beside: it lives as long as its tool."""
 
 
@@ -101,11 +101,13 @@ def _fits(data: Any, promised: Mapping[str, Any], schema: Mapping[str, Any]) -> 
     if known is None or known[0] is not schema:
         if len(_VALIDATORS) > 1000:
             _VALIDATORS.clear()
-        known = _VALIDATORS[id(schema)] = (schema, schema_validator(promised))
+        known = _VALIDATORS[id(schema)] = (schema, ForeignArguments(promised))
     try:
-        return known[1].is_valid(data)
+        return known[1].fits(data)
+    except InvalidArguments:  # it would take too long to say
+        return False
     except ValueError:  # half characters, or values that JSON has no word for
-        return known[1].is_valid(clean_json(data))
+        return known[1].fits(clean_json(data))
 
 
 def _broken_promise(shape: dict[str, Any]) -> dict[str, Any]:
