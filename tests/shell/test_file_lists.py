@@ -145,3 +145,79 @@ async def test_a_link_that_a_list_leaves_out_is_no_reason_to_ask(tmp_path: Path,
     subprocess.run(["git", "add", "src/app.py"], cwd=workspace, check=True)
     result = await ran(workspace, command)
     assert result.error is None or result.error.code != "permission_denied", result.output
+
+
+def make_canary(tmp_path: Path) -> Path:
+    """Return a workspace beside a file that no command in it may print unasked."""
+    (tmp_path / "canary").write_text("canary\n")
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/a").write_text("x\n")
+    return tmp_path / "ws"
+
+
+# Where `xargs` gets words from besides the names that a listing prints; `{canary}` is the path of a file outside.
+OTHER_WORDS = (
+    "find . | xargs cat <<< {canary}",
+    "find . | xargs cat < list",
+    "find . | xargs cat 0< list",
+    "find . | xargs cat <<END\n{canary}\nEND",
+    "find . 2>&1 | xargs cat",
+    "find . |& xargs cat",
+    "find . -name a | grep -n a | xargs cat",
+    "find . | xargs --process-slot-var=GIT_DIR cat",
+)
+
+
+@pytest.mark.parametrize("command", OTHER_WORDS)
+async def test_names_that_come_from_elsewhere_than_the_listing_ask(tmp_path: Path, command: str) -> None:
+    workspace = make_canary(tmp_path)
+    (workspace / "list").write_text(f"{tmp_path}/canary\n")
+    result = await ran(workspace, command.format(canary=tmp_path / "canary"))
+    assert result.error is not None, result.output
+    assert result.error.code == "permission_denied"
+    assert "canary" not in result.output
+
+
+# Folders whose names hide a path from another folder once a blank splits them, or quotes and backslashes are taken off.
+HIDING = ("a ", '"', "'", "\\")
+
+
+@pytest.mark.parametrize("folder", HIDING, ids=["blank", "double quote", "single quote", "backslash"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "grep -rl x | xargs cat",
+        "grep -rl x * | xargs cat",
+        "grep -rl x | xargs -P0 cat",
+        "grep -rl x | xargs -I{} cat {}",
+        "grep -rl x | sort | xargs -n 1 cat",
+    ],
+)
+async def test_names_that_xargs_reads_as_other_paths_ask(tmp_path: Path, command: str, folder: str) -> None:
+    workspace = make_canary(tmp_path)
+    hiding = workspace / f"{folder}{tmp_path}"
+    hiding.mkdir(parents=True)
+    (hiding / f"canary{folder.strip(' ')}").write_text("x\n")
+    result = await ran(workspace, command)
+    assert result.error is not None, result.output
+    assert result.error.code == "permission_denied"
+    assert "canary" not in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git diff --name-only | xargs cat",
+        "ls [ab] | xargs -n 1 wc -l",
+        "ls *b | xargs -I {} head -1 {}",
+        "grep -rl x | xargs -d '\\n' cat",
+        "grep -rlZ x | xargs -0 cat",
+    ],
+)
+async def test_names_that_are_listed_as_they_are_go_to_a_read_unasked(tmp_path: Path, command: str) -> None:
+    workspace = make_canary(tmp_path)
+    (workspace / "b").write_text("x\n")
+    subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
+    subprocess.run(["git", "add", "a", "b"], cwd=workspace, check=True)
+    result = await ran(workspace, command)
+    assert result.error is None or result.error.code != "permission_denied", result.output

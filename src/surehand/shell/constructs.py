@@ -43,13 +43,16 @@ def _call(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
 
 def _binary(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     if node["Op"] in ("|", "|&"):
-        return _pipeline(walk, pipeline_parts(node), scope, context)
+        return _pipeline(walk, node, scope, context)
     return _list(walk, and_or_parts(node), scope, context)
 
 
-def _pipeline(walk: Walk, parts: list[Node], scope: Scope, context: Context) -> Flow:
+def _pipeline(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     fed, names = context.fed, context.listed
+    parts = pipeline_parts(node)
     heeds_names = any(first_word(part) == "xargs" for part in parts)
+    if heeds_names and any(each.get("Op") == "|&" for each in below(node)):
+        heeds_names = False  # errors come with the names
     for position, part in enumerate(parts):
         walk.statement(part, scope.copy(), replace(context, position=position, fed=fed, listed=names))
         last = walk.found[-1] if walk.found else None

@@ -2,7 +2,8 @@
 
 What lies below known folders may be read as `grep -r` may, so that such a line is as plain as the recursive read it
 stands for. Only listings whose every line is a path below the folders in their words count. A name with a blank in it
-would be split, and its second half be another path (`a /etc/passwd`): the names are looked at for that.
+would be split, and its second half be another path (`a /etc/passwd`); `xargs` takes quotes and backslashes off
+(`"/etc/passwd"`), and the shell expands patterns (`.*/x`): the names are looked at for all of these.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from surehand.shell import globs, options, read_only
-from surehand.shell.programs import program_of
+from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.find import picked_files, picks_link
 from surehand.shell.programs.record import Call
 from surehand.shell.scope import FoundCommand
@@ -23,20 +24,34 @@ from surehand.shell.word import Word
 def find_listed_paths(found: FoundCommand) -> tuple[Word, ...]:
     """Return patterns of the paths a command prints, nothing when it may print anything else."""
     verdict = read_only.judge(found)
-    if verdict.problem or found.context.nested or found.wraps is not None or found.function:
+    if verdict.problem or found.context.nested or found.wraps is not None or found.function or _in_subfolder(found):
         return ()
     program = program_of(found.name)
     call = Call(program, found.name, found.words[1:])
     if program.lists_paths is not None and program.lists_paths(call):
         words = [*verdict.reads, *(picked_files(found.words[1:]) if found.name == "find" else ())]
-        if any(word.kind == "opaque" for word in words):
+        if any(word.kind == "opaque" for word in words) or (found.name == "ls" and _finds_folder(found)):
             return ()
-        folders = [word.text for word in words if word.literal]
-        splits = _holds_blanks(found, folders)
+        folders = [globs.folder_of(word).text for word in verdict.reads]
+        splits = _holds_odd_names(found, folders)
         links = [Word(each) for each in _links_listed(found, folders)]
         return (*(replace(_below(word), many="split" if splits else "names") for word in words), *links)
     passes = program.keeps_lines is not None and not verdict.reads and program.keeps_lines(call)
     return found.context.listed if passes else ()
+
+
+def _in_subfolder(found: FoundCommand) -> bool:
+    """Return whether git tells paths from the top of a repository where they are taken from another folder."""
+    told = found.name == "git" and [word.text for word in found.words[1:2]] == ["diff"]
+    return told and any(directory is None or _top_of(directory) != directory for directory in found.directories)
+
+
+def _finds_folder(found: FoundCommand) -> bool:
+    """Return whether a pattern that `ls` is given finds a folder: of that it prints names without the folder's."""
+    patterns = [word.text for word in found.words[1:] if word.kind == "glob"]
+    places = [directory or "/" for directory in found.directories]
+    matched = (globs.matches(place, pattern, everything=False) for place in places for pattern in patterns)
+    return any(below or os.path.isdir(path) for each in matched for path, below in each)
 
 
 def _below(word: Word) -> Word:
@@ -48,23 +63,24 @@ def _below(word: Word) -> Word:
 _WITHIN_INDEX = 62  # bytes of an entry before its name
 
 
-def _holds_blanks(found: FoundCommand, folders: list[str]) -> bool:
-    """Tell whether a name that the command may print holds a blank, or nobody can say."""
+# In a name: where it is split, what is taken off it, and a pattern that finds what begins with a dot, `..` among it.
+_ODD_NAME = re.compile(rb"[\s'\"\\]|(?:\A|/)\.[^/]*[*?\[]")
+
+
+def _holds_odd_names(found: FoundCommand, folders: list[str]) -> bool:
+    """Tell whether a name that the command may print is not one word as it stands, or nobody can say."""
     if found.context.wrappers or any(directory is None for directory in found.directories):
         return True
     directories = [directory for directory in found.directories if directory is not None]
     if _lists_tracked(found):
         names = [_index_names(directory) for directory in directories]
         if all(each is not None for each in names):
-            return any(re.search(rb"[\s\x0b\x0c]", name) for each in names for name in each or ())
+            return any(_ODD_NAME.search(name) for each in names for name in each or ())
     starts = [os.path.join(directory, folder) for directory in directories for folder in folders]
     for count, entry in enumerate(entry for start in starts for entry in globs.entries_below(start)):
-        if count > globs.MOST_NAMES or _BLANK.search(entry.name):
+        if count > globs.MOST_NAMES or _ODD_NAME.search(os.fsencode(entry.name)):
             return True
-    return any(_BLANK.search(folder) for folder in folders)
-
-
-_BLANK = re.compile(r"\s")
+    return any(_ODD_NAME.search(os.fsencode(folder)) for folder in folders)
 
 
 def _lists_tracked(found: FoundCommand) -> bool:
@@ -151,15 +167,15 @@ def add_listed_paths(
     plain = known.all_harmless and known.operands in ("read", "pattern", "list", "walk")
     if not names or program.has_rules_of_its_own or not plain:
         return None
-    options_of_xargs = [word.text for word in before[: len(before) - len(words)]]
-    whole_lines = any(re.match(r"-[a-zA-Z]*0|--null", text) for text in options_of_xargs)
+    wrapper = wrapper_of("xargs")
+    given = options.parse(before, options.flags(wrapper.flags if wrapper else ""), permute=False)
+    ends = [word.text for word in given.values("-d", "--delimiter")]
+    whole_lines = given.has("-0", "--null") or (bool(ends) and set(ends) <= {"\n", "\\n"})
     if not whole_lines and any(each.many == "split" for each in names):
         return None
-    marks = [text for text in options_of_xargs if re.match(r"-[iI]|--replace", text)]
-    if not marks:
+    if not given.has("-I", "-i", "--replace"):
         return (*words, *names)
-    if marks not in (["-I{}"], ["-i"], ["-I"]) or (marks == ["-I"] and "{}" not in options_of_xargs):
-        return None
-    if any("{}" in word.text and word.text != "{}" for word in words):
+    marks = {name: value.text if value else "{}" for name, value in given.options if name in ("-I", "-i", "--replace")}
+    if set(marks.values()) != {"{}"} or any("{}" in word.text and word.text != "{}" for word in words):
         return None
     return tuple(each for word in words for each in (names if word.text == "{}" else (word,)))

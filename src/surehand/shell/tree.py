@@ -193,8 +193,8 @@ def first_word(node: Node) -> str:
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a part of a pipeline is one simple command whose standard output is the pipe."""
-    redirected = any(text(each, "N") != "2" for each in children(node, "Redirs"))
+    """Whether a part of a pipeline is one simple command whose standard output, and nothing else, is the pipe."""
+    redirected = any(text(each, "N") != "2" or each["Op"] not in (">", ">>") for each in children(node, "Redirs"))
     return child(node, "Cmd").get("Type") == "CallExpr" and not redirected
 
 

@@ -254,6 +254,8 @@ class Walk:
         for node in nodes:
             self.substitutions(node, scope, context)
             op: str = node["Op"]
+            if op[0] == "<" and text(node, "N") in ("", "0"):
+                context = replace(context, listed=())  # its input is no more what the command before it lists
             if op in ("<<", "<<-"):
                 parts = children(child(node, "Word"), "Parts")
                 quoted = any(part["Type"] != "Lit" or "\\" in part.get("Value", "") for part in parts)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from surehand.shell.programs.record import Form, Program, own_options, refusing
+from surehand.shell import options
+from surehand.shell.options import names
+from surehand.shell.programs.record import Call, Form, Program, own_options, refusing
 
 _CLOC = (
     "--by-file --by-file-by-lang --csv --json --yaml --md --quiet --hide-rate --sum-one --skip-uniqueness --no-recurse "
     "--exclude-dir: --exclude-ext: --include-ext: --exclude-lang: --include-lang: --max-file-size: --progress-rate: "
     "--timeout: @walk"
 )
+
+_ORDERS = names("-1 -c -r -S -t -u -U -v -X --reverse --sort --time")
+
+
+def _lists_with_ls(call: Call) -> bool:
+    """Tell whether `ls` prints the names that patterns find, and no more: it is told in what order alone."""
+    parsed = options.parse(call.words, options.flags(call.program.reads))
+    named = bool(parsed.operands) and all(word.kind == "glob" for word in parsed.operands)
+    return named and all(name in _ORDERS for name, _ in parsed.options)
+
 
 PROGRAMS: tuple[Program, ...] = (
     Program("ls", kind="list",
@@ -18,7 +30,7 @@ PROGRAMS: tuple[Program, ...] = (
             "--dereference-command-line-symlink-to-dir --hide: --hyperlink? --indicator-style: --inode --ignore: "
             "--kibibytes --dereference --numeric-uid-gid --literal --hide-control-chars --show-control-chars "
             "--quote-name --quoting-style: --reverse --recursive --size --sort: --time: --time-style: --tabsize: "
-            "--width: --context --zero * @list", follows=("-L", "--dereference"),
+            "--width: --context --zero * @list", follows=("-L", "--dereference"), lists_paths=_lists_with_ls,
             names_only={"": "-X|--exclude-from"}, runs=("ls -d */", "ls -d .*"), asks=("ls /etc",)),
     Program("dir", aliases=("vdir",), kind="list", reads="-aAlhRrtS1 --color? * @list",
             follows=("-L", "--dereference"), names_only={"": "-X|--exclude-from"}, runs=("dir", "dir a.txt"),

@@ -301,7 +301,12 @@ def _git_starts(words: Sequence[Word]) -> Iterator[Started]:
 
 
 def _lists_with_git(call: Call) -> bool:
-    return call.words[:1] == (Word("ls-files"),) and not any(word.text.startswith("--f") for word in call.words)
+    """Tell whether git lists files of the index; those of older commits (`git diff HEAD~1`) are not looked at."""
+    name, words = call.words[:1], call.words[1:]
+    if name == (Word("ls-files"),):
+        return not any(word.text.startswith("--f") for word in words)
+    paths = words.index(Word("--")) if Word("--") in words else len(words)
+    return name == (Word("diff"),) and words[:paths] == (Word("--name-only"),)
 
 
 PROGRAMS: tuple[Program, ...] = (

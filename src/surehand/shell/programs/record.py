@@ -195,11 +195,6 @@ Check: TypeAlias = Callable[[Call], Verdict]
 Test: TypeAlias = Callable[[Call], bool]
 
 
-def always(call: Call) -> bool:
-    """Return True: the test of a program that prints so whatever its options."""
-    return True
-
-
 def without(*excluded: str) -> Test:
     """Return the test of a program that prints so unless one of these options is given."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from surehand.shell.programs.record import Call, Program, always, without
+from surehand.shell.programs.record import Call, Program, without
 from surehand.shell.starts import Started, scripts, value_of
 from surehand.shell.word import Word
 
@@ -19,6 +19,12 @@ _GREP = (
 )
 
 _FILES = ("-l", "-L", "--files-with-matches", "--files-without-match")
+# With these a line of the input is not printed as it is.
+_ADDED_TO_LINES = (
+    "-o", "-n", "-H", "-b", "-c", "-T", "-A", "-B", "-C", "-#", "--only-matching", "--line-number", "--with-filename",
+    "--byte-offset", "--count", "--initial-tab", "--after-context", "--before-context", "--context", "--label",
+    "--color", "--colour",
+)  # fmt: skip
 
 
 def _lists_with_grep(call: Call) -> bool:
@@ -26,7 +32,7 @@ def _lists_with_grep(call: Call) -> bool:
 
 
 def _lists_with_rg(call: Call) -> bool:
-    return call.has("-l", "--files", *_FILES[2:]) and not call.has("--path-separator", "--json")
+    return call.has("-l", "--files", *_FILES[2:]) and not call.has("--path-separator", "--json", "--stats")
 
 
 def _fd_starts(words: Sequence[Word]) -> Iterator[Started]:
@@ -41,7 +47,7 @@ def _fd_starts(words: Sequence[Word]) -> Iterator[Started]:
 
 PROGRAMS: tuple[Program, ...] = (
     Program("grep", kind="search", reads=_GREP, lists_paths=_lists_with_grep,
-            keeps_lines=without("-o", "--only-matching", "--label"), exit_1_means_no=True,
+            keeps_lines=without(*_ADDED_TO_LINES), exit_1_means_no=True,
             runs=("grep foo README.md", "grep TODO README.md"), asks=("grep -r x /etc",)),
     Program("egrep", aliases=("fgrep",), kind="search", reads=_GREP, exit_1_means_no=True,
             runs=("egrep 'a|b' a.txt",), asks=("egrep --output=out a.txt",)),
@@ -79,11 +85,11 @@ PROGRAMS: tuple[Program, ...] = (
             "--unrestricted --case-sensitive --ignore-case --glob --regex --fixed-strings --absolute-path "
             "--full-path --follow --print0 --max-depth: --min-depth: --exact-depth: --type: --extension: --size: "
             "--changed-within: --changed-before: --exclude: --color: --threads: --max-results: --quiet "
-            "--list-details --prune --strip-cwd-prefix? @pattern_or_files", starts=_fd_starts, lists_paths=always,
-            runs=("fd -d 2", "fd -t f"), asks=("fd -X rm",)),
+            "--list-details --prune --strip-cwd-prefix? @pattern_or_files", starts=_fd_starts,
+            lists_paths=without("-l", "--list-details"), runs=("fd -d 2", "fd -t f"), asks=("fd -X rm",)),
     Program("fdfind", kind="search",
             reads="-HIuseagpLqF0lv1 -d: -t: -e: -S: -E: -c: --hidden --no-ignore --glob --full-path --max-depth: "
-            "--type: --extension: --exclude: --color: @pattern_or_files", starts=_fd_starts, lists_paths=always,
+            "--type: --extension: --exclude: --color: @pattern_or_files", starts=_fd_starts, lists_paths=without("-l"),
             runs=("fdfind -e py", "fdfind a.txt"), asks=("fdfind --output=out a.txt",)),
     Program("locate", kind="search",
             reads="-AbceiLlnqrSw0 -l: -n: -r: --basename --count --existing --ignore-case --limit: --regex "

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from surehand.shell.options import names
-from surehand.shell.programs.record import Call, Form, Program, always, own_options, refusing, without
+from surehand.shell.programs.record import Call, Form, Program, own_options, refusing, without
 from surehand.shell.starts import scripts
 from surehand.shell.touches import Touch, loosely, writes_second_operand
 from surehand.shell.verdict import Verdict
@@ -63,12 +63,13 @@ PROGRAMS: tuple[Program, ...] = (
             "--number-width: * @read", runs=("nl -ba a.txt", "nl -ba src/app.py"), asks=("nl --output=out a.txt",)),
     Program("head", kind="read",
             reads="-qvz -n: -c: -# --lines: --bytes: --quiet --silent --verbose --zero-terminated * @read",
-            keeps_lines=without("-c", "--bytes"), runs=("head -n1 *.md", "head -1 data.csv"),
+            keeps_lines=without("-c", "--bytes", "-v", "--verbose"), runs=("head -n1 *.md", "head -1 data.csv"),
             asks=("head --output=out a.txt",)),
     Program("tail", kind="read",
             reads="-qvzfFr -n: -c: -s: -# --lines: --bytes: --follow? --retry --quiet --silent --verbose "
-            "--zero-terminated --sleep-interval: --pid: * @read", keeps_lines=without("-c", "--bytes"),
-            runs=("tail -5 a.txt", "tail -1 app.log"), asks=("tail --output=out a.txt",)),
+            "--zero-terminated --sleep-interval: --pid: * @read",
+            keeps_lines=without("-c", "--bytes", "-v", "--verbose"), runs=("tail -5 a.txt", "tail -1 app.log"),
+            asks=("tail --output=out a.txt",)),
     Program("wc", kind="read", reads="-clmwL --bytes --chars --lines --words --max-line-length --total: * @read",
             runs=("wc -c f", "wc -l *.py"), asks=("wc --files0-from=list",)),
     Program("sort", kind="read",
@@ -76,7 +77,7 @@ PROGRAMS: tuple[Program, ...] = (
             "--general-numeric-sort --human-numeric-sort --ignore-nonprinting --month-sort --numeric-sort "
             "--random-sort --reverse --version-sort --sort: --check? --merge --key: --field-separator: --stable "
             "--unique --zero-terminated --buffer-size: --parallel: --batch-size: --debug @read",
-            touches=_sort_touches, starts=scripts("--compress-program"), keeps_lines=always,
+            touches=_sort_touches, starts=scripts("--compress-program"), keeps_lines=without("--debug"),
             runs=("sort -n f", "sort -u f"), asks=("sort -u data.csv -o data.csv",)),
     Program("uniq", kind="read",
             reads="-cdDiuz -f: -s: -w: -# --count --repeated --all-repeated? --group? --ignore-case --unique "

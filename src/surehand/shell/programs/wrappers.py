@@ -15,8 +15,7 @@ _SUDO = (
 _XARGS = (
     "-0 -r -t -x -p -o -n: -P: -L: -l? -I: -i? -d: -E: -e? -s: --null --no-run-if-empty --verbose --exit "
     "--max-args: "
-    "--max-procs: --max-lines? --replace? --delimiter: --eof? --max-chars: --interactive --open-tty "
-    "--process-slot-var:"
+    "--max-procs: --max-lines? --replace? --delimiter: --eof? --max-chars: --interactive --open-tty"
 )
 
 
