@@ -142,7 +142,9 @@ class SessionProcess:
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
         self._waiting = 0
-        words = [sys.executable, "-c", SESSION, str(folder), name]
+        program = folder.parent / "agent.py"
+        program.write_text(SESSION)
+        words = [sys.executable, str(program), str(folder), name]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._read() == "ready"
 

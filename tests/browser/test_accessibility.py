@@ -42,7 +42,7 @@ def fill_page(page: Any, name: str) -> None:
             page.locator("details.change summary").first.click()
             page.locator(".diff").first.wait_for()
         case "policy":
-            page.get_by_label("What would be decided about").fill("ls && git push")
+            page.get_by_label("Check a command").fill("ls && git push --force && cat .env")
             page.locator(".verdict-box table").first.wait_for()
             page.locator("summary", has_text="built in").click()
         case "tools":
@@ -78,7 +78,7 @@ def test_every_page_can_be_heard_and_is_easy_to_see_in_both_themes(pages: Any, b
 
 def test_every_page_fits_a_phone_and_every_page_can_be_reached_there(pages: Any, busy: Any) -> None:
     page = pages.open("questions", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    busy.begin("Write", file_path="new.py", content="two = 2\n")
+    busy.begin("Write", file_path=f"a-{'very-' * 20}long-name.py", content="two = 2\n")
     page.locator(".question").get_by_role("button", name="Allow once").tap()
     assert busy.result()["ok"]
     page.locator(".question").wait_for(state="detached")
@@ -152,7 +152,7 @@ def test_tab_goes_through_a_page_in_its_order_and_what_has_the_focus_is_seen(pag
         seen.append(found["name"])
         assert len(seen) < 50
     assert [each.split("…")[0] for each in seen[-6:]] == [
-        *("Allow once", "This session", "Always", "Try on a copy", "Change", "No")
+        *("Allow once", "This session", "Always", "Try on a copy", "Edit", "No")
     ]
 
 

@@ -60,6 +60,8 @@ def test_a_command_is_tried_on_a_copy_applied_and_undone_from_the_timeline(pages
     card.get_by_role("button", name="Try on a copy").click()
     card.get_by_role("button", name="Apply exactly this").wait_for(timeout=60_000)
     shown = card.locator(".diff tr.add .text").inner_text()
+    wide = card.locator(".diff").last.evaluate("(diff) => diff.querySelector('.text').offsetWidth / diff.offsetWidth")
+    assert wide > 0.8  # the numbers of lines leave the room to the text
     assert file.read_text() == "one\n"
     card.get_by_role("button", name="Apply exactly this").click()
     assert one.result()["ok"]
@@ -162,9 +164,9 @@ def test_a_rule_typed_on_the_policy_page_is_obeyed_by_a_session_that_runs(pages:
     one = session("one")
     one.call("echo", text="here")
     page = pages.open("policy")
-    page.get_by_label("What would be decided about").fill("touch two")
+    page.get_by_label("Check a command").fill("touch two")
     page.locator(".verdict-box .chip", has_text="ask").first.wait_for()
-    page.get_by_label("With further rules").fill("allow Bash(touch:*)")
+    page.get_by_label("Try other rules").fill("allow Bash(touch:*)")
     page.locator(".verdict-box .chip", has_text="allow").first.wait_for()
     page.get_by_role("button", name="Save the rule").click()
     page.locator(".toast", has_text="Saved").wait_for()
@@ -178,7 +180,7 @@ def test_a_no_with_a_reason_reaches_the_model_and_changed_arguments_are_asked_ab
     page = pages.open("questions")
     one.begin("Bash", command="touch one")
     card = question(page)
-    card.get_by_role("button", name="Change").click()
+    card.get_by_role("button", name="Edit").click()
     card.get_by_label("Other arguments").fill('{"command": "touch two"}')
     card.get_by_role("button", name="Ask again with these").click()
     page.locator(".exact", has_text="touch two").wait_for()

@@ -1,5 +1,7 @@
 // Small plots as SVG: columns over time, a distribution, a line in a table. Each says in words what it shows.
 
+import { el } from "./dom.js";
+
 const NS = "http://www.w3.org/2000/svg";
 
 function svg(tag, attributes, ...children) {
@@ -9,8 +11,8 @@ function svg(tag, attributes, ...children) {
   return made;
 }
 
-/** Columns, with a second series (errors) drawn over the first; `label(i)` names a column. */
-export function columns(series, over, { label, about, height = 120 }) {
+/** Columns with their scale, a second series (errors) drawn over the first; `label(i)` names a column, `names` stand below. */
+export function columns(series, over, { label, about, names = [], height = 120 }) {
   const width = 720;
   const most = Math.max(1, ...series);
   const step = width / series.length;
@@ -26,7 +28,8 @@ export function columns(series, over, { label, about, height = 120 }) {
     }
   });
   picture.append(svg("line", { x1: 0, y1: height + 0.5, x2: width, y2: height + 0.5, class: "axis" }));
-  return picture;
+  return el("div.chart-box", {}, el("div.chart-scale", { "aria-hidden": "true" }, el("span", {}, most.toLocaleString()), el("span", {}, "0")), picture,
+    el("div.chart-labels", {}, names.map((each) => el("span", {}, each))));
 }
 
 /** A row of tiny columns for a cell of a table. */

@@ -28,9 +28,10 @@ function read(text) {
   return files.filter((each) => each.rows.length || each.name);
 }
 
-/** What the columns are, for who hears them; the eye knows. */
+/** How wide the columns are, and what they are for who hears them; the eye knows. */
 function heads(...names) {
-  return el("thead.sr", {}, el("tr", {}, names.map((each) => el("th", { scope: "col" }, each))));
+  return [el("colgroup", {}, names.map((each) => el("col", { class: each.endsWith("line") ? "no" : "" }))),
+    el("thead.sr", {}, el("tr", {}, names.map((each) => el("th", { scope: "col" }, each))))];
 }
 
 function unified(rows) {
@@ -78,7 +79,6 @@ export function diffView(text, { title = "Changes" } = {}) {
     }));
     choice.replaceChildren(...[["unified", "Unified"], ["sides", "Side by side"]].map(([name, label]) =>
       el("button", { type: "button", class: "quiet", "aria-pressed": String(layout === name), onclick: () => { layout = name; localStorage.setItem("surehand-diff", name); draw(); } }, label)));
-    choice.hidden = !wide.matches;
   }
   draw();
   const added = files.reduce((sum, file) => sum + file.rows.filter(([kind]) => kind === "add").length, 0);

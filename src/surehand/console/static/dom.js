@@ -50,6 +50,22 @@ export function line(text, limit = 400) {
   return shown(String(text ?? "").slice(0, limit * 2).replace(/\s*\n\s*/g, " ⏎ "), limit);
 }
 
+/** Arguments as a person would say them: the first one plain, the rest by name. What is no JSON, or not all of it, stays as it is. */
+export function sayArgs(given) {
+  let args = given ?? "";
+  if (typeof args === "string") try { args = JSON.parse(args); } catch { return args; }
+  if (args === null || typeof args !== "object" || Array.isArray(args)) return String(given);
+  const say = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  return Object.entries(args).map(([name, value], at) => (at ? `${name}: ${say(value)}` : say(value))).join(" · ");
+}
+
+/** Text in which `backticks` mark code. */
+export function prose(text, limit = 2000) {
+  const cut = String(text ?? "").split("`");
+  if (cut.length % 2 === 0) return shown(text, limit); // one of them stands for itself
+  return cut.map((part, at) => (at % 2 ? el("code", {}, shown(part, limit)) : shown(part, limit)));
+}
+
 /** Text in a box of its own, which can be scrolled with the keyboard; the label says what it is. */
 export function code(text, label, props = {}) {
   return el("pre.code", { tabIndex: 0, role: "group", "aria-label": label, ...props }, shown(text));
@@ -66,7 +82,7 @@ export function table(heads, rows, none = "") {
 let fields = 0;
 export function field(label, input, hint = "") {
   input.id ||= `field-${++fields}`;
-  return el("div.field", {}, el("label", { for: input.id }, label), input, hint && el("p.hint", {}, hint));
+  return el("div.field", {}, el("label", { for: input.id }, label), input, hint && el("p.hint", {}, prose(hint)));
 }
 
 export function button(text, onclick, props = {}) {
@@ -126,6 +142,12 @@ export function took(ms) {
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
   const minutes = Math.floor(ms / 60_000);
   return minutes < 60 ? `${minutes} min ${Math.round((ms % 60_000) / 1000)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** A round length of time, without the parts that are nought. */
+export function span(seconds) {
+  const [count, unit] = seconds < 1 ? [seconds * 1000, "ms"] : seconds < 120 ? [seconds, "s"] : seconds < 7200 ? [seconds / 60, "min"] : [seconds / 3600, "h"];
+  return `${Number(count.toFixed(1))} ${unit}`;
 }
 
 export function bytes(count) {

@@ -1,7 +1,7 @@
 // Audit: the record of every call, filtered and followed, and the proof that nobody touched it.
 
 import { get, onEvents } from "../api.js";
-import { button, code, dialog, el, fill, line, shown, table, when } from "../dom.js";
+import { button, code, dialog, el, fill, line, sayArgs, shown, table, when } from "../dom.js";
 import { verdictChip } from "./policy.js";
 import { workspace, workspacePicker } from "../workspace.js";
 
@@ -36,7 +36,7 @@ export function mount(root) {
     fill(list, el("p.hint", {}, `${total.toLocaleString()} records`),
       table(["Record", "When", "Tool", "Arguments", "Verdict", "Result"],
         records.map((record) => el("tr.clickable", { onclick: () => open(record) },
-          el("td", {}, button(String(record.n), (event) => { event.stopPropagation(); open(record); }, { class: "quiet", "aria-label": `Record ${record.n}` })), el("td.muted", {}, when(record.at)), el("td", {}, el("b", {}, shown(record.tool ?? record.kind))), el("td.mono", {}, line(JSON.stringify(record.args ?? {}), 120)),
+          el("td", {}, button(String(record.n), (event) => { event.stopPropagation(); open(record); }, { class: "quiet", "aria-label": `Record ${record.n}` })), el("td.muted", {}, when(record.at)), el("td", {}, el("b", {}, shown(record.tool ?? record.kind))), el("td.mono", {}, line(sayArgs(record.args ?? {}), 120)),
           el("td", {}, record.approval ? el("span.chip", {}, `asked: ${record.approval.answer}`) : record.verdict && verdictChip(record.verdict)),
           el("td", {}, el("span.chip", { class: record.ok ? "ok" : record.kind === "call" ? "bad" : "warn" }, record.kind !== "call" ? record.kind : record.ok ? "ok" : record.error?.code ?? "failed"))))),
       records.length < total && button("Older", more));

@@ -1,20 +1,20 @@
 // Figures: calls a minute, how long they took, what failed, tokens and cost, over an hour, a day or a week.
 
 import { get } from "../api.js";
-import { button, el, fill, table, took, when } from "../dom.js";
+import { button, el, fill, span, table, took, when } from "../dom.js";
 import { columns, sparkline } from "../chart.js";
 
 export function mount(root) {
   const box = el("div.figures");
-  let span = "hour";
+  let chosen = "hour";
   let timer = 0;
   const spans = el("div.segments", { role: "group", "aria-label": "Span of time" });
-  for (const each of ["hour", "day", "week"]) spans.append(button(each, () => { span = each; show(); }, { "data-span": each }));
+  for (const each of ["hour", "day", "week"]) spans.append(button(each, () => { chosen = each; show(); }, { "data-span": each }));
 
   async function show() {
     clearTimeout(timer);
-    for (const each of spans.children) each.setAttribute("aria-pressed", String(each.dataset.span === span));
-    try { draw(await get("/api/figures", { span })); } catch (problem) { fill(box, el("p.problem", {}, problem.message)); }
+    for (const each of spans.children) each.setAttribute("aria-pressed", String(each.dataset.span === chosen));
+    try { draw(await get("/api/figures", { span: chosen })); } catch (problem) { fill(box, el("p.problem", {}, problem.message)); }
     timer = setTimeout(show, 15_000);
   }
 
@@ -22,18 +22,20 @@ export function mount(root) {
     const minutes = found.width_s / 60;
     const label = (at) => `${when(found.since + at * found.width_s)}: ${found.calls[at]} calls, ${found.errors[at]} failed`;
     const failed = found.errors.reduce((sum, each) => sum + each, 0);
+    const marks = [0, 1, 2, 3, 4].map((at) => found.since + ((found.until - found.since) * at) / 4);
     const most = found.bounds_ms.length;
     const total = found.tools.reduce((sum, tool) => tool.times.map((each, at) => each + (sum[at] ?? 0)), new Array(most + 1).fill(0));
     const times = (at) => `${total[at]} calls took ${at ? `over ${took(found.bounds_ms[at - 1])}` : "little"}${at < most ? `, at most ${took(found.bounds_ms[at])}` : ""}`;
     fill(box,
-      el("div.tiles", {}, [["calls", found.total.toLocaleString()], ["failed or refused", failed.toLocaleString()], ["a minute, at most", (Math.max(...found.calls) / minutes).toFixed(1)], ["running now", String(found.running)], ["sessions now", String(found.sessions)]]
+      el("div.tiles", {}, [["calls", found.total.toLocaleString()], ["failed or refused", failed.toLocaleString()], ["calls a minute at the peak", (Math.max(...found.calls) / minutes).toFixed(1)], ["running now", String(found.running)], ["sessions now", String(found.sessions)]]
         .map(([about, value]) => el("div.card.tile", {}, el("b", {}, value), el("span.muted", {}, about)))),
-      el("section.card", {}, el("h2", {}, "Calls"), columns(found.calls, found.errors, { label, about: `${found.total} calls, ${failed} of them failed or refused` }), el("p.hint", {}, `${when(found.since)} to ${when(found.until)}, a column is ${took(found.width_s * 1000)}`)),
+      el("section.card", {}, el("h2", {}, "Calls"), columns(found.calls, found.errors, { label, about: `${found.total} calls, ${failed} of them failed or refused`, names: marks.map((each) => when(each)) }),
+        el("p.hint", {}, el("span.legend"), `calls in ${span(found.width_s)}`, el("span.legend.bad"), "failed or refused")),
       el("section.card", {}, el("h2", {}, "Queue and slots"), table(["Tool", "Running", "Waiting", "Slots"],
         found.slots.map((slot) => el("tr", {}, el("td", {}, el("b", {}, slot.tool)), el("td", {}, String(slot.running)), el("td", {}, slot.waiting ? el("span.chip.warn", {}, String(slot.waiting)) : "0"), el("td", {}, String(slot.limit)))), "Nothing runs or waits at the moment.")),
-      el("section.card", {}, el("h2", {}, "How long they took"), columns(total, null, { label: times, about: `distribution of times: ${total.map((count, at) => count && times(at)).filter(Boolean).join("; ") || "no call"}`, height: 80 }),
-        el("div.chart-labels", {}, [...found.bounds_ms.map((each) => `≤ ${took(each)}`), "more"].map((each) => el("span", {}, each)))),
-      el("section.card", {}, el("h2", {}, "By tool"), table(["Tool", "Calls", "Half within", "95 of 100 within", "Times", "Errors"],
+      el("section.card", {}, el("h2", {}, "How long they took"), columns(total, null, { label: times, about: `distribution of times: ${total.map((count, at) => count && times(at)).filter(Boolean).join("; ") || "no call"}`, height: 80,
+        names: [...found.bounds_ms.map((each) => `≤ ${span(each / 1000)}`), "more"] })),
+      el("section.card", {}, el("h2", {}, "By tool"), table(["Tool", "Calls", "p50", "p95", "Times", "Errors"],
         found.tools.map((tool) => el("tr", {}, el("td", {}, el("b", {}, tool.tool)), el("td", {}, tool.calls.toLocaleString()), el("td", {}, took(tool.p50_ms)), el("td", {}, took(tool.p95_ms)), el("td", {}, sparkline(tool.times, `times of ${tool.tool}`)),
           el("td", {}, Object.entries(tool.errors).map(([kind, count]) => [el("span.chip.bad", {}, `${kind} ${count}`), " "])))), "No call in this time.")),
       el("section.card", {}, el("h2", {}, "Models"), table(["Model", "Turns", "Tokens in", "Tokens out", "Cost (estimate)"],

@@ -87,7 +87,7 @@ export function mount(root, [chosen]) {
     fill(strip, [...sessions.values()].map((each) => el("button.session-card", {
       type: "button", "aria-pressed": String(session.value === each.session_id),
       onclick: () => { session.value = session.value === each.session_id ? "" : each.session_id; drawSessions(); reload(); },
-    }, el("b", {}, shown(sessionName(each.session_id))), el("span", {}, shown(each.workspace)), el("span", {}, `${each.program} · ${each.mode} · ${each.pid}`))));
+    }, el("b", {}, shown(sessionName(each.session_id))), el("span", {}, shown(each.workspace)), el("span", {}, `${each.program}, mode ${each.mode}, process ${each.pid}`))));
     strip.hidden = !sessions.size;
     for (const each of sessions.values()) addOption(session, each.session_id, sessionName(each.session_id));
   }

@@ -2,9 +2,10 @@
 
 import { get, onEvents, post } from "../api.js";
 import { diffView } from "../diff.js";
-import { button, code, el, fill, shown, toast, took, when } from "../dom.js";
+import { button, code, el, fill, prose, shown, toast, took, when } from "../dom.js";
 import { sessionName } from "../sessions.js";
 
+const ABOVE = new Set(["tool", "call_id", "session_id", "started", "started_at", "duration_ms", "source"]); // what the facts say already
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
 export function showCall(panel, id, close) {
@@ -27,9 +28,9 @@ export function showCall(panel, id, close) {
       el("dl.facts", {}, facts(call).map(([name, value]) => [el("dt", {}, name), el("dd", {}, shown(value))])),
       part("Arguments", call.args && args(call.args)),
       part("Failed", error && code(error, "Why it failed")),
-      part("Result", (call.images ?? []).filter((each) => IMAGES.has(each.mime_type)).map((each) => el("img", { alt: "image in the result", src: `data:${each.mime_type};base64,${each.data}` }))),
-      part("", call.diff && diffView(call.diff)),
-      part(call.whole ? "" : "Result, shortened", call.output && !error?.includes(call.output) && code(call.output, "Result")),
+      part("Image", (call.images ?? []).filter((each) => IMAGES.has(each.mime_type)).map((each) => el("img", { alt: "image in the result", src: `data:${each.mime_type};base64,${each.data}` }))),
+      part("Change", call.diff && diffView(call.diff)),
+      part(call.whole ? "Result" : "Result, shortened", call.output && !error?.includes(call.output) && code(call.output, "Result")),
       part("Judged", judged(call)),
       part("Resources", call.meta && resources(call.meta)),
       !call.whole && call.state !== "running" && el("p.hint", {}, "Its session has ended, or the call is long ago: what the audit holds of it."));
@@ -70,10 +71,10 @@ function rulesOf(call) {
 function judged(call) {
   const effects = call.judged?.effects ?? [];
   return effects.length ? el("ul.effects-list", {}, effects.slice(0, 200).map(({ verdict, why, kind, ...rest }) =>
-    el("li", {}, el("span.chip", { class: { allow: "ok", ask: "warn", deny: "bad" }[verdict] }, verdict), " ", shown(`${kind} ${Object.values(rest).filter((each) => typeof each !== "boolean").map((each) => (Array.isArray(each) ? each.join(" ") : each)).join(" ")}`, 500), el("span.muted", {}, " ", shown(why, 200))))) : null;
+    el("li", {}, el("span.chip", { class: { allow: "ok", ask: "warn", deny: "bad" }[verdict] }, verdict), " ", shown(`${kind} ${Object.values(rest).filter((each) => typeof each !== "boolean").map((each) => (Array.isArray(each) ? each.join(" ") : each)).join(" ")}`, 500), el("span.muted", {}, " ", prose(why, 200))))) : null;
 }
 
 function resources(meta) {
-  const rows = Object.entries(meta).filter(([, value]) => ["string", "number", "boolean"].includes(typeof value));
+  const rows = Object.entries(meta).filter(([name, value]) => !ABOVE.has(name) && ["string", "number", "boolean"].includes(typeof value));
   return rows.length ? el("dl.facts", {}, rows.map(([name, value]) => [el("dt", {}, shown(name.replace(/_/g, " "))), el("dd", {}, shown(String(value), 400))])) : null;
 }

@@ -1,6 +1,6 @@
 // A list of any number of calls of which only the visible ones are elements; calls stand below the call that made them.
 
-import { el, line, took, when } from "../dom.js";
+import { el, line, sayArgs, took, when } from "../dom.js";
 import { sessionName } from "../sessions.js";
 
 const MARGIN = 8;
@@ -131,7 +131,7 @@ export class CallList {
     const ms = call.state === "running" ? Math.max(0, Date.now() - call.at * 1000) : call.duration_ms;
     const done = call.progress?.total ? call.progress.done / call.progress.total : Math.min(1, (ms ?? 0) / this._longest);
     const word = call.state === "refused" ? "refused" : call.verdict ?? "";
-    const args = call.state === "running" && call.progress?.text ? call.progress.text : call.args;
+    const args = call.state === "running" && call.progress?.text ? call.progress.text : sayArgs(call.args);
     const fold = below ? el("span.fold", { title: "calls it made", "aria-hidden": "true", onclick: (event) => { event.stopPropagation(); this._fold(call.call_id); } }, this._folded.has(call.call_id) ? `▸ ${below} ` : "▾ ") : null;
     return el("div.call", {
       role: "row", tabIndex: at === 0 || call.call_id === this._chosen ? 0 : -1, "data-call": call.call_id, "aria-rowindex": at + 2,

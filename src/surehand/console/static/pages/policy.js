@@ -1,7 +1,7 @@
 // Policy: rules in force, a verdict while you type, what another rule would change, and which rules would spare questions.
 
 import { get, post } from "../api.js";
-import { button, el, field, fill, line, shown, table, toast, when } from "../dom.js";
+import { button, el, field, fill, line, prose, sayArgs, shown, table, toast, when } from "../dom.js";
 import { workspace, workspacePicker } from "../workspace.js";
 
 const VERDICTS = { allow: "ok", ask: "warn", deny: "bad", error: "bad" };
@@ -33,8 +33,8 @@ export function mount(root) {
   async function compare() {
     try {
       const found = await post("/api/policy/compare", { workspace: workspace(), rules: tried.value });
-      fill(differs, el("p.muted", {}, `${found.differences} of ${found.calls} calls of the last ${found.days} days would be decided otherwise.`),
-        table(["When", "Call", "Today", "Then"], found.rows.map((row) => el("tr", {}, el("td", {}, when(row.at)), el("td.mono", {}, row.tool, " ", line(JSON.stringify(row.args), 160)), el("td", {}, verdictChip(row.before)), el("td", {}, verdictChip(row.now))))));
+      fill(differs, el("p.muted", {}, `${found.differences} of the ${found.calls} calls of the last ${found.days} days would get another verdict.`),
+        table(["When", "Call", "Today", "Then"], found.rows.map((row) => el("tr", {}, el("td", {}, when(row.at)), el("td.mono", {}, row.tool, " ", line(sayArgs(row.args), 160)), el("td", {}, verdictChip(row.before)), el("td", {}, verdictChip(row.now))))));
     } catch (problem) { toast(problem.message, "bad"); }
   }
 
@@ -56,30 +56,30 @@ export function mount(root) {
     try {
       const [listed, suggested] = await Promise.all([get("/api/policy/rules", { workspace: workspace() }), get("/api/policy/suggestions", { workspace: workspace() })]);
       fill(rules, listed.warnings.map((each) => el("p.problem", {}, shown(each))), ruleTable(listed));
-      fill(suggestions, table(["Rule", "Questions spared", "(Answer)"], suggested.suggestions.map((each) => el("tr", {}, el("td.mono", {}, shown(each.rule)), el("td", {}, String(each.questions)),
-        el("td", {}, button("Allow always", () => saveRule(`allow ${each.rule}`), { class: "quiet", "aria-label": `Allow always: ${each.rule}` })))), "No question of the last days would have been spared by a rule."));
+      fill(suggestions, table(["Rule", "Questions saved", "(Answer)"], suggested.suggestions.map((each) => el("tr", {}, el("td.mono", {}, shown(each.rule)), el("td", {}, String(each.questions)),
+        el("td", {}, button("Allow always", () => saveRule(`allow ${each.rule}`), { class: "quiet", "aria-label": `Allow always: ${each.rule}` })))), "No rule would have saved a question in the last days."));
     } catch (problem) { fill(rules, el("p.problem", {}, problem.message)); }
     check();
   }
 
   root.append(
     el("div.page-head", {}, el("h1", {}, "Policy"), el("span.grow"), workspacePicker(show)),
-    el("section.card", {}, field("What would be decided about", typed, "A command, an address, or read or write with a path. Nothing is run."), verdict),
-    el("section.card", {}, field("With further rules, one a line", tried, "They count for the answer above, and for the comparison."),
-      el("div.dialog-buttons", {}, button("What would differ", compare), button("Save the rule", save, { class: "primary" })), differs),
-    el("section.card", {}, el("h2", {}, "Rules that would have spared the most questions"), suggestions),
+    el("section.card", {}, field("Check a command, address or path", typed, "A command, a URL, or `read` or `write` with a path. Nothing is run."), verdict),
+    el("section.card", {}, field("Try other rules, one a line", tried, "They apply to the check above and to the comparison; nothing is saved before you save it."),
+      el("div.dialog-buttons", {}, button("Compare with recorded calls", compare), button("Save the rule", save, { class: "primary" })), differs),
+    el("section.card", {}, el("h2", {}, "Rules that would have saved you the most questions"), suggestions),
     el("section.card", {}, el("h2", {}, "Rules in force"), rules));
   return () => clearTimeout(timer);
 }
 
 function explain(answer) {
   return [
-    el("p", {}, verdictChip(answer.decision), " ", shown(answer.reason)),
-    table(["Verdict", "Command", "Why"], (answer.commands ?? []).map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict ?? each.decision)), el("td.mono", {}, line(each.command ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.reason ?? each.why ?? ""))))),
+    el("p", {}, verdictChip(answer.decision), " ", prose(answer.reason)),
+    table(["Verdict", "Command"], (answer.commands ?? []).map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, line(each.words.join(" "), 300))))),
     answer.effects?.length > 0 && el("details", { open: answer.effects.some((each) => each.verdict === "deny") }, el("summary", {}, `${answer.effects.length} ${answer.effects.length === 1 ? "effect" : "effects"}`),
-      table(["Verdict", "Effect", "Why"], answer.effects.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, each.kind, " ", line(each.path ?? each.host ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, shown(each.why ?? "")))))),
+      table(["Verdict", "Effect", "Why"], answer.effects.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, each.kind, " ", line(each.path ?? each.host ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, prose(each.why ?? "")))))),
     answer.rules?.length > 0 && el("p.hint", {}, "Rules: ", answer.rules.map((each) => [el("span.mono", {}, shown(`${each.verdict} ${each.rule}`)), each.source ? ` (${each.source}) ` : " "])),
-    answer.suggestion && el("p.hint", {}, "A rule that would spare the question: ", el("span.mono", {}, shown(`allow ${answer.suggestion}`))),
+    answer.suggestion && el("p.hint", {}, "A rule that would save the question: ", el("span.mono", {}, shown(`allow ${answer.suggestion}`))),
     answer.hint && el("p.hint", {}, shown(answer.hint)),
   ];
 }

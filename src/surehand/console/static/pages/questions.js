@@ -3,12 +3,13 @@
 import { post } from "../api.js";
 import { onKey } from "../app.js";
 import { diffView } from "../diff.js";
-import { button, code, el, field, fill, shown, toast, took } from "../dom.js";
+import { button, code, el, field, fill, prose, shown, toast, took } from "../dom.js";
 import { answered, onQuestions, questions, refresh } from "../questions.js";
 import { sessionName } from "../sessions.js";
 
 /** A key answers only what has stood under the eyes for a moment: lists move while people type. */
 const SEEN_MS = 500;
+const ALLOWED = { once: "once", session: "for this session", always: "always" };
 
 export function mount(root, [wanted]) {
   const list = el("div.questions", { tabIndex: -1, role: "group", "aria-label": "Questions" });
@@ -73,7 +74,7 @@ export function mount(root, [wanted]) {
 }
 
 function outcome({ row, answer, by, reason }) {
-  const words = answer === "gone" ? "was withdrawn or is over" : `${answer === "no" ? "refused" : `allowed (${answer})`} by ${by}${reason ? `: ${reason}` : ""}`;
+  const words = answer === "gone" ? "was withdrawn or is over" : `${answer === "no" ? "refused" : `allowed ${ALLOWED[answer] ?? answer}`} by ${by}${reason ? `: ${reason}` : ""}`;
   return el("p.outcome", {}, el("span.chip", { class: answer === "no" ? "bad" : answer === "gone" ? "" : "ok" }, answer === "gone" ? "over" : answer), el("b", {}, shown(row.tool)), " ", shown(words, 300));
 }
 
@@ -107,10 +108,10 @@ class Card {
     const foreign = q.origins.filter((each) => each !== "workspace");
     return [
       el("div.question-head", {}, el("h2", {}, shown(q.tool)), el("span.chip", {}, shown(sessionName(q.root))), q.agent && el("span.chip", {}, "sub-agent: ", shown(q.agent, 60)), q.source !== "user" && el("span.chip", {}, `asked by ${q.source}`), el("span.grow"), this._waits),
-      el("p.why", {}, shown(q.reason)),
+      el("p.why", {}, prose(q.reason)),
       foreign.length ? el("p.foreign", {}, "Text from ", shown(foreign.join(", "), 200), " has entered this session.") : null,
       code(q.arguments.replace(/^ {2}/gm, ""), "What would run", { class: "exact" }),
-      q.effects.length ? el("details.effects", { open: q.effects.length <= 6 }, el("summary", {}, `It would do ${q.effects.length} thing${q.effects.length > 1 ? "s" : ""}`), el("ul", {}, q.effects.slice(0, 200).map((each) => el("li", {}, el("span.chip", { class: { allow: "ok", ask: "warn", deny: "bad" }[each.verdict] }, each.verdict), " ", shown(each.text), el("span.muted", {}, " ", shown(each.why, 200)))))) : null,
+      q.effects.length ? el("details.effects", { open: q.effects.length <= 6 }, el("summary", {}, `${q.effects.length} effect${q.effects.length > 1 ? "s" : ""}`), el("ul", {}, q.effects.slice(0, 200).map((each) => el("li", {}, el("span.chip", { class: { allow: "ok", ask: "warn", deny: "bad" }[each.verdict] }, each.verdict), " ", shown(each.text), el("span.muted", {}, " ", prose(each.why, 200)))))) : null,
       el("p.muted.where", {}, "in ", shown(q.cwd)),
       this._diff, this._panel, this._problem, this._buttons,
     ];
@@ -125,11 +126,11 @@ class Card {
     const key = (letter) => el("kbd", { "aria-hidden": "true" }, letter);
     fill(this._buttons,
       button([this.dry_run ? "Apply exactly this" : "Allow once", key("y")], () => this.once(), { class: "primary", "data-answer": "once" }),
-      this.dry_run && button("Run it anew", () => this._send({ kind: "once", dry_run: "" })),
+      this.dry_run && button("Run for real", () => this._send({ kind: "once", dry_run: "" }), { title: "run it now, instead of applying what the dry run changed" }),
       q.suggestion && button(["This session", key("s")], () => this.session(), { title: `until the session ends: ${q.suggestion}`, "data-answer": "session" }),
       q.suggestion && button(["Always…", key("a")], () => this.always(), { "data-answer": "always" }),
       q.can_try && button([this.dry_run ? "Try again" : "Try on a copy", key("d")], () => this.tryFirst(), { "data-answer": "try" }),
-      q.args && button(["Change…", key("e")], () => this.change(), { "data-answer": "change" }),
+      q.args && button(["Edit…", key("e")], () => this.change(), { "data-answer": "change" }),
       button(["No…", key("n")], () => this.no(), { class: "danger", "data-answer": "no" }));
   }
 
@@ -198,7 +199,7 @@ class Card {
     try {
       const said = await post(`/api/questions/${encodeURIComponent(q.id)}/answer`, { session_id: q.root, digest: q.digest, ...answer });
       answered.set(q.id, { answer: said.answer, by: "you", reason: answer.reason, row: q, at: Date.now() });
-      toast(said.answer === "no" ? `${q.tool} was refused` : answer.args ? `${q.tool} is judged anew` : `${q.tool} may run (${said.answer})`);
+      toast(said.answer === "no" ? `${q.tool} was refused` : answer.args ? `${q.tool} is judged again` : `${q.tool}: allowed ${ALLOWED[said.answer] ?? said.answer}`);
     } catch (problem) {
       this._say(problem.message);
       if (problem.data?.answered) answered.set(q.id, { ...problem.data.answered, row: q });

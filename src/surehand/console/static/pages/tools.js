@@ -1,11 +1,12 @@
 // Tools: what each takes, how it is and was, and a form made from its schema to call it through the door.
 
 import { get, post } from "../api.js";
-import { button, code, el, field, fill, shown, toast, took } from "../dom.js";
+import { button, code, el, field, fill, prose, shown, toast, took } from "../dom.js";
 import { sparkline } from "../chart.js";
 import { workspace, workspacePicker } from "../workspace.js";
 
-const FLAGS = [["read_only", "reads"], ["destructive", "destroys"], ["requires_permission", "asks"], ["idempotent", "idempotent"], ["concurrency_safe", "parallel"]];
+const FLAGS = [["read_only", "read-only"], ["destructive", "destructive"], ["requires_permission", "asks"], ["idempotent", "idempotent"], ["concurrency_safe", "parallel"]];
+const USUAL = new Set(["registered", "ready", "idle"]);
 
 export function mount(root, [wanted]) {
   const list = el("div");
@@ -23,9 +24,10 @@ export function mount(root, [wanted]) {
     const failed = Object.values(tool.figures?.errors ?? {}).reduce((sum, each) => sum + each, 0);
     const body = el("div.tool-body");
     const details = el("details.card", { id: `tool-${tool.name}`, open: tool.name === wanted },
-      el("summary", {}, el("h2", {}, shown(tool.name)), " ", el("span.chip", { class: ["error", "failed", "disabled", "switched off"].includes(tool.state) ? "bad" : "" }, tool.state),
-        FLAGS.filter(([flag]) => tool[flag]).map(([, word]) => [" ", el("span.chip", {}, word)]),
-        el("span.muted.tool-figures", {}, calls ? ` ${calls.toLocaleString()} ${calls === 1 ? "call" : "calls"} in a week, ${failed} failed` : "")),
+      el("summary", {}, el("h2", {}, shown(tool.name)), !USUAL.has(tool.state) && el("span.chip", { class: ["error", "failed", "disabled", "switched off"].includes(tool.state) ? "bad" : "" }, tool.state),
+        FLAGS.filter(([flag]) => tool[flag]).map(([, word]) => el("span.chip", {}, word)),
+        el("span.muted.tool-figures", {}, calls ? ` ${calls.toLocaleString()} ${calls === 1 ? "call" : "calls"} this week${failed ? `, ${failed} failed` : ""}` : ""),
+        el("span.muted.tool-about", {}, prose(tool.description.split("\n")[0], 300))),
       body);
     const open = () => { if (details.open && !body.childNodes.length) fill(body, page(tool, calls)); };
     details.addEventListener("toggle", open);
@@ -60,7 +62,7 @@ export function mount(root, [wanted]) {
       } catch (problem) { toast(problem.message, "bad"); }
     }
     return [
-      el("p", {}, shown(tool.description)),
+      el("p", {}, prose(tool.description.split("\n").slice(1).join("\n").trim())),
       calls > 0 && figuresOf(tool),
       el("div.tool-form", {}, form.element),
       el("div.dialog-buttons", {}, button(tool.state === "switched off" ? "Enable" : "Disable", flip, { class: "quiet" }), button("Health", health, { class: "quiet" }), button("Dry run", () => call(true)), button("Call", () => call(false), { class: "primary" })),
@@ -79,7 +81,7 @@ export function mount(root, [wanted]) {
 
 function figuresOf({ name, figures }) {
   const errors = Object.entries(figures.errors).map(([kind, count]) => [el("span.chip.bad", {}, `${kind} ${count}`), " "]);
-  return el("dl.facts", {}, el("dt", {}, "half within"), el("dd", {}, took(figures.p50_ms)), el("dt", {}, "95 of 100 within"), el("dd", {}, took(figures.p95_ms)),
+  return el("dl.facts", {}, el("dt", {}, "p50"), el("dd", {}, took(figures.p50_ms)), el("dt", {}, "p95"), el("dd", {}, took(figures.p95_ms)),
     el("dt", {}, "times"), el("dd", {}, sparkline(figures.times, `distribution of the times of ${name}`)), errors.length > 0 && [el("dt", {}, "errors"), el("dd", {}, errors)]);
 }
 

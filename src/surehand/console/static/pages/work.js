@@ -2,7 +2,7 @@
 
 import { get, onEvents, post } from "../api.js";
 import { diffView } from "../diff.js";
-import { button, code, dialog, el, fill, line, shown, table, toast, took, when } from "../dom.js";
+import { button, code, dialog, el, fill, line, sayArgs, shown, table, toast, took, when } from "../dom.js";
 import { sessionName } from "../sessions.js";
 import { workspace, workspacePicker } from "../workspace.js";
 
@@ -47,7 +47,7 @@ export function mount(root) {
 
   async function sessions() {
     const { sessions: found } = await get("/api/kept-sessions", { workspace: workspace() });
-    fill(boxes.sessions, table(["Session", "Last", "Calls", "First question"], found.slice(0, 200).map((each) => el("tr", {}, el("td", {}, button(each.name, () => transcript(each.name), { class: "quiet" }), each.running && el("span.chip.run", {}, "runs")), el("td.muted", {}, when(each.updated)), el("td", {}, String(each.calls)), el("td", {}, line(each.first, 120)))), "No session is kept here."));
+    fill(boxes.sessions, table(["Session", "Last", "Calls", "First prompt"], found.slice(0, 200).map((each) => el("tr", {}, el("td", {}, button(each.name, () => transcript(each.name), { class: "quiet" }), each.running && el("span.chip.run", {}, "running")), el("td.muted", {}, when(each.updated)), el("td", {}, String(each.calls)), el("td", {}, line(each.first, 120)))), "No session is kept here."));
   }
 
   async function transcript(name) {
@@ -91,7 +91,7 @@ export function mount(root) {
 function said(record) {
   const data = record.data ?? {};
   if (record.kind === "message") return data.message?.text ? el("div.said", { class: data.message.role }, el("b", {}, data.message.role), el("p", {}, shown(data.message.text))) : null;
-  if (record.kind === "call_finished") return el("div.said.call-line", {}, el("span.dot", { role: "img", "aria-label": data.result?.ok ? "ok" : "failed", class: data.result?.ok ? "ok" : "failed" }), el("b", {}, shown(record.tool)), el("span.mono", {}, line(JSON.stringify(data.call?.args ?? {}), 160)), data.result?.error && code(data.result.error.message, "Why it failed"));
+  if (record.kind === "call_finished") return el("div.said.call-line", {}, el("span.dot", { role: "img", "aria-label": data.result?.ok ? "ok" : "failed", class: data.result?.ok ? "ok" : "failed" }), el("b", {}, shown(record.tool)), el("span.mono", {}, line(sayArgs(data.call?.args ?? {}), 160)), data.result?.error && code(data.result.error.message, "Why it failed"));
   if (record.kind === "permission_decided") return el("p.hint", {}, shown(`${record.tool}: ${data.answer}${data.reason ? ` (${data.reason})` : ""}`));
   if (record.kind === "note") return el("p.hint", {}, shown(data.message ?? ""));
   return null;
