@@ -7,6 +7,8 @@ STAMP  := $(VENV)/.ready
 # that compiling all of them would take longer than the tests.
 FRAMEWORKS := .venv-integrations
 OLD_MCP := .venv-oldmcp
+# The one test of the pages that sees more where a framework is installed; the others are part of the ordinary run.
+TYPES_OF_PAGES := tests/test_docs_blocks.py::test_python_blocks_are_free_of_faults_that_a_type_checker_sees
 # Bytecode must exist, or imports read twice too slow.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -55,7 +57,7 @@ $(OLD_MCP)/.ready: tests/mcp/old_clients.txt
 
 test-integrations: $(FRAMEWORKS)/.ready $(OLD_MCP)/.ready ## the adapters with the real frameworks, type-checked and tested
 	$(FRAMEWORKS)/bin/pyright --project tests/integrations/pyrightconfig.json
-	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations tests/test_docs_blocks.py
+	$(FRAMEWORKS)/bin/python -m pytest -n 2 tests/integrations $(TYPES_OF_PAGES)
 	timeout 180 $(FRAMEWORKS)/bin/python -m pytest tests/mcp/test_old_clients.py
 	SUREHAND_TEST_INSTALLS=1 timeout 240 $(FRAMEWORKS)/bin/python -m pytest -n 2 --dist loadfile --timeout 220 tests/acp/test_acpx.py \
 		tests/mcp/test_inspector.py
@@ -97,7 +99,7 @@ LOOPBACK := unshare $(if $(filter 0,$(shell id -u)),-n,-rn) sh -c 'ip link set l
 
 test-cluster: $(CLUSTER)/.ready ## sessions on two real Ray nodes, on loopback alone; and the types of cluster/
 	$(CLUSTER)/bin/pyright --pythonpath $(CLUSTER)/bin/python src/surehand/cluster src/surehand/batch
-	$(LOOPBACK) $(CLUSTER)/bin/python -m pytest tests/cluster tests/test_docs_blocks.py --timeout 600
+	$(LOOPBACK) $(CLUSTER)/bin/python -m pytest tests/cluster $(TYPES_OF_PAGES) --timeout 600
 
 bench-cluster: $(CLUSTER)/.ready ## the benchmarks of the cluster: one table; PARTS="calls idle wait compute" or some
 	$(LOOPBACK) $(CLUSTER)/bin/python -m benchmarks.cluster $(PARTS)

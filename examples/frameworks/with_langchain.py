@@ -17,7 +17,7 @@ def main(question: str) -> str:
         model = ChatOpenAI(model="gpt-5", use_responses_api=False)
         agent: Any = create_agent(model, middleware=[SurehandMiddleware(app)], checkpointer=InMemorySaver())
         thread = {"configurable": {"thread_id": "1"}}
-        state = agent.invoke({"messages": [("user", question)]}, thread)
+        state = agent.invoke({"messages": [{"role": "user", "content": question}]}, thread)
         while asked := state.get("__interrupt__"):
             answers: dict[str, bool] = {}
             for each in asked:
