@@ -56,7 +56,7 @@ def test_the_first_screen_has_the_two_commands() -> None:
 
 
 def test_every_entry_about_others_leads_to_its_source() -> None:
-    (table,) = re.findall(r"## Beside others\n.*?((?:^\|[^\n]*\n)+)", ENGLISH, re.MULTILINE | re.DOTALL)
+    (table,) = re.findall(r"## Compared with others\n.*?((?:^\|[^\n]*\n)+)", ENGLISH, re.MULTILINE | re.DOTALL)
     heads, _, *rows = [[cell.strip() for cell in line.strip("\n")[1:-1].split("|")] for line in table.splitlines()]
     bare = [(heads[place], cell) for row in [heads, *rows] for place, cell in enumerate(row) if place > 1]
     assert [each for each in bare if each[1] != "–" and not re.fullmatch(r"\[[^]]+\]\(https://\S+\)", each[1])] == []

@@ -45,6 +45,10 @@ def test_a_topic_that_is_no_page_is_refused(topic: str, tmp_path: Path) -> None:
     assert ("policy" in shown.stderr) == (topic == "polcy")
 
 
+def test_a_word_of_a_title_leads_to_its_page(tmp_path: Path) -> None:
+    assert "did you mean 'write-a-rule'?" in surehand("help", "rules", cwd=tmp_path).stderr
+
+
 def test_every_page_that_a_message_names_can_be_opened(tmp_path: Path) -> None:
     named: set[str] = set()
     for path in (ROOT / "src").rglob("*.py"):

@@ -85,5 +85,8 @@ def _style(text: str) -> str:
 def _suggest(name: str) -> str:
     from surehand.core.names import nearest
 
-    near = nearest(name, _list_pages())
+    pages = _list_pages()
+    word = name.removesuffix("s")
+    about = (page for page, title in pages.items() if word and word in f"{page} {title.lower()}")
+    near = nearest(name, pages) or next(about, None)
     return f"; did you mean {near!r}?" if near else ""

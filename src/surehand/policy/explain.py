@@ -27,7 +27,7 @@ def format_verdict(answer: Mapping[str, Any]) -> str:
             f"  {_mark(each)} {each['verdict']:<5}  {each['rule']}  ({_origin(each)})" for each in answer["rules"]
         ]
     if answer.get("suggestion"):
-        lines.append("an allow rule that would spare the question")
+        lines.append("an allow rule that would save the question")
         lines += [f"  {rule}" for rule in answer["suggestion"].splitlines()]
     if answer.get("hint"):
         lines.append(answer["hint"])
