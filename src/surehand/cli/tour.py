@@ -60,7 +60,8 @@ def _next() -> str:
     """Return what to try next, as it can be typed here."""
     program = _program()
     lines = [f"  {program} {words}\n      {about}" for words, about in _NEXT]
-    return "\n".join(["That was the tour. What next:", *lines, "`surehand help concepts` says how it works, in one minute."])
+    last = "`surehand help concepts` says how it works, in one minute."
+    return "\n".join(["That was the tour. What next:", *lines, last])
 
 
 def _program() -> str:
