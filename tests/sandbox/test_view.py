@@ -326,6 +326,8 @@ async def test_memory_counts_wherever_it_is_held(how: str, backend: str, tmp_pat
         "curl() { sleep 60; }; curl https://example.org",
         "curl() { return 6; }; curl -s https://example.org | head -1",
         "curl() { return 6; }; curl -s https://example.org",
+        "curl() { return 6; }; curl -s https://example.org | grep . || { echo 'no answer'; exit 1; }",
+        "perl -e 'die qq(ERROR: No matching distribution found for requests)' 2>&1 | tail -1",
     ],
 )
 async def test_a_want_of_network_is_said_behind_a_pipe_and_when_a_command_hangs(command: str, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ _NETWORK: Final = re.compile(
     r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
     r"|unable to resolve host|Failed to resolve|NameResolutionError|\bENOTFOUND\b|EHOSTUNREACH|no such host"
     r"|Failed to connect to|Unable to connect|Connection (?:timed out|error)|ConnectTimeout|error sending request"
-    r"|No route to host|dial (?:tcp|udp)[^\n]*(?:unreachable|misbehaving|no such host|refused)",
+    r"|No matching distribution found for|No route to host"
+    r"|dial (?:tcp|udp)[^\n]*(?:unreachable|misbehaving|no such host|refused)",
     re.IGNORECASE,
 )
 _PRIVILEGES: Final = re.compile(r"no new privileges|effective uid is not 0|must be setuid|setuid: Operation not perm")

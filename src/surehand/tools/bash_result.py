@@ -196,7 +196,7 @@ def _wants_network(call: Call) -> str:
 
 
 def _asked_in_vain(call: Call) -> str:
-    """Say that there is no network when a command line that printed nothing names a page elsewhere: `curl -s URL`."""
+    """Say that there is no network when a command line that came to nothing names a page elsewhere: `curl -s URL`."""
     words = [word for each in call.report.commands if program_of(each.name).needs_network for word in each.words]
     asked = any("://" in word and not any(here in word for here in _HERE) for word in words)
     return _wants_network(call) if asked else ""
@@ -220,7 +220,7 @@ def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
     from surehand.sandbox import denials
 
     explained = denials.explain(stderr + stdout[-4000:], call.launcher.plan, ended.exit_code)
-    explained = explained or ("" if stdout or stderr else _asked_in_vain(call))
+    explained = explained or _asked_in_vain(call)
     last = _last(call.report)
     asked = input_prompts.HINT if input_prompts.wanted_input(stdout, stderr, last.name if last else "") else ""
     return " ".join(each for each in (asked, explained) if each)
