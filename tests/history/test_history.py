@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -181,6 +182,31 @@ def test_a_history_damaged_in_part_gives_way_to_a_new_one(folder: str, damage: C
     assert any("set aside" in note for note in notes)
     assert [name for name in os.listdir(folder) if "broken" in name]
     history.close()
+
+
+def test_what_is_changed_after_the_history_was_removed_is_in_the_new_one(folder: str) -> None:
+    history, notes = opened(folder)
+    record(history, "/a", b"1", b"2")
+    shutil.rmtree(folder)
+    record(history, "/b", b"3" * 300_000, b"4")
+    assert "removed or set aside by somebody else" in " ".join(notes)
+    history.close()
+    again, _ = opened(folder)
+    assert [each.path for change in again.changes() for each in change.files] == ["/b"]
+    assert again.content(digest_of(b"3" * 300_000)) == b"3" * 300_000
+    again.close()
+
+
+def test_a_history_that_another_process_set_aside_is_not_written_on(folder: str) -> None:
+    history, _ = opened(folder)
+    other, _ = opened(folder)
+    record(history, "/a", b"1", b"2")
+    log.set_aside(folder)
+    record(other, "/b", b"3", b"4")
+    record(history, "/c", b"5", b"6")
+    for each in (history, other):
+        assert sorted(file.path for change in each.changes() for file in change.files) == ["/b", "/c"]
+        each.close()
 
 
 def test_a_healthy_history_is_not_set_aside_because_it_is_busy_or_closed(folder: str) -> None:

@@ -79,6 +79,7 @@ class Store:
     def _use(self, database: sqlite3.Connection) -> None:
         folder = self._folder
         self._database, self._version = database, 0
+        self._identity = self._find_identity()
         self.contents = Contents(database, None if folder is None else os.path.join(folder, "contents"))
         self.log = Log(database)
 
@@ -106,6 +107,8 @@ class Store:
         with self._hold_database():
             if self.unwritable:
                 self._reconnect()
+            elif self._identity != self._find_identity():
+                self._begin_anew()
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 self._catch_up()
@@ -128,6 +131,26 @@ class Store:
         reading = self._database
         self._connect_to_write()
         reading.close()
+
+    def _find_identity(self) -> tuple[int, int] | None:
+        """Return which file the database's name leads to; None where there is none."""
+        if self._folder is None:
+            return None
+        try:
+            found = os.stat(os.path.join(self._folder, "history.db"))
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _begin_anew(self) -> None:
+        """Open the database that stands there now: what goes into one that was removed is lost with this process."""
+        removed = self._database
+        self._connect_to_write()
+        removed.close()
+        self._confirmed.clear()
+        self._note(
+            "the history was removed or set aside by somebody else; what was changed before is not in the new one"
+        )
 
     def _too_large(self, size: int) -> ToolFailure:
         return ToolFailure(
