@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
-from weakref import WeakKeyDictionary
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
@@ -432,8 +431,6 @@ FAULTS_LIMIT: Final = 100
 JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 # Keywords whose plain forms are checked here; a schema with any other keyword goes to the full check.
 _PLAIN_KEYS: Final = frozenset({"type", "description", "title", "default", "examples", "$schema"})
-
-
 _LOOKED_INTO: Final = frozenset({"pattern", "patternProperties", "$schema"})
 
 
@@ -581,41 +578,6 @@ def _without_null(schema: Schema) -> Schema:
     if len(kinds) != 2 or kinds[1] != {"type": "null"} or schema.get("default", 0) is not None:
         return schema
     return {**kinds[0], **{key: value for key, value in schema.items() if key not in ("anyOf", "default")}}
-
-
-_RETURNED: Final[WeakKeyDictionary[Callable[..., Any], Schema | None]] = WeakKeyDictionary()
-_NO_DATA: Final = frozenset({"ToolResult", "Text", "Image", "Foreign"})
-"""Returned for what a model sees; they say nothing of `data`."""
-
-
-def return_schema(function: Callable[..., Any], names: Mapping[str, Any] | None = None) -> Schema | None:
-    """Return the JSON Schema of what a function returns; None where its hint says nothing of that."""
-    if function not in _RETURNED:
-        _RETURNED[function] = _return_schema(function, names)
-    return _RETURNED[function]
-
-
-def _return_schema(function: Callable[..., Any], names: Mapping[str, Any] | None) -> Schema | None:
-    import inspect
-
-    if inspect.isasyncgenfunction(function):
-        return None
-    try:
-        hint = typing.get_type_hints(function, localns=dict(names) if names else None, include_extras=True).get(
-            "return"
-        )
-    except Exception:  # a hint that cannot be read is told where the tool is validated
-        return None
-    if hint in (None, Any, type(None), object) or getattr(hint, "__name__", "") in _NO_DATA:
-        return None
-    if any(getattr(each, "__name__", "") in _NO_DATA for each in typing.get_args(hint)):
-        return None
-    from pydantic import TypeAdapter
-
-    try:
-        return cast("Schema", plain_schema(TypeAdapter(with_pydantic_fields(hint)).json_schema(mode="serialization")))
-    except Exception:  # pydantic raises many kinds for types that have no schema; such a tool promises nothing
-        return None
 
 
 def plain_schema(schema: Any) -> Any:

@@ -25,14 +25,17 @@ from typing import (
     TypeVar,
     Unpack,
     cast,
+    get_args,
+    get_type_hints,
     overload,
 )
+from weakref import WeakKeyDictionary
 
 from surehand.core.context import ToolContext
 from surehand.core.effects import Effect
 from surehand.core.frozen import field, frozen, names_of
 from surehand.core.names import did_you_mean, full_name
-from surehand.core.record import Record
+from surehand.core.record import Record, with_pydantic_fields
 from surehand.core.schema import (
     Arguments,
     ForeignArguments,
@@ -40,7 +43,7 @@ from surehand.core.schema import (
     ModelArguments,
     RecordArguments,
     Schema,
-    return_schema,
+    plain_schema,
 )
 
 if TYPE_CHECKING:
@@ -301,7 +304,7 @@ class FunctionTool(Tool, Generic[P, R]):
         if self.output_schema is not None:
             return self.output_schema or None
         names = self.arguments.names if isinstance(self.arguments, FunctionArguments) else None
-        return return_schema(self.function, names)
+        return _return_schema(self.function, names)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -424,3 +427,36 @@ def _runner(function: Callable[..., Any], arguments: FunctionArguments) -> Handl
         return function(**keywords(args, ctx))
 
     return call
+
+
+_RETURNED: Final[WeakKeyDictionary[Callable[..., Any], Schema | None]] = WeakKeyDictionary()
+_NO_DATA: Final = frozenset({"ToolResult", "Text", "Image", "Foreign"})
+"""Returned for what a model sees; they say nothing of `data`."""
+
+
+def _return_schema(function: Callable[..., Any], names: Mapping[str, Any] | None = None) -> Schema | None:
+    """Return the JSON Schema of what a function returns; None where its hint says nothing of that."""
+    if function not in _RETURNED:
+        _RETURNED[function] = _read_return_schema(function, names)
+    return _RETURNED[function]
+
+
+def _read_return_schema(function: Callable[..., Any], names: Mapping[str, Any] | None) -> Schema | None:
+    import inspect
+
+    if inspect.isasyncgenfunction(function):
+        return None
+    try:
+        hint = get_type_hints(function, localns=dict(names) if names else None, include_extras=True).get("return")
+    except Exception:  # a hint that cannot be read is told where the tool is validated
+        return None
+    if hint in (None, Any, type(None), object) or getattr(hint, "__name__", "") in _NO_DATA:
+        return None
+    if any(getattr(each, "__name__", "") in _NO_DATA for each in get_args(hint)):
+        return None
+    from pydantic import TypeAdapter
+
+    try:
+        return cast("Schema", plain_schema(TypeAdapter(with_pydantic_fields(hint)).json_schema(mode="serialization")))
+    except Exception:  # pydantic raises many kinds for types that have no schema; such a tool promises nothing
+        return None
