@@ -114,8 +114,34 @@ def test_letters_that_pose_as_others_are_marked(text: str, marked: str) -> None:
     assert mark_lookalikes(text) == marked
 
 
+POSING = """
+ꓲs gᎥt ꮯat ⲥat ϲat ʋim ɢit ƅash Ьash τar ωget ѵim ꓐash ⲟpen ໐pen ०pen סpen ᑕAT ᖇm ʀm ꭇm ᴦm гm rм ηpm пpm кill ᴋill ﬁnd
+ŀs ǀ evilǃ evil。com a╱b a⟋b C:∖x http꞉//x ‥/x ꓸꓸ/x ⁎.py ˜/x ─rf ➖rf ᐨrf ㅡrf 一rf ˗rf
+"""
+
+
+@pytest.mark.parametrize("word", POSING.split())
+def test_among_ascii_letters_only_known_ones_stay_unmarked(word: str) -> None:
+    assert "[U+" in mark_lookalikes(f"run {word} now")
+
+
 @pytest.mark.parametrize(
-    "text", ["привет, мир", "Größe und naïve", "cat 日本語.txt", 'git commit -m "исправил ошибку – вот"', "git status"]
+    "text",
+    [
+        "привет, мир",
+        "Größe und naïve",
+        "cat 日本語.txt",
+        'git commit -m "исправил ошибку – вот"',
+        "git status",
+        "git-репозиторий",
+        "使用git命令。",
+        "Ελληνικά",
+        "Łódź smørrebrød",
+        "Tiếng Việt",
+        "don’t … “so”",
+        "一个",
+        "ไทยabc",
+    ],
 )
 def test_words_of_other_languages_are_left_alone(text: str) -> None:
     assert mark_lookalikes(text) == text

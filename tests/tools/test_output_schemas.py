@@ -18,7 +18,7 @@ from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.spec("CORE-14", "MCP-3")
 
-NOTEBOOK = {
+NOTEBOOK: dict[str, Any] = {
     "cells": [{"cell_type": "code", "id": "c", "source": "x", "metadata": {}, "outputs": [], "execution_count": None}],
     "metadata": {},
     "nbformat": 4,

@@ -18,9 +18,9 @@ from surehand.core.model import ModelError
 from surehand.core.tool import Preview
 from surehand.engine.journal import drop_empty
 from surehand.files.merge import Change, TooDifferentError, compare
-from surehand.files.sanitize import visible
 from surehand.files.text import UTF8, detect, newline_style
 from surehand.policy.approvals import Answer, AnswerKind, Question
+from surehand.policy.approvals.question import one_line, printable
 from surehand.slash import BUILT_IN, MODES, FileCommand, add_mentioned, load_commands, set_mode
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _options(question: Question, *, seen: bool) -> list[schema.PermissionOption]
     rules = question.decision.suggestion
     options = [_option("once", "Apply exactly this" if seen else "Allow once", "allow_once")]
     if rules is not None:
-        words = " and ".join(visible(line, lines=False) for line in rules.splitlines())
+        words = " and ".join(one_line(line) for line in rules.splitlines())
         words = words if len(words) <= RULE_CHARACTERS else f"{words[:RULE_CHARACTERS]}…"
         options.append(_option("session", f"Allow for this session: {words}", "allow_always"))
         options.append(_option("always", f"Always allow: {words}", "allow_always"))
@@ -299,7 +299,7 @@ def _shown_call(question: Question, shown: Preview | None) -> schema.ToolCallUpd
     diffs: list[Content] = []
     if shown is not None and shown.diff:
         diffs = [each for each, _ in convert.diff_contents(shown.diff, question.cwd)]
-    text = question.text() if shown is question.preview else visible(shown.text if shown is not None else "")
+    text = question.text() if shown is question.preview else printable(shown.text if shown is not None else "")
     return schema.ToolCallUpdate(
         tool_call_id=question.call.id,
         title=convert.title(question.call, question.agent),

@@ -13,7 +13,7 @@ from surehand.core.call import Block, Image, Text, ToolCall, ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.model import Message
 from surehand.core.settings import McpServerSettings
-from surehand.files.sanitize import visible
+from surehand.policy.approvals.question import one_line
 
 Update: TypeAlias = (
     schema.UserMessageChunk
@@ -67,7 +67,7 @@ def title(call: ToolCall, agent: str = "") -> str:
     """Return a call in a line: its tool, and the argument that says most."""
     args = call.shown_args
     subject = next((str(args[name]) for name in _SUBJECTS if isinstance(args.get(name), str)), "")
-    words = visible(f"{call.name} {subject}".strip(), lines=False)
+    words = one_line(f"{call.name} {subject}".strip())
     if len(words) > TITLE_CHARACTERS:
         words = f"{words[:TITLE_CHARACTERS]}…"
     return f"{agent}: {words}" if agent else words

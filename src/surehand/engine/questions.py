@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from surehand.core.call import new_id
 from surehand.core.errors import RuleError, ToolFailure
 from surehand.core.frozen import replace_values
-from surehand.files.sanitize import visible
 from surehand.policy.approvals import Answer, Approver, Nobody, Question, ask_approver
-from surehand.policy.approvals.question import effect_line
+from surehand.policy.approvals.question import effect_line, printable
 from surehand.policy.rules import parse_rule
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def describe_preview(preview: Preview | None) -> dict[str, Any]:
     if preview is None:
         return {"preview": "", "diff": "", "dry_run": ""}
     dry_run = preview.dry_run.id if preview.dry_run is not None else ""
-    return {"preview": visible(preview.text), "diff": visible(preview.diff), "dry_run": dry_run}
+    return {"preview": printable(preview.text), "diff": printable(preview.diff), "dry_run": dry_run}
 
 
 def _describe_effects(decision: Decision) -> list[dict[str, str]]:

@@ -67,18 +67,32 @@ _ALIKE: tuple[tuple[str, str], ...] = (
 _LIKE_LETTERS = {char: plain for alike, meant in _ALIKE for char, plain in zip(alike, meant, strict=True)}
 _LIKE_SIGNS = dict(
     zip(
-        "\u037e\u2215\u2044\u29f8\u2223\u01c0\u2217\u223c\u2010\u2011\u2012\u2013\u2014\u2212\u2024\ua4f8\u01c3\uff04",
-        ";///||*~------..!$",
+        "\u037e\u204f\u2215\u2044\u29f8\u2571\u27cb\u3033\u2216\u29f5\u29f9\u2223\u01c0\u2758\ufe31\uffe8\u2217\u204e\u22c6"
+        "\u223c\u02dc\u2024\ua4f8\u2025\u01c3\uff04\u0589\u05c3\ua789\u02d0\u2236\ua78a\u02cb\u02c2\u02c3",
+        ";;//////\\\\\\|||||***~~...!$:::::=`<>",
         strict=True,
     )
 )
+_LIKE_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2212\u2043\u02d7\u2796\u1428\ua7f7\u2500\u2501\u30fc\u3161\u4e00"
+"""Marked before an option only."""
+_LIKE_DOTS = "\u3002\uff61"
+"""Full stops of other scripts: in the name of a host they are dots, elsewhere they end sentences."""
+_LATIN = "\u00df\u00e6\u00f0\u00f8\u00fe\u0111\u0127\u0142\u014b\u0153\u0259\u0167\u0192"
+"""Latin letters that are written in words and not made of an ASCII one and a mark."""
+_APART = re.compile(
+    r"CJK|HIRAGANA|KATAKANA|HANGUL|BOPOMOFO|THAI|LAO|KHMER|MYANMAR|DEVANAGARI|BENGALI|TAMIL|TELUGU|ARABIC|ETHIOPIC|TIBETAN"
+)
+"""Scripts that are written beside ASCII without a blank, and whose letters nobody takes for it."""
+_POSING_SCRIPTS = re.compile(r"LISU|CHEROKEE|COPTIC|DESERET|CANADIAN|TIFINAGH|OLD ITALIC|GOTHIC|SQUARED|NEGATIVE")
 _WORDS = re.compile(r"\S+")
+_RUNS = re.compile(r"[^\W_]+|[\W_]")
 
 
 def mark_lookalikes(text: str) -> str:
     """Return `text` with each letter that poses as an ASCII one followed by its code: `gіt` is `gі[U+0456]t`.
 
-    A word of another alphabet is left alone as long as it does not mix with ASCII and could not be read as ASCII.
+    A letter among ASCII ones has to be known as one that stands there, such as `é`. A word of another alphabet is left
+    alone as long as it could not be read as ASCII.
     """
     return text if text.isascii() else _WORDS.sub(lambda word: _mark_word(word[0]), text)
 
@@ -86,29 +100,50 @@ def mark_lookalikes(text: str) -> str:
 def _mark_word(word: str) -> str:
     if word.isascii():
         return word
-    letters = [char for char in word if char.isalpha()]
-    posing = [char for char in letters if _looks_like(char)]
-    mixed = any(char.isascii() for char in letters) or len(posing) == len(letters)
-    marked: list[str] = []
-    for at, char in enumerate(word):
-        sign = char in _LIKE_SIGNS and (not _is_dash(char) or (at == 0 and len(word) > 1)) and not char.isalpha()
-        poses = sign or (mixed and bool(_looks_like(char)))
-        marked.append(f"{char}[U+{ord(char):04X}]" if poses else char)
-    return "".join(marked)
+    return "".join(_mark_run(run[0], word, run.start()) for run in _RUNS.finditer(word))
 
 
-def _is_dash(char: str) -> bool:
-    return unicodedata.category(char) in ("Pd", "Sm") and _LIKE_SIGNS.get(char) == "-"
+def _mark_run(run: str, word: str, at: int) -> str:
+    """Mark a run of letters and digits, or one sign, of a word."""
+    if run.isascii():
+        return run
+    after = word[at + 1 : at + 2]
+    if run[0] in _LIKE_DASHES and at == 0 and after.isascii() and after.isalpha():
+        return _with_code(run[0]) + _mark_run(run[1:], word, at + 1)
+    if run in _LIKE_DOTS and after.isascii() and after.isalnum() and word[at - 1 : at].isascii():
+        return _with_code(run)
+    mixed = any(char.isascii() and char.isalpha() for char in run)
+    posing = mixed or all(map(_looks_like, run))
+    return "".join(
+        _with_code(char) if char in _LIKE_SIGNS or (posing and not _may_stand_in_ascii(char)) else char for char in run
+    )
+
+
+def _with_code(char: str) -> str:
+    return f"{char}[U+{ord(char):04X}]"
+
+
+@lru_cache(maxsize=4096)
+def _may_stand_in_ascii(char: str) -> bool:
+    """Tell whether a character among ASCII letters is what it seems: a letter with a mark, or of a script apart."""
+    if char.isascii() or char in _LATIN or char.lower() in _LATIN:
+        return True
+    base = unicodedata.normalize("NFD", char)
+    if len(base) > 1 and base[0].isascii():
+        return True
+    return char.isalpha() and not _looks_like(char) and _APART.match(unicodedata.name(char, "")) is not None
 
 
 @lru_cache(maxsize=4096)
 def _looks_like(char: str) -> str:
-    """Return the ASCII character that another one looks like; empty when there is none."""
+    """Return the ASCII characters that another one looks like; empty when there are none."""
     if char.isascii():
-        return ""
+        return char if char.isdigit() else ""
     plain = unicodedata.normalize("NFKC", char)
-    if len(plain) == 1 and plain.isascii() and plain.isprintable() and not plain.isspace():
+    if plain.isascii() and plain.isprintable() and " " not in plain and (len(plain) == 1 or char.isalpha()):
         return plain
+    if _POSING_SCRIPTS.match(unicodedata.name(char, "")):
+        return "?"
     return _LIKE_LETTERS.get(char, "")
 
 

@@ -138,22 +138,22 @@ def digest(tool: str, version: str, args: Mapping[str, Any], cwd: str) -> str:
 def question_text(question: Question) -> str:
     """Return the whole question, every character of it printable."""
     decision = question.decision
-    parts = [f"{_one_line(question.tool)} asks for permission: {_one_line(decision.reason)}"]
+    parts = [f"{one_line(question.tool)} asks for permission: {one_line(decision.reason)}"]
     if kind := _command_class(decision):
         parts.append(f"The command {kind}.")
     if question.call.source not in ("user", "cli"):
-        agent = f" (sub-agent: {_one_line(question.agent)})" if question.agent else ""
+        agent = f" (sub-agent: {one_line(question.agent)})" if question.agent else ""
         parts.append(f"Asked by: {question.call.source}{agent}")
     foreign = sorted(origin for origin in question.origins if origin != "workspace")
     if foreign:
-        parts.append(f"Text from {visible(', '.join(foreign), lines=False)} has entered this session.")
+        parts.append(f"Text from {one_line(', '.join(foreign))} has entered this session.")
     parts.append(question.arguments_text())
     effects = [f"  {effect_line(each.effect)}" for each in decision.judged if each.effect is not None]
     if effects:
         parts.append("It would:\n" + "\n".join(dict.fromkeys(effects)))
     if question.preview is not None:
         shown = question.preview.diff or question.preview.text
-        parts.append(_truncate(visible(shown.rstrip("\n"))))
+        parts.append(_truncate(printable(shown.rstrip("\n"))))
     return "\n".join(part for part in parts if part)
 
 
@@ -180,10 +180,15 @@ def _arguments(args: Any, *, in_diff: bool) -> str:
             f"  $ {line}" if not at else f"    {line}" for at, line in enumerate(_argument_lines(command))
         )
         return shown + (f"\n  with {_plain_argument(rest)}" if rest else "")
-    return "\n".join(f"  {_one_line(str(key))}: {_argument(value, in_diff)}" for key, value in args.items())
+    return "\n".join(f"  {one_line(str(key))}: {_argument(value, in_diff)}" for key, value in args.items())
 
 
-def _one_line(text: str) -> str:
+def printable(text: str) -> str:
+    """Return lines of text with what is not what it seems written out: hidden characters, and look-alikes."""
+    return mark_lookalikes(visible(text))
+
+
+def one_line(text: str) -> str:
     """Return text that belongs on one line, with what is not what it seems written out."""
     return mark_lookalikes(visible(text, lines=False))
 
@@ -197,7 +202,7 @@ def _argument(value: Any, in_diff: bool) -> str:
 
 def _argument_lines(text: str) -> list[str]:
     # Only a real line feed may begin a line on the screen: other breaks are written out.
-    return [_one_line(line) for line in _truncate(text).split("\n")]
+    return [one_line(line) for line in _truncate(text).split("\n")]
 
 
 def _plain_argument(value: Any) -> str:
@@ -232,4 +237,4 @@ def effect_line(effect: Effect) -> str:
             line = f"call {tool} on the server {server}"
         case StartAgent(profile):
             line = f"start the sub-agent {profile}"
-    return _one_line(line)
+    return one_line(line)

@@ -9,8 +9,7 @@ from typing import Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import DryRun
-from surehand.files.sanitize import visible
-from surehand.policy.approvals.question import Answer, AnswerKind, Question
+from surehand.policy.approvals.question import Answer, AnswerKind, Question, one_line, printable
 from surehand.policy.echo import echoing
 
 _KEYS: Final[dict[str, AnswerKind]] = {
@@ -64,7 +63,7 @@ class Terminal:
     def withdraw(self, question: Question, answer: Answer) -> None:
         """Say that somebody else has answered the question that stands on the terminal."""
         del question
-        said = f"\nanswered elsewhere by {visible(answer.by, lines=False)}: {answer.kind}\n"
+        said = f"\nanswered elsewhere by {one_line(answer.by)}: {answer.kind}\n"
         if self._writing is not None:
             return _write(self._writing, said)
         try:
@@ -106,7 +105,7 @@ class Terminal:
 
     async def _confirmed(self, rules: str, reading: int, writing: int) -> bool:
         """Show what would be saved before it is saved."""
-        shown = "\n".join(f"  allow {visible(line, lines=False)}" for line in rules.splitlines())
+        shown = "\n".join(f"  allow {one_line(line)}" for line in rules.splitlines())
         _write(writing, f"This will be added to your settings:\n{shown}\nSave it? [y/N] ")
         said = await _line(reading)
         return said is not None and said.strip().lower() in ("y", "yes")
@@ -118,17 +117,17 @@ async def _try_on_copy(question: Question) -> tuple[str, DryRun | None]:
     try:
         shown = await question.try_first()
     except ToolFailure as failure:
-        return f"A dry run was not possible: {visible(failure.message)}", None
+        return f"A dry run was not possible: {printable(failure.message)}", None
     if shown is None:
         return "A dry run of it is not possible.", None
-    return visible((shown.diff or shown.text).rstrip("\n")), shown.dry_run
+    return printable((shown.diff or shown.text).rstrip("\n")), shown.dry_run
 
 
 def choices(rules: str | None, can_try: bool = False, *, seen: bool = False) -> str:
     """Return the line that says what may be answered; `rules` is what would be remembered."""
     remembered = ""
     if rules is not None:
-        shown = " and ".join(visible(line, lines=False) for line in rules.splitlines())
+        shown = " and ".join(one_line(line) for line in rules.splitlines())
         remembered = f"[s] this session: {shown}   [a] always   "
     if seen:
         return f"[y] apply exactly this   {remembered}[r] run it anew   [d] dry run again   [?] help   [n] drop it > "
@@ -138,7 +137,7 @@ def choices(rules: str | None, can_try: bool = False, *, seen: bool = False) -> 
 
 def explain_answers(rules: str | None, can_try: bool = False, *, seen: bool = False) -> str:
     """Return what each answer does, on a line each; for `?`, and for whatever is no answer."""
-    covers = " and ".join(visible(line, lines=False) for line in (rules or "").splitlines())
+    covers = " and ".join(one_line(line) for line in (rules or "").splitlines())
     every = (
         ("y", True, "make real exactly what was shown" if seen else "let it run, this once"),
         ("s", rules is not None, f"let it run, and whatever {covers} covers until this session ends"),
