@@ -163,8 +163,28 @@ class Scenario:
             assert "fresh" in str(self.said(stub)["2"])
             assert "alpha" in str(self.said(stub)["3"])
 
+    async def test_calls_of_one_message_that_only_read_run_together(self, stub: Stub, workspace: Path) -> None:
+        both = asyncio.Barrier(2)
+
+        @tool(read_only=True)
+        async def meet(name: str) -> str:
+            "Wait for the other one."
+            async with asyncio.timeout(60):
+                await both.wait()
+            return f"{name} met"
+
+        stub.script = [
+            self.step(("1", "meet", {"name": "Ann"}), ("2", "meet", {"name": "Bob"})),
+            self.step(text="done"),
+        ]
+        async with Surehand(workspace, tools=[meet]) as app:
+            await self.run(stub, app)
+        said = self.said(stub)
+        assert "Ann met" in str(said["1"])
+        assert "Bob met" in str(said["2"])
+
     async def test_cancelling_the_run_stops_the_call(self, stub: Stub, workspace: Path) -> None:
-        started = asyncio.Event()
+        started, stopped = asyncio.Event(), asyncio.Event()
 
         @tool(read_only=True)
         async def wait_long() -> str:
@@ -173,7 +193,7 @@ class Scenario:
             try:
                 await asyncio.Event().wait()
             finally:
-                (workspace / "stopped").touch()
+                stopped.set()
             return "never"
 
         stub.script = [self.step(("1", "wait_long", {}))]
@@ -183,9 +203,9 @@ class Scenario:
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
+            async with asyncio.timeout(60):
+                await stopped.wait()  # while the application is still open: closing it would stop the call, too
             assert (await app.call("Read", READ)).ok
-            await app.close()
-            assert (workspace / "stopped").exists()
 
     async def test_a_tool_that_is_found_is_there_in_the_next_step(self, stub: Stub, workspace: Path) -> None:
         stub.script = [self.step(("1", "ToolSearch", {"query": "select:Changes"})), self.step(text="done")]

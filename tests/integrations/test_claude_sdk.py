@@ -110,14 +110,17 @@ async def test_calls_of_one_message_are_all_answered_in_order(workspace: Path, t
 
 async def test_cancelling_stops_the_call(workspace: Path, tmp_path: Path) -> None:
     os.mkfifo(workspace / "begun")
-    command = "echo started > begun; sleep 600; touch ended.txt"
+    command = "echo started > begun; sleep 600"
+    stopped = asyncio.Event()
     async with messages_stub() as (_, url), Surehand(workspace, allow=["Bash"]) as app:
+        app.bus.subscribe(lambda event: stopped.set() if event.kind == "call_finished" else None)
         run = asyncio.create_task(ask(app, url, tmp_path, f'CALL mcp__surehand__Bash {{"command": "{command}"}}'))
         assert await asyncio.to_thread((workspace / "begun").read_text) == "started\n"
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-    assert not (workspace / "ended.txt").exists()
+        async with asyncio.timeout(60):
+            await stopped.wait()  # while the application is still open: closing it would stop the call, too
 
 
 async def test_a_yes_of_the_callback_holds_once_and_for_that_call(workspace: Path) -> None:
