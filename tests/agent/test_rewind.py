@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.faults import tracing
 
 from surehand import Settings, Surehand, ToolCall, ToolFailure, ToolResult, tool
 from surehand.core.model import Message
@@ -419,67 +421,60 @@ async def test_the_command_line_lists_turns_and_rewinds(tmp_path: Path) -> None:
     assert "The turns are 1 to 3." in wrong.stdout + wrong.stderr
 
 
-KILLED = """
-import asyncio, os, signal, sys
-from surehand import Surehand
-import surehand.history.disk as disk
-from surehand.core.session import Session
-
-left = int(sys.argv[2])
-
-def step():
-    global left
-    left -= 1
-    if left < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-emit, put = Session.emit, disk.put
-
-def counted_emit(self, kind, **data):
-    if kind.startswith("rewind"):
-        step()
-    emit(self, kind, **data)
-    if kind.startswith("rewind"):
-        step()
-
-def counted_put(*args, **more):
-    step()
-    put(*args, **more)
-    step()
-
-Session.emit = counted_emit
-import surehand.history.steps as steps
-steps.put = counted_put
-
-async def main():
-    async with Surehand(sys.argv[1], allow=["Undo"], session="work") as app:
-        result = await app.rewind(2)
-        print(result.ok)
-
-asyncio.run(main())
-"""
-
-
-async def test_a_rewind_killed_at_any_step_has_happened_whole_or_not_at_all(tmp_path: Path) -> None:
+def rewind_at_points(folder: Path, most: int | None) -> int:
+    """Kill a rewind before (at most `most`) system calls spread over it; return how many points there were."""
+    home, work = Path(os.environ["SUREHAND_HOME"]), folder / "work"
+    work.mkdir()
+    asyncio.run(_make_turns(work))
+    for place in (home, work):
+        shutil.copytree(place, folder / "saved" / place.name)
+    whole = tracing.trace(lambda: asyncio.run(_rewind(work)))
+    assert whole.status == 0
     outcomes: set[bool] = set()
-    for step in range(20):
-        folder = tmp_path / str(step)
-        folder.mkdir()
-        async with opened(folder) as app:
-            await talk(app, three_turns(), "write a", "edit a", "write b")
-        run = [sys.executable, "-c", KILLED, str(folder), str(step)]
-        ended = subprocess.run(run, capture_output=True, text=True, timeout=300)
-        async with opened(folder) as app:
-            turns = len(app.checkpoints())
-            files = (folder / "a.txt").read_text(), (folder / "b.txt").exists()
-            assert (turns, files) in ((3, ("two\n", True)), (1, ("one\n", False))), step
-            outcomes.add(turns == 1)
-            undone = await app.undo_rewind()
-            assert undone.ok == (turns == 1)
-            assert (folder / "a.txt").read_text() == "two\n"
-        if ended.returncode == 0:
-            break
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-    else:
-        pytest.fail("the rewind never came to its end")
-    assert outcomes == {True, False}
+    points = range(1, whole.calls + 1, 1 if most is None else max(1, whole.calls // most))
+    for point in points:
+        for place in (home, work):
+            shutil.rmtree(place)
+            shutil.copytree(folder / "saved" / place.name, place)
+        tracing.trace(
+            lambda: asyncio.run(_rewind(work)),
+            lambda call, point=point: tracing.KILL if call.count == point else None,
+        )
+        outcomes.add(asyncio.run(_judge(work, point)))
+    assert outcomes == {True, False}, "the points must lie on both sides of the rewind"
+    return len(points)
+
+
+async def _make_turns(work: Path) -> None:
+    async with opened(work) as app:
+        await talk(app, three_turns(), "write a", "edit a", "write b")
+
+
+async def _rewind(work: Path) -> None:
+    async with opened(work) as app:
+        assert (await app.rewind(2)).ok
+
+
+async def _judge(work: Path, point: int) -> bool:
+    """Check what must hold after a kill; return whether the rewind had happened."""
+    async with opened(work) as app:
+        turns = len(app.checkpoints())
+        files = (work / "a.txt").read_text(), (work / "b.txt").exists()
+        assert (turns, files) in ((3, ("two\n", True)), (1, ("one\n", False))), point
+        assert (await app.undo_rewind()).ok == (turns == 1), point
+        assert (work / "a.txt").read_text() == "two\n"
+        assert said(app) == ["write a", "edit a", "write b"]
+    return turns == 1
+
+
+@pytest.mark.skipif(not tracing.available(), reason="no tracing here")
+def test_a_rewind_killed_at_any_step_has_happened_whole_or_not_at_all(tmp_path: Path) -> None:
+    assert rewind_at_points(tmp_path, most=25) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not tracing.available(), reason="no tracing here")
+def test_a_rewind_killed_before_every_system_call_has_happened_whole_or_not_at_all(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("counted", {"kills of a rewind": rewind_at_points(tmp_path, most=None)})
