@@ -7,7 +7,7 @@ imports none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, Final
 
 from surehand.core.errors import RegistrationError, ToolFailure
@@ -26,10 +26,10 @@ _FUNCTIONS: Final = (
     "effects", "check", "preview", "undo", "check_permission", "resources", "depends_on", "initialize", "health_check",
     "close", "at_once",
 )  # fmt: skip
-_functions_of: Final = attrgetter(*_FUNCTIONS)
-_NO_FUNCTIONS: Final = (None,) * len(_FUNCTIONS)
 _FLAGS: Final = ("read_only", "concurrency_safe", "preview_when_asked", "must_try")
-_flags_of: Final = attrgetter(*_FLAGS)
+_get_options: Final = attrgetter("aliases", "timeout_s", "where", "pure", "output_schema", *_FLAGS, *_FUNCTIONS)
+_NO_OPTIONS: Final = ((), None, None, False, None, False, False, True, False, *(None for _ in _FUNCTIONS))
+"""What a tool has that says no more than it must, in the same order."""
 
 
 class _Entry:
@@ -346,8 +346,6 @@ def problems(tool: object) -> list[str]:
         below = " itself: put @tool above it" if callable(tool) else ""
         return [f"expected a Tool (or a function under @tool), got {type(tool).__name__}{below}"]
     found = name_problems(tool.name)
-    for alias in tool.aliases:
-        found += [f"alias: {problem}" for problem in name_problems(alias)]
     if isinstance(tool.description, str):
         if not tool.description.strip():
             found.append("description is missing: a model must know what the tool is for (a docstring will do)")
@@ -355,11 +353,18 @@ def problems(tool: object) -> list[str]:
         found.append(f"description must be text or a function of the session, not {type(tool.description).__name__}")
     if not callable(tool.run):
         found.append(f"run must be callable, not {type(tool.run).__name__}")
-    if (functions := _functions_of(tool)) != _NO_FUNCTIONS:
-        for name, value in zip(_FUNCTIONS, functions, strict=True):
-            if value is not None and not callable(value):
-                found.append(f"{name} must be callable, not {type(value).__name__}")
-    for name, value in zip(_FLAGS, _flags_of(tool), strict=True):
+    if not all(map(is_, _get_options(tool), _NO_OPTIONS)):  # looked at one by one only where there are some
+        found += _find_option_problems(tool)
+    return found + tool.arguments.problems()
+
+
+def _find_option_problems(tool: Tool) -> list[str]:
+    found = [f"alias: {problem}" for alias in tool.aliases for problem in name_problems(alias)]
+    for name in _FUNCTIONS:
+        if (value := getattr(tool, name)) is not None and not callable(value):
+            found.append(f"{name} must be callable, not {type(value).__name__}")
+    for name in _FLAGS:
+        value = getattr(tool, name)
         if not isinstance(value, bool) and not callable(value):  # "no" would count as yes
             found.append(f"{name} must be True, False or a function of the arguments, not {value!r}")
     timeout = tool.timeout_s
@@ -369,7 +374,6 @@ def problems(tool: object) -> list[str]:
         found.append(f"where must be 'loop', 'thread' or 'process', not {tool.where!r}")
     if tool.pure and tool.read_only is not True:
         found.append("a pure tool only reads: say read_only=True as well")
-    found += tool.arguments.problems()
     if tool.output_schema is not None:
         found += schema_problems(tool.output_schema, "output schema")
     if tool.where == "process" and (problem := import_problem(tool)):

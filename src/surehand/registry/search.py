@@ -121,9 +121,10 @@ class _Field:
     """
 
     def __init__(self, lines: list[str]) -> None:
-        self._lines = _lines_of_words(lines) if any(lines) else []
+        self.text = _text_of_words(lines) if any(lines) else ""
+        """All lines, one after the other."""
         self._known: dict[str, list[int]] = {}
-        self._complete = not self._lines
+        self._complete = not self.text
 
     def find(self, stem: str) -> list[int]:
         """Return the numbers of the lines that have a word of this stem, ascending."""
@@ -146,7 +147,7 @@ class _Field:
     def _sort_in(self) -> None:
         """Find the lines of all words at once. Endings come off per distinct word, not per occurrence."""
         raw: defaultdict[str, list[int]] = defaultdict(list)
-        for number, line in enumerate(self._lines):
+        for number, line in enumerate(self.text.split(_BETWEEN_LINES)):
             for word in set(line.split()):
                 raw[word].append(number)
         self._known, self._complete = {}, True
@@ -156,24 +157,19 @@ class _Field:
             self._known[stem] = numbers if known is None else sorted({*known, *numbers})
 
     def _look_up(self, stem: str) -> list[int]:
-        beginning, text = f" {_beginning(stem)}", self.text
-        found: list[int] = []
+        beginning = f" {_beginning(stem)}"
+        first, *pieces = self.text.split(beginning)
+        found: dict[int, None] = {}
         fits: dict[str, bool] = {}
-        number = counted = 0
-        position = text.find(beginning)
-        while position >= 0:
-            end = text.find(" ", position + 1)
-            word = text[position + 1 : end]
-            if word not in fits:
-                fits[word] = _stem(word) == stem
-            if fits[word]:
-                number += text.count(_BETWEEN_LINES, counted, position)
-                found.append(number)
-                end = counted = text.find(_BETWEEN_LINES, end)
-                if end < 0:
-                    break
-            position = text.find(beginning, end)
-        return found
+        number = first.count(_BETWEEN_LINES)
+        for piece in pieces:
+            ending = piece.partition(" ")[0]
+            if ending not in fits:
+                fits[ending] = _stem(beginning[1:] + ending) == stem
+            if fits[ending]:
+                found[number] = None
+            number += piece.count(_BETWEEN_LINES)
+        return list(found)
 
     def words_with(self, part: str, limit: int) -> list[str]:
         """Return the stems that contain `part`, `limit` of them at most."""
@@ -187,11 +183,6 @@ class _Field:
                 found[stem] = None
             position = text.find(sought, end)
         return list(found)
-
-    @cached_property
-    def text(self) -> str:
-        """All lines, one after the other."""
-        return _BETWEEN_LINES.join(self._lines)
 
     @cached_property
     def _unspaced(self) -> str:
@@ -339,12 +330,12 @@ def _worth_of_sum(packed: float, terms: int) -> float:
     return worth * (matched / terms) ** 1.5
 
 
-def _lines_of_words(lines: list[str]) -> list[str]:
-    """Return each line as its words with a blank before and after each; all lines at once where that can be done."""
+def _text_of_words(lines: list[str]) -> str:
+    """Return lines as their words with a blank before and after each; all at once where that can be done."""
     text = f" {_BETWEEN_WORDS.join(lines)} "
     if not text.isascii() or text.count(_BETWEEN_LINES) != len(lines) - 1:
-        return [f" {' '.join(words(line))} " for line in lines]
-    return text.lower().translate(_TO_BLANKS_IN_LINES).split(_BETWEEN_LINES)
+        return _BETWEEN_LINES.join(f" {' '.join(words(line))} " for line in lines)
+    return text.lower().translate(_TO_BLANKS_IN_LINES)
 
 
 def words(text: str) -> list[str]:
