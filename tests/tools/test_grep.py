@@ -17,6 +17,7 @@ from tests.tools.searching import TOOLS, Desk
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.search import search
+from surehand.testing import scratch_app
 from surehand.tools.grep import HEAD_MAXIMUM
 
 
@@ -473,6 +474,21 @@ async def test_a_file_of_one_monstrous_line_does_not_abort_a_search(desk: Desk, 
     assert len(found.output) < 5_000
     assert f"big.txt:{head.count(bytes([10])) + 1}" in (await desk.call("Grep", pattern="xy", path="big.txt")).output
     assert "big.txt:1" in (await desk.call("Grep", pattern="xyxy", output_mode="count")).output
+
+
+async def test_millions_of_matches_in_a_line_do_not_hold_up_a_search_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MATCHES_COUNTED", 4 << 20)
+    (tmp_path / "big.txt").write_bytes(b"xy" * (4 << 20))
+    (tmp_path / "small.txt").write_text("one xy here\n")
+    async with scratch_app(tmp_path) as app:
+        for pattern in ("xy", "x.*y", "(?<=x)y"):
+            found = await app.call("Grep", {"pattern": pattern})
+            assert [line["path"] for line in found.data["lines"]] == ["big.txt", "small.txt"], found.output
+            assert len(found.output) < 5_000
+        alone = await app.call("Grep", {"pattern": "xy", "path": "big.txt"})
+        assert alone.output.startswith("big.txt:1:xyxy")
 
 
 async def test_a_head_limit_over_its_maximum_is_clamped_and_said(desk: Desk) -> None:

@@ -126,10 +126,12 @@ class OpenFiles:
             os.close(fd)
         self.fds = {}
 
-    def monstrous(self) -> list[bytes]:
-        """Return the names `rg` is given of files with lines of megabytes."""
-        fds = ((name, self.fds[path]) for name, path in self.files.items())
-        return [name for name, fd in fds if has_monstrous_line(fd, os.fstat(fd).st_size)]
+    def monstrous(self) -> dict[bytes, int]:
+        """Return the names `rg` is given of files with lines of megabytes, each with its size."""
+        if self.largest < LARGE:
+            return {}
+        sizes = ((name, fd, os.fstat(fd).st_size) for name, fd in zip(self.files, self.fds.values(), strict=True))
+        return {name: size for name, fd, size in sizes if has_monstrous_line(fd, size)}
 
     def is_binary(self, path: bytes) -> bool:
         """Whether an open file is binary."""
@@ -198,6 +200,8 @@ COUNTING: Final = ("--count", "--null", "--with-filename")
 COUNTING_MATCHES: Final = ("--count-matches", "--null", "--with-filename")
 MATCHES_LISTED: Final = 100_000
 """Matches in a file with lines of megabytes up to which their places are asked for; each costs `rg` memory."""
+MATCHES_COUNTED: Final = 64 << 20
+"""Bytes of such a file up to which its matches are counted, to know that."""
 
 
 @frozen
@@ -381,8 +385,9 @@ class Search:
     def _with_too_many_matches(self, held: OpenFiles) -> list[bytes]:
         """Return the names of files with lines of megabytes that hold more matches than `rg` can list."""
         long = held.monstrous()
-        matches = dict(ripgrep.counts(self._run_on(long, held, COUNTING_MATCHES))) if long else {}
-        return [name for name in long if matches.get(name, 0) > MATCHES_LISTED]
+        few = [name for name, size in long.items() if size <= MATCHES_COUNTED]
+        matches = dict(ripgrep.counts(self._run_on(few, held, COUNTING_MATCHES)))
+        return [name for name in long if name not in few or matches.get(name, 0) > MATCHES_LISTED]
 
     def _count_files(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
         found: dict[bytes, int] = {}
@@ -525,7 +530,8 @@ def search_open_file(fd: int, pattern: ripgrep.Pattern, need: int, stop: ripgrep
     if begins_binary(fd):
         return None
     search = Search(Walk(b"/"), pattern, stop=stop)
-    if has_monstrous_line(fd, os.fstat(fd).st_size) and _count_matches(search, fd) > MATCHES_LISTED:
+    size = os.fstat(fd).st_size
+    if has_monstrous_line(fd, size) and (size > MATCHES_COUNTED or _count_matches(search, fd) > MATCHES_LISTED):
         run = search.run([*search.line_options(need, ripgrep.SHORTENED), "--", "-"], stdin=fd)
         shortened = _lines_read(ripgrep.parse_printed(run), need)
         return None if is_binary(fd) or shortened is None else shortened[:need]
