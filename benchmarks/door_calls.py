@@ -123,9 +123,22 @@ def rows(harness: Harness) -> None:
             for _ in range(100):
                 await asyncio.sleep(0.001)
 
+        async def limited() -> None:
+            places = asyncio.Semaphore(10)
+
+            async def one() -> None:
+                async with places:
+                    await asyncio.sleep(0.001)
+
+            await asyncio.gather(*(one() for _ in range(1000)))
+
         harness.compare(
             "1,000 calls of 1 ms, ten at once",
-            [("a tenth of the sleeps", lambda: app.runner.run(ideal())), ("surehand", lambda: app.runner.run(naps()))],
+            [
+                ("a tenth of the sleeps", lambda: app.runner.run(ideal())),
+                ("floor: a bare semaphore", lambda: app.runner.run(limited())),
+                ("surehand", lambda: app.runner.run(naps())),
+            ],
             goal="<= 1.25",
             rounds=7,
         )

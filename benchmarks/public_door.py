@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import SCRATCH, peers
-from benchmarks.search import FILES, _tree
+from benchmarks.search import FILES, LARGE, _tree
 
 ODD_RULE = "Icon[\r]\n"
 """From GitHub's macOS template: `rg` reads it otherwise than git."""
@@ -130,19 +130,29 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def checkout(name: str = "checkout", *, odd: bool = False) -> Path:
+def checkout() -> Path:
     """Return a large checkout: the one that `BENCH_CHECKOUT` names, or one made of the packages of this environment.
 
     The made one has an ignore file in every top folder, as a repository of many projects has.
     """
     if given := os.environ.get("BENCH_CHECKOUT"):
         return Path(given)
-    folder = _tree(SCRATCH / f"door-{name}", FILES)
+    folder = _tree(LARGE, FILES)
     for project in folder.glob("copy*"):
         (project / ".gitignore").write_text(TEMPLATE)
-    if odd:
-        (folder / ".gitignore").write_text(TEMPLATE + ODD_RULE)
     return folder
+
+
+@contextmanager
+def odd_rule(folder: Path) -> Iterator[None]:
+    """Put a rule that `rg` reads otherwise than git into the ignore file of a checkout, for a while."""
+    place = folder / ".gitignore"
+    before = place.read_bytes()
+    place.write_bytes(before + ODD_RULE.encode())
+    try:
+        yield
+    finally:
+        place.write_bytes(before)
 
 
 class Peer:

@@ -15,8 +15,7 @@ from typing import Any
 from benchmarks.harness import SCRATCH, Harness
 
 FILES = 31_000
-COPIED = 1000
-"""Files up to which a tree is made of copies; larger ones of links, for want of space."""
+LARGE = SCRATCH / "checkout"
 RARE, COMMON = "zq_never_there_qz", "import"
 Call = Callable[..., Any]
 
@@ -24,7 +23,7 @@ Call = Callable[..., Any]
 def rows(harness: Harness) -> None:
     from surehand.search.ripgrep import program
 
-    large = _tree(SCRATCH / "search-large", FILES)
+    large = _tree(LARGE, FILES)
     small = _tree(SCRATCH / "search-hundred", 100)
     loop = asyncio.new_event_loop()
     full = _rg(program(), large, "-n", RARE)
@@ -95,10 +94,11 @@ async def _gap(folder: Path) -> float:
 
 
 def _tree(folder: Path, files: int) -> Path:
-    """Make (once) a tree of real source files: the packages of this environment, linked as often as it takes."""
+    """Make (once) a tree of real source files: the packages of this environment, copied as often as it takes."""
     ready = folder.with_suffix(".ready")
     if ready.exists():
         return folder
+    SCRATCH.mkdir(exist_ok=True)
     left = files
     for copy in range(100):
         for source, name in _sources():
@@ -107,8 +107,7 @@ def _tree(folder: Path, files: int) -> Path:
             place = folder / f"copy{copy}" / name
             place.parent.mkdir(parents=True, exist_ok=True)
             if not place.exists():
-                # A file with several names is looked at twice, and a real checkout has none.
-                (shutil.copyfile if files <= COPIED else os.link)(source, place)
+                shutil.copyfile(source, place)  # no link: a file with several names is looked at twice
             left -= 1
     for part in ("objects", "refs"):
         (folder / ".git" / part).mkdir(parents=True)
@@ -125,7 +124,7 @@ def _sources() -> Iterator[tuple[Path, Path]]:
             folders[:] = sorted(each for each in folders if each not in ("__pycache__", "site-packages"))
             for name in sorted(names):
                 path = Path(place, name)
-                if not path.is_symlink() and path.is_file() and path.stat().st_dev == SCRATCH.stat().st_dev:
+                if not path.is_symlink() and path.is_file():
                     yield path, Path(key) / path.relative_to(base)
 
 
