@@ -7,7 +7,7 @@ import statistics
 import time
 
 from benchmarks.dispatch import Lean
-from benchmarks.harness import Harness
+from benchmarks.harness import KIMI_PACKAGES, VIBE_PACKAGES, Harness
 from benchmarks.public_door import Peer, contestants, door, scratch
 from benchmarks.registry import TOOLS, made
 
@@ -66,6 +66,50 @@ for _ in sys.stdin:
     print("done", flush=True)
 """
 
+VIBE = """
+import asyncio, sys
+from pydantic import BaseModel
+from vibe.core.tools.base import BaseTool, BaseToolConfig, BaseToolState
+class Args(BaseModel):
+    text: str
+    times: int = 1
+class Result(BaseModel):
+    text: str
+class Noop(BaseTool[Args, Result, BaseToolConfig, BaseToolState]):
+    async def run(self, args: Args) -> Result:
+        return Result(text=args.text)
+tool, loop = Noop.from_config(BaseToolConfig()), asyncio.new_event_loop()
+async def many():
+    for _ in range(int(sys.argv[1])):
+        await tool.invoke(text="x")
+print("ready", flush=True)
+for _ in sys.stdin:
+    loop.run_until_complete(many())
+    print("done", flush=True)
+"""
+KIMI = """
+import asyncio, sys
+from kosong.tooling import CallableTool2, ToolOk
+from pydantic import BaseModel
+class Params(BaseModel):
+    text: str
+    times: int = 1
+class Noop(CallableTool2[Params]):
+    name: str = "noop"
+    description: str = "Do nothing."
+    params: type[Params] = Params
+    async def __call__(self, params: Params):
+        return ToolOk(output=params.text)
+tool, loop = Noop(), asyncio.new_event_loop()
+async def many():
+    for _ in range(int(sys.argv[1])):
+        assert not (await tool.call({"text": "x"})).is_error
+print("ready", flush=True)
+for _ in sys.stdin:
+    loop.run_until_complete(many())
+    print("done", flush=True)
+"""
+
 
 def rows(harness: Harness) -> None:
     """Add the rows of this job."""
@@ -92,6 +136,8 @@ def rows(harness: Harness) -> None:
         Peer("openai-agents", ["openai-agents"], OPENAI_AGENTS, str(CALLS)),
         Peer("langchain", ["langchain-core"], LANGCHAIN, str(CALLS)),
         Peer("fastmcp", ["fastmcp"], FASTMCP, str(CALLS)),
+        Peer("vibe", VIBE_PACKAGES, VIBE, str(CALLS)),
+        Peer("kimi", KIMI_PACKAGES, KIMI, str(CALLS)),
     )
     with scratch() as folder, door(folder, tools=[noop, change, nap], allow=["change"]) as app:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from benchmarks.harness import Harness
+from benchmarks.harness import VIBE_PACKAGES, Harness
 from benchmarks.public_door import Door, Peer, contestants, door, scratch
 
 SMALL = 100
@@ -20,6 +20,20 @@ print("ready", flush=True)
 for _ in sys.stdin:
     for _ in range(int(sys.argv[3])):
         backend.edit(sys.argv[2], f"value {turn} end", f"value {turn + 1} end")
+        turn += 1
+    print("done", flush=True)
+"""
+
+VIBE = """
+import asyncio, sys
+from vibe.core.tools.builtins.search_replace import SearchReplace, SearchReplaceConfig
+tool = SearchReplace.from_config(SearchReplaceConfig())
+loop, turn = asyncio.new_event_loop(), 0
+block = "<<<<<<< SEARCH\\nvalue {} end\\n=======\\nvalue {} end\\n>>>>>>> REPLACE"
+print("ready", flush=True)
+for _ in sys.stdin:
+    for _ in range(int(sys.argv[3])):
+        loop.run_until_complete(tool.invoke(file_path=sys.argv[2], content=block.format(turn, turn + 1)))
         turn += 1
     print("done", flush=True)
 """
@@ -81,8 +95,8 @@ def _large(harness: Harness, size: int, label: str, goal: str, rounds: int) -> N
 def _small(harness: Harness) -> None:
     body = b"".join(b"    line %d of a small source file\n" % number for number in range(80))
     with scratch() as folder, door(folder) as app:
-        turns = dict.fromkeys(("bare", "flushed", "ours"), 0)
-        for name in (*turns, "peer"):
+        turns: dict[str, int] = {"bare": 0, "flushed": 0, "ours": 0}
+        for name in (*turns, "peer", "vibe"):
             (folder / f"{name}.txt").write_bytes(b"value 0 end\n" + body)
         app.call("Read", file_path=str(folder / "ours.txt"))
 
@@ -101,8 +115,9 @@ def _small(harness: Harness) -> None:
                 app.call("Edit", file_path=str(folder / "ours.txt"), old_string=old, new_string=new)
                 turns["ours"] += 1
 
-        peer = Peer("deepagents", ["deepagents"], DEEPAGENTS, str(folder), str(folder / "peer.txt"), str(SMALL))
-        with contestants(peer) as others:
+        deepagents = Peer("deepagents", ["deepagents"], DEEPAGENTS, str(folder), str(folder / "peer.txt"), str(SMALL))
+        vibe = Peer("vibe", VIBE_PACKAGES, VIBE, str(folder), str(folder / "vibe.txt"), str(SMALL))
+        with contestants(deepagents, vibe) as others:
             found = harness.compare(
                 f"small edits, {SMALL} a round",
                 [

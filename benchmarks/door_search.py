@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import SCRATCH, Harness, process
+from benchmarks.harness import KIMI_PACKAGES, SCRATCH, VIBE_PACKAGES, Harness, process
 from benchmarks.public_door import Door, Peer, checkout, contestants, door, odd_rule
-from benchmarks.search import COMMON, RARE, _rg, _tree
+from benchmarks.search import COMMON, RARE, make_tree, run_rg
 
 PYTHON_RIPGREP = """
 import sys
@@ -32,9 +32,31 @@ for _ in sys.stdin:
     print("done", flush=True)
 """
 
+VIBE = """
+import asyncio, os, sys
+from vibe.core.tools.builtins.grep import Grep, GrepToolConfig
+os.chdir(sys.argv[1])
+tool = Grep.from_config(GrepToolConfig())
+print("ready", flush=True)
+for _ in sys.stdin:
+    asyncio.run(tool.invoke(pattern=sys.argv[2], path="."))
+    print("done", flush=True)
+"""
+KIMI = """
+import asyncio, sys
+from kimi_cli.tools.file.grep_local import Grep, Params
+tool = Grep()
+print("ready", flush=True)
+for _ in sys.stdin:
+    assert not asyncio.run(tool(Params(pattern=sys.argv[2], path=sys.argv[1]))).is_error
+    print("done", flush=True)
+"""
+
 
 def _peers(folder: Path, job: str) -> tuple[Peer, ...]:
+    scripts = {"vibe": (VIBE_PACKAGES, VIBE), "kimi": (KIMI_PACKAGES, KIMI)} if job == "grep" else {}
     return (
+        *(Peer(name, packages, script, str(folder), RARE) for name, (packages, script) in scripts.items()),
         Peer("python-ripgrep", ["python-ripgrep"], PYTHON_RIPGREP, str(folder), RARE, job),
         Peer("deepagents", ["deepagents"], DEEPAGENTS, str(folder), RARE, job),
     )
@@ -45,8 +67,8 @@ def rows(harness: Harness) -> None:
     from surehand.search.ripgrep import program
 
     large = checkout()
-    small = _tree(SCRATCH / "search-hundred", 100)
-    bare = _rg(program(), large, "-n", RARE)
+    small = make_tree(SCRATCH / "search-hundred", 100)
+    bare = run_rg(program(), large, "-n", RARE)
     with door(large) as app, contestants(*_peers(large, "grep")) as others:
         ours = app.calling("Grep", pattern=RARE)
         harness.compare("Grep 31k files, warm", [("rg", bare), *others, ("surehand", ours)], goal="<= 1.15")
@@ -56,7 +78,7 @@ def rows(harness: Harness) -> None:
             goal="<= 1.15",
             between=lambda: _edit(large),
         )
-        whole = _rg(program(), large, "-n", COMMON)
+        whole = run_rg(program(), large, "-n", COMMON)
         capped = app.calling("Grep", pattern=COMMON)
         harness.compare("Grep capped at 250 lines", [("rg, all of it", whole), ("surehand", capped)], goal="<= 0.04")
     first = _First(large)
@@ -82,7 +104,7 @@ def rows(harness: Harness) -> None:
         goal="1.15+start",
         rounds=7,
     )
-    listed = _rg(program(), large, "--files")
+    listed = run_rg(program(), large, "--files")
     with door(large) as app, contestants(*_peers(large, "glob")) as others:
         found = app.calling("Glob", pattern="**/*.{py,pyi,h,md}")
         harness.compare(
@@ -95,9 +117,9 @@ def rows(harness: Harness) -> None:
             harness.fact("loop held", f"{name} {args['pattern'][:12]}", gap * 1000, "<= 50", "ms")
     _hundred_thousand(harness, program())
     with door(small) as app:
-        bare = _rg(program(), small, "--files")
+        bare = run_rg(program(), small, "--files")
         for pattern in (RARE, r"def \w+_\w+\("):
-            spawned, ours = _rg(program(), small, "-n", pattern), app.calling("Grep", pattern=pattern)
+            spawned, ours = run_rg(program(), small, "-n", pattern), app.calling("Grep", pattern=pattern)
             named = ("floor: rg, the files named", lambda pattern=pattern: _name_files(small, program(), pattern))
             harness.compare(
                 f"Grep, 100 files, {pattern[:12]}", [("rg", spawned), named, ("surehand", ours)], goal="<= 1.3"
@@ -121,7 +143,7 @@ def _hundred_thousand(harness: Harness, program: str) -> None:
         ours = app.calling("Glob", pattern="**/*")
         harness.compare(
             f"Glob, newest first, {count:,} files",
-            [("rg --files", _rg(program, folder, "--files")), *_glob_floors(folder, program), ("surehand", ours)],
+            [("rg --files", run_rg(program, folder, "--files")), *_glob_floors(folder, program), ("surehand", ours)],
             goal="<= 2.5",
             rounds=5,
             warm=1,
@@ -150,7 +172,7 @@ class _First:
         from surehand.search import walk
 
         self._app.close()
-        walk._KNOWN.clear()
+        walk._KNOWN.clear()  # pyright: ignore[reportPrivateUsage]
         self._app = Door(self._folder)
 
     def close(self) -> None:
@@ -193,5 +215,5 @@ def _glob_floors(folder: Path, program: str) -> list[tuple[str, Any]]:
 
     return [
         ("floor: rg --files, stat, sort", stat_and_sort),
-        ("floor: rg --files --sortr=modified", _rg(program, folder, "--files", "--sortr=modified")),
+        ("floor: rg --files --sortr=modified", run_rg(program, folder, "--files", "--sortr=modified")),
     ]

@@ -10,10 +10,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness import Harness, process
-from benchmarks.public_door import Door, door, scratch
+from benchmarks.harness import VIBE_PACKAGES, Harness, process
+from benchmarks.public_door import Door, Peer, contestants, door, scratch
 
 CALLS = 10
+VIBE = """
+import asyncio, sys
+from vibe.core.tools.builtins.bash import Bash, BashToolConfig
+tool = Bash.from_config(BashToolConfig())
+async def many():
+    for _ in range(int(sys.argv[1])):
+        await tool.invoke(command="echo hi")
+print("ready", flush=True)
+for _ in sys.stdin:
+    asyncio.run(many())
+    print("done", flush=True)
+"""
 REMOVED, APPENDED = 7000, 1000
 
 
@@ -24,10 +36,10 @@ def rows(harness: Harness) -> None:
     with scratch() as folder:
         anchor = ("asyncio bash -c", lambda: asyncio.run(_spawned("echo hi", folder, CALLS)))
         unconfined = Settings(sandbox=SandboxSettings(mode="off"))
-        with door(folder, settings=unconfined) as app:
-            harness.compare(
-                "Bash echo, no sandbox", [anchor, ("surehand", _times(app, "echo hi", CALLS))], goal="<= 1.3"
-            )
+        vibe = Peer("vibe", VIBE_PACKAGES, VIBE, str(CALLS))
+        with door(folder, settings=unconfined) as app, contestants(vibe) as others:
+            ours = ("surehand", _times(app, "echo hi", CALLS))
+            harness.compare("Bash echo, no sandbox", [anchor, *others, ours], goal="<= 1.3")
         with door(folder) as app:
             harness.compare(
                 "Bash echo, sandboxed", [anchor, ("surehand", _times(app, "echo hi", CALLS))], goal="<= 2.0"
@@ -65,7 +77,7 @@ def _times(app: Door, command: str, times: int) -> Callable[[], None]:
     return run
 
 
-def _fill(folder: Path, count: int) -> None:
+def fill_folder(folder: Path, count: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     for number in range(count):
         place = folder / str(number // 100)
@@ -81,7 +93,7 @@ def _many_files(harness: Harness, folder: Path, app: Door) -> None:
         (f"append to {APPENDED:,} files", "for f in many/*/*; do echo more >> $f; done", APPENDED, "<= 3"),
     )
     for name, command, count, goal in jobs:
-        _fill(many, count)
+        fill_folder(many, count)
         harness.compare(
             f"Bash: {name}",
             [
@@ -91,9 +103,9 @@ def _many_files(harness: Harness, folder: Path, app: Door) -> None:
             goal=goal,
             rounds=3,
             warm=0,
-            between=lambda count=count: _fill(many, count),
+            between=lambda count=count: fill_folder(many, count),
         )
-        _fill(many, count)
+        fill_folder(many, count)
         gap = app.stall(lambda command=command: app.app.call("Bash", {"command": command}))
         harness.fact("loop held", name, gap * 1000, "<= 50", "ms")
     shutil.rmtree(many, ignore_errors=True)

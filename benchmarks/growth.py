@@ -17,19 +17,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.door_shell import _fill
-from benchmarks.harness import Harness, _cpu_of_all
+from benchmarks.door_shell import fill_folder
+from benchmarks.harness import Harness, cpu_of_all
 from benchmarks.public_door import Door, door, scratch
+from benchmarks.search import RARE, run_rg
 
 ROUNDS = 5
-FILES, CHANGED, ENTRIES, CALLS = (1_000, 10_000, 100_000), (100, 1_000, 10_000), (10, 5_000, 50_000), (100, 100_000)
+FILES, CHANGED, ENTRIES, CALLS = (1_000, 100_000, 300_000), (100, 1_000, 10_000), (10, 5_000, 50_000), (100, 100_000)
 CLIENTS = (1, 20)
 
 
 def rows(harness: Harness) -> None:
     """Add the rows of this job."""
     small = harness.quick
-    _files(harness, FILES[: 2 if small else 3])
+    _files(harness, (1_000, 10_000) if small else FILES)
     _changed(harness, CHANGED[: 2 if small else 3])
     _entries(harness, ENTRIES[: 2 if small else 3])
     _journal(harness, CALLS if not small else (100, 5_000))
@@ -40,27 +41,30 @@ def _cost(work: Callable[[], object], rounds: int = ROUNDS, between: Callable[[]
     """Return the CPU seconds of a job, the median of some rounds."""
     found: list[float] = []
     for _ in range(rounds):
-        before = _cpu_of_all()
+        before = cpu_of_all()
         work()
-        found.append(_cpu_of_all() - before)
+        found.append(cpu_of_all() - before)
         between()
     return statistics.median(found)
 
 
 def _grow(harness: Harness, job: str, sizes: Sequence[int], costs: Sequence[float], goal: str) -> None:
     """Add a row for each size, against the smallest."""
-    base = max(costs[0], 1e-4)
+    base = max(costs[0], 1e-9)
     for size, cost in zip(sizes, costs, strict=True):
         last = goal if size == sizes[-1] else ""
-        harness.fact(job, f"{size:,}", cost / base, last, f"{cost * 1e3:.1f} ms of CPU")
+        harness.fact(job, f"{size:,}", cost / base, last, f"{cost * 1e3:.3g} ms of CPU")
 
 
 def _files(harness: Harness, sizes: Sequence[int]) -> None:
-    """Jobs on a few files in ever larger workspaces."""
+    """Jobs on a few files in ever larger workspaces, and searches of all of them."""
+    from surehand.search.ripgrep import program
+
     jobs: dict[str, list[float]] = {"Bash true": [], "Edit and Undo": [], "Read": []}
+    searches: dict[str, list[float]] = {"Grep": [], "Glob": []}
     for size in sizes:
         with scratch() as folder:
-            _fill(folder / "many", size)
+            fill_folder(folder / "many", size)
             (folder / "one.txt").write_text("one\n")
             with door(folder) as app:
                 app.call("Read", file_path="one.txt")
@@ -68,8 +72,16 @@ def _files(harness: Harness, sizes: Sequence[int]) -> None:
                 jobs["Bash true"].append(_cost(lambda app=app: [app.call("Bash", command="true") for _ in range(10)]))
                 jobs["Edit and Undo"].append(_cost(lambda app=app: _edit_and_undo(app)))
                 jobs["Read"].append(_cost(lambda app=app: [app.call("Read", file_path="one.txt") for _ in range(20)]))
+                listing = _cost(run_rg(program(), folder, "--files"), 3)
+                for name, args in (("Grep", {"pattern": RARE}), ("Glob", {"pattern": "**/*"})):
+                    app.call(name, **args)
+                    searches[name].append(_cost(app.calling(name, **args), 3))
+                    harness.fact(f"{name} / rg --files", f"{size:,}", searches[name][-1] / listing, "", "CPU")
     for job, costs in jobs.items():
         _grow(harness, f"{job}, files in the workspace", sizes, costs, "<= 1.5")
+    for job, costs in searches.items():
+        each = [cost / size for cost, size in zip(costs, sizes, strict=True)]
+        _grow(harness, f"{job}, a file in the workspace", sizes, each, "<= 1")
 
 
 def _edit_and_undo(app: Door) -> None:
@@ -84,7 +96,7 @@ def _changed(harness: Harness, sizes: Sequence[int]) -> None:
     for size in sizes:
         with scratch() as folder, door(folder) as app:
             app.call("Bash", command="true")
-            _fill(folder / "many", size)
+            fill_folder(folder / "many", size)
             removing.append(_cost(lambda app=app: app.call("Bash", command="rm -rf many"), 1) / size)
             undoing.append(_cost(lambda app=app: app.call("Undo"), 1) / size)
             held = app.stall(lambda app=app: app.app.call("Bash", {"command": "rm -rf many"}))
@@ -110,8 +122,8 @@ def _entries(harness: Harness, sizes: Sequence[int]) -> None:
                 app.call("Edit", file_path="one.txt", old_string="one", new_string="two")
                 jobs["Undo and Redo"].append(_cost(lambda app=app: [app.call("Undo"), app.call("Redo")]))
                 jobs["Changes"].append(_cost(lambda app=app: [app.call("Changes") for _ in range(5)]))
-                before = _cpu_of_all()
-            jobs["closing"].append(_cpu_of_all() - before)
+                before = cpu_of_all()
+            jobs["closing"].append(cpu_of_all() - before)
     for job, costs in jobs.items():
         _grow(harness, f"{job}, entries of the history", sizes, costs, "<= 1.5")
 

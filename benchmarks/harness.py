@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -19,6 +20,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SCRATCH = ROOT / ".bench"
+VIBE_PACKAGES = ["mistral-vibe<2"]
+"""The last version whose tools run by themselves."""
+KIMI_PACKAGES = ["kimi-cli"]
+FILESYSTEM_SERVER = "@modelcontextprotocol/server-filesystem"
 WAITING = 0.2
 """An anchor that computes for less than this part of its time mostly waits."""
 
@@ -104,14 +109,14 @@ class Harness:
 
 def _measure(case: Case) -> None:
     gc.collect()
-    before = _cpu_of_all()
+    before = cpu_of_all()
     start = time.perf_counter()
     case.run()
     case.wall.append(time.perf_counter() - start)
-    case.cpu.append(_cpu_of_all() - before)
+    case.cpu.append(cpu_of_all() - before)
 
 
-def _cpu_of_all() -> float:
+def cpu_of_all() -> float:
     """Return the CPU seconds of this process, of its children that ended, and of all helpers below it that live on."""
     own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + _cpu_of_helpers()
@@ -151,15 +156,44 @@ def process(*words: str, cwd: str | None = None) -> Callable[[], object]:
 
 
 def peers(name: str, packages: Sequence[str]) -> Path | None:
-    """Return the interpreter of an environment that holds these packages, made on first use; None when it cannot be."""
+    """Return the interpreter of an environment that holds these packages, made on first use; None when it cannot be.
+
+    What needs a newer Python than this one gets it where one is at hand.
+    """
     place = SCRATCH / f"venv-{name}"
     python = place / "bin" / "python"
     if (place / ".ready").exists():
         return python
+    for interpreter in (sys.executable, *_newer_interpreters()):
+        try:
+            subprocess.run([interpreter, "-m", "venv", "--clear", str(place)], check=True, capture_output=True)
+            subprocess.run([str(python), "-m", "pip", "install", "-q", *packages], check=True, capture_output=True)
+        except subprocess.CalledProcessError:
+            continue
+        (place / ".ready").touch()
+        return python
+    sys.stderr.write(f"left out: {name}, which cannot be installed here\n")
+    return None
+
+
+def _newer_interpreters() -> list[str]:
+    """Return newer versions of Python on the path, and beside this one (as pyenv keeps them)."""
+    found = [shutil.which(f"python3.{minor}") for minor in range(sys.version_info.minor + 1, 15)]
+    beside = sorted(Path(sys.base_prefix).parent.glob("3.*/bin/python3"), reverse=True)
+    return [*filter(None, found), *map(str, beside)]
+
+
+def npm_package(package: str) -> Path | None:
+    """Return the folder of a package for node, installed on first use; None when it cannot be."""
+    place = SCRATCH / "npm"
+    folder = place / "node_modules" / package
+    if folder.exists():
+        return folder
+    place.mkdir(parents=True, exist_ok=True)
     try:
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *packages], check=True, capture_output=True)
-    except subprocess.CalledProcessError:
+        words = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", package]
+        subprocess.run(words, cwd=place, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        sys.stderr.write(f"left out: {package}, which cannot be installed here\n")
         return None
-    (place / ".ready").touch()
-    return python
+    return folder

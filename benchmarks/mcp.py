@@ -11,10 +11,11 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Harness, peers
+from benchmarks.harness import FILESYSTEM_SERVER, Harness, npm_package, peers
 
 CALLS = 200
 FILE_CALLS = 50
@@ -92,7 +93,7 @@ class Client:
     def call(self, name: str) -> None:
         assert "hello" in json.dumps(self.ask("tools/call", {"name": name, "arguments": {"text": "hello"}}))
 
-    def use(self, name: str, **arguments: str) -> None:
+    def use(self, name: str, **arguments: Any) -> None:
         """Make a call that must succeed."""
         answer = self.ask("tools/call", {"name": name, "arguments": arguments})
         assert not answer.get("isError"), answer
@@ -172,10 +173,12 @@ def rows(harness: Harness) -> None:
 
 def _files(harness: Harness, bare: Client, ours: Client, folder: Path) -> None:
     """Read and Edit over MCP."""
+    package = npm_package(FILESYSTEM_SERVER)
+    server = Client(["node", str(package / "dist" / "index.js"), str(folder)]) if package else None
     body = "".join(f"    line {number} of a small source file\n" for number in range(80))
-    for name in ("bare", "ours"):
+    for name in ("bare", "ours", "npm"):
         (folder / f"{name}.txt").write_text("value 0 end\n" + body)
-    turns = {"bare": 0, "ours": 0}
+    turns = {"bare": 0, "ours": 0, "npm": 0}
 
     def read(client: Client, name: str, **arguments: str) -> None:
         for _ in range(FILE_CALLS):
@@ -188,10 +191,19 @@ def _files(harness: Harness, bare: Client, ours: Client, folder: Path) -> None:
             client.use(tool, **dict(zip(words, values, strict=True)))
             turns[name] += 1
 
+    theirs = str(folder / "npm.txt")
+
+    def edit_theirs(peer: Client) -> None:
+        for turn in range(turns["npm"], turns["npm"] + FILE_CALLS):
+            change = {"oldText": f"value {turn} end", "newText": f"value {turn + 1} end"}
+            peer.use("edit_file", path=theirs, edits=[change])
+        turns["npm"] += FILE_CALLS
+
     harness.compare(
         f"mcp stdio, {FILE_CALLS} Reads",
         [
             ("bare mcp server", lambda: read(bare, "read", path=str(folder / "bare.txt"))),
+            *([("npm filesystem server", partial(read, server, "read_text_file", path=theirs))] if server else []),
             ("surehand", lambda: read(ours, "Read", file_path=str(folder / "ours.txt"))),
         ],
         goal="<= 0.86",
@@ -200,10 +212,13 @@ def _files(harness: Harness, bare: Client, ours: Client, folder: Path) -> None:
         f"mcp stdio, {FILE_CALLS} Edits",
         [
             ("bare mcp server", lambda: edit(bare, "edit", "bare", ("path", "old", "new"))),
+            *([("npm filesystem server", partial(edit_theirs, server))] if server else []),
             ("surehand", lambda: edit(ours, "Edit", "ours", ("file_path", "old_string", "new_string"))),
         ],
         goal="<= 1.3",
     )
+    if server:
+        server.close()
 
 
 if __name__ == "__main__":

@@ -9,15 +9,16 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import SCRATCH, peers
-from benchmarks.search import FILES, LARGE, _tree
+from benchmarks.search import FILES, LARGE, make_tree
 
 ODD_RULE = "Icon[\r]\n"
 """From GitHub's macOS template: `rg` reads it otherwise than git."""
@@ -110,7 +111,7 @@ class Door:
 
 
 @contextmanager
-def door(workspace: str | Path, **options: Any) -> Iterator[Door]:
+def door(workspace: str | Path, **options: Any) -> Generator[Door]:
     """Open the door for a few rows."""
     made = Door(workspace, **options)
     try:
@@ -120,7 +121,7 @@ def door(workspace: str | Path, **options: Any) -> Iterator[Door]:
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def scratch() -> Generator[Path]:
     """Give a folder that is gone afterwards, on the disk the checkout is on."""
     SCRATCH.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
@@ -137,14 +138,14 @@ def checkout() -> Path:
     """
     if given := os.environ.get("BENCH_CHECKOUT"):
         return Path(given)
-    folder = _tree(LARGE, FILES)
+    folder = make_tree(LARGE, FILES)
     for project in folder.glob("copy*"):
         (project / ".gitignore").write_text(TEMPLATE)
     return folder
 
 
 @contextmanager
-def odd_rule(folder: Path) -> Iterator[None]:
+def odd_rule(folder: Path) -> Generator[None]:
     """Put a rule that `rg` reads otherwise than git into the ignore file of a checkout, for a while."""
     place = folder / ".gitignore"
     before = place.read_bytes()
@@ -164,8 +165,10 @@ class Peer:
         self.there = False
         if python is None:
             return
+        here = os.path.dirname(sys.executable)  # where `rg` is, which some of them look for
         self._child = subprocess.Popen(
             [str(python), "-c", script, *words],
+            env={**os.environ, "HOME": str(SCRATCH / "home"), "PATH": f"{here}:{os.environ['PATH']}"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -192,7 +195,7 @@ class Peer:
 
 
 @contextmanager
-def contestants(*wanted: Peer) -> Iterator[list[tuple[str, Callable[[], object]]]]:
+def contestants(*wanted: Peer) -> Generator[list[tuple[str, Callable[[], object]]]]:
     """Give the peers that could be had as contestants; they end afterwards."""
     try:
         yield [(peer.name, peer) for peer in wanted if peer.there]

@@ -23,24 +23,24 @@ Call = Callable[..., Any]
 def rows(harness: Harness) -> None:
     from surehand.search.ripgrep import program
 
-    large = _tree(LARGE, FILES)
-    small = _tree(SCRATCH / "search-hundred", 100)
+    large = make_tree(LARGE, FILES)
+    small = make_tree(SCRATCH / "search-hundred", 100)
     loop = asyncio.new_event_loop()
-    full = _rg(program(), large, "-n", RARE)
+    full = run_rg(program(), large, "-n", RARE)
     harness.compare(
         "Grep, 31k files, full scan", [("rg", full), ("ours", _ours(loop, large, "Grep", pattern=RARE))], goal="<= 1.15"
     )
-    whole = _rg(program(), large, "-n", COMMON)
+    whole = run_rg(program(), large, "-n", COMMON)
     capped = _ours(loop, large, "Grep", pattern=COMMON)
     harness.compare("Grep, common pattern, 250 lines", [("rg, all of it", whole), ("ours", capped)], goal="<= 0.10")
     for pattern in (RARE, r"def \w+_\w+\("):
-        spawned = _rg(program(), small, "-n", pattern)
+        spawned = run_rg(program(), small, "-n", pattern)
         ours = _ours(loop, small, "Grep", pattern=pattern)
         harness.compare(f"Grep, 100 files, {pattern[:12]}", [("rg", spawned), ("ours", ours)], goal="<= 1.3")
-    listed = _rg(program(), large, "--files")
+    listed = run_rg(program(), large, "--files")
     found = _ours(loop, large, "Glob", pattern="**/*.{py,pyi,h,md}")
     harness.compare("Glob, newest first, 20k hits", [("rg --files", listed), ("ours", found)], goal="<= 1.5")
-    listed = _rg(program(), small, "--files")
+    listed = run_rg(program(), small, "--files")
     harness.compare(
         "Glob, 100 files", [("rg --files", listed), ("ours", _ours(loop, small, "Glob", pattern="**/*"))], goal="<= 0.3"
     )
@@ -49,7 +49,7 @@ def rows(harness: Harness) -> None:
     loop.close()
 
 
-def _rg(program: str, folder: Path, *options: str) -> Call:
+def run_rg(program: str, folder: Path, *options: str) -> Call:
     command = [program, "--no-config", "--hidden", "--glob=!.git", *options, "."]
     return lambda: subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=False)
 
@@ -93,7 +93,7 @@ async def _gap(folder: Path) -> float:
     return widest
 
 
-def _tree(folder: Path, files: int) -> Path:
+def make_tree(folder: Path, files: int) -> Path:
     """Make (once) a tree of real source files: the packages of this environment, copied as often as it takes."""
     ready = folder.with_suffix(".ready")
     if ready.exists():
