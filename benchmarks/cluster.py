@@ -1,6 +1,7 @@
-"""`python -m benchmarks.cluster [--quick] [calls idle wait compute]`: what a cluster costs, and what it gives.
+"""`python -m benchmarks.cluster [--quick] [--sessions=N] [calls idle wait compute]`: what a cluster costs, and gives.
 
-Ratios within one run; without names all parts run. Run it where there is only loopback (`make bench-cluster`).
+Ratios within one run; without names all parts run, with 1,000 sessions.
+Run it where there is only loopback (`make bench-cluster`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from benchmarks.cluster_tools import TOOLS
 
 QUICK = "--quick" in sys.argv
-SESSIONS = 60 if QUICK else 1000
+SESSIONS = next((int(word[11:]) for word in sys.argv if word.startswith("--sessions=")), 60 if QUICK else 1000)
 CALLS = 5 if QUICK else 20
 ROUNDS = 10 if QUICK else 60
 PLACES = 8

@@ -1,7 +1,7 @@
 // The frame round the pages: signing in, going from page to page, keys, theme, and whether the stream is live.
 
 import { follow, get, hasToken, post, signIn } from "./api.js";
-import { announce, button, code, dialog, el, field, fill, toast } from "./dom.js";
+import { announce, button, code, dialog, el, field, fill, prose, toast } from "./dom.js";
 import { PAGES } from "./pages.js";
 import "./sessions.js"; // it must hear who runs from the first event on
 
@@ -136,9 +136,9 @@ function askForCode(problem = "") {
   leavePage();
   document.body.classList.add("signed-out");
   const input = el("input", { type: "text", autocomplete: "one-time-code", spellcheck: "false", autocapitalize: "off" });
-  const told = el("p.problem", { role: "alert" }, problem);
+  const told = el("p.problem", { role: "alert" }, prose(problem));
   const form = el("form.login", {},
-    el("h1", {}, "Surehand"), el("p", {}, "Open the address that `surehand console` printed, or enter its code."),
+    el("h1", {}, "Surehand"), el("p", {}, prose("Open the address that `surehand console` printed, or enter its code.")),
     field("Code", input), told, button("Sign in", () => form.requestSubmit(), { class: "primary" }));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -146,7 +146,7 @@ function askForCode(problem = "") {
     try {
       await signIn(typed.includes("code=") ? typed.split("code=").pop() : typed);
       start();
-    } catch (refused) { fill(told, [refused.message, refused.hint].filter(Boolean).join(". ")); input.select(); }
+    } catch (refused) { fill(told, prose([refused.message, refused.hint].filter(Boolean).join(". "))); input.select(); }
   });
   fill(main, form);
   document.documentElement.dataset.ready = "login";

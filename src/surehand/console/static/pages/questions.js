@@ -61,10 +61,10 @@ export function mount(root, [wanted]) {
     if (card && performance.now() - since >= SEEN_MS) card[name]();
   };
   const keys = [
-    onKey("j", "next question", () => step(1)), onKey("k", "question before", () => step(-1)),
+    onKey("j", "next question", () => step(1)), onKey("k", "previous question", () => step(-1)),
     onKey("y", "allow once, or apply exactly the dry run", act("once")), onKey("s", "allow for this session", act("session")),
     onKey("a", "always: look at the rule, then save it", act("always")), onKey("n", "no, with a reason", act("no")),
-    onKey("d", "try it on a copy first", act("tryFirst")), onKey("e", "change the arguments", act("change")),
+    onKey("d", "try it on a copy first", act("tryFirst")), onKey("e", "edit the arguments", act("change")),
   ];
   const stop = onQuestions(draw);
   const clock = setInterval(() => { for (const card of cards.values()) card.tick(); }, 1000);
