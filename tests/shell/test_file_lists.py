@@ -210,7 +210,6 @@ async def test_names_that_xargs_reads_as_other_paths_ask(tmp_path: Path, command
         "git diff --name-only | xargs cat",
         "ls [ab] | xargs -n 1 wc -l",
         "ls *b | xargs -I {} head -1 {}",
-        "grep -rl x | xargs -d '\\n' cat",
         "grep -rlZ x | xargs -0 cat",
     ],
 )

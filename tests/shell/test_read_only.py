@@ -343,7 +343,6 @@ typeset -i x='a[$(id)]'
 readonly A=1
 local x=1
 let x=1
-((x=1))
 echo $((x + 1))
 echo $((a[$(id)]))
 echo ${x@P}

@@ -61,6 +61,9 @@ def parse_call(words: Sequence[str]) -> GitCall | None:
         if words[at] == "-C" and at + 1 < len(words):
             folder = words[at + 1]
             at += 1
+        elif words[at] == "-c":  # its value is no subcommand
+            plain = False
+            at += 1
         elif not _BEFORE.fullmatch(words[at]):
             plain = False
         at += 1

@@ -65,18 +65,45 @@ def value_of(node: Node | None, names: Names) -> int | None:
     return _binary(node, names) if kind == "BinaryArithm" else None
 
 
-def is_number(node: Node | None) -> bool:
-    """Return whether an expression is made of numbers alone: literal ones, and those the shell counts by itself."""
-    if node is None:
+_NO_NAMES: Names = {}
+
+
+def is_number(node: Node | None, names: Names = _NO_NAMES) -> bool:
+    """Return whether an expression is made of numbers alone: literal ones, and those the shell counts by itself.
+
+    So are names whose value is one.
+    """
+    if not node:
         return True
     kind = node.get("Type")
     if kind == "Word":
-        return _number(node, {}) is not None or _is_count(node["Parts"])
+        return _number(node, names) is not None or _is_count(node["Parts"]) or _names_number(node["Parts"], names)
     if kind == "ParenArithm":
-        return is_number(node["X"])
+        return is_number(node["X"], names)
     if kind == "UnaryArithm":
-        return not node.get("Post") and node["Op"] in _UNARY and is_number(node["X"])
-    return kind == "BinaryArithm" and node["Op"] in _BINARY and is_number(node["X"]) and is_number(node["Y"])
+        return not node.get("Post") and node["Op"] in _UNARY and is_number(node["X"], names)
+    known = kind == "BinaryArithm" and node["Op"] in _BINARY
+    return known and is_number(node["X"], names) and is_number(node["Y"], names)
+
+
+_CHANGES = frozenset(("+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^="))
+
+
+def list_changed(node: Node | None, names: Names) -> list[str] | None:
+    """Return the names that an expression sets to numbers; `None` for one that is not made of numbers alone."""
+    if is_number(node, names) or node is None:
+        return []
+    name, op = _literal(node.get("X")), node.get("Op", "")
+    if node.get("Type") == "UnaryArithm" and op in ("++", "--"):
+        return [name] if _is_number_name(name, names) else None
+    if node.get("Type") != "BinaryArithm":
+        return None
+    if op == ",":
+        changed = [list_changed(node[side], names) for side in "XY"]
+        return None if None in changed else [each for side in changed for each in side or ()]
+    sets = op == "=" and name.isidentifier() and name.isascii()
+    sets = sets or (op in _CHANGES and _is_number_name(name, names))
+    return [name] if sets and is_number(node["Y"], names) else None
 
 
 def count_rounds(loop: Node, most: int) -> tuple[str, list[int]] | None:
@@ -123,6 +150,24 @@ def counts(part: Node) -> bool:
         return name in ("?", "#", "$") and part.get("Index") is None
     index = [each.get("Value") for each in children(child(part, "Index"), "Parts")]
     return index in ([], ["@"], ["*"]) and re.fullmatch(r"\w+", name, re.ASCII) is not None
+
+
+def _names_number(parts: list[Node], names: Names) -> bool:
+    """Return whether an operand is a name, written with its `$` or without, whose value is some number."""
+    if len(parts) != 1:
+        return False
+    part = parts[0]
+    if part["Type"] == "DblQuoted":
+        return _names_number(part.get("Parts", []), names)
+    if part["Type"] == "ParamExp" and part.keys() & {*_CHANGES_A_COUNT, "Length", "Index"}:
+        return False
+    name = str(part.get("Value", "")) if part["Type"] == "Lit" else text(part, "Param")
+    return part["Type"] in ("Lit", "ParamExp") and _is_number_name(name, names)
+
+
+def _is_number_name(name: str, names: Names) -> bool:
+    value = names.get(name)
+    return value is not None and (value.number or (value.literal and _NUMBER.fullmatch(value.text) is not None))
 
 
 def _unary(node: Node, names: Names) -> int | None:

@@ -10,7 +10,7 @@ from surehand.shell import arithmetic, simple
 from surehand.shell.path_lists import find_listed_paths
 from surehand.shell.plain import Node
 from surehand.shell.programs import wrapper_of
-from surehand.shell.scope import Context, Directories, Flow, Scope, staying, union
+from surehand.shell.scope import Context, Directories, Flow, Scope, is_number, staying, union
 from surehand.shell.tree import (
     and_or_parts,
     below,
@@ -23,7 +23,7 @@ from surehand.shell.tree import (
     text,
     with_own_body,
 )
-from surehand.shell.word import Word
+from surehand.shell.word import NUMBER, Word
 
 if TYPE_CHECKING:
     from surehand.shell.walk import Walk
@@ -50,7 +50,7 @@ def _binary(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
 def _pipeline(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     fed, names = context.fed, context.listed
     parts = pipeline_parts(node)
-    heeds_names = any(first_word(part) == "xargs" for part in parts)
+    heeds_names = any(first_word(part) == "xargs" or child(part, "Cmd").get("Type") == "WhileClause" for part in parts)
     if heeds_names and any(each.get("Op") == "|&" for each in below(node)):
         heeds_names = False  # errors come with the names
     for position, part in enumerate(parts):
@@ -134,7 +134,7 @@ def _function(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
         if each:
             simple.define(walk, str(each.get("Value", "")), child(node, "Body"))
     body = scope.copy()
-    _forget_assigned(node, body)
+    body.variables |= dict.fromkeys(_list_assigned(node))
     walk.statement(child(node, "Body"), body, context.inside())
     return staying(scope.directories)
 
@@ -144,6 +144,13 @@ def _function(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
 
 def _while_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     """Walk `while` and `until`."""
+    if name := _name_read(node, context):
+        walk.statements(children(node, "Cond"), scope, context.inside())
+        listed = [
+            each if each.literal else replace(each, text=f"${name}", path=each.path or each.text)
+            for each in context.listed
+        ]
+        return _rounds(walk, node, name, listed, scope, replace(context, listed=()))
 
     def once(branch: Scope) -> Directories:
         flow = walk.statements(children(node, "Cond"), branch, context.inside())
@@ -155,6 +162,20 @@ def _while_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     return _until_nothing_new(walk, once, scope)
 
 
+def _name_read(loop: Node, context: Context) -> str:
+    """Return the name that `while read -r name` reads each of the listed paths into, empty where it is another loop."""
+    conditions = children(loop, "Cond")
+    if not context.listed or any(each.many == "split" for each in context.listed) or len(conditions) != 1:
+        return ""
+    call = child(conditions[0], "Cmd")
+    dressed = loop.get("Until") or any(conditions[0].get(key) for key in ("Redirs", "Negated", "Background"))
+    if dressed or [text(each, "Name") for each in children(call, "Assigns")] not in ([], ["IFS"]):
+        return ""
+    parts = [children(word, "Parts") for word in children(call, "Args")]
+    words = [str(each[0].get("Value", "")) if len(each) == 1 else "" for each in parts]
+    return words[-1] if words in (["read", *words[-1:]], ["read", "-r", *words[-1:]]) else ""
+
+
 def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     """Walk `for` and `select`."""
     loop = child(node, "Loop")
@@ -164,7 +185,7 @@ def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
         if counted is not None and counted[0] not in _list_assigned(node):
             values = [Word(str(value)) for value in counted[1]]
             return _rounds(walk, node, counted[0], values, scope, context, counted=True)
-        walk.fault("an arithmetic loop evaluates names as code")
+        _evaluate(walk, loop.get("Init"), scope)
         return _any_rounds(walk, node, "", scope, context)
     items = [word for item in children(loop, "Items") for word in walk.argument(item, scope, context)]
     readable = items and all(word.kind != "opaque" for word in items) and len(items) <= _MAX_ROUNDS
@@ -203,10 +224,15 @@ def _rounds(
 def _any_rounds(walk: Walk, node: Node, name: str, scope: Scope, context: Context) -> Flow:
     """Walk the body for values nobody knows, any number of times."""
 
+    loop = child(node, "Loop")
+
     def once(branch: Scope) -> Directories:
         if name:
             walk.assign(name, None, branch)
-        return walk.statements(children(node, "Do"), branch, context.inside()).either
+        _evaluate(walk, loop.get("Cond"), branch)
+        ends = walk.statements(children(node, "Do"), branch, context.inside()).either
+        _evaluate(walk, loop.get("Post"), branch)
+        return ends
 
     branch = scope.copy()
     _forget_assigned(node, branch)
@@ -252,9 +278,12 @@ def _list_assigned(node: Node) -> list[str]:
 
 
 def _forget_assigned(node: Node, scope: Scope) -> None:
-    """Forget every variable that something below `node` assigns: a second round sees other values."""
+    """Forget every variable that something below `node` assigns: a second round sees other values.
+
+    What is a number may stay one: a round that makes something else of it is followed by another.
+    """
     for name in _list_assigned(node):
-        scope.variables[name] = None
+        scope.variables[name] = NUMBER if is_number(scope.variables.get(name)) else None
 
 
 # -- what bash evaluates by itself: arithmetic, `[[ ]]`, `let`, `declare` ----------------------------------------------
@@ -263,9 +292,17 @@ def _forget_assigned(node: Node, scope: Scope) -> None:
 def _arithmetic_command(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     """Walk `((...))`."""
     walk.substitutions(node.get("X"), scope, context)
-    if not arithmetic.is_number(node.get("X")):
-        walk.fault("arithmetic on names evaluates their values as code")
+    _evaluate(walk, node.get("X"), scope)
     return staying(scope.directories)
+
+
+def _evaluate(walk: Walk, expression: Node | None, scope: Scope) -> None:
+    changed = arithmetic.list_changed(expression, scope.variables)
+    if changed is None:
+        walk.fault("arithmetic on names evaluates their values as code")
+    for name in changed or ():
+        walk.assign(name, NUMBER, scope)
+        walk.assigned.append((name, NUMBER))
 
 
 def _let(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
@@ -283,7 +320,9 @@ def _test(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     for test in outermost(node, ("UnaryTest", "BinaryTest")):
         if test["Op"] in ("-v", "-R"):
             walk.fault(f"`[[ {test['Op']} ]]` evaluates a subscript in its operand")
-        elif test["Op"] in _NUMERIC_TESTS and not all(arithmetic.is_number(test[side]) for side in "XY"):
+        elif test["Op"] in _NUMERIC_TESTS and not all(
+            arithmetic.is_number(test[side], scope.variables) for side in "XY"
+        ):
             walk.fault(f"`[[ {test['Op']} ]]` evaluates its operands as code")
     return staying(scope.directories)
 

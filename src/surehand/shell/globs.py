@@ -77,7 +77,8 @@ def looked_at(word: Word, directories: Sequence[str | None]) -> Word:
     if word.kind != "glob" or word.path or not word.may_be_flag or word.text[:1] == "-" or word.text == "*":
         return word
     if any(
-        directory is None or any(name[0] in _MEANT_OTHERWISE for name in _names(directory)) for directory in directories
+        directory is None or any(name[0] in _MEANT_OTHERWISE or ":" in name for name in _names(directory))
+        for directory in directories
     ):
         return word
     return replace(word, no_flag=True)

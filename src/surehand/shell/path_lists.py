@@ -18,7 +18,7 @@ from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.find import picked_files, picks_link
 from surehand.shell.programs.record import Call
 from surehand.shell.scope import FoundCommand
-from surehand.shell.word import Word
+from surehand.shell.word import Many, Word
 
 
 def find_listed_paths(found: FoundCommand) -> tuple[Word, ...]:
@@ -35,7 +35,8 @@ def find_listed_paths(found: FoundCommand) -> tuple[Word, ...]:
         folders = [globs.folder_of(word).text for word in verdict.reads]
         splits = _holds_odd_names(found, folders)
         links = [Word(each) for each in _links_listed(found, folders)]
-        return (*(replace(_below(word), many="split" if splits else "names") for word in words), *links)
+        many: Many = "split" if splits else "names"
+        return (*(replace(_below(word), many=many, no_flag=not splits) for word in words), *links)
     passes = program.keeps_lines is not None and not verdict.reads and program.keeps_lines(call)
     return found.context.listed if passes else ()
 
@@ -63,8 +64,9 @@ def _below(word: Word) -> Word:
 _WITHIN_INDEX = 62  # bytes of an entry before its name
 
 
-# In a name: where it is split, what is taken off it, and a pattern that finds what begins with a dot, `..` among it.
-_ODD_NAME = re.compile(rb"[\s'\"\\]|(?:\A|/)\.[^/]*[*?\[]")
+# In a name: where it is split, what is taken off it, a pattern that finds what begins with a dot, `..` among it, and
+# what makes an option, a host or a file of options of it.
+_ODD_NAME = re.compile(rb"[\s'\"\\:]|(?:\A|/)\.[^/]*[*?\[]|\A[-+@!(),=]")
 
 
 def _holds_odd_names(found: FoundCommand, folders: list[str]) -> bool:
@@ -118,6 +120,13 @@ def _tracked_links(directory: str, tracked: list[bytes]) -> Iterator[str]:
                 break
 
 
+def repositories_around(folder: str) -> list[str]:
+    """Return the folders above one, itself included, that git may take for the top of a repository."""
+    parts = folder.split("/")
+    above = ["/".join(parts[:end]) or "/" for end in range(len(parts), 0, -1)]
+    return [each for each in above if os.path.lexists(os.path.join(each, ".git"))]
+
+
 def _top_of(folder: str) -> str | None:
     """Return the folder of the repository around another."""
     while not os.path.isdir(os.path.join(folder, ".git")):
@@ -169,9 +178,7 @@ def add_listed_paths(
         return None
     wrapper = wrapper_of("xargs")
     given = options.parse(before, options.flags(wrapper.flags if wrapper else ""), permute=False)
-    ends = [word.text for word in given.values("-d", "--delimiter")]
-    whole_lines = given.has("-0", "--null") or (bool(ends) and set(ends) <= {"\n", "\\n"})
-    if not whole_lines and any(each.many == "split" for each in names):
+    if not given.has("-0", "--null") and any(each.many == "split" for each in names):
         return None
     if not given.has("-I", "-i", "--replace"):
         return (*words, *names)

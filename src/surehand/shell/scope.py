@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from surehand.core.frozen import frozen
-from surehand.shell.word import Word
+from surehand.shell.word import NUMBER, Word
 from surehand.shell.wrappers import Wrapper
 
 # Every directory the shell may be in at a point (a failed `cd` stays where it was); `None` is "could be anywhere".
@@ -30,13 +30,19 @@ class Scope:
         """Take back certainty about each variable that a part which may or may not run has changed."""
         for name in self.variables.keys() | branch.variables.keys():
             if self.variables.get(name) != branch.variables.get(name):
-                self.variables[name] = None
+                both = is_number(self.variables.get(name)) and is_number(branch.variables.get(name))
+                self.variables[name] = NUMBER if both else None
 
     def join(self, states: Iterable[Scope]) -> None:
         """Take back certainty about all that differs in one of the states this shell may be in as well."""
         for each in states:
             self.forget_differences(each)
             self.directories = union(self.directories, each.directories)
+
+
+def is_number(value: Word | None) -> bool:
+    """Return whether the value of a variable is a number, whichever it is."""
+    return value is not None and (value.number or (value.literal and value.text.isdecimal() and value.text.isascii()))
 
 
 @frozen

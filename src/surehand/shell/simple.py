@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from surehand.shell import globs, options
 from surehand.shell.options import names
-from surehand.shell.path_lists import add_listed_paths
+from surehand.shell.path_lists import add_listed_paths, repositories_around
 from surehand.shell.plain import Node, parse_plain
 from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.record import VERSION_OPTIONS
-from surehand.shell.scope import Context, Directories, Flow, FoundCommand, Scope, change_directory, staying
+from surehand.shell.scope import Context, Directories, Flow, FoundCommand, Scope, change_directory, staying, union
 from surehand.shell.starts import Started
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Wrapper, unwrap
@@ -29,6 +29,7 @@ _MOVES = names("cd pushd popd chdir")
 _STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
 _MAX_PLACES = 8
+_TOP = re.compile(r"""(["']?)\$\(git rev-parse --show-toplevel(?: 2> ?/dev/null)?(?: \|\| (?:pwd|echo \.))?\)\1""")
 _READ_OTHERWISE = re.compile(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
 
 
@@ -47,8 +48,11 @@ def run(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> 
     wrapper = wrapper_of(name)
     if wrapper is not None and not _looks_up(name, words):
         return _unwrap_and_run(walk, words, wrapper, scope, context)
-    walk.keep(words, scope, context)
     program = program_of(name)
+    if any(_is_read_in(word) for word in words) and program.judge(name, words[1:]).problem:
+        # Which of the listed paths a loop reads is said of reads alone: a change of one is none of all of them.
+        words = tuple(Word(word.text, "opaque") if _is_read_in(word) else word for word in words)
+    walk.keep(words, scope, context)
     if program.is_shell:
         _shell(walk, words, scope, context)
     elif program.runs_input:
@@ -59,6 +63,10 @@ def run(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> 
         for started in program.starts(words[1:]):
             _start(walk, name, started, scope, context)
     return _after(walk, name, words, scope)
+
+
+def _is_read_in(word: Word) -> bool:
+    return bool(word.path) and word.text.startswith("$")
 
 
 def define(walk: Walk, name: str, body: Node) -> None:
@@ -237,6 +245,11 @@ def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Director
         return change_directory(scope.directories, scope.variables.get("HOME") if name != "pushd" else None)
     if operands[0].text == "-" or operands[0].text.startswith("+"):
         return (None,)
+    if operands[0].kind == "opaque" and _TOP.fullmatch(operands[0].text):
+        if None in scope.directories:
+            return (None,)
+        tops = (top for directory in scope.directories for top in repositories_around(directory or "/"))
+        return union(scope.directories, tuple(tops))  # where git finds none, `cd ""` stays
     return change_directory(scope.directories, operands[0], physical=physical)
 
 

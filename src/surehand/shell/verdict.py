@@ -52,9 +52,9 @@ def _judge_operands(name: str, parsed: Parsed, known: Flags, following: tuple[st
         return Verdict(f"`{name}` writes its second operand")
     if kind == "date" and any(not word.text.startswith("+") for word in operands):
         return Verdict("`date` with a time sets the clock")
-    if kind == "key" and (len(operands) != 1 or "." not in operands[0].text):
+    if kind == "key" and (len(operands) != 1 or "." not in operands[0].text or not operands[0].literal):
         return Verdict(f"`{name}` is not known to only read")
-    if kind == "names" and any("/" in word.text for word in operands):
+    if kind == "names" and any("/" in word.text or word.path for word in operands):
         return Verdict(f"`{name}` of a file runs a formatter on it")
     follows = parsed.has(*following)
     if kind in ("read", "one"):
@@ -78,6 +78,8 @@ _PATTERN_GIVEN = ("-e", "--regexp", "--file", "--files", "--type-list")
 
 def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...], kind: str) -> Verdict:
     given = parsed.has("-f", "--from-file", *(() if kind == "filter" else _PATTERN_GIVEN))
+    if kind == "filter" and not given and operands and not operands[0].literal:
+        return Verdict(f"the program is not literal: {operands[0].text}", unreadable=True)
     # What stands for several words gives the pattern and files: `grep *`.
     files = operands if given or any(word.many for word in operands[:1]) else operands[1:]
     recursive = kind == "pattern_or_files" or parsed.has("-r", "-R", "--recursive", "--dereference-recursive")

@@ -30,7 +30,7 @@ from surehand.shell.tree import (
     pipeline_parts,
     text,
 )
-from surehand.shell.word import Word
+from surehand.shell.word import NUMBER, Word
 from surehand.shell.words import Decoder, odd_parameter
 from surehand.shell.wrappers import Wrapper
 
@@ -184,6 +184,8 @@ class Walk:
             self.substitutions(arg, scope, context)
             words += self.argument(arg, scope, context)
         if words:
+            for name, _ in assigns:  # to a shell that keeps to POSIX, `x=1 :` sets it for good
+                scope.variables[name] = None
             there = replace(context, assigns=context.assigns + assigns) if assigns else context
             return simple.run(self, tuple(words), scope, there)
         for name, value in assigns:
@@ -211,7 +213,8 @@ class Walk:
     def _listing(self, node: Node, scope: Scope, context: Context) -> tuple[Word, ...]:
         """Return patterns of the paths that a substitution, alone in its word, prints; each is a word of its own."""
         parts = children(node, "Parts")
-        statements = children(parts[0], "Stmts") if len(parts) == 1 and parts[0]["Type"] == "CmdSubst" else []
+        substitutes = len(parts) == 1 and (parts[0]["Type"] == "CmdSubst" or parts[0].get("Op") == "<(")
+        statements = children(parts[0], "Stmts") if substitutes else []
         if len(statements) != 1 or not self.decoder.splits_as_usual:
             return ()
         command = child(statements[0], "Cmd")
@@ -255,7 +258,8 @@ class Walk:
             self.substitutions(node, scope, context)
             op: str = node["Op"]
             if op[0] == "<" and text(node, "N") in ("", "0"):
-                context = replace(context, listed=())  # its input is no more what the command before it lists
+                # Its input is no more what the command before it lists.
+                context = replace(context, listed=self._listing(node["Word"], scope, context) if op == "<" else ())
             if op in ("<<", "<<-"):
                 parts = children(child(node, "Word"), "Parts")
                 quoted = any(part["Type"] != "Lit" or "\\" in part.get("Value", "") for part in parts)
@@ -296,4 +300,6 @@ class Walk:
 
 
 def _certain(value: Word | None) -> Word | None:
+    if value is not None and value.number:
+        return NUMBER
     return value if value is not None and value.kind != "opaque" else None

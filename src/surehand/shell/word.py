@@ -24,6 +24,7 @@ class Word:
     path: str = ""  # what the `{}` of `find` stands for: a pattern of the paths it may be
     many: Many = ""
     no_flag: bool = False  # a pattern that was looked at: no name it finds begins with a dash
+    number: bool = False  # nobody knows which, but a number: no arithmetic on it runs anything, and nothing splits it
 
     @property
     def literal(self) -> bool:
@@ -36,3 +37,6 @@ class Word:
         if self.kind == "literal":
             return self.text.startswith("-")
         return not self.no_flag and (not self.fixed or self.fixed[0] == "-")
+
+
+NUMBER = Word("a number", "opaque", number=True)

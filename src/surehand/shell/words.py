@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from surehand.core.frozen import frozen
@@ -33,6 +34,7 @@ class Piece:
     many: Many = ""
     no_flag: bool = False
     path: str = ""  # the paths it may be, where its text does not say
+    number: bool = False
 
 
 Atom: TypeAlias = Piece | str
@@ -88,7 +90,9 @@ class Decoder:
     ) -> Word:
         atoms = self._tilde(atoms, names, in_assignment)
         if any(isinstance(atom, Piece) and atom.kind == "opaque" for atom in atoms):
-            return self._opaque(node, _certain(atoms), _many(atoms))
+            opaque = self._opaque(node, _certain(atoms), _many(atoms))
+            rest = [atom for atom in atoms if not isinstance(atom, Piece) or atom.text or atom.kind == "opaque"]
+            return replace(opaque, number=all(isinstance(atom, Piece) and atom.number for atom in rest))
         text = "".join(atom if isinstance(atom, str) else atom.text for atom in atoms)
         if _globs(atoms) and not in_assignment:
             return Word(text, "glob", _certain(atoms), many=_many(atoms) or "names")
@@ -98,7 +102,8 @@ class Decoder:
             if any(isinstance(atom, Piece) and atom.path for atom in atoms):
                 if any(atom is not first and not (isinstance(atom, Piece) and not atom.text) for atom in atoms):
                     return self._opaque(node, "", _many(atoms))
-                return Word(text, "glob", path=first.path if isinstance(first, Piece) else "", many=_many(atoms))
+                path = first.path if isinstance(first, Piece) else ""
+                return Word(text, "glob", path=path, many=_many(atoms), no_flag=no_flag)
             return Word(text, "glob", _certain(atoms), many=_many(atoms), no_flag=no_flag)
         return Word(text)
 
@@ -196,15 +201,16 @@ class Decoder:
             self._fault("`${ command; }` runs in the shell itself")
         elif kind != "CmdSubst":
             self._fault(f"an expansion of kind {kind} cannot be read")
-        return Piece("", "opaque", "split" if splits and not prints_a_number(part) else "")
+        counts = prints_a_number(part)
+        return Piece("", "opaque", "split" if splits and not counts else "", number=counts)
 
     def _arithmetic(self, part: Node, names: Mapping[str, Word | None]) -> Piece:
         value = arithmetic.value_of(part.get("X"), names)
         if value is not None:
             return Piece(str(value))
-        if not arithmetic.is_number(part.get("X")):
+        if not arithmetic.is_number(part.get("X"), names):
             self._fault("arithmetic on names evaluates their values as code")
-        return Piece("", "opaque")
+        return Piece("", "opaque", number=True)
 
     def _parameter(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece:
         reason = odd_parameter(part)
@@ -213,8 +219,10 @@ class Decoder:
             return Piece("", "opaque", "split")
         name: str = part["Param"]["Value"]
         known = None if _modified(part) else self._value_of(name, names, splits)
-        several = (splits and not arithmetic.counts(part)) or _is_list(part)
-        return known or Piece("", "opaque", "split" if several else "")
+        value = None if _modified(part) else names.get(name)
+        number = arithmetic.counts(part) or (self.splits_as_usual and value is not None and value.number)
+        several = (splits and not number) or _is_list(part)
+        return known or Piece("", "opaque", "split" if several else "", number=number)
 
     def _value_of(self, name: str, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
         known = names.get(name)

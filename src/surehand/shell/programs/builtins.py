@@ -65,6 +65,17 @@ def _judge_read(words: Sequence[Word]) -> Verdict:
     return Verdict()
 
 
+_LINE_OPTIONS = options.flags("-t -d: -n: -s: -u:")
+
+
+def _judge_mapfile(words: Sequence[Word]) -> Verdict:
+    parsed = options.parse(words, _LINE_OPTIONS)
+    plain = all(word.literal and SHELL_VARIABLE.fullmatch(word.text) for word in parsed.operands)
+    if parsed.unknown or len(parsed.operands) > 1 or not plain or any(not word.literal for word in words):
+        return Verdict("`mapfile` may run text for each line, or set a name that is not a plain one", unreadable=True)
+    return Verdict()
+
+
 def _judge_unset(words: Sequence[Word]) -> Verdict:
     if all(word.literal and SHELL_VARIABLE.fullmatch(word.text) for word in words):
         return Verdict()
@@ -146,8 +157,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("export", kind="silent", heeds_variables=False, assigns=True, runs=("export LC_ALL=C",),
             asks=("export -f f",)),
     Program("declare", aliases=("typeset", "local", "readonly"), assigns=True, asks=("declare -t x",)),
-    Program("cd", kind="neutral", reads="-LPe@ @anything", heeds_variables=False, runs=("cd src",),
-            asks=("cd --output=x",)),
+    Program("cd", kind="neutral", reads="-LPe@ * @anything", heeds_variables=False, runs=("cd src",)),
     Program("pushd", aliases=("popd",), kind="neutral", reads="-n @anything", runs=("pushd src", "popd"),
             asks=("pushd --output=out a.txt",)),
     Program("dirs", reads="-lpv @text", runs=("dirs -v",), asks=("dirs --output=out a.txt",)),
@@ -169,12 +179,14 @@ PROGRAMS: tuple[Program, ...] = (
     Program("source", aliases=(".",), unreadable="runs a file in the shell", asks=("source .venv/bin/activate",)),
     Program("trap", unreadable="runs text later", asks=("trap 'rm x' EXIT",)),
     Program("enable", unreadable="changes or loads builtins", asks=("enable -n ls",)),
-    Program("hash", unreadable="can rebind a command", asks=("hash -d x",)),
+    Program("hash", forms=(Form(""), Form("-r")), unreadable="can rebind a command", runs=("hash",),
+            asks=("hash -d x", "hash -p x ls")),
     Program("alias", kind="list", forms=(Form(""), Form("-p"), Form("", "@text", operand=r"[A-Za-z_]\w*")),
             unreadable="changes what later words mean", runs=("alias", "alias -p", "alias ll"),
             asks=("alias ll='ls -l'",)),
     Program("unalias", unreadable="changes what later words mean", asks=("unalias ll",)),
-    Program("shopt", unreadable="changes how the shell reads", asks=("shopt -u x",)),
+    Program("shopt", forms=(Form("", "-pq @text", operand="[a-z_]+"),), unreadable="changes how the shell reads",
+            runs=("shopt", "shopt -q globstar"), asks=("shopt -u x",)),
     Program("bind", unreadable="runs text on a key", asks=("bind -f x",)),
     Program("complete", unreadable="runs text on completion", asks=("complete -C x y",)),
     Program("compgen", unreadable="can run commands", asks=("compgen -C x",)),
@@ -183,8 +195,9 @@ PROGRAMS: tuple[Program, ...] = (
     Program("history", kind="list", forms=(Form("", "@text", operand=r"\d{1,6}"),), unreadable="changes the history",
             runs=("history", "history 20"), asks=("history -r x", "history -c")),
     Program("let", unreadable="evaluates its words as code", asks=("let x=1",)),
-    Program("mapfile", aliases=("readarray",), unreadable="can run text for each line", assigns=True,
-            asks=("mapfile lines",)),
+    Program("mapfile", aliases=("readarray",), kind="neutral", check=by_words(_judge_mapfile), heeds_variables=False,
+            unreadable="can run text for each line", assigns=True, runs=("mapfile -t lines",),
+            asks=("mapfile -C f lines", "mapfile PATH")),
     Program("getopts", unreadable="assigns variables", assigns=True, asks=("getopts a x",)),
     Program("parallel", aliases=("sem",), unreadable="makes command lines out of its input",
             asks=("parallel rm ::: a b",)),

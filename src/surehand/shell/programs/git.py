@@ -44,10 +44,19 @@ _LOG = (
 )
 
 # Options before the subcommand. `-C` moves to another directory; the options that name another repository, set
-# configuration or force the pager are left out.
+# configuration (but for what is harmless) or force the pager are left out.
 _GLOBAL = (
-    "-P -C: --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
+    "-P -C: -c: --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
     "--icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice"
+)
+
+# What `-c` may set: how output looks. A value of `pager.*` or `core.pager` may be a program.
+_HARMLESS_SETTING = re.compile(
+    r"(?:color\.\w+|core\.(?:quotepath|abbrev)|advice\.\w+|column\.\w+|log\.(?:date|decorate|abbrevcommit|follow)|"
+    r"diff\.(?:noprefix|mnemonicprefix|renames|renamelimit|algorithm|context|colormoved)|"
+    r"status\.(?:short|branch|relativepaths|renames|showstash|showuntrackedfiles)|i18n\.logoutputencoding)=[\w:. -]*"
+    r"|(?:pager\.\w+|core\.pager)=(?:cat|false)?|(?:core\.fsmonitor|log\.showsignature)=false",
+    re.IGNORECASE | re.ASCII,
 )
 
 SUBCOMMANDS: dict[str, str] = {
@@ -188,8 +197,11 @@ def _judge_git(words: Sequence[Word]) -> Verdict:
         return Verdict(f"`git {before.unknown[0].text}` before the subcommand is not known to only read")
     if not rest or not rest[0].literal:
         return Verdict("`git` without a literal subcommand", unreadable=bool(rest))
-    if any(word.kind == "opaque" for word in words):
+    revisions = words[: words.index(Word("--"))] if Word("--") in words else words
+    if any(word.kind == "opaque" for word in words) or any(word.path for word in revisions):  # a file named like one
         return Verdict("a word of `git` is not literal", unreadable=True)
+    if not all(_HARMLESS_SETTING.fullmatch(each.text) for each in before.values("-c")):
+        return Verdict("`git -c` before the subcommand is not known to only read")
     folders = before.values("-C")
     if len(folders) > 1:
         return Verdict("`git` with several -C is not known to only read")

@@ -116,14 +116,14 @@ PROGRAMS: tuple[Program, ...] = (
     Program("docker-compose", exact=("version",), runs=("docker-compose version",), asks=("docker-compose up",)),
     Program("kubectl", exact=("version --client",), version="--version --help",
             runs=("kubectl version --client", "kubectl --version"), asks=("kubectl apply -f x.yaml",)),
-    Program("helm", exact=("version",), version="--version --help", runs=("helm version", "helm --version"),
-            asks=("helm install x",)),
+    Program("helm", exact=("version", "version --client", "version --short"), version="--version --help",
+            runs=("helm version", "helm --version"), asks=("helm install x",)),
     Program("gh", exact=("version",), version="--version --help", runs=("gh --version",), asks=("gh pr view 1",)),
     Program("nginx", exact=("-v",), version="--version --help -V", runs=("nginx -V", "nginx -v"),
             asks=("nginx a.txt",)),
-    *_tell_version("R Rscript aws az btop cabal code delta difft dune fzf gcloud gfortran glow gpg htop julia ldd "
-        "lsd luajit ncdu nix nvcc nvim opam pandoc pre-commit protoc redis-cli shellcheck stack surehand svn vim "
-        "virtualenv"),
+    *_tell_version("R Rscript aws az btop cabal clang-format clang-tidy code cpp ctags delta difft dune elixir eslint "
+        "fzf gcloud gfortran glow gpg htop julia ldd lsd luajit ncdu nix nvcc nvim opam pandoc pre-commit prettier "
+        "protoc redis-cli shellcheck stack surehand svn vim virtualenv"),
     *_tell_version("ant bazel gradle gradlew jest mix mocha msbuild mvn mvnw nox pytest rake sbt terraform tox "
         "vitest xcodebuild", "", builds=True),
     *_tell_version("deno ghc mysql nano psql tmux", "--version --help -V"),
