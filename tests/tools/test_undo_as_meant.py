@@ -291,3 +291,19 @@ async def test_an_undo_says_that_nothing_was_changed_only_where_nothing_was(
             assert changed
         await app.undo(turn=turn)  # what is half done is ended by looking at the history, the rest is taken back now
     assert [(tmp_path / name).read_text() for name in names] == ["old"] * 3
+
+
+async def test_a_folder_that_took_a_files_place_is_named_and_only_an_empty_one_gives_way(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old\n")
+    async with scratch_app(tmp_path) as app:
+        assert (await app.call("Bash", {"command": "rm a.txt"})).ok
+        (tmp_path / "a.txt").mkdir()
+        (tmp_path / "a.txt/mine").write_text("mine\n")
+        assert "a.txt is a folder now; move it away first, unless it is empty" in error(await app.undo())
+        assert not (await app.undo(force=True)).ok
+        assert (tmp_path / "a.txt/mine").read_text() == "mine\n"
+        (tmp_path / "a.txt/mine").unlink()
+        assert (await app.undo(force=True)).output.startswith("Undid change 1: restored 1 file\n")
+        assert (tmp_path / "a.txt").read_text() == "old\n"
+        assert (await app.redo()).ok
+    assert (tmp_path / "a.txt").is_dir()

@@ -65,6 +65,8 @@ class Standing:
     def diff(self, content: Content) -> str:
         """Return what somebody changed since, from what must stand there to what does."""
         before = self.step.before
+        if self.now.kind == "directory":
+            return f"{one_line(self.step.path)} is a folder now; move it away first, unless it is empty\n"
         if max(before.size, self.now.size) > HELD_BYTES:
             return large_diff(self.step.path, before, self.now)
         known = content(before) if before.digest else None

@@ -365,7 +365,7 @@ def _left_alone(plan: Plan) -> str:
 
 def _summary(plan: Plan, done: CarriedOut) -> str:
     """Say in a line how many files were restored and removed."""
-    files = [step for step in done.steps if "directory" not in (step.before.kind, (step.after or ABSENT).kind)]
+    files = [step for step in done.steps if {step.before.kind, (step.after or ABSENT).kind} - {"directory", "absent"}]
     did, one = Counter(map(_did, files or done.steps)), "file" if files else "folder"
     did["restored"] += did.pop("created", 0)
     parts: list[str] = []
