@@ -13,7 +13,7 @@ TYPES_OF_PAGES := tests/test_docs_blocks.py::test_python_blocks_are_free_of_faul
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow test-integrations test-cluster seeds check house bench growth \
+.PHONY: help setup run test coverage test-slow test-integrations test-browser test-cluster seeds check house bench growth \
         bench-cluster conformance docs site clean
 
 help: ## list the verbs
