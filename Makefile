@@ -34,10 +34,10 @@ setup: $(STAMP) ## make .venv with surehand and everything to work on it
 run: $(STAMP) ## the tour: the product working, step by step
 	@$(BIN)/surehand tour
 
-# Tests often wait for processes they started: a third worker uses what two leave of two cores. One that has nothing
-# left takes tests from another, so that none works alone at the end.
+# Tests wait for processes they started for about half of their time: two workers for each of two cores. One that has
+# nothing left takes tests from another, so that none works alone at the end.
 test: $(STAMP) ## the ordinary tests
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 coverage: $(STAMP) ## the ordinary tests, with the lines they reach counted (about twice as long)
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
